@@ -102,7 +102,6 @@ HOT = [
     "beanstalk_server/server/front/arrivals.py",
     "beanstalk_server/shards/watched.py",
     "beanstalk_server/shards/reply_framer.py",
-    "beanstalk_server/shards/operation.py",
     "beanstalk_server/shards/reserving.py",
     "beanstalk_server/shards/branch.py",
     "beanstalk_server/shards/routing.py",

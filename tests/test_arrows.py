@@ -27,9 +27,6 @@ CIRCLES = {
         "queue.client queue.due queue.heap queue.job queue.reserved_jobs queue.table queue.throttle queue.tube "
         "queue.wall_clock queue.wheel",
         "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.statistics",
-        # To be parted:
-        "shards.branch shards.operations shards.reserving shards.routing",
-        "shards.clients shards.local_place shards.routed",
     ],
     "beanstalk_client": [
         # To be parted:

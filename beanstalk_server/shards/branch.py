@@ -20,13 +20,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.shards.reply_framer import LOST, ReplyFramer
-
-if TYPE_CHECKING:
-    from beanstalk_server.shards.routing import RoutingSession
 
 KEPT_LIMIT: Final = 1 << 20
 """Bytes of commands without an answer that are kept, at most. More than that is not sent before there are answers; but
@@ -121,6 +118,76 @@ class Owner(Protocol):
         and not by what the owner calls, who looks for itself."""
 
 
+class Router:
+    """What a branch, and an operation, has of the client's router, which is a RoutingSession."""
+
+    __slots__ = (
+        "asked",  # asks without an answer, at all branches
+        "clock",
+        "closed",  # nothing more is done for the client, once it has been sent what `take_replies` returns
+        "in_body",  # the body of the last command has not all come
+        "may_wait",  # a reserve may wait for a job
+        "output_paused",
+        "owner",
+    )
+
+    asked: int
+    clock: Callable[[], int]
+    closed: bool
+    in_body: bool
+    may_wait: bool
+    output_paused: bool
+    owner: Owner
+
+    def branch(self, shard: int) -> Branch:
+        """What the client has at a shard. It is opened when it is first needed."""
+        raise NotImplementedError
+
+    def finish(self, reply: bytes) -> None:
+        """Answer the operation that is under way."""
+        raise NotImplementedError
+
+    def opening(self, shard: int) -> Opening:
+        """What a leader of this shard must know of the client."""
+        raise NotImplementedError
+
+    def pass_back(self, data: bytes) -> None:
+        """Note bytes for the client."""
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        """Do what can be done now; tell the owner."""
+        raise NotImplementedError
+
+    def fail(self, at_once: bool = False) -> None:
+        """Disconnect the client: nobody knows what has become of its commands."""
+        raise NotImplementedError
+
+    def on_leader(self, branch: Branch) -> None:
+        """A branch has got a place."""
+        raise NotImplementedError
+
+    def on_lost(self, branch: Branch) -> None:
+        """A branch has lost its place."""
+        raise NotImplementedError
+
+    def keeps(self, branch: Branch) -> bool:
+        """Whether the client needs a branch that has no place; else it is forgotten."""
+        raise NotImplementedError
+
+    def note_tubes(self, line: bytes, reply: bytes) -> None:
+        """Note what has come of a use, a watch or an ignore."""
+        raise NotImplementedError
+
+    def find_ends(self, data: bytes) -> list[int]:
+        """Where commands end in these bytes, which begin with one."""
+        raise NotImplementedError
+
+    def shorten(self, line: bytes, waited: int) -> bytes:
+        """The line of a reserve with a timeout, which has waited for so many nanoseconds."""
+        raise NotImplementedError
+
+
 class _Ask:
     """A command of an operation that has not been answered."""
 
@@ -159,7 +226,7 @@ class Branch:
         "shard",
     )
 
-    def __init__(self, session: RoutingSession, shard: int, tracks: bool) -> None:
+    def __init__(self, session: Router, shard: int, tracks: bool) -> None:
         self._session = session
         self._tracks = tracks
         self._framer = ReplyFramer()

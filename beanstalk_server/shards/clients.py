@@ -31,7 +31,7 @@ from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.shards.branch import Branch, Place
 from beanstalk_server.shards.local_place import LocalPlace, place_of
-from beanstalk_server.shards.routed import LinkPlace, RoutedConnection, open_link_place
+from beanstalk_server.shards.routed import LinkPlace, RoutedConnection, RoutedOwner, open_link_place
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
 
@@ -44,7 +44,7 @@ MOVES: Final = 64
 log = logging.getLogger("beanstalk_server")
 
 
-class Clients:
+class Clients(RoutedOwner):
     """The clients of a node.
 
     Args:
@@ -147,7 +147,7 @@ class Clients:
                 closed += 1
         # Only now, because the jobs of those who leave would be given to others who wait.
         for count, (place, is_clean_there) in enumerate(places, 1):
-            client = place.client
+            client = cast(RoutedConnection, place.client)
             client.begin()
             place.lose(is_clean=is_clean_there)
             client.go_on()

@@ -9,20 +9,43 @@ is said.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
+from beanstalk_server.access.user import User
 from beanstalk_server.link.link import WINDOW
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.server.connection import Connection
-
-if TYPE_CHECKING:
-    from beanstalk_server.shards.branch import Branch
-    from beanstalk_server.shards.routed import RoutedConnection
+from beanstalk_server.shards.branch import Branch
 
 OPEN: Final = 0
 ENDING: Final = 1
 """The connection has closed: what it has written is still to be handed over."""
 BROKEN: Final = 2
 """The connection has been aborted."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PlaceOwner:
+    """What a place led here has of its client, which is a RoutedConnection."""
+
+    __slots__ = ("has_left",)
+
+    has_left: bool
+    """If the client goes now, it has done so by itself."""
+
+    @property
+    def user(self) -> User | None:
+        """The client's user; None for nobody, who may do everything."""
+        raise NotImplementedError
+
+    @property
+    def proved(self) -> User | None:
+        """The user that the client has proved to be; None where nobody is asked."""
+        raise NotImplementedError
+
+    def note(self, place: LocalPlace) -> None:
+        """Hand over soon what a place has to say."""
+        raise NotImplementedError
 
 
 class LocalPlace:
@@ -43,7 +66,7 @@ class LocalPlace:
         "transport",
     )
 
-    def __init__(self, client: RoutedConnection, connection: Connection) -> None:
+    def __init__(self, client: PlaceOwner, connection: Connection) -> None:
         self.client = client
         self.branch: Branch | None = None  # once the router has it, until it is closed or lost
         self.connection: Connection | None = connection
@@ -90,7 +113,7 @@ class LocalPlace:
         user = self.client.user
         if connection is None or user is None or user.name != name:
             return  # it has gone, or is judged by the reload itself
-        connection.user = self.client.router.user
+        connection.user = self.client.proved
         connection.session.change_user(user)
         connection.turns.run_pending_soon()
 

@@ -8,15 +8,13 @@ Must never know how a command gets to a shard, or its reply back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from beanstalk_server.shards.operation import Operation
+from beanstalk_server.queue.native import mypyc_attr
+from beanstalk_server.shards.branch import Router
 from beanstalk_server.wire import listings, replies
 from beanstalk_server.wire.listings import PAGE_ENTRIES, page
 from beanstalk_server.wire.statistics import DRAINING, is_summed
-
-if TYPE_CHECKING:
-    from beanstalk_server.shards.routing import RoutingSession
 
 _TUBES: Final = b"current-tubes"
 _OK: Final = b"OK "
@@ -32,6 +30,24 @@ MERGED_ENTRIES: Final = 4096
 
 LEAST_ENTRIES: Final = 8
 """How many each is asked for at least."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Operation:
+    """One command that is under way. No other command of the client is begun before `router.finish`, which is called
+    exactly once, perhaps in `begin`."""
+
+    __slots__ = ()
+
+    def begin(self) -> None:
+        """Ask the branches whatever it takes."""
+        raise NotImplementedError
+
+    def let_go(self) -> None:
+        """The client is gone: refer to nothing that refers to this, because the collector may be off."""
+
+    def on_leader(self, shard: int) -> None:
+        """The branch of this shard has got a place, after it had none."""
 
 
 class _Answer:
@@ -57,7 +73,7 @@ class _AskingAll(Operation):
 
     __slots__ = ("_is_finished", "_outstanding", "_router", "_shards")
 
-    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+    def __init__(self, router: Router, shards: list[int]) -> None:
         self._router = router
         self._shards = shards
         self._outstanding = len(shards)
@@ -99,7 +115,7 @@ class SummedStatistics(_AskingAll):
 
     __slots__ = ("_is_draining", "_rows", "_sums")
 
-    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+    def __init__(self, router: Router, shards: list[int]) -> None:
         super().__init__(router, shards)
         self._rows: list[bytes] = []  # as the first shard has them
         self._sums: dict[bytes, int] = {_TUBES: 1 - len(shards)}  # each of them has a default tube
@@ -143,7 +159,7 @@ class AllTubes(_AskingAll):
 
     __slots__ = ("_lists",)
 
-    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+    def __init__(self, router: Router, shards: list[int]) -> None:
         super().__init__(router, shards)
         self._lists = [b""] * len(shards)
 
@@ -163,7 +179,7 @@ class AllClients(_AskingAll):
 
     __slots__ = ("_lists",)
 
-    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+    def __init__(self, router: Router, shards: list[int]) -> None:
         super().__init__(router, shards)
         self._lists = [b""] * len(shards)
 
@@ -192,7 +208,7 @@ class PageOfTubes(_AskingAll):
 
     __slots__ = ("_asked", "_count", "_entries", "_first", "_next")
 
-    def __init__(self, router: RoutingSession, shards: list[int], first: str, count: int) -> None:
+    def __init__(self, router: Router, shards: list[int], first: str, count: int) -> None:
         super().__init__(router, shards)
         self._first = first
         self._count = min(count, PAGE_ENTRIES)
@@ -233,7 +249,7 @@ class DrainMode(_AskingAll):
 
     __slots__ = ("_command", "_done")
 
-    def __init__(self, router: RoutingSession, shards: list[int], command: bytes, done: bytes) -> None:
+    def __init__(self, router: Router, shards: list[int], command: bytes, done: bytes) -> None:
         super().__init__(router, shards)
         self._command = command
         self._done = done

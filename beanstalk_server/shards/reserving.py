@@ -22,16 +22,13 @@ Must never know how a command gets to a shard, or its reply back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.units import MILLISECOND
-from beanstalk_server.shards.operation import Operation
+from beanstalk_server.shards.branch import Branch, Router
+from beanstalk_server.shards.operations import Operation
 from beanstalk_server.wire import replies
-
-if TYPE_CHECKING:
-    from beanstalk_server.shards.branch import Branch
-    from beanstalk_server.shards.routing import RoutingSession
 
 ATTEMPTS: Final = 4
 """How often the shards are probed. If other clients have been quicker each time, the reserve then waits in every
@@ -80,7 +77,7 @@ class Reserving(Operation):
         "_timeout",
     )
 
-    def __init__(self, router: RoutingSession, shards: list[int], command: bytes, limit: int, timeout: int) -> None:
+    def __init__(self, router: Router, shards: list[int], command: bytes, limit: int, timeout: int) -> None:
         self._router = router
         self._command = command
         self._limit = limit

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.link.link import Channel, Link
 from beanstalk_server.link.opening import Opening
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.server.connection import (
     INPUT_LIMIT,
     OUTPUT_LIMIT,
@@ -30,15 +32,17 @@ from beanstalk_server.server.connection import (
     name_of_peer,
 )
 from beanstalk_server.server.front.entrance import NONE, TOKEN, Entrance
+from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.shards.branch import Branch, Place
-from beanstalk_server.shards.local_place import LocalPlace
+from beanstalk_server.shards.local_place import LocalPlace, PlaceOwner
 from beanstalk_server.shards.routing import RoutingSession
+from beanstalk_server.wire.commands import Dialect
+from beanstalk_server.wire.places import Places
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
-    from beanstalk_server.shards.clients import Clients
 
 PATIENCE: Final = 16
 """So many times in a row, a client must have been answered while all that it has was at one shard, before it comes home
@@ -120,7 +124,59 @@ class LinkPlace(Channel):
             client.go_on()
 
 
-class RoutedConnection:
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RoutedOwner:
+    """What a routed connection has of all clients of its node, which are a Clients.
+
+    Attributes:
+        clock: nanoseconds.
+        closing: the server stops: new clients are refused.
+        first_shard: the shard of the tube that each client begins with.
+        shards: how many there are.
+        verbosity: 1: log connections.
+    """
+
+    clock: Callable[[], int]
+    closing: bool
+    dialect: Dialect
+    first_shard: int
+    hangups: HangupWatch
+    listeners: Listeners
+    max_job_size: int
+    places: Places
+    shards: int
+    verbosity: int
+
+    def add(self, client: RoutedConnection) -> None:
+        """Remember a client that has come in."""
+        raise NotImplementedError
+
+    def remove(self, client: RoutedConnection) -> None:
+        """Forget a client that is gone, or at home."""
+        raise NotImplementedError
+
+    def home(self) -> Connections | None:
+        """What serves a client that comes in now, if that is here."""
+        raise NotImplementedError
+
+    def leads(self, shard: int) -> bool:
+        """Whether a shard is served here."""
+        raise NotImplementedError
+
+    def connections_of(self, shard: int) -> Connections:
+        """What serves a shard that is led here."""
+        raise NotImplementedError
+
+    def open_place(self, client: RoutedConnection, branch: Branch, opening: Opening) -> Place | None:
+        """Open a place at the leader of a shard; None if there is none."""
+        raise NotImplementedError
+
+    def give_turn_soon(self, client: RoutedConnection) -> None:
+        """Let a client take a turn in the next round."""
+        raise NotImplementedError
+
+
+class RoutedConnection(PlaceOwner):
     """One client that is routed. It has the methods of an asyncio protocol.
 
     Args:
@@ -141,7 +197,6 @@ class RoutedConnection:
         "_stays",  # how often in a row it has been answered and could have come home
         "_user",  # who it was when it came
         "entrance",
-        "has_left",  # if it goes now, it has done so by itself
         "is_due",  # a turn has been promised
         "name",
         "router",
@@ -151,7 +206,7 @@ class RoutedConnection:
     router: RoutingSession
     transport: Any
 
-    def __init__(self, clients: Clients, entrance: Entrance, user: User | None = None, name: str = "") -> None:
+    def __init__(self, clients: RoutedOwner, entrance: Entrance, user: User | None = None, name: str = "") -> None:
         self.entrance = entrance
         self.name = name
         self.has_left = True
@@ -251,6 +306,10 @@ class RoutedConnection:
     def user(self) -> User | None:
         """The client's user; None for nobody, who may do everything."""
         return self.router.user or self.entrance.user
+
+    @property
+    def proved(self) -> User | None:
+        return self.router.user
 
     def begin(self) -> None:
         """Something is about to call into the router: `go_on` follows."""

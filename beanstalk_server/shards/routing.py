@@ -32,9 +32,8 @@ from beanstalk_server import version
 from beanstalk_server.access.user import CONSUME, User
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.interface import FOREVER
-from beanstalk_server.shards.branch import Branch, Owner, Place
-from beanstalk_server.shards.operation import Operation
-from beanstalk_server.shards.operations import AllClients, AllTubes, DrainMode, PageOfTubes, SummedStatistics
+from beanstalk_server.shards.branch import Branch, Owner, Place, Router
+from beanstalk_server.shards.operations import AllClients, AllTubes, DrainMode, Operation, PageOfTubes, SummedStatistics
 from beanstalk_server.shards.reserving import Reserving
 from beanstalk_server.shards.watched import Watched
 from beanstalk_server.wire import replies
@@ -104,7 +103,7 @@ _SPECIAL: Final = (_QUIT, AUTH, _TOO_LONG, *HTTP_METHODS, *sorted(_FORBIDDEN))
 _ARGUMENTS: Final = Arguments()
 
 
-class RoutingSession:
+class RoutingSession(Router):
     """One client that is routed.
 
     Args:
@@ -138,20 +137,13 @@ class RoutingSession:
         "_used_shard",
         "_watching",  # the watched tubes of each shard
         "aborted",  # what has not been sent to the client is lost
-        "asked",  # asks without an answer, at all branches
         "branches",
-        "clock",
-        "closed",  # nothing more is done for the client, once it has been sent what `take_replies` returns
         "default_shard",  # of the tube that every client begins with; the client is counted there
         "failed",  # it is closed because a leader was lost, or has closed, and not because the client wants it
         "has_more",  # the turn was over before the input was: `run` can go on at once
-        "in_body",  # the body of the last command has not all come
         "input_size",
         "max_job_size",
-        "may_wait",  # a reserve may wait for a job
         "name",
-        "output_paused",
-        "owner",
         "places",
         "speaks_http",  # it is closed because of that
         "used",

@@ -121,14 +121,10 @@ def histogram(name: str, bounds: Sequence[float], counts: Sequence[int], total: 
 
     Args:
         bounds: the upper bounds of its buckets, ascending, but for the last, which has none.
-        counts: how many are in each bucket alone, with those in the last.
+        counts: how many are in each bucket and those before it, the last included.
         total: the sum of all values.
     """
-    lines = []
-    count = 0
-    for bound, more in zip(bounds, counts, strict=False):
-        count += more
-        lines.append(f'{name}_bucket{{le="{float(bound)!r}"}} {count}\n')
-    count = sum(counts)
+    lines = [f'{name}_bucket{{le="{float(bound)!r}"}} {count}\n' for bound, count in zip(bounds, counts, strict=False)]
+    count = counts[-1]
     lines.append(f'{name}_bucket{{le="+Inf"}} {count}\n{name}_sum {number(float(total))}\n{name}_count {count}\n')
     return "".join(lines)

@@ -8,7 +8,7 @@ from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from beanstalk_server.admin.exposition import (
     COUNTER,
@@ -22,6 +22,7 @@ from beanstalk_server.admin.exposition import (
     number,
     sample,
 )
+from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.statistics import TubeStatistics
 from beanstalk_server.queue.units import SECOND
 
@@ -299,14 +300,6 @@ ROLES: Final = (LEADER, SUSPENDED, STANDBY)
 QUANTILES: Final = ("0.5", "0.99")
 
 
-class Histogram(Protocol):
-    """Durations: how many have been in each class, and their sum. Class k ends at 2^k microseconds."""
-
-    counts: list[int]
-    total: int
-    """Nanoseconds."""
-
-
 class ShardFigures(NamedTuple):
     """A shard, as a node sees it."""
 
@@ -471,15 +464,14 @@ class MetricsPage:
         for family, last in DURATIONS.items():
             if family in durations:
                 measured = durations[family]
-                counts = measured.counts
-                bounds = [(1 << power) / 1e6 for power in range(SHORTEST, last + 1)]
-                first = sum(counts[: SHORTEST + 1])
+                powers = range(SHORTEST, last + 1)
+                counts = [measured.below(power) for power in powers]
                 text += [
                     self._format.head(family),
                     histogram(
                         family.name,
-                        bounds,
-                        [first, *counts[SHORTEST + 1 : last + 1], sum(counts[last + 1 :])],
+                        [(1 << power) / 1e6 for power in powers],
+                        [*counts, measured.count],
                         measured.total / SECOND,
                     ),
                 ]

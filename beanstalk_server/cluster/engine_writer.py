@@ -18,9 +18,10 @@ from typing import Final, TypeVar
 from beanstalk_server.cluster.directory import FIRST_PAUSE, LONGEST_PAUSE, EngineDirectory
 from beanstalk_server.cluster.engine.interface import Answer, Engine, EngineError, EngineFullError, Position
 from beanstalk_server.cluster.lanes import Lane
-from beanstalk_server.cluster.latency import Latency
 from beanstalk_server.cluster.sender import DivergedError, Sender
 from beanstalk_server.events import event
+from beanstalk_server.queue.histogram import RecentHistogram
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.write_thread import await_end
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class EngineWriter:
         lane: Lane,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self.latency = Latency()
+        self.latency = RecentHistogram()
         """How long commits have taken, from their beginning until they were durable."""
         self.on_lost_lease: Callable[[], None] | None = None
         """Called when a commit waits for the engine to get the lease again, which it has lost."""
@@ -223,7 +224,7 @@ class EngineWriter:
         try:
             while waiting and waiting[0].position <= sender.durable:
                 ended = waiting.popleft()
-                self.latency.add(self._clock() - ended.began)
+                self.latency.add(round((self._clock() - ended.began) * SECOND))
                 ended.on_end(None)
         finally:  # whoever has waited may fail, and the others must not wait for ever
             if not self._is_busy and self._failure is None:

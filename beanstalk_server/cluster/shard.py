@@ -30,6 +30,7 @@ from beanstalk_server.cluster.roles import IS_SUSPENDED, LEADS, Roles, TakeOverE
 from beanstalk_server.cluster.sender import FencedError, Sender
 from beanstalk_server.cluster.spreader import Spreader
 from beanstalk_server.events import event, log_of_shard
+from beanstalk_server.queue.histogram import MICROSECOND
 from beanstalk_server.queue.journal import ALL, Journal, RestoreInterruptedError
 from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import MILLISECOND, SECOND
@@ -458,9 +459,8 @@ class Shard:
         if service is None:
             return ShardFigures(role, roles.epoch, 0, None)
         latency = self._writer.latency
-        return ShardFigures(
-            role, roles.epoch, len(service.broker.jobs), (latency.percentile(0.5), latency.percentile(0.99))
-        )
+        half, most = (latency.percentile(share) // MICROSECOND for share in (0.5, 0.99))
+        return ShardFigures(role, roles.epoch, len(service.broker.jobs), (half, most))
 
     def _statistics(self) -> str:
         roles = self.roles
@@ -472,7 +472,7 @@ class Shard:
             f"cluster-role: {role}\n"
             f"cluster-leader: {roles.leader}\n"
             f"cluster-epoch: {roles.epoch}\n"
-            f"cluster-commit-latency-p50: {latency.percentile(0.5)}\n"
-            f"cluster-commit-latency-p99: {latency.percentile(0.99)}\n"
+            f"cluster-commit-latency-p50: {latency.percentile(0.5) // MICROSECOND}\n"
+            f"cluster-commit-latency-p99: {latency.percentile(0.99) // MICROSECOND}\n"
             f"{more}"
         )

@@ -1,12 +1,11 @@
-"""A histogram of durations: how many have been how long, in classes that are powers of two of a microsecond.
+"""A histogram of durations: how many have been how long, in 16 classes for each power of two of a microsecond.
 
-    class     0        1           2            3          ...    k                        47
-    duration  < 1 µs   1 to 2 µs   2 to 4 µs    4 to 8 µs  ...    2^(k-1) to 2^k µs        70 years and more
+    class     0 ... 31            32 ... 47              48 ... 63              ...   688
+    duration  one microsecond     2 µs each, from 32 µs  4 µs each, from 64 µs  ...   70 years and more
 
-The class of a duration is the bit length of its whole microseconds, so to count one is two additions and no search.
-Counts only grow: whoever reads them now and then knows what has come in between, and histograms of the same thing in
-several places add up. A percentile of them is wrong by up to a factor of two; `cluster/latency.py` is finer, and
-forgets.
+To count a duration takes two shifts and two additions, and no search. Counts only grow, unless they fade: whoever reads
+them now and then knows what has come in between, and histograms of the same thing in several places add up. A
+percentile is at most a sixteenth too long.
 
 Must never know what is measured, or read a clock.
 """
@@ -15,8 +14,14 @@ from __future__ import annotations
 
 from typing import Final
 
-CLASSES: Final = 48
-"""The last one has all durations from 2^46 microseconds on."""
+STEP_BITS: Final = 4
+STEPS: Final = 1 << STEP_BITS
+"""Classes for each power of two."""
+
+LAST_POWER: Final = 46
+"""The last class has all durations from 2^46 microseconds on."""
+
+CLASSES: Final = STEPS * (LAST_POWER - STEP_BITS + 1) + 1
 
 MICROSECOND: Final = 1_000  # nanoseconds
 
@@ -41,13 +46,28 @@ class Histogram:
         if nanoseconds < 0:
             nanoseconds = 0
         self.total += nanoseconds
-        index = (nanoseconds // MICROSECOND).bit_length()
+        microseconds = nanoseconds // MICROSECOND
+        shift = microseconds.bit_length() - STEP_BITS - 1
+        index = microseconds if shift <= 0 else STEPS * shift + (microseconds >> shift)
         self.counts[index if index < CLASSES else CLASSES - 1] += 1
 
     @property
     def count(self) -> int:
         """How many durations there are."""
         return sum(self.counts)
+
+    def below(self, power: int) -> int:
+        """How many durations are shorter than 2^power microseconds; the power is from 4 to 46."""
+        return sum(self.counts[: STEPS * (power - STEP_BITS + 1)])
+
+    def percentile(self, share: float) -> int:
+        """The duration, in nanoseconds, that this share of all durations does not exceed; 0 without any."""
+        left = share * self.count
+        for index, count in enumerate(self.counts):
+            left -= count
+            if count and left <= 0:
+                return shortest(index + 1) - 1
+        return 0
 
     def include(self, other: Histogram) -> None:
         """Count all that another one has counted: this is that of both places then."""
@@ -68,6 +88,29 @@ class Histogram:
         assert self.total <= most or self.counts[-1], "the total of a histogram is more than its counts say"
 
 
+class RecentHistogram(Histogram):
+    """The latest durations: whenever MOST have been counted, all counts are halved."""
+
+    __slots__ = ("_left",)
+
+    MOST: Final = 1 << 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = self.MOST
+
+    def add(self, nanoseconds: int) -> None:
+        super().add(nanoseconds)
+        self._left -= 1
+        if not self._left:
+            self._left = self.MOST // 2
+            self.counts = [count >> 1 for count in self.counts]
+            self.total >>= 1
+
+
 def shortest(index: int) -> int:
     """The shortest duration of a class, in nanoseconds. All of the classes before it are shorter than that."""
-    return MICROSECOND << (index - 1) if index else 0
+    if index < 2 * STEPS:
+        return index * MICROSECOND
+    shift = index // STEPS - 1
+    return (index - STEPS * shift << shift) * MICROSECOND

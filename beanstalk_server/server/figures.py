@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_server.admin.exposition import Family
-from beanstalk_server.admin.metrics import COMMITS, HELD, LATENESS, RAN, WAITED, Figures, Histogram, rows_of
+from beanstalk_server.admin.metrics import COMMITS, HELD, LATENESS, RAN, WAITED, Figures, rows_of
 from beanstalk_server.admin.scrapes import Table
 from beanstalk_server.admin.site import Site
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.tubes import DEFAULT
 from beanstalk_server.wire.commands import statistics_of

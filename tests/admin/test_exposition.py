@@ -68,7 +68,7 @@ def page(text_format):
             head(Family("a_level", GAUGE, "a level")),
             sample("a_level", 0.5),
             head(Family("a_wait_seconds", HISTOGRAM, "how long")),
-            histogram("a_wait_seconds", [0.000064, 1.0, 2.0], [1, 0, 2, 3], 42.5),
+            histogram("a_wait_seconds", [0.000064, 1.0, 2.0], [1, 1, 3, 6], 42.5),
             text_format.end,
         ]
     )

@@ -1,18 +1,20 @@
 """The histogram of durations, beside one that looks at every bound."""
 
+import math
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_server.queue.histogram import CLASSES, Histogram, shortest
+from beanstalk_server.queue.histogram import CLASSES, Histogram, RecentHistogram, shortest
 from beanstalk_server.queue.units import SECOND
 
 
 def naive_counts(found):
     """How many durations are at least as long as the shortest of each class, and shorter than that of the next."""
-    bounds = [0] + [1000 * 2**power for power in range(CLASSES - 1)] + [float("inf")]
+    steps = [(16 + step) << shift for shift in range(1, 43) for step in range(16)]
+    bounds = [*[1000 * each for each in (*range(32), *steps)][:CLASSES], float("inf")]
     return [sum(least <= max(duration, 0) < bound for duration in found) for least, bound in pairwise(bounds)]
 
 
@@ -28,7 +30,7 @@ def counted(found):
 
 
 @given(st.lists(moments))
-def test_a_histogram_counts_durations_by_powers_of_two_of_a_microsecond(found):
+def test_a_histogram_counts_durations_by_sixteenths_of_powers_of_two_of_a_microsecond(found):
     histogram = counted(found)
     assert histogram.counts == naive_counts(found)
     assert histogram.count == len(found)
@@ -57,7 +59,32 @@ def test_a_class_ends_where_the_next_begins(index):
 
 @pytest.mark.parametrize("total", [0, 2 * 1024_000])
 def test_a_total_that_does_not_go_with_the_counts_is_found(total):
-    histogram = counted([600_000])  # of the class from 512 to 1024 microseconds
+    histogram = counted([600_000])  # of the class from 592 to 608 microseconds
     histogram.total = total
     with pytest.raises(AssertionError, match="the total of a histogram is"):
         histogram.check()
+
+
+@given(st.lists(moments), st.integers(4, 46))
+def test_durations_below_a_power_of_two_are_counted(found, power):
+    assert counted(found).below(power) == sum(each < 1000 << power for each in found)
+
+
+@given(st.lists(st.integers(0, 60 * SECOND), min_size=1), st.floats(0.01, 1))
+def test_a_percentile_is_never_too_short_and_a_sixteenth_too_long_at_most(found, share):
+    true = sorted(found)[math.ceil(share * len(found)) - 1]
+    assert true <= counted(found).percentile(share) <= true * 17 / 16 + 1000
+
+
+def test_without_a_duration_a_percentile_is_0():
+    assert Histogram().percentile(0.5) == 0
+
+
+def test_old_durations_fade():
+    histogram = RecentHistogram()
+    for _ in range(RecentHistogram.MOST - 1):
+        histogram.add(SECOND)
+    for _ in range(2 * RecentHistogram.MOST):
+        histogram.add(1000)
+    histogram.check()
+    assert histogram.percentile(0.7) < 10_000

@@ -23,17 +23,13 @@ ROOMS = [
 
 CIRCLES = {
     "beanstalk_server": [
-        # One idea each:
         "queue.client queue.due queue.heap queue.job queue.reserved_jobs queue.table queue.throttle queue.tube "
         "queue.wall_clock queue.wheel",
         "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.statistics",
     ],
-    "beanstalk_client": [
-        # To be parted:
-        "memory schedules schedules.schedule schedules.scheduler tasks.registry tasks.runner tasks.task",
-    ],
+    "beanstalk_client": [],
 }
-"""All circles that there are: files that import each other, also in a function or for types only."""
+"""All circles that there are, one idea each: files that import each other, also in a function or for types only."""
 
 PACKAGES = {"beanstalk_server": ROOT / "beanstalk_server", "beanstalk_client": ROOT / "client" / "beanstalk_client"}
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from beanstalk_client.schedules import Schedule
     from beanstalk_client.tasks.message import Message
-    from beanstalk_client.tasks.registry import Tasks
-    from beanstalk_client.tasks.task import Task
+    from beanstalk_client.tasks.task import Registry, Task
 
 READY = "ready"
 DELAYED = "delayed"
@@ -109,7 +108,7 @@ class MemoryQueue:
     """
 
     def __init__(
-        self, tasks: Tasks, now: float | None = None, *, max_job_size: int = 65535, schedules: bool = True
+        self, tasks: Registry, now: float | None = None, *, max_job_size: int = 65535, schedules: bool = True
     ) -> None:
         self._tasks = tasks
         self._has_schedules = schedules

@@ -38,8 +38,7 @@ from beanstalk_client.tasks.message import Message, UnreadableError, read
 from beanstalk_client.tasks.middleware import Run, current
 
 if TYPE_CHECKING:
-    from beanstalk_client.tasks.registry import Tasks
-    from beanstalk_client.tasks.task import Task
+    from beanstalk_client.tasks.task import Registry, Task
     from beanstalk_client.tasks.threads import Threads
 
 LOOKUP_DELAY = 5.0
@@ -85,7 +84,7 @@ class Runner:
     """
 
     def __init__(
-        self, tasks: Tasks, threads: Threads | None, jitter: float = JITTER, *, all_tracebacks: bool = False
+        self, tasks: Registry, threads: Threads | None, jitter: float = JITTER, *, all_tracebacks: bool = False
     ) -> None:
         self._tasks = tasks
         self._all_tracebacks = all_tracebacks

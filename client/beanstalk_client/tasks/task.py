@@ -14,8 +14,8 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union
 
 from beanstalk_client.commands import (
     MAX_PRIORITY,
@@ -33,7 +33,8 @@ from beanstalk_client.tasks.message import Message
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
 
-    from beanstalk_client.tasks.registry import Tasks
+    from beanstalk_client.tasks.message import Serializer
+    from beanstalk_client.tasks.middleware import Middleware
 
     P = ParamSpec("P")
 else:
@@ -49,6 +50,34 @@ TIME_TO_RUN = 60.0
 RETRIES = 12
 BACKOFF = 2.0
 """With these, a job is tried for a little more than two hours."""
+
+
+class Registry(Protocol):
+    """What a task, its runner and a queue in memory need of `Tasks`."""
+
+    errors: str | None
+    middleware: list[Middleware]
+    serializer: Serializer
+
+    @property
+    def schedules(self) -> Sequence[Any]:
+        """What `cron` and `every` have been told, in this order."""
+
+    def connect(self) -> Any:
+        """A new blocking client of the server, for bodies that are bytes."""
+
+    def get(self, name: str) -> Task[..., Any] | None:
+        """The task of this name, or None."""
+
+    def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int: ...
+
+    async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int: ...
+
+    def _cancel(self, tube: str, which: str | int) -> bool: ...
+
+    async def _acancel(self, tube: str, which: str | int) -> bool: ...
+
+    async def _report(self, tube: str, job_id: int, body: bytes) -> None: ...
 
 
 class Task(Generic[P, R]):
@@ -69,7 +98,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        tasks: Tasks,
+        tasks: Registry,
         function: Callable[P, R],
         *,
         name: str,

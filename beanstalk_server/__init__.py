@@ -37,8 +37,8 @@ _ELSEWHERE = {"Server": "server.server", "StartError": "server.start_error", "se
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: whoever wants only a tool or a part need not load the event loop, and the command line
-    blocks signals before it loads anything."""
+    """Import what is asked for: a program that uses only a tool or a part does not load the event loop, and the command
+    line blocks signals before it loads anything."""
     if name in __all__:
         return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'settings.config')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

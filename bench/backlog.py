@@ -131,7 +131,7 @@ class Watch:
         return clock() >= self.due
 
     def look(self, jobs: int) -> None:
-        """Take a sample, after so many jobs; find whether the load must stop."""
+        """Take a sample, after this many jobs; find whether the load must stop."""
         now = clock()
         sample: Sample = {
             "seconds": (now - self.started) / SECOND,
@@ -302,7 +302,7 @@ def backlog(
     memory: int,
     verb: str = "delete",
 ) -> dict[str, Any]:
-    """One phase: "put" so many jobs with bodies of so many bytes; "cancel" a tenth of them; "take" all the others.
+    """One phase: "put" this many jobs with bodies of this many bytes; "cancel" a tenth of them; "take" all the others.
 
     Args:
         ledger: a file, which "put" creates.
@@ -311,7 +311,7 @@ def backlog(
         memory: bytes, of which the server may not hold more.
         verb: the command that cancels: servers without `cancel` have `delete`.
 
-    Returns a sample for every so many seconds, and why it was stopped before its end, if it was.
+    Returns a sample for every this many seconds, and why it was stopped before its end, if it was.
     """
     kept = Ledger(ledger, jobs)
     try:

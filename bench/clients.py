@@ -36,7 +36,7 @@ WARM_UP = 0.1
 """The jobs that are not counted, beside those that are."""
 
 Load = Callable[[int, int], dict[str, float]]
-"""Does so many jobs at this port, after some that are not counted; returns what they took."""
+"""Does this many jobs at this port, after some that are not counted; returns what they took."""
 
 
 def timed(begin: Callable[[int], object], count: int) -> dict[str, float]:
@@ -153,7 +153,7 @@ LOADS: dict[str, dict[str, Load]] = {
 
 
 def measure(server: Server, work: str, client: str, jobs: int) -> Sample:
-    """Let a client do so many jobs.
+    """Let a client do this many jobs.
 
     Returns:
         `rate`, in jobs a second; `client_cpu` and `server_cpu`, in microseconds a job.

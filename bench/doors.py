@@ -250,7 +250,7 @@ def routed(peer: str, directory: Path, shards: int = 1) -> Iterator[Door]:
 
 
 def of_shards(count: int) -> str:
-    """What is added to a server's name for so many shards."""
+    """What is added to a server's name for this many shards."""
     return SHARDED.format(count) if count > 1 else ""
 
 

@@ -3,10 +3,10 @@
     python -m bench.growth bench/results/….json
 
 One machine can measure what a command costs in each process that it goes through, but not sixty-four nodes. So this
-simulates them, in virtual time: clients that send so many commands at a time, and the next ones when all are answered;
-nodes, of which each does one thing after the other, and sends the commits of all its shards in one write, and the next
-write when that is confirmed; and the engine's primaries, which take one write after the other. What is busy all the
-time is the limit.
+simulates them, in virtual time: clients that send this many commands at a time, and the next ones when all are
+answered; nodes, of which each does one thing after the other, and sends the commits of all its shards in one write, and
+the next write when that is confirmed; and the engine's primaries, which take one write after the other. What is busy
+all the time is the limit.
 
     what                                                        from the scenario `shards`
     a command at the node that leads its shard                   a node that leads one shard, and one that leads 8

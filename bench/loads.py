@@ -670,7 +670,7 @@ def come_and_go(subject: Subject, *, total: int, alive: int) -> Sample:
 
 
 def lapse(subject: Subject, *, state: str, count: int, ttr: int = TTR) -> Sample:
-    """So many jobs are put, and reserved if `state` says so; how long another client waits for its answers while time
+    """How many jobs are put, and reserved if `state` says so; how long another client waits for its answers while time
     alone lets them leave that state.
 
     Args:
@@ -754,7 +754,7 @@ def hostile(
 
 
 def unauthorized(subject: Subject, *, count: int) -> Sample:
-    """So many clients, one after the other, with a token that nobody has; how much the server's memory has grown.
+    """This many clients, one after the other, with a token that nobody has; how much the server's memory has grown.
 
     What the first tenth has left does not count: that is what the server needs for such clients at all.
     """

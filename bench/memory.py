@@ -40,7 +40,7 @@ DELETED = "held key"
 
 
 def measure(server: Server, kind: str, count: int) -> tuple[float, float]:
-    """Put so many jobs; return the bytes that each takes of the process, and by its account."""
+    """Put this many jobs; return the bytes that each takes of the process, and by its account."""
     delete = b"delete %(id)d\r\n" if kind == DELETED else b""
     command = KINDS[kind] + b"\r\n" + BODY + b"\r\n" + delete
     replies = 2 if delete else 1

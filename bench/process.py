@@ -90,7 +90,7 @@ def cpu_of_family(pid: int, proc: Path = PROC) -> float:
 
 @contextlib.contextmanager
 def killed_after(seconds: float, child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Kill a child of ours that is not done by then: whoever waits for its output reads the end of it."""
+    """Kill a child of ours that is not done by then: what waits for its output reads the end of it."""
     timer = threading.Timer(seconds, child.kill)
     timer.daemon = True
     timer.start()

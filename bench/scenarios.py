@@ -51,28 +51,28 @@ def _cycle(run: Run, server: Server | Door, seconds: float = 1.5, **arguments: o
 
 
 def request_response(run: Run) -> None:
-    """put + reserve + delete, one command in flight on each of so many connections"""
+    """put + reserve + delete, one command in flight on each of this many connections"""
     with run.servers(*run.peers) as servers:
         for connections in (1, 50, 500):
             run.in_turn(servers, functools.partial(_cycle, run, connections=connections), size=connections)
 
 
 def in_flight(run: Run) -> None:
-    """put + reserve + delete, 50 connections, so many commands in flight on each"""
+    """put + reserve + delete, 50 connections, this many commands in flight on each"""
     with run.servers(*run.peers) as servers:
         for depth in (1, 10, 100):
             run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
 
 
 def compiled(run: Run) -> None:
-    """put + reserve + delete, 50 connections, so many commands in flight: what compiling the hot modules does"""
+    """put + reserve + delete, 50 connections, this many commands in flight: what compiling the hot modules does"""
     with run.servers("interpreted", "ours") as servers:
         for depth in (1, 100):
             run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
 
 
 def bodies(run: Run) -> None:
-    """put + reserve + delete, 50 connections, one command in flight on each, bodies of so many bytes"""
+    """put + reserve + delete, 50 connections, one command in flight on each, bodies of this many bytes"""
     with run.servers(*[peer for peer in run.peers if peer != "redis-always"]) as servers:
         for size in (10, 1024, 65535):
             run.in_turn(servers, functools.partial(_cycle, run, body=size), size=size)
@@ -115,7 +115,7 @@ def other_tubes(run: Run) -> None:
 
 
 def waiting(run: Run) -> None:
-    """so many workers wait for a job; 10 jobs at a time are put, reserved and deleted; latency from put to worker"""
+    """this many workers wait for a job; 10 jobs at a time are put, reserved and deleted; latency from put to worker"""
     with run.servers(*run.beanstalk) as servers:
         for workers in (1, 10, 100, 1000):
             load = functools.partial(run.load, "handover", workers=workers, in_flight=10, seconds=run.seconds(1.0))
@@ -175,7 +175,7 @@ def come_and_go(run: Run) -> None:
 
 
 def clear(run: Run) -> None:
-    """clear-tube of so many jobs: how long it takes, and what another client waits for an answer meanwhile"""
+    """clear-tube of this many jobs: how long it takes, and what another client waits for an answer meanwhile"""
     sizes = sorted({run.sized(size) for size in (10_000, 100_000, 1_000_000)})
     with run.servers(*run.own) as servers:
         for server in servers:
@@ -185,7 +185,7 @@ def clear(run: Run) -> None:
 
 
 def timers(run: Run) -> None:
-    """so many jobs due within 10 s, and a worker that waits for them: how late it gets them"""
+    """this many jobs due within 10 s, and a worker that waits for them: how late it gets them"""
     span = 10 if run.scale == 1 else 3
     for count in sorted({run.sized(size) for size in (1_000, 10_000, 100_000, 1_000_000)}):
         quoted = count == 100_000
@@ -246,7 +246,7 @@ def _kept(peers: list[str], policy: str) -> list[Variant]:
 
 
 def binlog(run: Run) -> None:
-    """put + reserve + delete with -b, 50 connections, so many commands in flight on each, under each sync policy"""
+    """put + reserve + delete with -b, 50 connections, this many commands in flight on each, under each sync policy"""
     variants = [variant for policy in POLICIES for variant in _kept(run.beanstalk, policy)]
     with run.servers(*variants, *run.only("redis-always")) as servers:
         for depth in (1, 10, 100):
@@ -561,7 +561,9 @@ def _scraping(run: Run, peer: str) -> None:
 
 
 def tls(run: Run) -> None:
-    """put + reserve + delete, 50 connections, so many commands in flight on each, bodies of 100 bytes: TLS and plain"""
+    """put + reserve + delete, 50 connections, this many commands in flight on each, bodies of 100 bytes: TLS and
+    plain
+    """
     with contextlib.ExitStack() as stack:
         servers: list[Server | Door] = []
         for peer in run.own:
@@ -577,7 +579,7 @@ def tls(run: Run) -> None:
 
 
 def io_processes(run: Run) -> None:
-    """put + reserve + delete, one command in flight on each of so many connections, plain and by TLS: in one process,
+    """put + reserve + delete, one command in flight on each of this many connections, plain and by TLS: in one process,
     and with the sockets in another one (--io-processes 1); the CPU of each process apart
     """
     for peer in run.own:
@@ -624,7 +626,7 @@ def _returning(run: Run, peer: str, clients: int) -> tuple[Door, Sample]:
 
 
 def cluster(run: Run) -> None:
-    """put + reserve + delete, 50 connections, so many commands in flight on each; put alone, one connection: with the
+    """put + reserve + delete, 50 connections, this many commands in flight on each; put alone, one connection: with the
     journal in a directory and in Redis with two replicas (--cluster), and a delay queue in Redis; and how long clients
     wait when the leader is killed
     """
@@ -643,9 +645,9 @@ def cluster(run: Run) -> None:
 
 
 def shards(run: Run) -> None:
-    """put + reserve + delete, 50 connections, so many commands in flight on each, and put alone, one connection: a node
-    that leads one shard, and one that leads eight; a node that leads nothing, whose clients another one serves; clients
-    that watch tubes of all shards; and what nodes and engine do when nobody asks for anything
+    """put + reserve + delete, 50 connections, this many commands in flight on each, and put alone, one connection: a
+    node that leads one shard, and one that leads eight; a node that leads nothing, whose clients another one serves;
+    clients that watch tubes of all shards; and what nodes and engine do when nobody asks for anything
     """
     for peer in run.own:
         with contextlib.ExitStack() as stack:

@@ -17,7 +17,7 @@ WITHIN = 20.0
 
 
 class Scraper:
-    """Scrapes a server each so many seconds, in a thread of its own.
+    """Scrapes a server each this many seconds, in a thread of its own.
 
     Args:
         port: where the server answers HTTP.

@@ -36,7 +36,7 @@ class Peer:
     meaning: str
     options: tuple[str, ...] = ()  # of its command line, always
     protocol: str = "beanstalk"
-    named: bool = False  # by whoever runs the bench
+    named: bool = False  # by the user of the bench
 
     @property
     def policy(self) -> str:

@@ -1,8 +1,9 @@
 """Looks at the clock and does nothing else: what a machine takes from a busy process by itself.
 
-    python -m bench.spinning 0 3.0      # on this processor, for so many seconds; prints what `--slow-ms 1` would log
+    python -m bench.spinning 0 3.0      # on this processor, for this many seconds; prints what `--slow-ms 1` would log
 
-A hypervisor that gives the processor to another machine, and an interrupt, count as CPU time of whoever had it.
+A hypervisor that gives the processor to another machine, and an interrupt, count as CPU time of the process that had
+it.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python -m bench.watching --tubes 100000 --rate 5000 --server interpreted
 
-A server gets so many tubes with a job each, and commands at a steady rate; then its CPU time is read over some seconds
-without top, over some with it, and so on. What top costs is the median of the differences, in milliseconds a second:
-10 of them are 1 % of a processor, however much of it the commands need. The first phases show a round that has just
-begun, later ones a round that goes on; each top is a new one. How long it takes from its start to the first screen with
-tubes is measured too.
+A server gets this many tubes with a job each, and commands at a steady rate; then its CPU time is read over some
+seconds without top, over some with it, and so on. What top costs is the median of the differences, in milliseconds a
+second: 10 of them are 1 % of a processor, however much of it the commands need. The first phases show a round that has
+just begun, later ones a round that goes on; each top is a new one. How long it takes from its start to the first screen
+with tubes is measured too.
 
 Must never know how top does it.
 """

@@ -198,7 +198,7 @@ class Marks:
 
 
 def measure(queue: TaskQueue, jobs: int, directory: Path | None = None) -> Sample:
-    """Enqueue so many calls, and let a worker run them.
+    """Enqueue this many calls, and let a worker run them.
 
     Args:
         directory: where the broker keeps its jobs, if it keeps any.

@@ -1,8 +1,8 @@
 """An order that is cancelled after 15 minutes unless it is paid, and it is certain which of the two happens.
 
-The key of the job is that of the order, so whoever takes the payment need not know the job. Its `cancel` says whether
-the order can be had: True, and it is never cancelled; False, and it is cancelled already, or just now. Run it while a
-server is running (a minute takes a twentieth of a second here):
+The key of the job is that of the order, so the payment code need not know the job. Its `cancel` says
+whether the order can be had: True, and it is never cancelled; False, and it is cancelled already, or just now. Run it
+while a server is running (a minute takes a twentieth of a second here):
 
     python examples/order.py [HOST:PORT]
 
@@ -55,7 +55,7 @@ async def story(minute: float, wait: Callable[[float], Awaitable[object]]) -> No
 
     Args:
         minute: how many seconds a minute has.
-        wait: waits for so many seconds.
+        wait: waits for this many seconds.
     """
     await place(17, minute)
     await place(18, minute)

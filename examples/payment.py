@@ -2,8 +2,8 @@
 
 The worker only tells the truth: paid, or not paid. The server lets a payment that has failed wait, for five minutes and
 then twice as long each time. After the ninth time, which is after 21 hours, it is in the dead tube of the payments,
-with its history; whoever looks there sends it back when the reason is gone. Run it while a server is running that knows
-the dead tube (a minute takes a millisecond here):
+with its history; an operator sends it back when the reason is gone. Run it while a server is running that
+knows the dead tube (a minute takes a millisecond here):
 
     beanstalk-server --config examples/policies.toml
     python examples/payment.py [HOST:PORT]

@@ -1,8 +1,8 @@
 """Reminders on days 23, 28 and 29, which are off as soon as nobody needs them.
 
 Ann and Bob try something for 30 days. Three calls of a task remind each of them before the end, at a moment of the wall
-clock: if that clock is set, they follow it. Each has a key that the application can make up again, so whoever decides
-early is reminded no more. Run it while a server is running (a day takes a tenth of a second here):
+clock: if that clock is set, they follow it. Each has a key that the application can make up again, so the one that
+decides early is reminded no more. Run it while a server is running (a day takes a tenth of a second here):
 
     python examples/reminders.py [HOST:PORT]
 

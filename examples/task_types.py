@@ -1,4 +1,4 @@
-"""Task types, each with its executor: what was asked for is done, whoever is restarted meanwhile.
+"""Task types, each with its executor: what was asked for is done, across restarts.
 
 A type is a name, a tube and what it does when it fails: the picture is tried again soon, the invoice for a day. What is
 put is kept by the server (`beanstalk-server -b /var/lib/queue`); a job is deleted when its executor is done, and not

@@ -268,7 +268,7 @@ def _pairs(reply: Reply) -> dict[str, str]:
 
 
 class AsCluster(Alone):
-    """Redis Cluster: three primaries with so many replicas each, which promote one when a primary is gone."""
+    """Redis Cluster: three primaries with this many replicas each, which promote one when a primary is gone."""
 
     promotes = True
     PRIMARIES: Final = 3

@@ -4,7 +4,7 @@ Clients keep a book of what they ask and are told. What is told counts for certa
 have happened or not. After a restart, or when another leader has taken over, each job must be as the book says, within
 these bounds:
 
-    lost      a job whose put was acknowledged is missing, and nobody has asked for its deletion, nor has it expired
+    lost      a job whose put was acknowledged is missing, and no one has asked for its deletion, nor has it expired
     returned  a job is there after DELETED
     doubled   one put has made two jobs, or one id was given to two
     tries     a job has failed more or less often than its `tries` say
@@ -180,7 +180,7 @@ class Book:
             self.sure = False
 
     def new_life(self):
-        """The server has started anew, and nobody has asked it anything: what was not acknowledged may be forgotten."""
+        """The server has started anew, and no one has asked it anything: what was not acknowledged may be forgotten."""
         self.sure = True
         for entry in self.entries.values():
             entry.dropped, entry.left = 0, False

@@ -100,7 +100,7 @@ def test_the_interface_of_the_queue_fits_on_a_page_and_is_all_there():
 
 
 def test_nobody_is_told_to_install_a_name_that_is_on_no_index():
-    """Whoever registered it would run code on that machine."""
+    """The one that registered it would run code on that machine."""
     files = [*PAGES, *(ROOT / "beanstalk_server").rglob("*.py"), *(ROOT / "client").rglob("*.py")]
     told = [
         path for path in files if re.search(r"pip install (-\S+ )*['\"]?beanstalk-(server|client)", path.read_text())

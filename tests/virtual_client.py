@@ -1,4 +1,4 @@
-"""The client for Python programs at a server in virtual time: whoever waits for an answer moves the clock."""
+"""The client for Python programs at a server in virtual time: the one that waits for an answer moves the clock."""
 
 import socket
 

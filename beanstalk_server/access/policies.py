@@ -16,7 +16,7 @@ from beanstalk_server.settings.sections import TUBE_KEYS, TubeConfig, label_of
 from beanstalk_server.tube_names import NONE, FirstMatch
 
 MOST_SAID: Final = 20
-"""So many sections that differ are named one by one."""
+"""How many sections that differ are named one by one."""
 
 _SETTINGS: Final = tuple([each for each in TUBE_KEYS if each.name != "match"])
 

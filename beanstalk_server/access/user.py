@@ -24,7 +24,7 @@ REMEMBERED: Final = 4096
 
 
 class User:
-    """Whoever a client has proved to be.
+    """The identity that a client has proved.
 
     Args:
         name: as in the config, for the log.

@@ -1,7 +1,7 @@
 """Metrics as text: Prometheus's format 0.0.4, and OpenMetrics 1.0 for those who accept it.
 
 Both say the same, each in its own words: how a family is named, which types there are, and how the text ends. Must
-never know what is measured, or how the text gets to whoever asks for it.
+never know what is measured, or how the text is sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether clients are served, and why not: what a load balancer and whoever restarts processes want to know.
+"""Whether clients are served, and why not: what load balancers and supervisors ask.
 
 Must never know HTTP, or how a server finds out.
 """

@@ -341,7 +341,7 @@ class HttpConnections:
 
     Args:
         site: answers.
-        name_of: what the log calls whoever is at the other end of a transport.
+        name_of: the log's name of a transport's peer.
         on_end: called when a connection is gone.
     """
 

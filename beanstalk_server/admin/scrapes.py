@@ -40,7 +40,7 @@ class Table(NamedTuple):
 
 
 class Source(Protocol):
-    """What there is to show."""
+    """What is shown."""
 
     def tables(self) -> list[Table]:
         """The tubes, of one broker or of several."""
@@ -84,7 +84,7 @@ class Scrapes:
     """Writes pages, from `start` on.
 
     Args:
-        source: what there is to show.
+        source: what is shown.
         limit: how many tubes a page shows, each by itself.
         clock: nanoseconds.
     """

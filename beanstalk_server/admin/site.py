@@ -123,7 +123,7 @@ class Site:
             self._show(request, done)
 
     def _show(self, request: Request, done: Done) -> None:
-        """Answer a request for a page, if whoever asks may see it."""
+        """Answer a request for a page, if the client may see it."""
         refusal = self._refusal(request)
         if refusal is not None:
             done(refusal)
@@ -167,7 +167,7 @@ class Site:
         if door.auth == "none":
             user = door.user
             if user is None:
-                return None  # whoever comes in there may do everything
+                return None  # every client there may do everything
         elif door.auth == "token":
             token = _token(request.headers.get("authorization", ()))
             if not token:

@@ -146,7 +146,7 @@ def _progress(binlog: Inspection, quiet: bool = False) -> Iterator[Callable[[int
 
 
 def byte_bar(total: int, quiet: bool = False) -> tqdm[NoReturn]:
-    """A progress bar of so many bytes, which is shown if standard error is a terminal."""
+    """A progress bar of this many bytes, which is shown if standard error is a terminal."""
     return tqdm(
         total=total,
         unit="B",

@@ -109,4 +109,4 @@ def _log_unraisable(args: sys.UnraisableHookArgs) -> None:
 
 def _log(error: BaseException | None) -> None:
     kind = type(error).__name__
-    log.critical("nobody has handled a %(error)s", event("uncaught", error=kind), exc_info=error)
+    log.critical("unhandled exception: %(error)s", event("uncaught", error=kind), exc_info=error)

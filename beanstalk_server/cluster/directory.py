@@ -5,7 +5,8 @@ from there:
 
 - *direct*, for recovery and tools: `sync` sends what was collected, and returns when it is durable. It waits for an
   engine that cannot be reached, but not for ever. All errors are OSErrors.
-- *collected*, for a server that serves: nothing here asks the engine, so nothing waits. Whoever has called takes the
+- *collected*, for a server that serves: nothing here asks the engine, so nothing waits. The caller takes
+the
   operations (`take`), and makes a commit of them. Files are not read then: all bodies are in memory.
 
 Zeros are never sent: a file is as long as its creator says, and the engine keeps only what was written. Must never know
@@ -144,7 +145,7 @@ class EngineDirectory:
         self.path = Path(path)
         self.is_direct = True
         self.is_full = False
-        """Set by whoever sends what is collected: nothing new is created."""
+        """Set by the sender of what is collected: nothing new is created."""
         self.may_exceed = may_exceed
         self.on_refusal: Callable[[], None] | None = None
         """Called when nothing could be created because the engine is full."""
@@ -219,7 +220,7 @@ class EngineDirectory:
     # What is collected
 
     def collect(self, operation: Operation, size: int) -> None:
-        """Add an operation with so many bytes of data."""
+        """Add an operation with this many bytes of data."""
         self._operations.append(operation)
         self._size += size
         if self.is_direct and self._size >= PIECE:

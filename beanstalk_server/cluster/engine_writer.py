@@ -2,8 +2,8 @@
 
 It takes the place of the thread that writes to a disk. The work itself blocks nothing, so it is done at once. What it
 has collected becomes one commit. A commit that cannot be made now is sent again until it is durable, however long that
-takes: whoever waits for it waits. It ends only when another node leads, when the engine has diverged, or when whoever
-leads here gives up. Must never know what is in a commit.
+takes, and its waiters wait. It ends only when another node leads, when the engine has diverged, or when the
+one that leads here gives up. Must never know what is in a commit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COMMIT_PATIENCE: Final = 1.0
 
 
 class GivenUpError(Exception):
-    """Nothing more is sent to the engine: whoever leads here has given up."""
+    """Nothing more is sent to the engine: the leader here has given up."""
 
 
 class _Waiting:
@@ -149,7 +149,7 @@ class EngineWriter:
             self._verify()
 
     def keep(self, kept: int) -> None:
-        """Keep so many bytes of the last commits, to send them again."""
+        """Keep this many bytes of the last commits, to send them again."""
         self._sender.keep(kept)
 
     def give_up(self, error: BaseException) -> None:
@@ -226,7 +226,7 @@ class EngineWriter:
                 ended = waiting.popleft()
                 self.latency.add(round((self._clock() - ended.began) * SECOND))
                 ended.on_end(None)
-        finally:  # whoever has waited may fail, and the others must not wait for ever
+        finally:  # a waiter may fail, and the others must not wait for ever
             if not self._is_busy and self._failure is None:
                 self._send()
 

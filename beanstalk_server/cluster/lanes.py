@@ -1,8 +1,8 @@
 """Sends the commits of all shards that a node leads: what comes while others are under way leaves together.
 
 One thread waits for the engine, for all of them, because a message costs more than the commit that it carries. Each
-shard has a *lane*, with one commit under way at a time; whoever closes a lane disturbs no other. Must never know what a
-commit is, or what follows from an answer.
+shard has a *lane*, with one commit under way at a time; closing one disturbs no other. Must never know
+what a commit is, or what follows from an answer.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ OnAnswer = Callable[[Answer | BaseException], None]
 
 
 class Pace(Protocol):
-    """Whoever lets the commits of all shards begin: those that leave in one write should begin at the same time."""
+    """Begins the commits of all shards together: those that leave in one write should begin at the same
+    time.
+    """
 
     def join(self) -> None:
-        """A write is about to leave: whoever has something sends it now."""
+        """A write is about to leave: all that have something send it now."""
 
     def hold(self) -> None:
         """A write is under way, with nothing behind it: what is sent now would only wait."""
 
     def release(self) -> None:
-        """It has ended, and whoever waited for its commits has been told."""
+        """It has ended, and the waiters for its commits have been told."""
 
 
 class Lane:
@@ -75,7 +77,7 @@ class Lane:
         return self._is_open
 
     def answer(self, answer: Answer | BaseException) -> None:
-        """Tell whoever has sent the commit, unless the lane was closed meanwhile."""
+        """Tell the sender of the commit, unless the lane was closed meanwhile."""
         if self._is_open:
             self._on_answer(answer)
 
@@ -153,7 +155,7 @@ class Lanes:
             self._pace.release()
 
     def _ask_others(self, pace: Pace) -> None:
-        """Let whoever has something send it now."""
+        """Let all that have something send it now."""
         self._is_scheduled = True  # what they send needs no other `_flush`
         has_asked = False
         try:
@@ -188,7 +190,7 @@ class Lanes:
         try:
             while sent:
                 sent.pop().answer(answers.pop())
-        finally:  # whoever has sent something may fail, and the others must not wait for ever
+        finally:  # a sender may fail, and the others must not wait for ever
             if sent:
                 asyncio.get_running_loop().call_soon(self._tell)
             else:

@@ -83,7 +83,7 @@ class Contender:
         """Note what the engine has answered; `now` is the moment when the answer came.
 
         If it comes late, the time until then counts for nothing: perhaps the leader could not reach the engine either.
-        Whoever has led at the address of this node before this node came to it is not leading any more.
+        A node that had this node's address before it is not leading any more.
         """
         before = self.lease
         is_first = not self.highest
@@ -130,7 +130,7 @@ class Contender:
         lease = self.lease
         if lease is None:
             return ""
-        if lease.epoch and not self.has_lost():  # else whoever led may be alive
+        if lease.epoch and not self.has_lost():  # else the last leader may be alive
             if not lease.node:
                 is_heir = lease.successor in ("", self.node)
                 return GIVEN_BACK if is_heir or now - self._since >= self.ttl // DEFERENCES else ""

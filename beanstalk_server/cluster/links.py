@@ -1,4 +1,4 @@
-"""The connections between nodes: a listener that each of them has, and a shard's link to whoever leads it.
+"""The connections between nodes: a listener that each of them has, and a shard's link to its leader.
 
     Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ TCP ⇄ LinkEnd ⇄ Link ⇄ a client's channel
     └──────────────── leader ─────────────────┘         └──────────── standby ────────────┘
@@ -263,7 +263,7 @@ def log_more_closed(count: int) -> None:
 
 
 class LeaderLink:
-    """The link of a node to whoever leads a shard.
+    """The link of a node to the leader of a shard.
 
     Args:
         node: what the leader calls this one in its log.

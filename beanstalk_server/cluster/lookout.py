@@ -19,7 +19,7 @@ from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
 
 CUT_OFF: Final = 2
-"""After so many TTLs without an answer of the engine, a node is cut off: this is no failover any more, and perhaps
+"""After this many TTLs without an answer of the engine, a node is cut off: this is no failover any more, and perhaps
 another node can serve its clients."""
 
 COMPLAINTS: Final = 10 * SECOND

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from beanstalk_server.admin.metrics import ShardFigures
 
 MOST_GARBAGE: Final = 16
-"""So many services that have ended may be left in memory while others serve, because a search for them holds the event
+"""How many services that have ended may be left in memory while others serve, because a search for them holds the event
 loop. The command line turns the collector off, which would search much more often."""
 
 DESCRIPTORS: Final = 4
@@ -94,7 +94,7 @@ class Node(Host):
         self._checking: asyncio.Task[None] | None = None  # until the engine has been asked whether it is good enough
         self._draining: asyncio.Task[None] | None = None  # another node is to lead what this one has led
         self.drains_in_place = False  # no other node takes shards, and this one takes no jobs
-        self._garbage = 0  # services that nobody has looked for since they ended
+        self._garbage = 0  # services that no one has looked for since they ended
         self._address = ""  # where it takes links
         self.clients = make_clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
         self.links = LinkListener(self.name, config.max_job_size, config.shards)

@@ -138,7 +138,7 @@ class Roles:
         self._draw_secret = draw_secret
         self._stopping = False
         self._may_finish = False  # the lease is to be given back
-        self._successor = ""  # to whom; "" for whoever comes
+        self._successor = ""  # to whom; "" for any node
         self._failed = False  # it had the lease, and could not serve
         self._is_told = False  # the log has said that there is no lease
         self._is_overdue = asyncio.Event()  # the lease is to be renewed now
@@ -190,7 +190,7 @@ class Roles:
         """Give the lease back soon, if this node has it, and take none any more.
 
         Args:
-            successor: the node that is to take it; "" for whoever comes.
+            successor: the node that is to take it; "" for any node.
         """
         self.contends = False
         self._finish_soon(successor)
@@ -299,7 +299,9 @@ class Roles:
                     if tenure is not None:
                         return tenure
             is_free = self.lost is not None or (lease is not None and lease.epoch > 0 and not lease.node)
-            if is_free:  # whoever takes it does not tell: clients wait, and an engine may be wiped before the next look
+            if (
+                is_free
+            ):  # the node that takes it does not tell: clients wait, and an engine may be wiped before the next look
                 await self._sleep(pause)
                 pause = min(2 * pause, self.ttl // RETRIES)
             else:
@@ -468,6 +470,6 @@ class Roles:
             return None
 
     async def _sleep(self, duration: int) -> None:
-        """Let so many nanoseconds pass, or fewer if something happens."""
+        """Let this many nanoseconds pass, or fewer if something happens."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._awake.wait(), duration / SECOND)

@@ -96,7 +96,7 @@ class Sender:
         self._tried = 0.0  # when a full engine was asked last whether it has room
 
     def add(self, operations: list[Operation], size: int) -> Position:
-        """Make a commit of these operations, of so many bytes; return its position."""
+        """Make a commit of these operations, of this many bytes; return its position."""
         self._number += 1
         commit = Commit(Position(self.epoch, self._number), self.last, operations, size, self._stamp)
         self._commits.append(commit)
@@ -147,7 +147,7 @@ class Sender:
         return True
 
     def keep(self, kept: int) -> None:
-        """Keep so many bytes of commits from now on, and what the engine does not have yet."""
+        """Keep this many bytes of commits from now on, and what the engine does not have yet."""
         self._kept = kept
         while self._size > kept and self._next > 1:
             self._size -= self._commits.popleft().size + COMMIT_COST

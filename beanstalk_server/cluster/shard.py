@@ -5,7 +5,7 @@
     LeaderLink  the link to the node that leads it
 
 When it takes over, it reads the journal in a thread, because the lease must be renewed meanwhile. When it leads no
-more, nothing of the service is left: whoever leads next has all that was acknowledged. Must never know what the engine
+more, nothing of the service is left: the next leader has all that was acknowledged. Must never know what the engine
 is, how a journal uses it, or who leads the other shards.
 """
 
@@ -161,7 +161,7 @@ class Shard:
         """Lead no more, and follow nobody.
 
         Args:
-            successor: the node that is to lead; "" for whoever comes.
+            successor: the node that is to lead; "" for any node.
         """
         self.interrupt()
         self.roles.retire(successor)
@@ -347,7 +347,7 @@ class Shard:
             self.service.turns.resume()
 
     def keep(self, kept: int) -> None:
-        """Keep so many bytes of the last commits, while it leads."""
+        """Keep this many bytes of the last commits, while it leads."""
         self._writer.keep(kept)
 
     def mark(self) -> Position:
@@ -383,14 +383,14 @@ class Shard:
                 self._is_finished = True
         except TimeoutError:
             self.log.error(
-                "the engine has not confirmed the last changes in time: nobody has been told that they are done",
+                "the engine has not confirmed the last changes in time: no one has been told that they are done",
                 event("last-changes-unconfirmed"),
             )
         finally:
             self._finishing = None
 
     def _limit_finish(self) -> None:
-        """Let the end take so long and no longer; but while all jobs are written anew, only this process has them."""
+        """Let the end take this long and no longer; but while all jobs are written anew, only this process has them."""
         if self._finishing is not None and not self._finishing.expired():
             is_rewriting = "rewriting" in self._holds
             self._finishing.reschedule(None if is_rewriting else asyncio.get_running_loop().time() + FINISH_WITHIN)

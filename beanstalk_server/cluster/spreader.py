@@ -27,7 +27,7 @@ ALIVE: Final = 2
 count in seconds."""
 
 DISTRUST: Final = 5
-"""For so many TTLs nothing is given to a node that has not taken what it was given."""
+"""For this many TTLs nothing is given to a node that has not taken what it was given."""
 
 PAUSE: Final = 0.05
 """Seconds between two shards that are given away."""
@@ -152,7 +152,7 @@ class Spreader:
         return bool(self._since)
 
     def note_led(self, shard: int) -> None:
-        """Note that this node leads a shard. If it has given it away, whoever should have it has not taken it."""
+        """Note that this node leads a shard. If it has given it away, the node that should have it has not taken it."""
         taker = self._given.pop(shard, None)
         if taker in self._since:
             log.warning(

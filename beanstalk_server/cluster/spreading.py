@@ -1,7 +1,7 @@
 """Spreads the shards over the nodes: how many each should lead, and who takes one that nobody leads.
 
     transfers    a node that leads more than its share gives some to those that lead fewer
-    heirs        a shard without a leader goes to whoever leads fewest
+    heirs        a shard without a leader goes to the node that leads fewest
 
 Every node decides for itself, from what it has seen. So both are functions of the figures alone, and nodes that have
 seen the same decide the same: none gives to a node that others fill already, and no two take the same shard. What is
@@ -24,7 +24,7 @@ def transfers(counts: Mapping[str, int]) -> list[tuple[str, str]]:
 
     Returns:
         for each transfer of one shard, the node that gives and the node that takes, in the order in which they are to
-        happen: at any time, whoever has most gives, and whoever has fewest takes.
+        happen: at any time, the node with most gives, and the node with fewest takes.
     """
     if not counts:
         return []

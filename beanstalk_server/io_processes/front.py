@@ -88,7 +88,7 @@ class IoFront:
         )
 
     def give_up(self) -> None:
-        """End the processes: nobody has been served."""
+        """End the processes: no one has been served."""
         self.processes.kill()
         self._close_files()
 

@@ -3,8 +3,8 @@
     Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ I/O process (io_process.py)
 
 An I/O process that ends takes its clients with it: what they had reserved is ready at once. Another one is started in
-its place; the listening sockets are open here all the time, so whoever connects meanwhile waits. Must never know what
-clients say, or how a listener knows its users.
+its place; the listening sockets are open here all the time, so clients that connect meanwhile wait. Must never know
+what clients say, or how a listener knows its users.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ log = logging.getLogger("beanstalk_server")
 
 
 class IoProcesses:
-    """So many I/O processes, from `start` to `stop`.
+    """The I/O processes, from `start` to `stop`.
 
     Args:
         make_client: makes the protocol of a client, of its entrance, its user and its name.
@@ -82,7 +82,7 @@ class IoProcesses:
             raise StartError(f"{option('io_processes')}: {what}: {error.strerror or error}") from error
 
     def kill(self) -> None:
-        """End them: nobody has been served yet."""
+        """End them: no one has been served yet."""
         for each in self.all:
             each.kill()
         self._close_shares()
@@ -343,7 +343,7 @@ class Refused(Channel):
 
 
 def end_process(process: subprocess.Popen[bytes], within: float) -> None:
-    """Wait until a process has ended by itself, and end it if it does not within so many seconds."""
+    """Wait until a process has ended by itself, and end it if it does not within this many seconds."""
     try:
         process.wait(within)
     except subprocess.TimeoutExpired:

@@ -78,7 +78,7 @@ TICK: Final = 1.0
 """Seconds between two calls of `tick`."""
 
 SILENT_TICKS: Final = 3
-"""A link is dead at the first tick after so many without a frame. What counts are ticks, and not time, so that a
+"""A link is dead at the first tick after this many without a frame. What counts are ticks, and not time, so that a
 process that was stopped for a while looks at its input before it decides."""
 
 NOT_LEADING: Final = "it does not lead"
@@ -102,7 +102,7 @@ PING: Final = 6  # this side is alive
 OPEN_PART: Final = 7  # who a client is, where that does not fit in one frame
 OPEN: Final = 8  # the last part of it, or the only one
 DATA: Final = 9
-CREDIT: Final = 10  # so many bytes more may be sent
+CREDIT: Final = 10  # this many bytes more may be sent
 HANGUP: Final = 11  # the client has shut down its sending side; some of its commands may still come
 END: Final = 12  # the client has shut down its sending side, and all its commands have come
 USER: Final = 13  # the client is another user from now on
@@ -190,7 +190,7 @@ class Channel:
             link.send(REST, self.number, data[start : start + FRAME_LIMIT])
 
     def consumed(self, size: int) -> None:
-        """Note that so many bytes which have come are not kept here any more: as many may follow."""
+        """Note that this many bytes which have come are not kept here any more: as many may follow."""
         self._owed += size
         link = self.link
         if link is not None and self._owed >= WINDOW >> 1:
@@ -275,7 +275,7 @@ class Channel:
         """Take a frame with data.
 
         Raises:
-            LinkError: it may not have so many.
+            LinkError: it may not have this many.
         """
         size = len(payload)
         if not size:

@@ -290,7 +290,7 @@ class BulkReview(BulkOperation):
         self.jobs: list[Job] = []
 
     def next_position(self, tubes: int) -> int:
-        """The position of the tube that is reviewed next, among so many; -1 if none is left."""
+        """The position of the tube that is reviewed next, among this many; -1 if none is left."""
         self.position = min(self.position, tubes) - 1
         return self.position
 

@@ -3,9 +3,9 @@
     class     0 ... 31            32 ... 47              48 ... 63              ...   688
     duration  one microsecond     2 µs each, from 32 µs  4 µs each, from 64 µs  ...   70 years and more
 
-To count a duration takes two shifts and two additions, and no search. Counts only grow, unless they fade: whoever reads
-them now and then knows what has come in between, and histograms of the same thing in several places add up. A
-percentile is at most a sixteenth too long.
+To count a duration takes two shifts and two additions, and no search. Counts only grow, unless they fade: two readings
+tell what has come in between, and histograms of the same thing in several places add up. A percentile is at most a
+sixteenth too long.
 
 Must never know what is measured, or read a clock.
 """

@@ -286,7 +286,7 @@ class Queue(Due):
     def find_jobs(
         self, name: str, state: int, position: list[int], count: int, before: JobSearch | None = None
     ) -> JobSearch | None:
-        """Begin to look for the jobs of a tube in a state, at most so many, that follow a position in their order.
+        """Begin to look for the jobs of a tube in a state, at most this many, that follow a position in their order.
 
         None if there is no such tube.
 
@@ -298,7 +298,9 @@ class Queue(Due):
         raise NotImplementedError
 
     def tube_names(self, first: str, count: int) -> list[str]:
-        """The names of tubes, at most so many, in the order of names, from the first that is `first` or follows it."""
+        """The names of tubes, at most this many, in the order of names, from the first that is `first` or follows
+        it.
+        """
         raise NotImplementedError
 
     def server_statistics(self) -> ServerStatistics:

@@ -54,10 +54,10 @@ SAMPLE: Final = 2048
 """How many jobs of a heap are looked at to guess where a page ends."""
 
 SPREAD: Final = 4
-"""The guess is so many pages: half of it is still enough, nearly always."""
+"""The guess is this many pages: half of it is still enough, nearly always."""
 
 SPARE_ENTRIES: Final = 1024
-"""So many more than twice as many as guessed are kept before the last of them are dropped."""
+"""How many more than twice as many as guessed are kept before the last of them are dropped."""
 
 LAST_ID: Final = 2**64 - 1
 """No id is greater."""

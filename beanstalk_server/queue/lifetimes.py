@@ -17,13 +17,13 @@ from beanstalk_server.queue.wheel import Slot, Wheel
 
 
 def ttl_of(job: Job) -> int:
-    """So long the job may be ready without being reserved, in nanoseconds; 0 for ever."""
+    """How long the job may be ready without being reserved, in nanoseconds; 0 for ever."""
     extras = job.extras
     return (extras.ttl if isinstance(extras, Terms) else 0) or job.tube.policy.ttl
 
 
 def key_hold_of(job: Job) -> int:
-    """So long its key stays taken after the job has been deleted, in nanoseconds; 0 also if it has none."""
+    """How long its key stays taken after the job has been deleted, in nanoseconds; 0 also if it has none."""
     extras = job.extras
     if not extras.key:
         return 0

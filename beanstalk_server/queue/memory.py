@@ -84,7 +84,7 @@ class Memory:
     def admits(self, job: Job, replaced: Job | None = None) -> bool:
         """Whether a job may be put, in the place of another one or not.
 
-        A limit that is passed already, because a restart has brought so many jobs back, stops only what adds to it.
+        A limit that is passed already, because a restart has brought this many jobs back, stops only what adds to it.
         """
         if not self.limit:
             return True

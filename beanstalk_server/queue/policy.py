@@ -1,7 +1,7 @@
 """What a tube demands of its jobs, and what a producer demands of one of them: limits, tries, expiry, pace.
 
 Both only say what is wanted; the broker does it. They are immutable, and shared: a million jobs of a tube have one
-policy, and a tube without one shares NO_POLICY, which the broker tells by its identity. So what nobody has asked for
+policy, and a tube without one shares NO_POLICY, which the broker tells by its identity. So what no one has asked for
 costs one comparison.
 
 Durations are in nanoseconds; 0 stands for no limit, and for nothing of the kind, in every field of both. Must never
@@ -22,17 +22,17 @@ class Policy:
         max_bytes: bytes of their bodies; likewise.
         max_delay: the longest delay of a put; likewise.
         max_job_size: bytes of a body; a larger one is refused with TOO_BIG.
-        max_tries: so often a job may fail: be released, run out of time, or lose the client that has reserved it. Then
+        max_tries: maximum failed attempts: releases, timeouts and lost clients. Then
             it is buried, or goes to the dead tube.
         dead_tube: the name of the tube for jobs that have failed too often or have expired; "" for none.
         backoff: the delay after the first failure; it doubles with each further one.
         backoff_max: the longest such delay.
-        ttl: so long a job may be ready without being reserved; then it is deleted, or goes to the dead tube.
-        key_hold: so long a key stays taken after its job has been deleted.
+        ttl: maximum time that a job is ready without being reserved; then it is deleted, or goes to the dead tube.
+        key_hold: time that a key stays taken after its job has been deleted.
         max_held_keys: such keys; a put whose key would be held is refused beyond it with DRAINING. 0: max_jobs.
-        max_reserved: so many jobs may be reserved at a time.
+        max_reserved: maximum number of reserved jobs.
         interval: the average time from one reservation to the next, at least.
-        burst: so many reservations may come at once; at least 1.
+        burst: maximum number of reservations at once; at least 1.
     """
 
     __slots__ = (

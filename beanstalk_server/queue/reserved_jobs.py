@@ -59,7 +59,7 @@ class ReservedJobs:
             job.page = 0
 
     def move_last(self, jobs: list[Job], count: int) -> None:
-        """Move so many jobs to the end of a list, the one that was added last first. Only this may be called then.
+        """Move this many jobs to the end of a list, the one that was added last first. Only this may be called then.
 
         They are taken from the end because, to find the first entry of a dictionary, Python walks over all entries that
         have been deleted before it, every time anew.

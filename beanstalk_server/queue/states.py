@@ -737,5 +737,5 @@ class States(Lifetimes):
         return budget
 
     def check_wall_clock(self, check: WallCheck, now: int, budget: int) -> int:
-        self.wheel.set(check, now + WALL_CHECK)  # whoever has called `advance` has told what the wall clock says
+        self.wheel.set(check, now + WALL_CHECK)  # the caller of `advance` has told what the wall clock says
         return budget

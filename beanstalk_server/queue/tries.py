@@ -16,7 +16,7 @@ LONGEST_DELAY: Final = MAX_U32 * SECOND
 """The longest delay that a client can give, in nanoseconds."""
 
 MOST_DOUBLINGS: Final = 62
-"""Any delay is the longest after so many."""
+"""Any delay is the longest after this many."""
 
 
 def counts_failures(job: Job) -> bool:

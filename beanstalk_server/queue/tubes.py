@@ -100,7 +100,7 @@ class TubeTable:
         self._pages[index] = b"".join([tube.entry for tube in tubes])
 
     def names_from(self, first: str, count: int) -> list[str]:
-        """The names of so many tubes at most, in their order, from the first that is `first` or follows it."""
+        """The names of this many tubes at most, in their order, from the first that is `first` or follows it."""
         return list(islice(self._names.irange(first), count))
 
     def at(self, position: int) -> Tube:

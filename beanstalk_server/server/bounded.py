@@ -14,7 +14,7 @@ class BoundedLog:
     """Admits lines of one kind, from `start` to `stop`. Nothing wakes the event loop while there is nothing to log.
 
     Args:
-        lines: so many in an interval, that about those left out before included.
+        lines: this many in an interval, that about those left out before included.
         interval: its length, in seconds. It begins with the first line.
         tell: logs how many lines have been left out, at the end of an interval.
     """

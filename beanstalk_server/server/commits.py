@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from beanstalk_server.server.slow import SlowLog
 
 ENOUGH: Final = 512
-"""A commit of so many changes gathers no more: they have taken one or two milliseconds."""
+"""A commit of this many changes gathers no more: they have taken one or two milliseconds."""
 
 NOBODY: Final = -1
 """In place of the moment since when a reply has waited."""
@@ -79,7 +79,7 @@ class Gathering:
         self._gates.append(gate)
         self._schedule()
 
-    # What is told by whoever sends the commits of several gates in one write
+    # What the sender of several gates' commits tells
 
     def join(self) -> None:
         """Begin them now: a write is about to leave."""
@@ -184,7 +184,7 @@ class CommitGate:
         self.broker = broker
         self.turns = turns
         self.is_open = not journal.keeps  # no reply ever waits
-        self.logs_failure = True  # else whoever is called does
+        self.logs_failure = True  # else the callback does
         self.durable_lsn = 0  # the changes up to this one are durable
         self.commits: Histogram | None = None  # how long replies wait for their commits, if anybody asks for that
         self.failure: Exception | None = None  # why the journal failed
@@ -308,7 +308,7 @@ class CommitGate:
             self._on_end = None
 
     def _send_waiting(self) -> None:
-        """Let all who have waited send what they may by now; whoever fails must not keep the others waiting."""
+        """Let all who have waited send what they may by now; one that fails must not keep the others waiting."""
         waiting = self._waiting
         self._waiting = []
         for waiter in waiting:

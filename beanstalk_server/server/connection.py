@@ -62,7 +62,8 @@ log = logging.getLogger("beanstalk_server")
 
 
 class CarrierLostError(Exception):
-    """A client is gone because whoever has carried its bytes is, or wants to carry them no more. It has not left by
+    """A client is gone because its carrier is, or carries its bytes no more. It has not left
+    by
     itself: what it has reserved is ready, and has not failed."""
 
 
@@ -81,7 +82,7 @@ class Connection(CommitWaiter):
         entrance: where the client came in.
         user: who it has proved to be; None where nobody is asked.
         name: what the log calls the client; "" for the address that it has connected from.
-        is_place: it serves a client of which it is one of several connections, at so many shards: a router asks it.
+        is_place: it serves a client of which it is one of several connections, at this many shards: a router asks it.
         counted: whether the statistics count it.
 
     It has the methods of an asyncio protocol, but does not inherit from one: a compiled class that inherits from an
@@ -337,7 +338,8 @@ class Connection(CommitWaiter):
     def judge(self, accounts: Accounts | None) -> bool:
         """Give the client the rights that its user has from now on; close it, and return False, if it has none.
 
-        Who has proved to be somebody is the user of the same name. Who has not is whoever comes in at that entrance.
+        Who has proved to be somebody is the user of the same name. All others are the user of that
+        entrance.
         """
         user = self._user_from_now_on(accounts)
         if user is not None:
@@ -459,7 +461,7 @@ class Connection(CommitWaiter):
 
     def _read(self, reading: bool) -> None:
         """Read from the client from now on, or read no more."""
-        is_elsewhere = self.entrance.carried or self.is_place  # whoever has its socket watches it
+        is_elsewhere = self.entrance.carried or self.is_place  # the process that has its socket watches it
         self.intake.regulate(
             reading, self.transport, None if is_elsewhere else self.connections.hangups, self.on_hangup
         )

@@ -75,14 +75,14 @@ class IoFront(Protocol):
         """Let new settings take effect."""
 
     def give_up(self) -> None:
-        """End the processes: nobody has been served."""
+        """End the processes: no one has been served."""
 
     async def stop(self) -> None:
         """End the processes, when they have sent what they have been given."""
 
 
 MakeIo = Callable[[int, Listeners, Callable[[], Callable[..., Any]]], IoFront]
-"""Makes so many I/O processes for these listeners; the last argument returns what makes the protocol of a client."""
+"""Makes this many I/O processes for these listeners; the last argument returns what makes the protocol of a client."""
 
 
 class Host:
@@ -222,7 +222,7 @@ class Host:
     def interrupt(self) -> None:
         """Make `start` end soon if it is restoring jobs, which may hold the event loop.
 
-        A signal handler may call it. It raises nothing: the handler may have interrupted whoever holds a lock.
+        A signal handler may call it. It raises nothing: the handler may have interrupted the holder of a lock.
         """
         raise NotImplementedError
 
@@ -242,7 +242,7 @@ class Host:
         """Get ready, before the first client comes."""
 
     async def _give_up(self) -> None:
-        """Let go of everything: the start has failed, and nobody has been served."""
+        """Let go of everything: the start has failed, and no one has been served."""
 
     def _halt(self) -> None:
         """Do nothing more for any client; `_end` must follow."""

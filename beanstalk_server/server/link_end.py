@@ -1,8 +1,8 @@
 """One end of a link: carries what it says over a connection, as the event loop has it.
 
-It sends once in a round of the event loop, and does a bounded number of frames in each. After a GOODBYE, whoever has
-got it closes the connection: an end that closes while bytes for it are on their way takes with it what it has sent, and
-the other one would never see the GOODBYE. Must never know who is at the other end, or what clients say.
+It sends once in a round of the event loop, and does a bounded number of frames in each. After a GOODBYE, its
+receiver closes the connection: an end that closes while bytes for it are on their way takes with it what it has sent,
+and the other one would never see the GOODBYE. Must never know who is at the other end, or what clients say.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LinkEnd:
     Args:
         on_end: called once, with this end and why, when the connection is gone.
         on_lost: called once, with the link, when nothing is carried any more, and before any client is told.
-        complains: whether the log is told why this end closes the link. Else whoever has opened it does that.
+        complains: whether the log is told why this end closes the link. Else its opener does that.
         complaints: bounds how often; None if nobody else can open a link.
         name: what the log calls the other end; "" for its address.
     """

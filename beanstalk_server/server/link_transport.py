@@ -145,7 +145,7 @@ class LinkTransport(Channel):
         if self._closing:
             self._end_channel()
 
-    def on_lost(self, *, is_clean: bool) -> None:  # noqa: ARG002 whoever comes to another leader is new there
+    def on_lost(self, *, is_clean: bool) -> None:  # noqa: ARG002 a client is new at another leader
         self._lose(CarrierLostError())
 
     # What the connection calls

@@ -24,7 +24,7 @@ INTERVAL: Final = 50 * MILLISECOND
 
 
 class Measurements:
-    """All of them. Whoever reads them does so in the thread of the event loop.
+    """All of them. Read them in the thread of the event loop.
 
     Attributes:
         durations: of jobs: `waited`, `ran` and `lateness`.
@@ -50,11 +50,11 @@ class Measurements:
 class HeldSamples:
     """Samples how long the event loop is held, in which nobody is served, from `start` to `stop`.
 
-    Twenty times a second an alarm goes off, and how late the loop comes to it is how long whoever comes at that moment
-    waits. So the longer a stretch in which the loop is held, the more likely it is seen: surely from 50 ms on, and then
-    it counts once, by what is left of it at the sample. An idle loop is late by what the system takes to wake it. Those
-    who look for the longest stretch have `--slow-ms 1`, which looks a thousand times a second (`slow.py`); this is
-    cheap enough to stay on.
+    Twenty times a second an alarm goes off, and how late the loop comes to it is how long a client that comes at that
+    moment waits. So the longer a stretch in which the loop is held, the more likely it is seen: surely from 50 ms on,
+    and then it counts once, by what is left of it at the sample. An idle loop is late by what the system takes to wake
+    it. Those who look for the longest stretch have `--slow-ms 1`, which looks a thousand times a second (`slow.py`);
+    this is cheap enough to stay on.
 
     Args:
         held: counts the samples.

@@ -139,7 +139,7 @@ class Service:
             self.turns.run_pending_soon()  # of clients that have got a job; and something may be due sooner
 
     async def give_up(self) -> None:
-        """Let go of everything: nobody has been served yet."""
+        """Let go of everything: no one has been served yet."""
         self.end_turns()
         await self.journal.close()
         await self.drop_jobs()

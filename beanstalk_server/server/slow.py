@@ -27,7 +27,7 @@ INTERVAL: Final = 10
 """Seconds in which each kind has one line."""
 
 LOOKS: Final = 4
-"""So many looks at the clock in the time that is too long: a loop that is held for a quarter longer is always seen."""
+"""How many looks at the clock in the time that is too long: a loop that is held for a quarter longer is always seen."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -124,7 +124,7 @@ class SlowLog:
         return self._turns, self._commits, self._timers, self._holds
 
     def note_turn(self, client: str, took: int) -> None:
-        """Note that a turn is over that took so many nanoseconds, which is more than `threshold`."""
+        """Note that a turn is over that took this many nanoseconds, which is more than `threshold`."""
         if self._turns.admits(took):
             log.warning(
                 "%(client)s held up the others for %(milliseconds).0f ms, with one turn",
@@ -132,7 +132,7 @@ class SlowLog:
             )
 
     def note_commit(self, changes: int, took: int) -> None:
-        """Note that a commit of so many changes is durable, and how many nanoseconds it took."""
+        """Note that a commit of this many changes is durable, and how many nanoseconds it took."""
         if took > self.threshold and self._commits.admits(took):
             log.warning(
                 "a commit of %(changes)d changes took %(milliseconds).0f ms",

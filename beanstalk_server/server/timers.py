@@ -1,7 +1,7 @@
 """The broker's timers: wakes the server when the broker has something due, and lets it handle that.
 
-What is due is handled for ADVANCE_TIME in one round of the event loop, which spends from the budget of turns; whoever
-gets an answer from it has a turn after each slice. The rest follows in the next round.
+What is due is handled for ADVANCE_TIME in one round of the event loop, which spends from the budget of turns; the one
+that gets an answer from it has a turn after each slice. The rest follows in the next round.
 
 While a job waits for a moment of the wall clock, that clock is looked at before the broker handles what is due, and
 each half second (`WALL_CHECK`). While none does, nobody looks.

@@ -172,7 +172,7 @@ class Turns:
         self.run_pending_soon()
 
     def share_rounds(self, count: int) -> None:
-        """Spend in a round what is left to one of so many services in an event loop, which all have turns to give."""
+        """Spend in a round what is left to one of this many services in an event loop, which all have turns to give."""
         self.full_quantum = max(ROUND_QUANTUM // count, LEAST_QUANTUM)
         if not self.halted:
             self.quantum = self.full_quantum
@@ -263,7 +263,7 @@ class Turns:
         """Give turns to the clients in the queues, as long as the round has a budget.
 
         Blocked clients come after them, as long as the journal admits everything. Nothing happens in a turn that has
-        been given here: a TLS connection hands input over in its turn, and whoever gets it asks for this again.
+        been given here: a TLS connection hands input over in its turn, and its receiver asks for this again.
         """
         if self.serving or self._has_lost_lease():
             return

@@ -107,7 +107,7 @@ def _text(path: str) -> str:
         raise ConfigError(Mistake(path, f"cannot be read: {getattr(error, 'strerror', error)}")) from None
     if len(content) > LARGEST_FILE:
         raise ConfigError(Mistake(path, TOO_LONG))
-    if not content:  # cut off by whoever writes it, or a pipe that was read before: the server would be an open one
+    if not content:  # cut off while it is written, or a pipe that was read before: the server would be an open one
         raise ConfigError(Mistake(path, "empty: must have a line, be it a comment"))
     try:
         return content.decode("utf-8-sig")

@@ -403,7 +403,7 @@ class Duration(Kind):
 
 
 class Rate(Kind):
-    """So many in a time; "" if there is no limit."""
+    """A number in a time; "" if there is no limit."""
 
     def __init__(self) -> None:
         super().__init__('a number for each unit of time: "100/s", "5/m", "1000/h", or "1/10s"')
@@ -416,7 +416,7 @@ class Rate(Kind):
 
 
 class TokenHash(Kind):
-    """The SHA-256 of a token. A message does not show it: whoever mistakes one for the other gives the token."""
+    """The SHA-256 of a token. A message does not show it: somebody may give the token by mistake."""
 
     shows = False
     _of_nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

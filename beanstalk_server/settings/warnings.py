@@ -67,9 +67,9 @@ def _of_sections(config: Config) -> list[str]:
         if each == config.http_listener():
             place = f"{option('http')} {config.http}"
         if users and each.auth == "none" and not each.user:
-            whoever = "whoever has a certificate" if each.tls_client_ca else "whoever connects there"
+            who = "anyone with a certificate" if each.tls_client_ca else "anyone who connects there"
             what = "see all metrics" if each.is_http else "do everything"
-            found.append(f"{place}: there are users, but {whoever} may {what}: it has neither auth nor user")
+            found.append(f"{place}: there are users, but {who} may {what}: it has neither auth nor user")
         reason = nobody.get(each.auth)
         if reason:
             found.append(f"{place}: nobody can use it: auth is {each.auth!r}, and {reason}")

@@ -30,7 +30,7 @@ KEPT_LIMIT: Final = 1 << 20
 a body that is larger than this goes on, and then its command is not kept."""
 
 UNANSWERED_LIMIT: Final = 4096
-"""Commands of a client at one shard without an answer; one turn may take so many more. The next wait for answers."""
+"""Commands of a client at one shard without an answer; one turn may take this many more. The next wait for answers."""
 
 REPEATABLE: Final = frozenset(
     {
@@ -88,7 +88,7 @@ class Place(Protocol):
         """Send commands, not more than there is room for."""
 
     def consumed(self, size: int) -> None:
-        """Note that so many bytes which have come are kept here no more."""
+        """Note that this many bytes which have come are kept here no more."""
 
     def stop_waiting(self) -> None:
         """Let a reserve that waits there be answered TIMED_OUT."""
@@ -107,7 +107,7 @@ class Place(Protocol):
 
 
 class Owner(Protocol):
-    """Whoever has the client, and knows the leaders."""
+    """Has the client, and knows the leaders."""
 
     def open(self, branch: Branch, opening: Opening) -> Place | None:
         """Open a place at the leader of the branch's shard. None if nobody leads it now: `Branch.on_leader` follows
@@ -184,7 +184,7 @@ class Router:
         raise NotImplementedError
 
     def shorten(self, line: bytes, waited: int) -> bytes:
-        """The line of a reserve with a timeout, which has waited for so many nanoseconds."""
+        """The line of a reserve with a timeout, which has waited for this many nanoseconds."""
         raise NotImplementedError
 
 

@@ -75,7 +75,7 @@ class Clients(RoutedOwner):
         self.loop: asyncio.AbstractEventLoop
         self.open: dict[RoutedConnection, None] = {}  # the routed ones
         self.closing = False  # the server stops: new clients are refused
-        self.first_shard = self.places.of_tube(b"default")  # whoever comes in uses and watches a tube of this shard
+        self.first_shard = self.places.of_tube(b"default")  # a new client uses and watches a tube of this shard
         self._led: dict[int, Connections] = {}  # by shard: those led here
         self._links: dict[int, Link] = {}  # by shard: to other leaders
         self._moving: deque[tuple[RoutedConnection, int]] = deque()  # those who get another leader of a shard
@@ -165,7 +165,7 @@ class Clients(RoutedOwner):
         return closed
 
     def follow(self, shard: int, link: Link) -> None:
-        """Ask whoever is at the other end of this link for what concerns a shard."""
+        """Ask the other end of this link for what concerns a shard."""
         self._links[shard] = link
         self._move_all(shard)
 

@@ -90,7 +90,7 @@ class LocalPlace:
             self.connection.data_received(data)
 
     def consumed(self, size: int) -> None:
-        """Note that the client has got so many bytes of what the connection has written."""
+        """Note that the client has got this many bytes of what the connection has written."""
         self._unconsumed -= size
         transport = self.transport
         if transport.output_paused and self._unconsumed <= transport.low and self.connection is not None:

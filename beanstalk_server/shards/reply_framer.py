@@ -2,7 +2,7 @@
 
     framer.find_end(data, 0)      where the reply ends that begins there, or goes on; -1 if its end is to come
     framer.first                  the first line of the reply that has just ended, without its CR LF
-    framer.reserved               the ids of the jobs in RESERVED lines, until whoever wants them clears the list
+    framer.reserved               the ids of the jobs in RESERVED lines, until the caller clears the list
 
 Nothing of a body is kept. Must never know which command a reply belongs to.
 """

@@ -190,7 +190,7 @@ class Reserving(Operation):
         self._judge()
 
     def _await(self, part: _Part, milliseconds: int) -> None:
-        """Reserve a job of this shard, or a batch; wait so long, or for ever (-1), if there is none."""
+        """Reserve a job of this shard, or a batch; wait this long, or for ever (-1), if there is none."""
         part.state = _AWAITED
         part.is_stopped = False
         part.branch.ask(b"await %d %d" % (milliseconds, self._limit), _Await(self, part).take, False)

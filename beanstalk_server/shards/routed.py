@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
 
 PATIENCE: Final = 16
-"""So many times in a row, a client must have been answered while all that it has was at one shard, before it comes home
-there. To move costs about as much as to be routed for so long, so that a client that goes to and fro pays no more than
-twice what it must."""
+"""How many times in a row a client must have been answered while all that it has was at one shard, before it comes home
+there. To move costs about as much as to be routed for this long, so that a client that goes to and fro pays no more
+than twice what it must."""
 
 log = logging.getLogger("beanstalk_server")
 

@@ -55,7 +55,7 @@ from beanstalk_server.wire.statistics import tube_list
 DEFAULT: Final = "default"
 
 QUANTUM: Final = 2048
-"""The budget of one turn: so many commands, or 64 times as many bytes of replies that are made here."""
+"""The budget of one turn: this many commands, or 64 times as many bytes of replies that are made here."""
 
 # Where a command goes, if it is not the number of a shard.
 _ANYWHERE: Final = -1
@@ -279,7 +279,7 @@ class RoutingSession(Router):
                 branch.place.change_user(user.name)
 
     def close(self) -> None:
-        """Close all places, and forget whoever owns this: the client is gone, or served as a plain one."""
+        """Close all places, and forget the owner: the client is gone, or served as a plain one."""
         self.closed = True
         self.owner = _GONE
         for branch in self.branches.values():
@@ -450,7 +450,7 @@ class RoutingSession(Router):
         return ends
 
     def shorten(self, line: bytes, waited: int) -> bytes:
-        """The line of a reserve with a timeout, which has waited for so many nanoseconds."""
+        """The line of a reserve with a timeout, which has waited for this many nanoseconds."""
         word, _, text = line.partition(b" ")
         command = self._dialect.with_arguments.get(word)
         if command is None or command.read is None or not command.read(text, _ARGUMENTS):
@@ -839,7 +839,7 @@ class _Use(_OfTube):
         if reply.startswith(b"USING "):
             left = router.branch(router.places.of_tube(router.used.encode("ascii")))
             router.note_used(self._name)
-            if left.place is not None:  # whoever leads next there is told what is used
+            if left.place is not None:  # the next leader is told what is used
                 left.ask(b"unuse", _drop, repeatable=False)
         router.finish(reply)
 

@@ -1,4 +1,4 @@
-"""The tubes that a client watches, as whoever passes it on knows them.
+"""The tubes that a client watches, as the node that relays it knows them.
 
 Must never know which shard a tube belongs to.
 """

@@ -213,7 +213,7 @@ class Binlog(Journal):
         return not is_clean
 
     def _leave_out_ids(self, count: int) -> None:
-        """Give none of so many ids; the log must say so before anybody is served.
+        """Give none of this many ids; the log must say so before anybody is served.
 
         If the disk is too full for that, there is no room for a put either, until a commit that says so has made some.
         """
@@ -511,7 +511,7 @@ class Binlog(Journal):
         self._room.add_spare(Spare(name, segment.size))
 
     def _make_room(self, record_size: int) -> bool:
-        """Make room for a record of so many bytes on the spot, well within a millisecond; False if there is none."""
+        """Make room for a record of this many bytes on the spot, well within a millisecond; False if there is none."""
         may_try = self._allocator.may_try()
         while size := self._room.spare_needed(record_size):
             if not may_try or not self._allocator.allocate(size):

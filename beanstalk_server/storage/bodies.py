@@ -2,7 +2,7 @@
 
 A body above the threshold may leave memory once its record has been written as the sync policy promises. It stays while
 there is room for it in the cache, and leaves in the order in which the bodies came: with their put, or when they were
-read again. Those that cleaning has moved leave first, because nobody has asked for them. The log says when a record is
+read again. Those that cleaning has moved leave first, because no one has asked for them. The log says when a record is
 there and when it is garbage. Must never touch a file, or know who needs a body.
 """
 

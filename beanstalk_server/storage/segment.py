@@ -104,7 +104,7 @@ class Segment:
         self.reads = 0  # how many bodies are being read from it, or will be; until then its file must stay
 
     def add_put(self, job: Holder, offset: int, size: int) -> None:
-        """Note a PUT record of so many bytes at an offset; the job refers to it from now on."""
+        """Note a PUT record of this many bytes at an offset; the job refers to it from now on."""
         job.file = self.slot
         job.place = len(self.ids)
         self.ids.append(job.id)

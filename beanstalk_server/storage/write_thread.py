@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Writer(Protocol):
-    """Whoever does the work of a binlog, off the event loop if it may take long."""
+    """Does the work of a binlog, off the event loop if it may take long."""
 
     def begin(
         self, work: Callable[[], object], on_end: Callable[[BaseException | None], None], wait: float = 0.0

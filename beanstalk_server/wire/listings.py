@@ -158,7 +158,7 @@ class Roll:
         return True
 
     def take(self, _count: int) -> list[ListedClient]:
-        """The next ones, of so many who were there; those who have gone since are left out."""
+        """The next ones, of this many who were there; those who have gone since are left out."""
         return []
 
 

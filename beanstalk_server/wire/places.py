@@ -32,7 +32,7 @@ ITSELF: Final = 5
 
 
 class Places:
-    """The places of tubes and jobs among so many shards.
+    """The places of tubes and jobs among this many shards.
 
     Args:
         shards: how many there are, at least 1. They are numbered from 0.

@@ -309,7 +309,7 @@ class Session(Client):
         answered FORBIDDEN (`on_answer`). What else is under way goes on, and reserved jobs stay reserved.
 
         If the rights differ, and it watches more tubes than WATCHED_SLICE, they are looked at in slices, before its
-        next command; a reserve that waits for one of so many is answered FORBIDDEN in any case.
+        next command; a reserve that waits for one of this many is answered FORBIDDEN in any case.
         """
         before = self.user
         self.user = user

@@ -2,8 +2,8 @@
 
     python -m bench.tasks.enqueue rq_calls 1000 200        # in the environment of the task queue
 
-First so many that are not counted (the second number), and a mark; it then says that it is ready, and waits for a line.
-Then those that are counted, and a mark. What it prints at the end is a line of JSON, in seconds.
+First this many that are not counted (the second number), and a mark; it then says that it is ready, and waits for a
+line. Then those that are counted, and a mark. What it prints at the end is a line of JSON, in seconds.
 """
 
 from __future__ import annotations

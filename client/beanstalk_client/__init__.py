@@ -93,7 +93,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What is imported when it is asked for: whoever blocks need not wait for asyncio to be imported."""
+    """What is imported when it is asked for: a blocking program does not wait for the import of asyncio."""
     if name == "AsyncClient":
         from beanstalk_client.asynchronous import AsyncClient
 

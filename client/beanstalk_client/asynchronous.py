@@ -58,7 +58,7 @@ LONGEST_PAUSE: Final = 1.0
 """Seconds between two rounds of attempts to reach any of the addresses: doubled each time."""
 
 MOST_RECONNECTS: Final = 3
-"""So often a command connects again when connections are lost as soon as they are made."""
+"""How often a command connects again when connections are lost as soon as they are made."""
 
 OF_ONE_EPOCH: Final = (b"release ", b"bury ", b"touch ")
 """Commands that mean nothing to another connection than the one that has reserved the job."""
@@ -276,9 +276,9 @@ class AsyncClient(Asynchronous[TBody]):
         self._session.lose()
 
     async def _wait_for_connection(self, within: float | None) -> None:
-        """Connect, or wait until somebody has, for so many seconds: one task connects for all who wait, until the last
-        of them is cancelled. It goes on for those to come when they have waited for too long: where TLS takes longer
-        than that, as when a server that is back has thousands of clients, nobody would ever be connected.
+        """Connect, or wait until somebody has, for this many seconds: one task connects for all who wait, until the
+        last of them is cancelled. It goes on for those to come when they have waited for too long: where TLS takes
+        longer than that, as when a server that is back has thousands of clients, nobody would ever be connected.
         """
         if self._is_closed:
             raise ConnectionLostError(CLOSED)

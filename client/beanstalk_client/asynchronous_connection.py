@@ -1,7 +1,8 @@
-"""One connection of the client for asyncio: commands out in one write a turn, and each reply to whoever waits for it.
+"""One connection of the client for asyncio: commands out in one write a turn, and each reply to its waiter
+it.
 
 Each command has a *waiter* of its own, in the order of the commands, and a reply goes to the waiter that is first. What
-is cancelled leaves its waiter where it is: so a reply can never go to somebody else, whoever is cancelled when.
+is cancelled leaves its waiter where it is: so a reply can never go to somebody else, whatever is cancelled.
 
 Must never know what a command is or how a reply is read (commands.py, protocol.py), nor whether there will be another
 connection.
@@ -300,7 +301,7 @@ class AsyncConnection(asyncio.Protocol):
     # The end
 
     def lose(self, why: str, kind: type[ConnectionLostError] = ConnectionLostError) -> None:
-        """Give up the connection: whoever waits for a reply gets an error."""
+        """Give up the connection: all waiters for replies get an error."""
         if not self.is_lost:
             self._end(self._protocol.lose(kind(f"{self._name}: {why}", reason=why, maybe_done=True)))
             self.abort()
@@ -338,7 +339,7 @@ class AsyncConnection(asyncio.Protocol):
             transport.abort()
 
     async def close(self) -> None:
-        """Close the connection, and return when its socket is closed. Whoever waits for a reply gets an error."""
+        """Close the connection, and return when its socket is closed. All waiters for replies get an error."""
         if not self.is_lost:
             self._flush()
             self._end(self._protocol.lose(ConnectionLostError(CLOSED, maybe_done=True)))

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IDLE: Final = 1.0
-"""A connection that was not used for so many seconds is looked at before something is said on it."""
+"""A connection that was not used for this many seconds is looked at before something is said on it."""
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 1.0

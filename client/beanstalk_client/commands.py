@@ -891,7 +891,7 @@ class Commands(Generic[TBody]):
 
     @command
     def pause_tube(self, tube: str, delay: Duration) -> Command[None]:
-        """Lets nobody reserve jobs of a tube for so many seconds."""
+        """Lets nobody reserve jobs of a tube for this many seconds."""
         delay = seconds_of(delay, "delay")
         made: Command[None] = Command(b"pause-tube %b %b\r\n" % (_name(tube), seconds("delay", delay)), PAUSED, True)
         if not _is_whole(delay):

@@ -37,7 +37,7 @@ KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT",
 """Who waits for a job for ever learns within two minutes that the server's machine is gone."""
 
 SILENT: Final = (BlockingIOError, socket.timeout)
-"""What a socket raises when nothing has come for so long, or nothing has gone."""
+"""What a socket raises when nothing has come for this long, or nothing has gone."""
 
 CLOSED: Final = "the server has closed it"
 """Why a connection is lost without an error, which includes a plain one to a server that speaks TLS."""
@@ -78,7 +78,7 @@ class Connection:
         return self._sock.fileno()
 
     def set_timeout(self, timeout: float | None) -> None:
-        """Let the server be silent for so many seconds."""
+        """Let the server be silent for this many seconds."""
         self._timeout = timeout
         self._allow(timeout)
 
@@ -218,7 +218,7 @@ class Connection:
         return self.protocol.receive(data) if data else self._lose(self._loss())
 
     def _allow(self, silence: float | None) -> None:
-        """Let the socket raise one of SILENT after so many seconds."""
+        """Let the socket raise one of SILENT after this many seconds."""
         if self.is_lost:
             return
         if self._is_kernel:

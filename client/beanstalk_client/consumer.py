@@ -1,4 +1,4 @@
-"""Takes jobs from tubes, so many at a time, and does with each what its handler says: the engine under workers.
+"""Takes jobs from tubes, this many at a time, and does with each what its handler says: the engine under workers.
 
 The protocol answers a connection's commands in order, so one that waits for a job can touch and delete nothing. Hence
 
@@ -109,7 +109,7 @@ class Release(Outcome):
     """The job is ready again.
 
     Attributes:
-        delay: after so many seconds; "5m" and a timedelta are taken, too.
+        delay: after this many seconds; "5m" and a timedelta are taken, too.
         priority: None for its own.
     """
 
@@ -820,7 +820,7 @@ class _Link:
         self.watching = True
 
     async def sleep(self, seconds: float | None = None) -> None:
-        """Wait until there may be something to do, or for so many seconds if there is nothing before."""
+        """Wait until there may be something to do, or for this many seconds if there is nothing before."""
         loop = asyncio.get_running_loop()
         self._idle = loop.create_future()
         timer = None if seconds is None else loop.call_later(seconds, self.wake)

@@ -139,7 +139,7 @@ class MemoryQueue:
         self.now = self._after(seconds)
 
     def run(self, seconds: Duration = 0.0) -> int:
-        """Run what is due within so many seconds from now ("15m", a timedelta), each at its moment; return how many
+        """Run what is due within this many seconds from now ("15m", a timedelta), each at its moment; return how many
         runs that were.
 
         Raises:
@@ -191,7 +191,7 @@ class MemoryQueue:
     # What its clients ask for
 
     def _after(self, seconds: float) -> float:
-        """The moment after so many seconds: in whole microseconds, so that ten times 0.1 s are one second."""
+        """The moment after this many seconds: in whole microseconds, so that ten times 0.1 s are one second."""
         return round(self.now + seconds, 6)
 
     def _settle(self) -> None:

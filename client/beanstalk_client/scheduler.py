@@ -39,7 +39,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of whoever plans schedules."""
+    """The options of the scheduler."""
     parser.add_argument(
         "--group",
         metavar="TUBE",

@@ -85,7 +85,7 @@ class Peer:
         assert self.take() == data
 
     def say(self, data, size=0):
-        """Send this to the client, in pieces of so many bytes."""
+        """Send this to the client, in pieces of this many bytes."""
         size = size or len(data) or 1
         for start in range(0, len(data), size):
             self._protocol.data_received(data[start : start + size])

@@ -137,7 +137,7 @@ def test_an_evening_with_top(start, top):
     terminal.type("\x1b")
     terminal.shows("q quit")
     terminal.type("C")
-    terminal.shows("Delete the 3 jobs of mail that nobody has reserved?")
+    terminal.shows("Delete the 3 jobs of mail that no one has reserved?")
     terminal.type("Y")
     terminal.shows("mail: 3 jobs deleted")
     terminal.hides("mail  ")  # a tube without jobs and clients goes

@@ -160,7 +160,7 @@ def test_a_question_a_message_and_what_is_typed_are_at_the_foot():
     assert lines[4].startswith("tubes 1 to 1 of 1 by ready, beginning with ma")
     view.press("enter", samples)
     view.press("C", samples)
-    assert screen(samples, view)[-1].startswith("Delete the 1,234,647 jobs of mail that nobody has reserved?")
+    assert screen(samples, view)[-1].startswith("Delete the 1,234,647 jobs of mail that no one has reserved?")
 
 
 def test_the_help_fits_on_a_screen_of_24_lines():

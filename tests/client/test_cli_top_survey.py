@@ -156,7 +156,7 @@ def test_a_prefix_narrows_the_rounds():
     del watcher.server.tubes["zmail-1"]
     watcher.interval(prefix="zmail-")
     assert "zmail-1" not in watcher.samples.tubes
-    assert "tube-000000" in watcher.samples.tubes  # nobody has asked whether it has gone
+    assert "tube-000000" in watcher.samples.tubes  # no one has asked whether it has gone
 
 
 def test_ages_of_next_jobs_are_asked_in_rotation():

@@ -161,7 +161,7 @@ class Machine:
         self.loop.call_later(seconds, resume)
 
     def die(self, seconds):
-        """It is gone for so long, and comes back with what its journal has."""
+        """It is gone for this long, and comes back with what its journal has."""
         self.is_up = False
         lines = list(self.callers)
         self.callers.clear()

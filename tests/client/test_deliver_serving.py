@@ -65,7 +65,7 @@ async def delivering(address, *, at_once=50, per_host=10, waiting=100, limits=No
 
 
 async def is_done(queue, count=0):
-    """Whether no job of the tube is left to be sent, and so many are buried."""
+    """Whether no job of the tube is left to be sent, and this many are buried."""
     found = await queue.stats_tube(TUBE)
     left = sum(found[f"current-jobs-{each}"] for each in ("ready", "reserved", "delayed", "urgent"))
     return left == 0 and found["current-jobs-buried"] == count

@@ -59,7 +59,7 @@ def look():
 
 
 def consume(connection, queue, count, *, prefetch=0, act=lambda message: message.ack()):
-    """Receive so many messages."""
+    """Receive this many messages."""
     got = []
 
     def receive(body, message):

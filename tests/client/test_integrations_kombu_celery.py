@@ -109,7 +109,7 @@ def restartable(tmp_path):
 
 
 def publish_with_eta(task, names, first, step):
-    """Publish a task for each name, the first due in so many seconds, each other one a step later."""
+    """Publish a task for each name, the first due in this many seconds, each other one a step later."""
     began = time.time()
     for number, name in enumerate(names):
         due = began + first + number * step

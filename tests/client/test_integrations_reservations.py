@@ -96,7 +96,7 @@ def test_a_connection_waits_or_holds_jobs_and_never_both(play):
     stage.reply(0, "TIMED_OUT")
     assert stage.ask(7) == [[], ["watch mail", "ignore default", "reserve-batch 7 30"]]
     stage.reservations.delete(held)
-    assert stage.peers[0].heard() == ["delete 5"]  # at once, whoever waits
+    assert stage.peers[0].heard() == ["delete 5"]  # at once
 
 
 def test_without_room_nothing_is_asked_for(play):

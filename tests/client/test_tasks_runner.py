@@ -208,7 +208,7 @@ def test_what_nobody_can_run_is_buried_at_once_with_the_reason(tasks, queue, bod
 
 
 def test_a_report_is_no_call(tasks, queue):
-    """Whoever lets a worker take jobs from a tube of reports, by mistake, has nothing run again."""
+    """A worker that takes jobs from a tube of reports by mistake runs nothing again."""
 
     @tasks.task(retries=0)
     def bad():
@@ -293,7 +293,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled(tasks, queue):
 
 
 def test_a_coroutine_that_is_cancelled_by_itself_has_not_timed_out(tasks):
-    """Whoever ends the worker is heard, also in a task with a timeout."""
+    """A signal to the worker is handled, also in a task with a timeout."""
 
     @tasks.task(timeout=30)
     async def slow():

@@ -1,4 +1,4 @@
-"""The threads of plain functions: so many at a time, nothing lost, and one wake-up for many results."""
+"""The threads of plain functions: this many at a time, nothing lost, and one wake-up for many results."""
 
 import asyncio
 import threading

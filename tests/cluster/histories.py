@@ -1,12 +1,12 @@
 """Histories: what clients have asked for and been told, and whether a server that keeps its promises can have said it.
 
-A client is one connection: whoever connects again is another client. A test records each command when it is sent and
-each reply when it has come, by one clock for all clients, and at the end the jobs that are left. `problems_of` then
+A client is one connection: a new connection is another client. A test records each command when it is sent
+and each reply when it has come, by one clock for all clients, and at the end the jobs that are left. `problems_of` then
 says what is wrong, in a sentence each:
 
     lost        a job whose put was acknowledged is missing, and nobody may have deleted it
     returned    a job is there after DELETED, CANCELLED or CLEARED; or it was deleted twice
-    torn        a body that nobody has put, that was replaced before, or that belongs to another job
+    torn        a body that no one has put, that was replaced before, or that belongs to another job
     doubled     one put has made two jobs, or one id was given to two
     shared      two clients have held a job at the same time, within an epoch; or it was taken from its holder
     early       a job was handed out before its delay or its tube's pause was over, or while it was buried
@@ -743,7 +743,7 @@ class Analysis:
                 else:
                     self.report("doubled", f"id {number} was given to {job.birth.call!r}, and to {put.call!r}")
             elif owner is None:
-                self.report("torn", f"nobody has put the body of job {number}: {body[:60]!r} in {effect.call!r}")
+                self.report("torn", f"no one has put the body of job {number}: {body[:60]!r} in {effect.call!r}")
             elif owner != number:
                 self.report("doubled", f"jobs {owner} and {number} have the body of one put: {body[:60]!r}")
             job.seen.append(effect._replace(body=body))

@@ -165,7 +165,7 @@ class UnderLoad:
         return nothing
 
     def kill(self, kind, after):
-        """Do one kill of this kind, so many seconds after all was well; return when all is well again."""
+        """Do one kill of this kind, this many seconds after all was well; return when all is well again."""
         time.sleep(after)  # real time: so long the load goes on as it should
         self.note_moves(self.load.history)
         began = time.monotonic_ns()

@@ -38,7 +38,7 @@ TUBES = (b"t0", b"t1")
 
 
 def tubes_of(shards, prefix=b"t"):
-    """So many tubes, one of each shard."""
+    """This many tubes, one of each shard."""
     found = {}
     numbers = itertools.count()
     while len(found) < shards:
@@ -210,7 +210,7 @@ class Worker(Client):
 
 
 class Load:
-    """So many clients of a cluster, until the end of a `with`.
+    """This many clients of a cluster, until the end of a `with`.
 
     Args:
         addresses: of all nodes.
@@ -309,7 +309,7 @@ class Auditor:
             jobs.update(found)
             return not found and self._live() == len(jobs)
 
-        eventually(are_all_taken, "all jobs are there for whoever comes", WITHIN)
+        eventually(are_all_taken, "all jobs are ready", WITHIN)
         return jobs
 
     def _live(self):

@@ -147,7 +147,7 @@ class Replica:
         """Whether it applies nothing, and so confirms nothing, until it is False again and `catch_up` is called."""
 
     def catch_up(self, count=None):
-        """Apply what it has missed, or only the first so many effects of that."""
+        """Apply what it has missed, or only the first this many effects of that."""
         while self.waiting and count != 0:
             self.dataset.apply(self.waiting.popleft())
             count = None if count is None else count - 1
@@ -189,7 +189,7 @@ class Servers:
         self.calls = 0
 
     def connect(self, replicas=1, shard=0):
-        """Connections to one shard that wait for so many replicas."""
+        """Connections to one shard that wait for this many replicas."""
         return OneShard(MemoryConnector(self, replicas), shard)
 
     def change(self, *effect):

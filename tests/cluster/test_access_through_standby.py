@@ -226,7 +226,7 @@ def test_a_user_whom_only_the_leader_knows_comes_in_nowhere_else(cluster, authen
 
 
 def test_a_leader_that_asks_everybody_serves_nobody_by_another_node_either(cluster, authenticated, caplog):
-    """Whoever can read the engine can be a node, and say that a client needs no user."""
+    """A process that can read the engine can be a node, and say that a client needs no user."""
     leader, standby = cluster.two(leads={"users": (ANN,), **TOKENS}, users=(ANN,), listeners=(listener(),))
     nobody = cluster.connect(standby)
     nobody.send(b"put 0 0 60 1\r\nx\r\n")

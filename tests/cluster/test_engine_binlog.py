@@ -347,7 +347,7 @@ def test_jobs_of_one_leader_are_those_of_the_next(servers):
         ends = leader.begin_commit()
         await eventually_async(lambda: ends, "the commit ends")
         assert ends == [None]
-        leader.put(b"three, which nobody has asked for")
+        leader.put(b"three, which no one has asked for")
         await leader.close()
 
     asyncio.run(work())

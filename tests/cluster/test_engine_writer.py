@@ -345,7 +345,7 @@ def test_a_full_engine_takes_changes_but_creates_nothing_until_it_has_room_again
         servers.limit = 1000
         with pytest.raises(OSError, match="limit of memory"):
             await step.writer.run(lambda: step.directory.create("b", 10))
-        await step.writer.run(lambda: None)  # the engine has answered whoever asked for room
+        await step.writer.run(lambda: None)  # the engine has answered the request for room
         now[0] += 2.0
         with pytest.raises(OSError, match="limit of memory"):
             step.directory.create("b", 10)

@@ -1,6 +1,6 @@
-"""A cluster with policies whose leaders are killed again and again: what promises.py says, whoever leads.
+"""A cluster with policies whose leaders are killed again and again: what promises.py says, under every leader.
 
-`pytest -m slow -rP --kills 40 tests/cluster/test_killed_leaders_with_policies.py` kills so many, and prints what
+`pytest -m slow -rP --kills 40 tests/cluster/test_killed_leaders_with_policies.py` kills this many, and prints what
 clients were told. With shards, every second leader is stopped instead, and hands over.
 """
 

@@ -1,7 +1,7 @@
 """A cluster that is killed again and again under load keeps what it has acknowledged, and brings nothing back.
 
 Real processes: this server, Redis, and clients in threads. `pytest -m slow -rP --kills 200 tests/cluster/
-test_kills.py` kills so many times in each way, and prints what became of what was acknowledged.
+test_kills.py` kills this many times in each way, and prints what became of what was acknowledged.
 """
 
 import random
@@ -32,7 +32,7 @@ def engines_for(kind):
 
 
 def kill(directory, kind, engine, times, *, shards=1, nodes=2, pause=PAUSE):
-    """Kill a cluster so many times; return what is to be printed."""
+    """Kill a cluster this many times; return what is to be printed."""
     rng = random.Random(times)
     began = time.monotonic()
     relays = kind in WITH_RELAYS

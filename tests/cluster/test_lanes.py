@@ -98,7 +98,7 @@ class LeadingNode:
 
 
 def on(shards, servers=None):
-    """Run a test as a coroutine that gets a node with so many shards."""
+    """Run a test as a coroutine that gets a node with this many shards."""
 
     def decorate(test):
         async def work():

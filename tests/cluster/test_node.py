@@ -363,7 +363,7 @@ def test_a_node_that_stops_without_its_engine_gives_up_after_a_while(cluster, ca
     eventually(lambda: node.call(lambda: node.server.shards[0].service.broker.ready), "it has been put")
     cluster.stop(node)
     assert client.rest() == b""
-    assert "nobody has been told that they are done" in caplog.text
+    assert "no one has been told that they are done" in caplog.text
 
 
 def test_nothing_is_left_of_the_time_when_a_node_led(cluster):

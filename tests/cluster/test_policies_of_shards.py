@@ -110,7 +110,7 @@ def reserved_at_both(cluster, **options):
 
 
 def tries(node, job_id):
-    """How often a job that nobody has reserved any more has failed."""
+    """How often a job that no one has reserved any more has failed."""
     broker = node.server.shards[0].service.broker
     eventually(lambda: node.call(lambda: broker.jobs[job_id].client is None), "nobody has it")
     return node.call(lambda: getattr(broker.jobs[job_id].extras, "tries", 0))

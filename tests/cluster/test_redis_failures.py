@@ -275,7 +275,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(pretended, engi
 
 
 class Dripping:
-    """A socket on which each call moves so many bytes, and takes so many seconds."""
+    """A socket on which each call moves this many bytes, and takes this many seconds."""
 
     def close(self):
         pass

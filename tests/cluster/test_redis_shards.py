@@ -69,7 +69,7 @@ def created(number, before=START, epoch=1, operations=((CREATE, "file", 9),)):
 
 
 def lead(connector, shards):
-    """Take the leases of so many shards."""
+    """Take the leases of this many shards."""
     connector.registry().perform([take(shard, Lease(), MINE) for shard in range(shards)])
 
 

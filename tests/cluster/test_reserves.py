@@ -148,7 +148,7 @@ def test_a_shard_is_asked_where_the_client_has_never_reserved_or_a_job_of_its_is
     for world in cluster.worlds:
         world.is_near = True
     client.send(b"reserve\r\n")
-    assert all(client.places[shard].down for shard in range(SHARDS)), "whoever reserves is counted as a worker"
+    assert all(client.places[shard].down for shard in range(SHARDS)), "a client that reserves is counted as a worker"
     cluster.settle()
     assert cluster.read(client) == reserved(job_id)
     cluster.sleep(1.5)

@@ -51,7 +51,7 @@ class Worker:
         the place there is now that has granted a job."""
         arrived, self.client.arrived = self.client.arrived, b""
         for reply in parse(arrived):
-            assert self.unanswered, f"nobody has asked for {reply}"
+            assert self.unanswered, f"no one has asked for {reply}"
             line = self.unanswered.pop(0)
             if line.startswith(b"reserve"):
                 assert reply.startswith((b"RESERVED", b"TIMED_OUT")), (line, reply)

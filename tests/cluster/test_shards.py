@@ -25,7 +25,7 @@ def counts(*nodes):
 
 @pytest.fixture
 def nodes(cluster):
-    """Starts nodes of a cluster with so many shards, and waits until each of them leads its share."""
+    """Starts nodes of a cluster with this many shards, and waits until each of them leads its share."""
 
     def start(count, shards=SHARDS):
         started = [cluster.add(shards=shards) for _ in range(count)]

@@ -118,7 +118,7 @@ class Jobs:
             self.numbers[job_id] = number
 
     def line(self, command, number):
-        """A command about a job; about none if nobody has put it."""
+        """A command about a job; about none if no one has put it."""
         return re.sub(rb"ID", b"%d" % self.ids.get(number, 987654321), command) + b"\r\n"
 
     def comparable(self, reply):

@@ -53,7 +53,7 @@ async def at_once(work):
 
 
 def fill(directory, jobs, *, first=1):
-    """Let a server put so many jobs into a directory, and stop."""
+    """Let a server put this many jobs into a directory, and stop."""
 
     async def work():
         binlog = Binlog(directory, segment_size=SEGMENT, in_thread=at_once)

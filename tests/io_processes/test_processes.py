@@ -594,7 +594,7 @@ while True:
 
 @pytest.fixture
 def stubborn(monkeypatch, tmp_path):
-    """Makes I/O processes that are ready so many times, whatever settings they are given, and do nothing else."""
+    """Makes I/O processes that are ready this many times, whatever settings they are given, and do nothing else."""
 
     def make(times):
         (tmp_path / "stubborn.py").write_text(STUBBORN % (" " * times))

@@ -1,4 +1,4 @@
-"""Jobs that are due at a moment of the wall clock, whoever sets it meanwhile, and whichever way."""
+"""Jobs that are due at a moment of the wall clock, however it is set meanwhile."""
 
 import random
 
@@ -142,7 +142,7 @@ def test_a_delay_lasts_as_long_whatever_the_wall_clock_says(clocks):
 
 @pytest.mark.parametrize("drift", [-100_000, 100_000, -900_000, 900_000])
 def test_a_clock_that_is_slowed_or_hurried_moves_the_moment_with_it(clocks, drift):
-    """Half a second by the server's clock is so many nanoseconds less or more by the wall clock."""
+    """Half a second by the server's clock is this many nanoseconds less or more by the wall clock."""
     job = clocks.put(EIGHT)
     clocks.set(EIGHT - 10 * SECOND)
     while job.state == DELAYED:

@@ -80,7 +80,7 @@ class Pipeline:
 
 
 def put(chance, n, jobs):
-    """The commands that put one of so many jobs."""
+    """The commands that put one of this many jobs."""
     tube = chance.choice([b"default", b"a", b"b-c", b"d" * 200])
     size = chance.choice([0, 1, 10, 100, 100, 1000]) if n % (jobs // 20) else 65_533
     delay = chance.choice([0, 0, 1000, 2**32 - 1])
@@ -91,7 +91,7 @@ def put(chance, n, jobs):
 
 
 def live_through(clients, chance, jobs):
-    """Bring so many jobs into every state, by every change that beanstalkd writes; return the deleted ones."""
+    """Bring this many jobs into every state, by every change that beanstalkd writes; return the deleted ones."""
     commands = [command for n in range(jobs) for command in put(chance, n, jobs)]
     replies = clients.ask(commands)
     assert [line for line, _ in replies[1::2]] == [b"INSERTED %d" % n for n in range(1, jobs + 1)]

@@ -1,5 +1,5 @@
-"""Bodies on the disk, with sockets: whoever asks for one gets it, and nothing that happens meanwhile leaves anything
-hanging."""
+"""Bodies on the disk, with sockets: every request for one is answered, and nothing that happens meanwhile leaves
+anything hanging."""
 
 import asyncio
 import contextlib

@@ -124,7 +124,7 @@ class Worker(threading.Thread):
                 raise EOFError
             assert int(number) not in book.deleted, "it was deleted"
             assert book.bodies.get(int(number), body[:-2]) == body[:-2], "it was put otherwise"
-            assert body[:-2] in book.wanted, "a body that nobody has put, or only a part of one"
+            assert body[:-2] in book.wanted, "a body that no one has put, or only a part of one"
             self.held.append(int(number))
             return
         elif what == "delete":
@@ -179,7 +179,7 @@ def audit(book, address):
     doubled = [body for body, count in Counter(jobs.values()).items() if count > 1]
     returned = [number for number in jobs if number in book.deleted]
     torn = [body for body in jobs.values() if body not in book.wanted]
-    assert not torn, "a body that nobody has put, or only a part of one"
+    assert not torn, "a body that no one has put, or only a part of one"
     assert int(statistics(address)["current-jobs-ready"]) <= len(jobs)
     for number, body in jobs.items():  # an unacknowledged job that is there counts from now on
         if number not in book.bodies:

@@ -19,7 +19,7 @@ class Mover:
     def __init__(self, address, source, target):
         self.caller = Caller(address)
         self.source, self.target = source, target
-        self.moved = 0  # since the last turn: so many have surely moved
+        self.moved = 0  # since the last turn: this many have surely moved
 
     def move_until(self, end):
         while time.monotonic() < end:  # real time: so long it works before it is killed

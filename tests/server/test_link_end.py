@@ -1,5 +1,5 @@
-"""A leader that hands over says a clean goodbye: what it has done has been answered, whoever reads, and however full
-the link is."""
+"""A leader that hands over says a clean goodbye: what it has done has been answered, the one that reads, and however
+full the link is."""
 
 import asyncio
 import re

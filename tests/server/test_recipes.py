@@ -15,7 +15,7 @@ from recipes import DIRECTORIES, PAGE, PORTS, Recipe
 from harness.waiting import eventually
 
 STRANGER = 65534
-"""A number that is neither root's nor that of whoever runs the tests."""
+"""A number that is neither root's nor that of the one that runs the tests."""
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class SlowClock:
 
 
 def put_delayed(rounds, count):
-    """Let so many jobs be due now."""
+    """Let this many jobs be due now."""
     caller = rounds.connect()
     for _ in range(count // 100):
         caller.send(b"put 0 1 60 1\r\nx\r\n" * 100)

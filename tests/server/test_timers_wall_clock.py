@@ -20,7 +20,7 @@ class Watched(Rounds):
         return super().clock_offset()
 
     def put(self, after):
-        """Put a job that is due so many seconds after the present, by the wall clock; return when that is."""
+        """Put a job that is due this many seconds after the present, by the wall clock; return when that is."""
         at = self.clock() + self.wall_offset + round(after * SECOND)
         self.broker.set_wall_offset(self.wall_offset)
         client = RecordingClient(self.broker)
@@ -105,7 +105,7 @@ def test_back_and_forth_over_the_moment_is_never_early(rounds):
 
 @pytest.mark.parametrize("drift", [-500, -1, 1, 500])
 def test_a_clock_that_runs_slower_or_faster_is_followed(rounds, drift):
-    """So many nanoseconds in each millisecond: what a daemon that corrects the clock may do."""
+    """This many nanoseconds in each millisecond: what a daemon that corrects the clock may do."""
     at = rounds.put(20)
     while not rounds.broker.ready:
         rounds.loop.sleep(0.001)

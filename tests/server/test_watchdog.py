@@ -43,7 +43,7 @@ def loop():
 
 
 def told(loop, seconds):
-    """When the watchdog, which must be told within a minute, is told anything in so many seconds, and what."""
+    """When the watchdog, which must be told within a minute, is told anything in this many seconds, and what."""
     said = []
     watchdog = watchdog_of(MINUTE, lambda state: said.append((loop.now, state)))
     watchdog.start(loop)

@@ -546,7 +546,7 @@ def test_check_config_says_what_is_good_and_what_deserves_a_warning(write, capsy
     path = write(GOOD + "[[listener]]\naddress = 'localhost:3'\n")
     status, out, err = run(capsys, "--check-config", "--config", path)
     assert (status, out[1:], err) == (0, ["server.toml: good"], [])
-    assert out[0].startswith("server.toml: warning: listener 4: there are users, but whoever connects there ")
+    assert out[0].startswith("server.toml: warning: listener 4: there are users, but anyone who connects there ")
     assert run(capsys, "--check-config", "-p", "1") == (0, ["the options: good"], [])
 
 

@@ -253,7 +253,7 @@ def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warni
     users = (UserConfig(name="mail", token_sha256=HASH),)
     assert warnings_of(Config()) == warnings_of(Config(tls_cert="c")) == []
     assert warnings_of(Config(users=users)) == [
-        "-l/--listen 127.0.0.1: there are users, but whoever connects there may do everything: "
+        "-l/--listen 127.0.0.1: there are users, but anyone who connects there may do everything: "
         "it has neither auth nor user"
     ]
     listeners = (
@@ -263,8 +263,8 @@ def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warni
         ListenerConfig(address="unix:s"),
     )
     assert warnings_of(Config(users=users, listeners=listeners)) == [
-        "listener 2: there are users, but whoever has a certificate may do everything: it has neither auth nor user",
-        "listener 4: there are users, but whoever connects there may do everything: it has neither auth nor user",
+        "listener 2: there are users, but anyone with a certificate may do everything: it has neither auth nor user",
+        "listener 4: there are users, but anyone who connects there may do everything: it has neither auth nor user",
     ]
 
 
@@ -403,7 +403,8 @@ def test_whoever_may_see_all_metrics_although_there_are_users_is_warned_of():
     clients = ListenerConfig(address="localhost:1", auth="token")
     user = UserConfig(name="mail", token_sha256=HASH)
     assert warnings_of(Config(http="[::1]:9", listeners=(clients,), users=(user,)))[0] == (
-        "--http [::1]:9: there are users, but whoever connects there may see all metrics: it has neither auth nor user"
+        "--http [::1]:9: there are users, but anyone who connects there may see all metrics: "
+        "it has neither auth nor user"
     )
 
 

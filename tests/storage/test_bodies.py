@@ -1,4 +1,6 @@
-"""Bodies leave memory when they have been written, and whoever asks for one gets it byte for byte as it was put."""
+"""Bodies leave memory when they have been written, and the one that asks for one gets it byte for byte as it was
+put.
+"""
 
 import asyncio
 import errno

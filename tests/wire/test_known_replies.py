@@ -1,4 +1,4 @@
-"""Whatever the policies of tubes are: whoever gives commands of the protocol gets replies of the protocol only."""
+"""Whatever the policies of tubes are: the one that gives commands of the protocol gets replies of the protocol only."""
 
 from effort import examples
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""list-clients: what it tells of each client, in slices, whoever comes and goes meanwhile."""
+"""list-clients: what it tells of each client, in slices, the one that comes and goes meanwhile."""
 
 import pytest
 from virtual import World

@@ -5,7 +5,7 @@ leader. All that changes in it is decided there, at once, by a comparison of lea
 how often a call is made, or whether its answer was lost. A lease is its epoch and its stamp: an engine that was wiped
 gives the same epoch to another leader. A node has three kinds of connections (a `Connector` makes them):
 
-    Engine       to one shard: its files, for whoever takes over, and for tools
+    Engine       to one shard: its files, for a new leader, and for tools
     Registry     to all shards: their leases, how many there are, and which nodes
     Committer    to all shards: their commits
 
@@ -85,7 +85,7 @@ class Lease(NamedTuple):
         return " ".join([self.stamp, *self.lineage.split()][:LINEAGE]) if self.secret else ""
 
     def follows(self, other: Lease) -> bool:
-        """Whether an engine with the other lease has lost this one, and whoever has the other one leads no more.
+        """Whether an engine with the other lease has lost this one, and the owner of the other one leads no more.
 
         It is not so if the other one was taken after the loss.
         """
@@ -177,7 +177,7 @@ def renew(shard: int, lease: Lease, *, restores: bool = True) -> LeaseCall:
 
 
 def release(shard: int, lease: Lease, successor: str = "") -> LeaseCall:
-    """Give the lease back, if the engine still has it, to this node or to whoever comes."""
+    """Give the lease back, if the engine still has it, to this node or to any."""
     return LeaseCall(RELEASE, shard, lease, successor=successor)
 
 
@@ -187,7 +187,7 @@ WRITE: Final = "w"
 """name, offset, bytes: write there. What lies between the end of the file's bytes and the offset is zeros."""
 
 CREATE: Final = "c"
-"""name, size: a new file of so many zeros, which take no memory."""
+"""name, size: a new file of this many zeros, which take no memory."""
 
 RENAME: Final = "m"
 """old name, new name: a file that has the new name is gone."""
@@ -259,12 +259,12 @@ class File(NamedTuple):
 
 
 def lacks(wanted: int, found: int) -> str:
-    """What is wrong if so many files should be there, and so many are."""
+    """What is wrong if this many files should be there, and this many are."""
     return "" if wanted == found else f"{wanted} files were written, and {found} are there"
 
 
 def lacks_end(name: str, wanted: int, found: int) -> str:
-    """What is wrong if so many bytes were written to a file, and it has so many."""
+    """What is wrong if this many bytes were written to a file, and it has this many."""
     return "" if found >= wanted else f"{name}: {wanted} bytes were written, and {found} are there"
 
 

@@ -5,7 +5,7 @@
          └───────────────┴────────────────────────┴─→ refused, with a line in the log
 
 Each listener asks for some of these (`Entrance`), in this order. A connection that takes over gets all bytes that came
-behind. Whoever is not known yet costs little, and not for long:
+behind. A client that is not known yet costs little, and not for long:
 
     what                        bound                          beyond it
     --------------------------  -----------------------------  ------------------------------
@@ -15,7 +15,7 @@ behind. Whoever is not known yet costs little, and not for long:
     a header, a line            LONGEST_HEADER, LINE_LIMIT     refused
     bytes that wait for a turn  one read                       it is not read from
     work                        the round's budget             waits for its turn
-    bytes after a refusal       LINGER_LIMIT                   closed, whoever still sends
+    bytes after a refusal       LINGER_LIMIT                   closed, even while it sends
 
 A client that is refused is told so, and hung up on; but what it still sends is read, and dropped, until it hangs up
 too. A socket that is closed with unread input sends a reset, which overtakes the reply. (TLS closes by itself when a
@@ -75,7 +75,7 @@ HANG_UP: Final = 3  # it has been refused
 NOTHING: Final = 4  # a connection has taken over, or the client is gone
 
 GONE: Final = ("hung up before the handshake", "the connection was lost")
-"""What TLS says of a client that has failed in nothing: whoever looks whether a port is open does the same."""
+"""What TLS says of a client that has failed in nothing: a port scan does the same."""
 
 log = logging.getLogger("beanstalk_server")
 

@@ -50,7 +50,7 @@ class Entrance:
         "number",  # names it to I/O processes
         "place",
         "trusted",  # the networks whose PROXY headers are believed
-        "user",  # where nobody is asked, whoever comes in is this user; None for nobody, who may do everything
+        "user",  # without authentication, every client is this user; None for nobody, who may do everything
         "wants_header",  # a PROXY header comes first
     )
 

@@ -36,5 +36,5 @@ class Shares:
 
 
 def prepare_shares(descriptor: int, count: int) -> None:
-    """Give an empty file room for the counts of so many processes."""
+    """Give an empty file room for the counts of this many processes."""
     os.ftruncate(descriptor, count * COUNT_BYTES)

@@ -11,7 +11,7 @@
                   certificate. Python cannot turn that off
 
 A reload makes a new context. One in use is never changed: a file that is bad would leave half of it behind. Tickets of
-an earlier context are worth nothing, so whoever is not let in any more cannot come back with one.
+an earlier context are worth nothing, so a client that is refused now cannot come back with one.
 
 Must never know connections, or who is let in.
 """

@@ -42,7 +42,7 @@ class Rules:
     Attributes:
         backoff: the delay after the first failure, in seconds, doubled with each further one; 0: none.
         backoff_max: the longest delay, in seconds.
-        max_tries: after so many failures a job is buried; 0: never.
+        max_tries: after this many failures a job is buried; 0: never.
     """
 
     __slots__ = ("backoff", "backoff_max", "max_tries")

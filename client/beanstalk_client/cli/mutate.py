@@ -148,7 +148,7 @@ def resume(options: argparse.Namespace) -> int:
 
 
 def clear(options: argparse.Namespace) -> int:
-    """Delete the jobs of a tube that nobody has reserved, after a question."""
+    """Delete the jobs of a tube that no one has reserved, after a question."""
     if not options.yes and not asks_a_person():
         raise OperatorError("refused: nobody can be asked whether to delete; --yes says that nobody need be", USAGE)
     with asking(options, f"tube {options.tube}", "clear-tube") as client:

@@ -15,8 +15,8 @@ from beanstalk_client.cli.parser import FILES, PROGRAM, TUBES, make_parser
 
 _ASK: Final = f"{PROGRAM} tubes --names --answer-within 1 2>/dev/null"
 
-# Whoever may put a job chooses names, and $(…) and ; are legal in them. So no name is expanded or evaluated: shtab.cmd
-# does both, by `compgen -W` and by `($(…))`.
+# Producers choose names, and $(…) and ; are legal in them. So no name is expanded or evaluated:
+# shtab.cmd does both, by `compgen -W` and by `($(…))`.
 COMPLETERS: Final[dict[str, Any]] = {
     FILES: shtab.FILE,
     TUBES: {

@@ -327,7 +327,7 @@ def _tubes(samples: Samples, view: View, status: Status, width: int, now: float,
 
 
 def _fit(text: str, width: int) -> str:
-    """A text in so many cells, the last of them a space if it is cut off after its beginning, which is shown."""
+    """A text in this many cells, the last of them a space if it is cut off after its beginning, which is shown."""
     if cell_len(text) < width:
         return set_cell_size(text, width)
     return set_cell_size(f"{set_cell_size(text, max(width - 2, 0))}~ ", width)

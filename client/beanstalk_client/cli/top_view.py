@@ -1,6 +1,6 @@
 """What the person at `beanstalk top` has chosen to see: order, prefix, selection, and what is on the screen in front.
 
-A key changes it, and may be an order: something that has to be done elsewhere. As long as nobody has moved the
+A key changes it, and may be an order: something that has to be done elsewhere. As long as no one has moved the
 selection, it is on whichever tube comes first, and that may change between a look and a key: so everything that changes
 a tube asks then, and names it. Must never know a terminal, a connection, or how anything is drawn.
 """
@@ -63,7 +63,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PauseTube:
-    """Pause a tube for so many seconds; 0 resumes it."""
+    """Pause a tube for this many seconds; 0 resumes it."""
 
     name: str
     seconds: int
@@ -71,7 +71,7 @@ class PauseTube:
 
 @dataclass(frozen=True, slots=True)
 class KickJobs:
-    """Kick so many jobs of a tube."""
+    """Kick this many jobs of a tube."""
 
     name: str
     count: int
@@ -228,7 +228,7 @@ class View:
         self._scroll()
 
     def fit(self, room: int) -> None:
-        """The screen has room for so many tubes."""
+        """The screen has room for this many tubes."""
         self.room = max(room, 1)
         self._scroll()
 
@@ -323,7 +323,7 @@ class View:
 
     def _ask_to_clear(self, name: str, count: int) -> None:
         if count:
-            text = f"Delete the {jobs(count)} of {name} that nobody has reserved? Y (a capital) deletes them."
+            text = f"Delete the {jobs(count)} of {name} that no one has reserved? Y (a capital) deletes them."
             self._ask(text, "Y", ClearTube(name))
         else:
             self.message = f"{name} has no jobs to delete but those that are reserved"
@@ -416,5 +416,5 @@ class View:
 
 
 def jobs(count: int, state: str = "") -> str:
-    """So many jobs, in words."""
+    """A number of jobs, in words."""
     return f"{count:,} {state + ' ' if state else ''}job{'' if count == 1 else 's'}"

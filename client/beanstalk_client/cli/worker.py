@@ -5,7 +5,7 @@ another one. A slot reserves a job, runs the command, touches the job as long as
 the command's exit status says.
 
 When the connection is lost, the server makes the job ready at once. The command goes on; the slot connects again, and
-takes the job back by reserve-job if nobody has had it in between (its count of reserves, and its body, are what they
+takes the job back by reserve-job if no one has had it in between (its count of reserves, and its body, are what they
 were). Then nothing has happened. Otherwise it says that the job may run twice. A command is ended by --timeout and by a
 second signal only.
 Must never delete a job whose command has not ended with status 0.
@@ -361,7 +361,7 @@ class Slot:
         return client
 
     def _take_back(self, client: Client[bytes], job: Reserved) -> str:
-        """Reserve a job again if nobody has had it since; else return why not."""
+        """Reserve a job again if no one has had it since; else return why not."""
         try:
             found = client.stats_job(job.id)
             if found["tube"] != self._options.tube or found["reserves"] > job.reserves:

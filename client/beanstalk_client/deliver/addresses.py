@@ -75,7 +75,7 @@ class NotAllowedError(OSError):
 
 
 class Guard:
-    """What may be reached, as set by whoever runs the sender.
+    """What may be reached, as set by the operator of the sender.
 
     Attributes:
         allowed_hosts: patterns of names and addresses (`*.example.com`); empty: all hosts.

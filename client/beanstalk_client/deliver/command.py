@@ -112,7 +112,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="sign requests with the secrets in this file: lines of a pattern of hosts, and one secret or more",
     )
     add = parser.add_argument_group("what fails").add_argument
-    add("--tries", metavar="N", type=_number, default=12, help="after so many a job is buried; 0: never (12)")
+    add(
+        "--tries",
+        metavar="N",
+        type=_number,
+        default=12,
+        help="maximum attempts; then the job is buried (0: no limit; 12)",
+    )
     add(
         "--backoff",
         metavar="SECONDS",

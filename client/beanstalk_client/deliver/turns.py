@@ -1,4 +1,4 @@
-"""Whose turn it is: so many requests at once, so many of them to each host, and no host holds up the others.
+"""Whose turn it is: this many requests at once, this many of them to each host, and no host holds up the others.
 
 A job whose host has as many requests as it may waits here for its turn. So that the jobs of a slow host do not take all
 places that there are, one host may have a quarter of them in waiting. What comes beyond that is put off: it goes back
@@ -32,7 +32,7 @@ SHORTEST_STEP: Final = 0.0005
 
 
 class PutOff(Exception):  # noqa: N818 nothing is wrong
-    """It is not this job's turn for so long, in seconds."""
+    """It is not this job's turn for this long, in seconds."""
 
     def __init__(self, delay: float) -> None:
         super().__init__(delay)
@@ -133,14 +133,14 @@ class Turns:
             raise
 
     def end(self, name: str, lasted: float) -> None:
-        """A request has ended that lasted so many seconds."""
+        """A request has ended that lasted this many seconds."""
         host = self._hosts[name]
         host.average += (lasted - host.average) * (WEIGHT if host.average else 1.0)
         self.busy -= 1
         self._free(host)
 
     def stop(self) -> None:
-        """Give no more turns: whoever waits is told so."""
+        """Give no more turns: waiters are told so."""
         self._stopped = True
         for host, turn in self._ready:
             host.busy -= 1

@@ -27,7 +27,7 @@ GONE: Final = 410
 OBEYS_RETRY_AFTER: Final = (429, 503)
 
 _MOST_DOUBLINGS: Final = 62
-"""Any backoff is the longest after so many."""
+"""Any backoff is the longest after this many."""
 
 _DIGITS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _MANY_DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
@@ -37,7 +37,7 @@ class Rules:
     """When a job is tried again.
 
     Attributes:
-        tries: after so many attempts a job is buried; 0: never.
+        tries: after this many attempts a job is buried; 0: never.
         backoff: seconds after the first attempt, doubled with each further one.
         backoff_max: the longest backoff, in seconds.
         retry_after_max: what Retry-After may demand at most, in seconds.

@@ -644,7 +644,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         loop.on_tick.add(self._on_tick)
 
     def _on_tick(self) -> None:
-        """Before each look at the sockets: ask for what there is room for, and have the sockets watched."""
+        """Before each look at the sockets: ask for what fits, and have the sockets watched."""
         hub = self._hub
         if hub is None:
             return

@@ -52,7 +52,7 @@ Connect = Callable[[], "tuple[socket.socket, Protocol]"]
 """Makes a connection that has been greeted, and watches the tube "default"."""
 
 TOUCHES: Final = 3
-"""So often a job is touched in its time-to-run: two touches may come late."""
+"""How often a job is touched in its time-to-run: two touches may come late."""
 
 BORROWED: Final = 1.0
 """The longest wait of a slot that holds jobs, in seconds. Whole, because beanstalkd knows whole seconds only."""
@@ -215,7 +215,7 @@ class Reservations:
                 self._end(held, make.release(held.id, held.priority))
 
     def ask(self, limit: int, wait: float) -> None:
-        """Ask for so many jobs at most, if nothing has been asked for yet; send what could not be sent before.
+        """Ask for at most this many jobs, if nothing has been asked for yet; send what could not be sent before.
 
         Args:
             wait: seconds that the server shall wait for a job, if there is a slot that may wait.
@@ -354,7 +354,7 @@ class Reservations:
         if self._failure is not None:
             raise self._failure
         for slot in [slot for slot in self._slots if self._is_silent(slot)]:
-            self._attempt(slot, self._receive)  # it may be that nobody has read
+            self._attempt(slot, self._receive)  # it may be that no one has read
             if self._is_silent(slot) and slot in self._slots:
                 self._lose(slot, NoAnswerError("the server does not answer"))
 

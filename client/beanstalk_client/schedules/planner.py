@@ -34,7 +34,7 @@ MAX_MOMENT: Final = 2**32 - 1
 
 MOST: Final = 1000
 """How many firings of a schedule one pass puts at most, missed ones and those to come each; what remains is done by the
-next pass. A plan of so many is a body of 11 kB."""
+next pass. A plan of this many is a body of 11 kB."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Schedule:
         name: its own among all schedules of a group; it must stay the same when the expression changes.
         moments: when it fires.
         task: what it fires. The job is put without the task's middleware.
-        missed: "skip", "once" or "all": what becomes of firings that nobody has put in time.
+        missed: "skip", "once" or "all": what becomes of firings that no one has put in time.
         args, kwargs: the arguments, with `MOMENT` for the moment of the firing.
 
     Raises:

@@ -1,7 +1,7 @@
 """Puts the firings of schedules into the server before they are due, beside any number of others that do the same.
 
 A pass looks what is planned, puts what is missing and leaves the new plan in the server. What makes each firing happen
-once, whoever makes how many passes:
+once, for any number of passes:
 
     the key      of each firing tells schedule and moment; it stays held long after the firing is done. A second put of
                  it is answered EXISTS.
@@ -55,10 +55,11 @@ is planned, so more would mean that more comes at once then."""
 
 HOLD: Final = 86400.0
 """How many seconds the key of a firing that is done stays held, by default. No scheduler that stands still for less can
-repeat one, and what a crash has left half done is completed without doubles for so long. A held key takes 250 bytes."""
+repeat one, and what a crash has left half done is completed without doubles for this long. A held key takes 250
+bytes."""
 
 PASSES: Final = 4
-"""In `ahead` seconds there are so many passes: three of them may fail before a firing could be missed."""
+"""How many passes there are in `ahead` seconds: three of them may fail before a firing could be missed."""
 
 LOCK_FOR: Final = 30.0
 """Seconds after which the lock of a scheduler that has died or stands still is free."""

@@ -4,7 +4,7 @@
 
 Any program can write such a body, in any language; "args", "kwargs" and "meta" may be left out. A serializer of one's
 own writes and reads the whole of it: it is two functions, of which `write` gets this mapping.
-Must never unpickle: whoever may put a job could then run any code.
+Must never unpickle: producers could then run any code.
 """
 
 from __future__ import annotations

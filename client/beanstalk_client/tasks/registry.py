@@ -116,7 +116,7 @@ class Tasks:
     def __repr__(self) -> str:
         return f"<Tasks: {', '.join(self._tasks) or 'none'}>"
 
-    # What there is
+    # Contents
 
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...

@@ -147,7 +147,7 @@ class Runner:
             await result
 
     async def _call_for(self, call: Coroutine[Any, Any, Any], seconds: float) -> Any:
-        """Await a call for so many seconds. This costs a timer, and `asyncio.wait_for` a task more."""
+        """Await a call for this many seconds. This costs a timer, and `asyncio.wait_for` a task more."""
         loop = asyncio.get_running_loop()
         mine = asyncio.current_task()
         assert mine is not None

@@ -160,7 +160,7 @@ class Task(Generic[P, R]):
         return await self.tasks._aput(self, args, kwargs, _PLAIN)
 
     def delay(self, seconds: Duration) -> Call[P]:
-        """A call that runs after so many seconds; as `Call.delay`. It puts nothing: `task.delay(900).put(…)` does."""
+        """A call that runs after this many seconds; as `Call.delay`. It puts nothing: `task.delay(900).put(…)` does."""
         return Call(self, _PLAIN).delay(seconds)
 
     def at(self, moment: Moment) -> Call[P]:
@@ -201,7 +201,7 @@ class Task(Generic[P, R]):
         return await self.tasks._acancel(self.tube, which)
 
     def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
-        """The body of a job that makes this call, for whoever puts it by other means. No middleware sees it."""
+        """The body of a job that makes this call, to put it by other means. No middleware sees it."""
         return self.encode(self.message(args, kwargs))
 
     def message(self, args: Any, kwargs: dict[str, Any]) -> Message:
@@ -320,7 +320,7 @@ class Call(Generic[P]):
         return self._task
 
     def delay(self, seconds: Duration) -> Call[P]:
-        """It runs after so many seconds at the earliest."""
+        """It runs after this many seconds at the earliest."""
         return self._having(delay=seconds, at=None)
 
     def at(self, moment: Moment) -> Call[P]:
@@ -339,7 +339,7 @@ class Call(Generic[P]):
         Args:
             replace: if there is one with this name, and it does not run yet, this one takes its place. Otherwise
                 putting a second one raises ExistsError.
-            hold: so many seconds the name stays taken when the job is done.
+            hold: seconds that the name stays taken when the job is done.
 
         Raises:
             TypeError, ValueError: it is no key.
@@ -360,7 +360,7 @@ class Call(Generic[P]):
         return self._having(tries=number)
 
     def ttl(self, seconds: Duration) -> Call[P]:
-        """If no worker takes it for so many seconds, nobody wants it any more, and the server deletes it."""
+        """If no worker takes it for this many seconds, nobody wants it any more, and the server deletes it."""
         return self._having(ttl=seconds)
 
     def put(self, *args: P.args, **kwargs: P.kwargs) -> int:

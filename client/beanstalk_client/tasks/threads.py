@@ -22,7 +22,7 @@ from typing import Any
 
 
 class Threads:
-    """So many threads at most, which are started as they are needed. For one event loop.
+    """A limited number of threads, which are started as they are needed. For one event loop.
 
     Args:
         number: of threads.

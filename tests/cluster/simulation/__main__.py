@@ -1,4 +1,4 @@
-"""Runs seeds, for so long or so many: python -m tests.cluster.simulation --seconds 3600
+"""Runs seeds, for this long or this many: python -m tests.cluster.simulation --seconds 3600
 
 A seed that fails is printed with its problems and the end of its log, and replays: --seed SEED, with the same --shards.
 """

@@ -43,7 +43,7 @@ COMMANDS += [b"list-tubes\r\n", b"put 0 0 60 5\r\nhel", b"reserve-with-timeout 0
 
 
 class Line(Transport):
-    """A connection of a client: sends to whoever is the protocol, and records what that writes."""
+    """A connection of a client: sends to the present protocol, and records what that writes."""
 
     family = socket.AF_INET
 

@@ -107,7 +107,7 @@ class Meeting:
         self.protocol.connection_made(tls)
 
     def send(self, data, size=0):
-        """Let the server receive these bytes, so many at a time, and work on them."""
+        """Let the server receive these bytes, this many at a time, and work on them."""
         for start in range(0, len(data), size or len(data) or 1):
             self.tls.data_received(data[start : start + (size or len(data))])
             self.rounds.loop.settle()
@@ -508,7 +508,7 @@ def test_records_of_one_byte_do_not_hold_the_others(meeting):
 
 
 def test_many_clients_whose_records_wait_have_their_turns_one_after_the_other(context):
-    """Whoever gets what was decrypted in a turn asks for more turns, which must not begin within this one."""
+    """What gets the bytes that were decrypted in a turn asks for more turns, which must not begin within this one."""
     rounds = Rounds()
     meetings = [Meeting(context, rounds=rounds) for _ in range(200)]
     for meeting in meetings:

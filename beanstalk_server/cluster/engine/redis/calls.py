@@ -77,7 +77,7 @@ class RedisCalls:
             self.shards.abort()  # and the call that is under way closes them
 
     def end(self) -> None:
-        """Whoever holds the lock has made its call."""
+        """The holder of the lock has made its call."""
         if self._is_closed:
             self.shards.close()
 

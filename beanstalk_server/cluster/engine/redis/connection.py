@@ -83,7 +83,7 @@ class RedisConnection:
         self._replies.close()
 
     def ask(self, request: bytes, count: int = 1) -> list[Reply]:
-        """Send a request of so many commands, and return their replies.
+        """Send a request of this many commands, and return their replies.
 
         Raises:
             EngineError: no answer, or only a part of it: the connection is closed.
@@ -106,7 +106,7 @@ class RedisConnection:
             raise self._ended_by(error) from None
 
     def receive(self, count: int) -> list[Reply]:
-        """The replies to a request of so many commands.
+        """The replies to a request of this many commands.
 
         Raises:
             EngineError: there is none, or only a part of them: the connection is closed.
@@ -117,7 +117,7 @@ class RedisConnection:
             raise self._ended_by(error) from None
 
     def receive_made(self, count: int) -> tuple[list[Reply], Reply]:
-        """The same for so many scripts, which are mostly answered with 1, and a WAIT: their replies, and that to it.
+        """The same for this many scripts, which are mostly answered with 1, and a WAIT: their replies, and that to it.
 
         No replies of scripts mean that all of them are 1.
         """

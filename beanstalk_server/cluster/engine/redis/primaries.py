@@ -98,7 +98,7 @@ class Primaries:
         except EngineError:
             connection.close()
             if self._url.form != ALONE:
-                self._hosts.append(self._hosts.pop(0))  # whoever told may be cut off from all others: ask another one
+                self._hosts.append(self._hosts.pop(0))  # this one may be cut off from all others: ask another one
             raise
         return connection
 

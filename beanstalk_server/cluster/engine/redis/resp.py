@@ -95,7 +95,7 @@ class Replies:
         self._moved = 0
 
     def moved(self, size: int) -> None:
-        """Note that so many bytes of it have come or gone.
+        """Note that this many bytes of it have come or gone.
 
         Raises:
             TimeoutError: it takes too long, although no single byte does.
@@ -114,7 +114,8 @@ class Replies:
         return self._read(0)
 
     def read_made(self, count: int) -> int:
-        """The next replies, if so many are 1 and one more is a number, and nothing else has come: the number; else -1.
+        """The next replies, if this many are 1 and one more is a number, and nothing else has come: the number; else
+        -1.
 
         That is what nearly all commits are answered with, at a fraction of the price of `read`, which reads all else.
         The last reply comes later, because a WAIT waits; the kernel does not give up those before it earlier.
@@ -159,7 +160,7 @@ class Replies:
         return line
 
     def _exactly(self, size: int) -> bytes:
-        """So many bytes, whose line end goes, too."""
+        """This many bytes; their line end is dropped."""
         left = self._buffer[self._at : self._at + size + 2]
         self._at += len(left)
         if len(left) < size + 2:

@@ -23,7 +23,7 @@ VERSIONS: Final = ("1", "2")
 
 
 def version_of(shards: int) -> str:
-    """The version of the keys of a cluster with so many shards."""
+    """The version of the keys of a cluster with this many shards."""
     return VERSIONS[shards > 1]
 
 

@@ -40,7 +40,7 @@ def losing(settings: Mapping[str, str], replicas: int) -> list[str]:
 
 
 def too_few(online: int, replicas: int) -> str:
-    """Why nothing can be acknowledged while so many replicas are online; "" if it can. Nothing is lost by that."""
+    """Why nothing can be acknowledged while this many replicas are online; "" if it can. Nothing is lost by that."""
     if online >= replicas:
         return ""
     has = "no replica is" if not online else "1 replica is" if online == 1 else f"{online} replicas are"

@@ -3,7 +3,7 @@
     {"task": "shop.tasks.send", "args": [17], "kwargs": {}, "meta": {"id": "…", "queue": "mail", "priority": 0,
      "enqueued_at": "2026-11-23T08:00:00+00:00", "run_after": null}}
 
-Must never import what a body names: whoever runs it does, and looks whether it is a task.
+Must never import what a body names: the worker does, and checks that it is a task.
 """
 
 from __future__ import annotations

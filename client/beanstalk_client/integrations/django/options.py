@@ -1,6 +1,6 @@
 """The OPTIONS of a backend in Django's settings: their names, their defaults, and what is wrong with those given.
 
-Must never raise for what is wrong while Django starts: `manage.py check` shows it, and whoever enqueues is told.
+Must never raise for what is wrong while Django starts: `manage.py check` shows it, and whatever enqueues gets an error.
 """
 
 from __future__ import annotations

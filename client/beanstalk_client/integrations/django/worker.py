@@ -61,8 +61,8 @@ class UnrunnableError(Exception):
 
 
 def _may_be_imported(module: str) -> bool:
-    """Whether a job may name this module: to import one runs it, and whoever may put jobs need not be whoever may run
-    whatever is installed here.
+    """Whether a job may name this module: to import one runs it, and a producer need not be allowed to
+    may run whatever is installed here.
     """
     return module in sys.modules or any(f"{module}.".startswith(f"{app.name}.") for app in apps.get_app_configs())
 
@@ -163,7 +163,7 @@ class Runner:
     async def _count(self, result: Any, delivery: Delivery, retries: int) -> dict[str, Any]:
         """Find out which try this is, for the result's `attempts`; return what is known of the job."""
         found: dict[str, Any] = {}
-        with contextlib.suppress(Error, OSError):  # lost: the server will tell whoever gets the job next
+        with contextlib.suppress(Error, OSError):  # lost: the next worker of the job will be told
             found = await delivery.stats()
         tries = tries_of(found, retries)
         result.worker_ids[:] = [""] * (tries - 1) + [self._worker_id]  # who ran it before, nobody has noted

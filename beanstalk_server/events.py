@@ -3,8 +3,8 @@
     log.info("recovered %(jobs)d jobs", event("recovered", jobs=12))
 
 The standard library formats a message with the one dictionary that follows it; the dictionary also carries the name,
-and fields that the text does not show. So each value is given once, and a formatter of JSON finds all of
-them. docs/logs.md lists the events. Must never know how a line is written, or hold what is secret: no token, no body.
+and fields that the text does not show. So each value is given once, and a formatter of JSON finds all of them.
+docs/logs.md lists the events.
 """
 
 from __future__ import annotations

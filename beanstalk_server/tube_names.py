@@ -2,7 +2,7 @@
 
 A pattern is as `fnmatch` reads it: `*` is any characters, `?` is one, `[a-z]` one of these. The rights of a user are
 patterns, and so is what a policy is for. They are made while others wait, so that must be quick however many there are:
-to compile one to a regular expression takes a tenth of a millisecond. Must never know what a name is good for.
+to compile one to a regular expression takes a tenth of a millisecond.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The doors of a server: one process that clients reach plain, by TLS, with certificates and with tokens, at a port for
 each; stunnel in front of a server that has no TLS; and nodes whose journal is in Redis.
-
-Must never know the work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The results of a run: a document from which tables and plots are drawn, at once or later.
 
 A point is what one server did at one size of one scenario: a list of samples, one for each of its turns. Points of the
-same scenario, work and size can be compared pair by pair. Must never know how they were measured.
+same scenario, work and size can be compared pair by pair.
 """
 
 from __future__ import annotations

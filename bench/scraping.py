@@ -1,7 +1,4 @@
-"""Scrapes the metrics of a server, as Prometheus does, while it is measured.
-
-Must never know what the metrics say.
-"""
+"""Scrapes the metrics of a server, as Prometheus does, while it is measured."""
 
 from __future__ import annotations
 

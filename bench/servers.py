@@ -1,7 +1,4 @@
-"""The servers that are measured: pinned to a processor, each with what its peer needs beside it.
-
-Must never know the work.
-"""
+"""The servers that are measured: pinned to a processor, each with what its peer needs beside it."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@ seconds without top, over some with it, and so on. What top costs is the median 
 second: 10 of them are 1 % of a processor, however much of it the commands need. The first phases show a round that has
 just begun, later ones a round that goes on; each top is a new one. How long it takes from its start to the first screen
 with tubes is measured too.
-
-Must never know how top does it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A broker is started, calls are enqueued one by one, and a worker is started that
 (`bench/tasks/marks.py`) say when the first and the last of those that count run: what is before the first is there for
 the worker to start and to warm up. At both, the CPU time is read of the worker with all its processes, those that have
 ended included, and of the broker. The broker has one processor, and the worker with all its processes another.
-
-Must never know how a task queue does its work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-r"""Reads conversations from files: who sends what, and what each must get. README.md describes the file format.
-
-Must never know sockets or servers; `text.py` reads the text of a line.
-"""
+r"""Reads conversations from files: who sends what, and what each must get. README.md describes the file format."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ A client acts only when the server has done everything that other clients sent b
 observer, one more connection, sends a command that no server knows. A server that handles events in their order has
 done everything before it once it has answered twice. So "is silent" does not wait, either. Every client begins with the
 same command, so that the server has accepted its connection before its first line.
-
-Must never know files, or start servers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The servers that conversations are held with: which one each is, and how much memory it may take.
-
-Must never know conversations.
-"""
+"""The servers that conversations are held with: which one each is, and how much memory it may take."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@ r"""Draws scripts: actions of up to eight clients, valid, nearly valid or garbag
 A script is drawn so that it shrinks well: a list of actions, each of one client. Nothing in it depends on time: delays,
 pauses and timeouts are 0, or longer than any script; a ttr of 1 is in its safety margin at once. The drawing also
 avoids the intended differences of docs/differences.md, as far as it can see them; `differential.py` avoids the rest.
-
-Must never know sockets or servers.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ r"""The text of a line that is sent or expected: bytes, with escapes and placeho
     {"text"}                     text in the quotes that beanstalkd puts around it since 1.13
     {...}                        as a whole line: any number of lines
 
-Only the first five may be sent. Must never know clients or servers.
+Only the first five may be sent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Redis as the engine of a cluster: alone with replicas, with Sentinel, or as Redis Cluster, each server a process.
 
-Everything listens on 127.0.0.1, on ports that stay the same when a server is killed and started again. Must never know
-what is kept there.
+Everything listens on 127.0.0.1, on ports that stay the same when a server is killed and started again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A relay of TCP connections that can be cut, delayed or silenced: a network that fails on demand.
 
-It passes bytes between its clients and one address. Must never know what the bytes mean.
+It passes bytes between its clients and one address.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Runs server processes, from the start to the first answer and to the end: this server, beanstalkd, Redis.
-
-Must never know what they are used for.
-"""
+"""Runs server processes, from the start to the first answer and to the end: this server, beanstalkd, Redis."""
 
 from __future__ import annotations
 

@@ -12,8 +12,6 @@ these bounds:
               Where the dead tube is of another shard, the same of a job that is buried in place
     held      a key was given to another job before its time was over
     early     a job was handed out before its moment of the wall clock, or after its last failure
-
-Must never know how the server was killed, or how many processes it has.
 """
 
 import contextlib

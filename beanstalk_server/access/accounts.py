@@ -1,7 +1,7 @@
 """Finds users by what clients prove: a token, the name in a certificate, or the uid of a socket's peer.
 
 Of tokens, only hashes are known here. A token has 256 random bits, so its SHA-256 is as hard to invert as the token is
-to guess, and a slow hash would add nothing. Must never know how a client has proved what it says, or what it may do.
+to guess, and a slow hash would add nothing.
 """
 
 from __future__ import annotations

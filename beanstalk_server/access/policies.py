@@ -1,7 +1,7 @@
 """The policies of tubes: which `[[tube]]` is for a tube, and what it says, as a broker takes it.
 
 Of the sections that a tube matches, the first counts. Names, and beginnings of names, are looked up, however many there
-are, because a client may make as many tubes as it likes. Must never know which tubes there are, or files.
+are, because a client may make as many tubes as it likes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A user: which rights it has to which tubes.
 
-Rights are given by patterns of tube names. The rights to one tube are found once, and then remembered. Must never know
-commands, tokens or certificates: only names of tubes.
+Rights are given by patterns of tube names. The rights to one tube are found once, and then remembered.
 """
 
 from __future__ import annotations

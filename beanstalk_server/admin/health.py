@@ -1,7 +1,4 @@
-"""Whether clients are served, and why not: what load balancers and supervisors ask.
-
-Must never know HTTP, or how a server finds out.
-"""
+"""Whether clients are served, and why not: what load balancers and supervisors ask."""
 
 from __future__ import annotations
 

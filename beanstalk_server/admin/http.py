@@ -16,8 +16,6 @@ What anybody may do here is bounded, and so is the time for it:
 
 A client that is told about a mistake is hung up on; but what it still sends is read, and dropped, for LINGER_TIME: a
 socket that is closed with unread input sends a reset, which overtakes the answer.
-
-Must never know what there is to ask for.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ round. One page is being written at a time. Who asks meanwhile gets the next pag
 asked for it by then: it has nothing that was so before they asked.
 
 A page is no snapshot: a tube that takes another's place in the list, because that has gone, may be missing in the sum.
-
-Must never know HTTP, or what a page looks like.
 """
 
 from __future__ import annotations

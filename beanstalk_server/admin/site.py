@@ -1,14 +1,12 @@
 """What is at which path, and who may see it.
 
-    path             answers                                           asks for the right
-    ---------------  ------------------------------------------------  ------------------------
-    /healthz         200 as long as the event loop turns
-    /readyz          200 if clients are served here, else 503 and why
-    /readyz/cluster  the same, and 200 if they are through the leaders
-    /metrics         the metrics, as text in either format             to inspect every tube
-    /stats.json      statistics                                        to inspect every tube
-
-Must never know how a request is read, or an answer sent.
+path             answers                                           asks for the right
+---------------  ------------------------------------------------  ------------------------
+/healthz         200 as long as the event loop turns
+/readyz          200 if clients are served here, else 503 and why
+/readyz/cluster  the same, and 200 if they are through the leaders
+/metrics         the metrics, as text in either format             to inspect every tube
+/stats.json      statistics                                        to inspect every tube
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What stats and stats-tube say, as JSON: numbers as numbers, and the tubes up to a bound.
-
-Must never know HTTP, or where statistics come from.
-"""
+"""What stats and stats-tube say, as JSON: numbers as numbers, and the tubes up to a bound."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The command `beanstalk-server binlog`: runs the tools verify, dump and export (docs/binlog-tools.md).
 
-Results go to standard output, errors and progress to standard error. Must never know the format of a binlog.
+Results go to standard output, errors and progress to standard error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The command `beanstalk-server cluster`: runs the tools for the journal of a cluster (docs/cluster.md).
 
-Results go to standard output, errors and progress to standard error. Must never know how an engine is asked.
+Results go to standard output, errors and progress to standard error.
 """
 
 from __future__ import annotations

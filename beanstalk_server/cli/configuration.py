@@ -1,7 +1,7 @@
 """Puts a configuration together from options and a config file, and looks at the files that it names.
 
 Finds every mistake before it gives up, so that a person needs one attempt and not five. What has no config file, no
-certificates and no tokens needs none of this. Must never know how the command line is read, or TOML.
+certificates and no tokens needs none of this.
 """
 
 from __future__ import annotations

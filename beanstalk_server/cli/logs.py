@@ -3,7 +3,7 @@
     {"time": "2026-05-04T12:30:00.123Z", "level": "info", "event": "draining", "message": "draining: new jobs …"}
 
 The formatter is ours, because it is as short as what python-json-logger would have to be told: which fields a line has,
-and that they are its argument. Must never know what is logged: events.py says what an event is.
+and that they are its argument.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reads the options from the command line and from the environment, and writes the help.
 
 The command line takes precedence over the environment, the environment over the config file, and that over the default.
-Must never know what an option does or which values it takes: `settings/config.py` defines both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Prints to standard output, which may be a full disk, or a pipe whose reader has gone: `… --help | head`.
-
-Must never know what is printed.
-"""
+"""Prints to standard output, which may be a full disk, or a pipe whose reader has gone: `… --help | head`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Runs a server as a process: sets up its event loop, its log and its signals, and returns its exit status.
 
 SIGTERM and SIGINT stop the server, SIGUSR1 starts drain mode, SIGHUP reads the configuration again, or stops a server
-whose terminal is gone. The process
-notifies systemd when the server is ready, while it reloads, when it stops, and all the time that its event loop turns.
-Must never know how a server works.
+whose terminal is gone. The process notifies systemd when the server is ready, while it reloads, when it stops, and all
+the time that its event loop turns.
 """
 
 from __future__ import annotations

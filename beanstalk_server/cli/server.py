@@ -1,7 +1,6 @@
 """The command `beanstalk-server`: reads the options and starts the server, or calls the tools that come with it.
 
-Must never know what the server or a tool does. It imports each of them only when it is needed: the event loop takes
-longer to load than everything else.
+It imports each of them only when it is needed: the event loop takes longer to load than everything else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The command `beanstalk-server token`: makes a token, and prints it with its hash.
-
-Must never know where tokens are kept: nothing here keeps one.
-"""
+"""The command `beanstalk-server token`: makes a token, and prints it with its hash."""
 
 from __future__ import annotations
 

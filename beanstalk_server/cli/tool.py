@@ -1,7 +1,4 @@
-"""What the commands with tools share, `beanstalk-server binlog` and `cluster`: one line for each failure, and a status.
-
-Must never know what the tools do.
-"""
+"""What `beanstalk-server binlog` and `cluster` share: one line for each failure, and an exit status."""
 
 from __future__ import annotations
 

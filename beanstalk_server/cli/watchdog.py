@@ -2,8 +2,6 @@
 
 It is a timer of the event loop that tells it, and no thread: what holds the loop for too long, so that no client is
 served, keeps the message back as well, and systemd ends the process and starts it anew.
-
-Must never know what the server does.
 """
 
 from __future__ import annotations

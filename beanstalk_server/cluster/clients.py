@@ -1,7 +1,4 @@
-"""What a node has of the clients that it serves; `shards/clients.py` has them.
-
-Must never know where a client is served.
-"""
+"""What a node has of the clients that it serves; `shards/clients.py` has them."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from there:
 the
   operations (`take`), and makes a commit of them. Files are not read then: all bodies are in memory.
 
-Zeros are never sent: a file is as long as its creator says, and the engine keeps only what was written. Must never know
-what is in a file, or which commits follow from an answer.
+Zeros are never sent: a file is as long as its creator says, and the engine keeps only what was written.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A shard has its own ids, so a job gets another one: n becomes n · S + s, in shard s of S. So jobs keep their order, and
 no two have the same id. A job whose origin lies in another shard than its tube forgets it, because nothing goes from
 one shard to another. Joined jobs keep their ids, because those of different shards differ. All jobs are in memory
-meanwhile. Must never know what an engine is.
+meanwhile.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The binlog of a leader: its files are in the engine, and its jobs outlive even the engine.
 
-All bodies stay in memory. So when the engine has lost more than can be sent again, or everything, the binlog writes
-all jobs anew: into a subdirectory first, and then one commit puts the new segments into the place of all old files.
-Meanwhile nothing is admitted, and commits wait. Must never know who leads, or how the engine is reached.
+All bodies stay in memory. So when the engine has lost more than can be sent again, or everything, the binlog writes all
+jobs anew: into a subdirectory first, and then one commit puts the new segments into the place of all old files.
+Meanwhile nothing is admitted, and commits wait.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 It takes the place of the thread that writes to a disk. The work itself blocks nothing, so it is done at once. What it
 has collected becomes one commit. A commit that cannot be made now is sent again until it is durable, however long that
-takes, and its waiters wait. It ends only when another node leads, when the engine has diverged, or when the
-one that leads here gives up. Must never know what is in a commit.
+takes, and its waiters wait. It ends only when another node leads, when the engine has diverged, or when the one that
+leads here gives up.
 """
 
 from __future__ import annotations

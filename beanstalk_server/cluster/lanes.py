@@ -1,8 +1,7 @@
 """Sends the commits of all shards that a node leads: what comes while others are under way leaves together.
 
 One thread waits for the engine, for all of them, because a message costs more than the commit that it carries. Each
-shard has a *lane*, with one commit under way at a time; closing one disturbs no other. Must never know
-what a commit is, or what follows from an answer.
+shard has a *lane*, with one commit under way at a time; closing one disturbs no other.
 """
 
 from __future__ import annotations

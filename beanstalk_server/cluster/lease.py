@@ -8,7 +8,7 @@ some time before the TTL is over. A contender counts from the *arrival* of the f
 waits for the whole TTL. So the leader is the first to stop, although neither knows the other's clock, as long as none
 of the clocks is wrong by more than the margin in between.
 
-All moments are nanoseconds of the node's own clock. Must never know how the engine is asked, or who is served.
+All moments are nanoseconds of the node's own clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The connections between nodes: a listener that each of them has, and a shard's link to its leader.
 
-    Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ TCP ⇄ LinkEnd ⇄ Link ⇄ a client's channel
-    └──────────────── leader ─────────────────┘         └──────────── standby ────────────┘
-
-Must never know what clients say, or when a node leads.
+Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ TCP ⇄ LinkEnd ⇄ Link ⇄ a client's channel
+└──────────────── leader ─────────────────┘         └──────────── standby ────────────┘
 """
 
 from __future__ import annotations

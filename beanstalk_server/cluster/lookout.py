@@ -1,7 +1,7 @@
 """Asks the engine about the leases of all shards, and tells it that the node is alive; one call at a time, in a thread.
 
 What is asked while a call is under way goes together in the next one: so it costs the engine little more to be asked
-about a thousand shards than about one. Must never know what follows from an answer.
+about a thousand shards than about one.
 """
 
 from __future__ import annotations

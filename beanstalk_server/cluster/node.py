@@ -1,9 +1,7 @@
 """A node of a cluster: its clients are served by whichever nodes lead its shards.
 
-    Shard      a shard, here: its roles, what serves it while it leads, and the link to its leader (shard.py)
-    Host       where clients come in; it stays
-
-Must never know what the engine is, how a journal uses it, or when a shard leads.
+Shard      a shard, here: its roles, what serves it while it leads, and the link to its leader (shard.py)
+Host       where clients come in; it stays
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     suspended      could not renew it in time: hands nothing out until it can, or is fenced
 
 When a node has led, because it was fenced or has given the lease back, it stands by again. `lease.py` says when what
-may happen; here are its clock and its calls, one at a time. Must never know jobs, clients or files.
+may happen; here are its clock and its calls, one at a time.
 """
 
 from __future__ import annotations

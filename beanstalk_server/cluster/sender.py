@@ -7,7 +7,7 @@ lost more than is kept here, or everything. If it has the lease of another node,
 A position counts as durable when enough replicas have confirmed it, and never before. What has been acknowledged on the
 strength of that may nevertheless be lost by the engine; then it is sent again as long as this node lives.
 
-Without I/O and clock: moments are arguments, in seconds. Must never know what is in a commit.
+Without I/O and clock: moments are arguments, in seconds.
 """
 
 from __future__ import annotations

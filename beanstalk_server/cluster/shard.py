@@ -5,8 +5,7 @@
     LeaderLink  the link to the node that leads it
 
 When it takes over, it reads the journal in a thread, because the lease must be renewed meanwhile. When it leads no
-more, nothing of the service is left: the next leader has all that was acknowledged. Must never know what the engine
-is, how a journal uses it, or who leads the other shards.
+more, nothing of the service is left: the next leader has all that was acknowledged.
 """
 
 from __future__ import annotations

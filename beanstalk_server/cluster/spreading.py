@@ -7,7 +7,7 @@ Every node decides for itself, from what it has seen. So both are functions of t
 seen the same decide the same: none gives to a node that others fill already, and no two take the same shard. What is
 even is left alone, however it came about.
 
-Without I/O and without a clock. Must never know how a shard gets from one node to another.
+Without I/O and without a clock.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 With one shard, the files are copied as they are, so they come back byte for byte. With more, the jobs are divided among
 them, and joined again (division.py). Nodes may lead and write while files are read: what is written once in a segment
-never changes, so a copy of a shard is whole as soon as no segment has gone while it was made. Must never know what is
-in a file.
+never changes, so a copy of a shard is whole as soon as no segment has gone while it was made.
 """
 
 from __future__ import annotations

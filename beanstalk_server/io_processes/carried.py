@@ -1,8 +1,6 @@
 """The clients of an I/O process: what each sends goes to the engine process, and what it is sent comes from there.
 
-    event loop ⇄ transport ⇄ CarriedConnection ⇄ its channel on the link ⇄ engine process
-
-Must never know what clients say, where a command ends, or what becomes of it.
+event loop ⇄ transport ⇄ CarriedConnection ⇄ its channel on the link ⇄ engine process
 """
 
 from __future__ import annotations

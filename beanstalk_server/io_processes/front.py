@@ -1,7 +1,4 @@
-"""The front of a server with I/O processes: what they must know of its listeners, at its start and after each reload.
-
-Must never know how a process is started, or what it does.
-"""
+"""The front of a server with I/O processes: what they must know of its listeners, at its start and each reload."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What an I/O process tells its engine process, besides what clients say: that it is ready, and lines for the log.
-
-Must never know a link: notes are bytes.
-"""
+"""What an I/O process tells its engine process, besides what clients say: that it is ready, and lines for the log."""
 
 from __future__ import annotations
 

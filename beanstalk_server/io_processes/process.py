@@ -3,8 +3,7 @@
     clients ⇄ Listeners, Arrivals, TLS ⇄ CarriedConnection ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ engine process
 
 It is started by the engine process (io_processes.py), which hands it a pair of sockets for the link and another one for
-its settings. It ends when the link ends. Signals are for the engine process. Must never know commands other than those
-that an arrival knows, jobs, or what a user may do.
+its settings. It ends when the link ends. Signals are for the engine process.
 """
 
 from __future__ import annotations

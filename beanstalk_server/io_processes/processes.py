@@ -3,8 +3,7 @@
     Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ I/O process (io_process.py)
 
 An I/O process that ends takes its clients with it: what they had reserved is ready at once. Another one is started in
-its place; the listening sockets are open here all the time, so clients that connect meanwhile wait. Must never know
-what clients say, or how a listener knows its users.
+its place; the listening sockets are open here all the time, so clients that connect meanwhile wait.
 """
 
 from __future__ import annotations

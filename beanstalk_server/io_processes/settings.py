@@ -7,8 +7,7 @@
     any        the files of their certificates and keys, in the order of the JSON
 
 All of them are descriptors, so that nothing secret is on a command line or in the environment, and an I/O process needs
-no right to open a file: it can be started when the server has dropped its privileges. Must never know listeners or
-processes.
+no right to open a file: it can be started when the server has dropped its privileges.
 """
 
 from __future__ import annotations

@@ -36,8 +36,6 @@ Both ends prove that they know the secret of the lease, by an HMAC over both non
 in a cluster that it does not belong to. Nothing is encrypted: links belong into a network of their own. Between a
 server and its I/O processes nothing is to be proved, because nobody else has their pair of sockets: there is no
 greeting, what is said here of a standby is true of an I/O process, and of the leader of the server's own process.
-
-Must never know sockets, clocks, or what clients say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a leader must know of a client that another node passes on to it.
-
-Must never know how it gets there.
-"""
+"""What a leader must know of a client that another node passes on to it."""
 
 from __future__ import annotations
 

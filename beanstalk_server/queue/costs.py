@@ -19,8 +19,6 @@ The unit is a simple command, one to three microseconds. To move a job from stat
     jobs looked at, most of which stay as they are            1 for each 32 jobs
     a page of the list of tubes written                       PAGE_COST
     statistics told                                           STATISTICS_COST
-
-Must never know what a budget is spent on next.
 """
 
 from __future__ import annotations

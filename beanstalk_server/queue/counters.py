@@ -1,7 +1,4 @@
-"""Counters of what policies have done: to all jobs of a queue, or to those of one tube.
-
-Must never know when something is counted.
-"""
+"""Counters of what policies have done: to all jobs of a queue, or to those of one tube."""
 
 from __future__ import annotations
 

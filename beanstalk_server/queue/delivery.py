@@ -4,8 +4,6 @@ When a client reserves or peeks at a job whose body only the journal has, the br
 once. A delivery holds what is left: to give the client its answer when the journal has fetched the bodies. What has
 happened to the jobs by then makes no difference, as if the reply had been on its way: the time to run of a job may have
 ended, and another client may have deleted it.
-
-Must never know where the bodies are, or change a job.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ byte more for each job:
 The moment of a job with terms is that at which its delay was over, however late the server was; of one that is due by
 the wall clock, that at which the server found this out; of one that a new policy has given a time to live while it was
 ready, that at which it did; of one that had no terms and has been moved to another tube, that of the move.
-
-Must never know tubes, or change a job.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A binary heap of jobs in which each job knows its index, so that any job can be removed in O(log n).
 
 A tube has two: its ready jobs by (priority, id), and its delayed jobs by (deadline, id). The wheel knows when each
-delayed job of the server is due; the heap knows which job of a tube is next (`peek-delayed`, `kick`). A job is in
-at most one heap. It carries its index in that heap itself, and its sort key as its deadline, because a ready job has no
+delayed job of the server is due; the heap knows which job of a tube is next (`peek-delayed`, `kick`). A job is in at
+most one heap. It carries its index in that heap itself, and its sort key as its deadline, because a ready job has no
 other. A put with the usual priority or the usual delay goes to the end of the heap, and costs one comparison.
 
 `heapq` will not do: it cannot remove from the middle, and the usual remedy, dead entries that are skipped when they
-reach the top, keeps their memory until then. Must never know what a sort key stands for.
+reach the top, keeps their memory until then.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 To count a duration takes two shifts and two additions, and no search. Counts only grow, unless they fade: two readings
 tell what has come in between, and histograms of the same thing in several places add up. A percentile is at most a
 sixteenth too long.
-
-Must never know what is measured, or read a clock.
 """
 
 from __future__ import annotations

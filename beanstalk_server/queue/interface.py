@@ -1,8 +1,5 @@
 """The interface of the queue: the commands of the protocol, as methods that take ids and names.
 
-Must never know how a command is done: the broker does it in memory, at once; another Queue may do it elsewhere, and
-later.
-
 A command returns an Outcome. Before it returns DONE, it has passed what it found or counted to the client
 (`on_reserved`, `on_found`, `on_kicked`, …). PENDING means that the answer comes later, by the same method or by
 `on_outcome`; until then, the client gives no other command. Lists and statistics are returned at once.

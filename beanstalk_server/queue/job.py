@@ -1,9 +1,8 @@
 """A job and its states, and the held key that may be left of it.
 
-Must never know which clients there are, or how jobs are ordered: it only has fields for both. A million jobs may be
-delayed at once, so each byte counts a million times: compiled, a job takes 128, and a held key 96, as the extras of a
-job that has a key. What few jobs need is in Extras; small numbers take four bytes or one; and a job is none of the
-collector's business, which would cost 16.
+A million jobs may be delayed at once, so each byte counts a million times: compiled, a job takes 128, and a held key
+96, as the extras of a job that has a key. What few jobs need is in Extras; small numbers take four bytes or one; and a
+job is none of the collector's business, which would cost 16.
 """
 
 from __future__ import annotations

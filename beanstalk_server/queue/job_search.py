@@ -32,8 +32,6 @@ pages that follow from each other began. So of four deep pages, one costs a sear
                                                               the next two or three pages 1 ms
     buried, further on                                        1 ms; if the last job has gone, as above
     reserved                                                  1 ms
-
-Must never know who asks, or how a job is shown.
 """
 
 from __future__ import annotations

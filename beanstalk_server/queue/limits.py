@@ -1,6 +1,6 @@
 """The limits of a tube: which puts its policy refuses.
 
-Must never know what else may refuse a put. It is asked only where a tube has a policy.
+It is asked only where a tube has a policy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The outcomes of commands: small numbers, so that returning one allocates nothing.
-
-Must never know which reply reports an outcome.
-"""
+"""The outcomes of commands: small numbers, so that returning one allocates nothing."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A single dictionary of 350,000 jobs holds the event loop for 12 ms when it grows, and one of 700,000 for 25 ms. So the
 last page takes new jobs until it is full, and then a new one does; a job knows the number of its page. Nearly all
-clients need one page. Must never know why a job is reserved, or for how long.
+clients need one page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Restores jobs at the start: those that the journal has kept enter their states again.
-
-Must never know how a journal keeps them.
-"""
+"""Restores jobs at the start: those that the journal has kept enter their states again."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Appending, taking the first and unlinking any member are O(1), keep the order and allocate nothing. A job is itself a
 link: a slot of the timing wheel with a million jobs costs two references a job, and a buried job, which has no
-deadline, uses the same two. Must never know what its members are.
+deadline, uses the same two.
 
     ring.after --> first --> ... --> last --> ring          (`before` goes the other way round)
 """

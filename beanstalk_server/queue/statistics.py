@@ -1,6 +1,6 @@
 """Statistics of the queue, a tube or a job at one moment: what stats, stats-tube and stats-job report.
 
-Must never know how they are formatted. Moments and durations are in nanoseconds.
+Moments and durations are in nanoseconds.
 """
 
 from __future__ import annotations

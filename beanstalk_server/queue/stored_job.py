@@ -1,9 +1,8 @@
 """A job as it is stored: everything that survives a restart.
 
 Whatever stores, reads or shows jobs uses these two records: journals, the binlog's format, the files of beanstalkd, the
-tools. A new field that a restart must keep is added here, in `describe`, in `Replay`, and in
-each format (for the binlog's: docs/binlog-format.md, "How to change the record format"). Must never know how jobs are
-stored.
+tools. A new field that a restart must keep is added here, in `describe`, in `Replay`, and in each format (for the
+binlog's: docs/binlog-format.md, "How to change the record format").
 
 Moments are those of the wall clock, in nanoseconds since 1970, because they outlive the process; durations are in
 nanoseconds.

@@ -1,7 +1,7 @@
 """Tables of jobs and of held keys, by id and by key, which are divided into pages.
 
 A single dictionary of a million jobs stalls the event loop for 30 ms when it grows, and one of two million for 60 ms. A
-page grows in much less than a millisecond. Must never know what state a job is in.
+page grows in much less than a millisecond.
 """
 
 from __future__ import annotations

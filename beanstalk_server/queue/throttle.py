@@ -16,8 +16,6 @@ As a timer, its deadline is the next token while there is none: nobody polls. It
 has become free for a waiting client, since not all that frees one knows the present. And it is the moment when the
 bucket is full while nothing but that keeps the tube alive: else each worker that comes to an empty tube would find a
 full bucket.
-
-Must never know who reserves which job.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Tries: whether the failures of a job are counted, and what follows from their number.
 
-What the job's producer has demanded wins over the policy of its tube. Must never know what becomes of a job that has
-failed too often.
+What the job's producer has demanded wins over the policy of its tube.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One tube: its jobs in each state, the clients that wait for one of them, and its counters.
-
-Must never know what moves a job from one state to another.
-"""
+"""One tube: its jobs in each state, the clients that wait for one of them, and its counters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The table of tubes, by name, in the order of list-tubes, and in the order of their names.
 
-Must never know what is in a tube, only whether anything keeps it alive.
-
 The list is kept as pages of bytes, one line for each tube, because a hundred thousand lines would take tens of
 milliseconds to write. A tube that comes or goes costs the writing of one page; list-tubes joins the pages. The names
 are divided among many dictionaries, because a single one holds the event loop when it grows: for 5 ms with a hundred

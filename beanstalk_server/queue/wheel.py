@@ -29,8 +29,6 @@ suspend, or when the server cannot keep up.
 The occupied slots of a level are the bits of one integer, small enough for a machine word. Nothing ticks: the caller
 sleeps until `next_event`. A timer is due at the first tick that is not before its deadline: never early, and less than
 one tick late. It moves to the ring `due`, from which it can still be removed until the caller takes it.
-
-Must never know what its timers are for, and never read a clock.
 """
 
 from __future__ import annotations

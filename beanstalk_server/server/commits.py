@@ -14,8 +14,6 @@ in one write, a gate whose commit could not leave now waits for that write, and 
 
 If somebody asks, it is counted how long replies wait: for each commit, as long as the reply that has waited longest of
 those that leave with it. Where no reply waits, as long as the commit takes.
-
-Must never know sockets, or what the journal writes.
 """
 
 from __future__ import annotations

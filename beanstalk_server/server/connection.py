@@ -2,8 +2,6 @@
 
 The replies of one turn are written in one piece, when the changes that they report are durable. While replies pile up
 for a client that does not read them, its session pauses, and nothing is read from the client.
-
-Must never know how a client came here, or whose turn it is next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a server has to show to operators: the figures of all that it serves, and the condition that it is in.
 
-A node of a cluster shows the shards that it leads, which it adds up. Must never know HTTP, or what figures look like as
-text.
+A node of a cluster shows the shards that it leads, which it adds up.
 """
 
 from __future__ import annotations

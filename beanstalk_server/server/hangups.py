@@ -3,8 +3,6 @@
 What such a client has sent is still to be read; but if it waits for a job, it must not get one any more. On Linux, a
 separate epoll reports when a client shuts down its sending side. Elsewhere, a hang-up is noticed when the client is
 read from again.
-
-Must never know what a connection is: it takes file descriptors and callbacks.
 """
 
 from __future__ import annotations

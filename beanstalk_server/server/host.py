@@ -1,9 +1,7 @@
 """A process that clients reach: where they come in, and the order in which its parts start and stop.
 
-    Server    one service, for life (server.py)
-    Node      a service for each shard that it leads, and links to the leaders of others (node.py)
-
-Must never know commands, replies, or what serves clients.
+Server    one service, for life (server.py)
+Node      a service for each shard that it leads, and links to the leaders of others (node.py)
 """
 
 from __future__ import annotations

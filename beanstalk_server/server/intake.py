@@ -1,7 +1,4 @@
-"""Whether a client is read from. While it is not, somebody must notice all the same when it hangs up.
-
-Must never know why a client is not read from, or what it says.
-"""
+"""Whether a client is read from. While it is not, somebody must notice all the same when it hangs up."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One end of a link: carries what it says over a connection, as the event loop has it.
 
-It sends once in a round of the event loop, and does a bounded number of frames in each. After a GOODBYE, its
-receiver closes the connection: an end that closes while bytes for it are on their way takes with it what it has sent,
-and the other one would never see the GOODBYE. Must never know who is at the other end, or what clients say.
+It sends once in a round of the event loop, and does a bounded number of frames in each. After a GOODBYE, its receiver
+closes the connection: an end that closes while bytes for it are on their way takes with it what it has sent, and the
+other one would never see the GOODBYE.
 """
 
 from __future__ import annotations

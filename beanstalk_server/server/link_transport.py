@@ -1,8 +1,6 @@
 """A client at the other end of a link, as a transport: its connection notices nothing.
 
-    Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ …
-
-Must never know what is at the other end, or what the client says.
+Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ …
 """
 
 from __future__ import annotations

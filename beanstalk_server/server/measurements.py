@@ -3,8 +3,6 @@
 They are those of the whole process: of all services that it has and will have, so that no count goes down because a
 shard has moved. What is not asked for costs the test of one attribute where it would be counted. `Server.measure` turns
 all of it on.
-
-Must never know who reads it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Drops privileges: the server runs as another user once its sockets are open.
-
-Must never know sockets, files or clients.
-"""
+"""Drops privileges: the server runs as another user once its sockets are open."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """New settings for a server that runs: what can fail is done before the first thing is changed.
 
 Certificates are loaded, the token file is read, names are resolved, sockets are opened and the patterns of policies are
-compiled in a thread, because each may take long. Then, on the event loop, nothing fails. Must never know connections.
+compiled in a thread, because each may take long. Then, on the event loop, nothing fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The server of most: one service for life, and where its clients come in.
-
-Must never know commands, replies, or whose turn it is.
-"""
+"""The server of most: one service for life, and where its clients come in."""
 
 from __future__ import annotations
 

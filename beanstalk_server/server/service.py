@@ -1,7 +1,6 @@
 """What serves clients: a broker and its journal, whose turn it is, when replies may leave, and the connections.
 
-A server has one service for life, and a node of a cluster a new one each time it leads. Must never know where clients
-come from, or who they are.
+A server has one service for life, and a node of a cluster a new one each time it leads.
 """
 
 from __future__ import annotations

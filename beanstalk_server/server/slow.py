@@ -8,7 +8,7 @@
     loop-held    by a timer that looks at the clock                  anything else, and other processes
 
 A server that is not asked has none of this, and reads no clock for it: `slow` of its turns, timers and gates is None.
-Each kind has a line in ten seconds, and then one about those that were left out. Must never know commands or sockets.
+Each kind has a line in ten seconds, and then one about those that were left out.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ that gets an answer from it has a turn after each slice. The rest follows in the
 While a job waits for a moment of the wall clock, that clock is looked at before the broker handles what is due, and
 each half second (`WALL_CHECK`). While none does, nobody looks.
 
-Must never know clients. Time comes from clocks that their owner may replace, in nanoseconds.
+Time comes from clocks that their owner may replace, in nanoseconds.
 """
 
 from __future__ import annotations

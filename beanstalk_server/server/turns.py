@@ -14,8 +14,7 @@ same budget (timers.py).
 So the event loop is held for a few milliseconds at most. What a round spends beyond its budget, to read what many
 clients have sent at once, the next one has less, but never less than a quarter.
 
-Must never know sockets, replies, commands, or what is due. Time comes from a clock that its owner may replace, in
-nanoseconds.
+Time comes from a clock that its owner may replace, in nanoseconds.
 """
 
 from __future__ import annotations

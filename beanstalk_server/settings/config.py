@@ -2,7 +2,7 @@
 
 An option is a field of `Config`. The command line, the environment, the config file, the checks, `--help` and the
 README's table are all derived from that field, so a new option is just a new field. Options with a short form are
-beanstalkd's. Must never know what the server does with a value.
+beanstalkd's.
 """
 
 from __future__ import annotations

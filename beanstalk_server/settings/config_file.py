@@ -1,7 +1,6 @@
 """Reads a config file: from TOML to the values of options, to listeners, users and tubes, with all that is wrong.
 
-Keys and their kinds come from the fields of `settings/config.py`; docs/config.md describes them. Must never know which
-options the command line has given.
+Keys and their kinds come from the fields of `settings/config.py`; docs/config.md describes them.
 """
 
 from __future__ import annotations

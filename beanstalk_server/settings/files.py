@@ -1,7 +1,4 @@
-"""Reads the small files that a configuration names, whatever they turn out to be: a pipe, a device, or far too large.
-
-Must never know what a file is for.
-"""
+"""Reads the small files that a configuration names, whatever they are: a pipe, a device, or far too large."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What an option is, or a key of a section: a field of a dataclass; and what is wrong with its value.
-
-Must never know which options there are.
-"""
+"""What an option is, or a key of a section: a field of a dataclass; and what is wrong with its value."""
 
 from __future__ import annotations
 

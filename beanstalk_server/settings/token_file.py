@@ -1,7 +1,7 @@
 """Reads a token file: the tokens of those who may do everything, each by its hash.
 
 A line is the SHA-256 of a token in hexadecimal digits, and then, if you like, a name for the log. Empty lines do not
-count, nor what follows a `#` at the beginning of a line. Must never know listeners or sessions.
+count, nor what follows a `#` at the beginning of a line.
 """
 
 from __future__ import annotations

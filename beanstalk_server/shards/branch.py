@@ -13,7 +13,7 @@ been answered, and gives them to the next leader of the shard, if they may be gi
 A reserve that is given again waits for the rest of its time.
 
 At any time the entries of a branch are either commands of the client, whose replies go to the client as they come, or
-asks of an operation, whose replies go to their sinks. Must never know sockets, links, or who leads.
+asks of an operation, whose replies go to their sinks.
 """
 
 from __future__ import annotations

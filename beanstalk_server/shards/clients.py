@@ -8,8 +8,6 @@
 A client comes in at home if the shard of the default tube is led here. It leaves when it asks for something of another
 shard: its connection serves it on as one of its places, with all that the client has reserved. It comes home when a
 shard that is led here has all that it has. With one shard, all clients of its leader are at home.
-
-Must never know how a leader is found, or what a frame of a link looks like.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     router ⇄ Branch ⇄ LocalPlace ⇄ PlaceTransport ⇄ Connection
 
 What the router sends reaches the connection at once. What the connection says reaches the router later, all of it at a
-time: a reply that came while the router is still at work would find it in the middle of something. Must never know what
-is said.
+time: a reply that came while the router is still at work would find it in the middle of something.
 """
 
 from __future__ import annotations

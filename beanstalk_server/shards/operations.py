@@ -2,8 +2,6 @@
 
 What is asked may be done twice, so it is simply asked again where a leader has gone, and waits where there is none. The
 command is given by its own name to one shard, which counts it, and to the others as what they do not count.
-
-Must never know how a command gets to a shard, or its reply back.
 """
 
 from __future__ import annotations

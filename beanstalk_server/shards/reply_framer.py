@@ -4,7 +4,7 @@
     framer.first                  the first line of the reply that has just ended, without its CR LF
     framer.reserved               the ids of the jobs in RESERVED lines, until the caller clears the list
 
-Nothing of a body is kept. Must never know which command a reply belongs to.
+Nothing of a body is kept.
 """
 
 from __future__ import annotations

@@ -16,8 +16,6 @@ DEADLINE_SOON comes from any shard where the client holds a job, also where it w
 A shard that nobody leads has no ready jobs, as long as another one has some: workers are not held up by it. But that
 nothing is ready is said only when every shard has said so. Until then the reserve waits on at the others, longer than
 it was told to, as every command does in a cluster of one shard that nobody leads.
-
-Must never know how a command gets to a shard, or its reply back.
 """
 
 from __future__ import annotations

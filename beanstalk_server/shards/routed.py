@@ -6,8 +6,6 @@
 A client is routed when no shard that this node leads has all that it uses, watches and has reserved. It is asked who it
 is here, as on every server. Whatever calls into the router does so between two methods of this module: `begin` and
 `go_on`, which sends what the router has answered and does what follows. So nothing happens in the middle of anything.
-
-Must never know how a leader is found, or which shard a command concerns.
 """
 
 from __future__ import annotations

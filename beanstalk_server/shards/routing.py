@@ -18,8 +18,6 @@ replies. With one shard, that is all: everything but auth and quit goes there as
 What stands here knows what is needed for the day when a leader goes: which commands have no answer, which tube the
 client uses, and which ones it watches. A client that authenticates does so here; a leader is told the user, and never
 sees a token.
-
-Must never know sockets, links, or who leads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The tubes that a client watches, as the node that relays it knows them.
-
-Must never know which shard a tube belongs to.
-"""
+"""The tubes that a client watches, as the node that relays it knows them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 It carries out, on the event loop and in threads, what the log and its room ask for. A commit writes and syncs all
 changes since the last one. Besides, one task at a time, the upkeep, makes room ahead and removes garbage.
-docs/binlog.md says what the binlog promises. Must never know clients, or what a record looks like.
+docs/binlog.md says what the binlog promises.
 
 While the disk is quick and the event loop has nothing else to do, the loop waits for a commit, at most COMMIT_WAIT; so
 a slow disk holds nobody, and a quick one is not slowed down by the way to a thread and back.

@@ -1,8 +1,7 @@
 """Reads bodies back from the segments, and verifies each by its checksum.
 
 Records that lie close together are read in one piece. `read_cached` reads what the system has in memory, and may be
-called on the event loop; `read` blocks. The caller makes sure that no file is removed meanwhile. Must never know
-why a body is wanted.
+called on the event loop; `read` blocks. The caller makes sure that no file is removed meanwhile.
 """
 
 from __future__ import annotations

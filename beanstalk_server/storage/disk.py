@@ -1,8 +1,7 @@
 """Gives access to a directory and its files: storage uses the file system only through this module.
 
 Names are relative to the directory. All methods raise OSError, as the system does. Tests use a directory in memory
-instead, which forgets what was not synced, tears writes, and runs out of space (tests/memory_disk.py). Must never know
-what is in a file.
+instead, which forgets what was not synced, tears writes, and runs out of space (tests/memory_disk.py).
 """
 
 from __future__ import annotations

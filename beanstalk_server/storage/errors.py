@@ -1,7 +1,6 @@
 """Errors that stop the storage: each is one line that names the file and says what would help.
 
-Must never know what a file is for. Every start of a server imports this module; only a start with a binlog imports the
-other modules of storage.
+Every start of a server imports this module; only a start with a binlog imports the other modules of storage.
 """
 
 from __future__ import annotations

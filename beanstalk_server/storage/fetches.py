@@ -3,7 +3,6 @@
 What is asked for in one turn of the event loop, or while a round is under way, belongs to one round. It takes one call
 off the event loop, or none if the system has all of it in memory. Where a body is, is found out when it is asked for;
 its segment stays until it has been read.
-Must never know who asks.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ short as they are.
 
 All integers are little-endian. Each segment has its own seed, the CRC-32C of a random number. So neither a body from a
 client nor the remains of another segment on the disk can pass for a record of this segment.
-
-Must never know files, or what a queue makes of a record.
 """
 
 from __future__ import annotations

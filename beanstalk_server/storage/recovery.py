@@ -1,8 +1,7 @@
 """Recovers the jobs of a directory when a server starts, and prepares the directory for writing.
 
 It repairs what a crash can leave: a torn tail of the newest segment, unfinished files. Anything else is damage, and
-refuses the start unless it may be salvaged. It takes over the files of a beanstalkd. Must never know clients, and must
-never run beside a server that uses the directory.
+refuses the start unless it may be salvaged. It takes over the files of a beanstalkd.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Takeovers of beanstalkd's files and salvages need this. The new segments are first written to a subdirectory,
 `rewriting`. When they are complete and on the disk, a file there says which files they replace. An interrupted
-rewriting is finished at the next start if that file exists, and undone if not. Must never know where the jobs come
-from.
+rewriting is finished at the next start if that file exists, and undone if not.
 """
 
 from __future__ import annotations

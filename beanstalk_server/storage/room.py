@@ -2,8 +2,7 @@
 
 Room ahead is the rest of the tail, the newest segment, and the spares, files of zeros that will become segments.
 Garbage is removed at the other end: the live jobs of the oldest segment are moved to the tail, and then the segment is
-removed. The log and the binlog report what exists; the room answers questions and gives advice. Must never know what is
-in a record, and must never touch a file.
+removed. The log and the binlog report what exists; the room answers questions and gives advice.
 
 Five rules, in bytes, where S is the size of a segment:
 

@@ -1,7 +1,6 @@
 """Defines a segment, one file of the log: its name, its header, and its state in memory.
 
 A segment is written once, from its beginning to its end. Its space is allocated ahead, so zeros follow the last record.
-Must never know what is in a record.
 
     bytes   field (docs/binlog-format.md)
     8       magic

@@ -1,7 +1,7 @@
 """Writes the batches of the log to files; begins, ends and removes segments on the disk.
 
 Before each step, everything that it relies on is on the disk, so that a crash at any point leaves a whole log. All
-calls block; the binlog makes them off the event loop. Must never know what is in a batch.
+calls block; the binlog makes them off the event loop.
 """
 
 from __future__ import annotations

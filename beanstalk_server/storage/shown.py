@@ -1,7 +1,4 @@
-"""Turns jobs and records into what the tools show: one JSON object each, in the words of docs/binlog-tools.md.
-
-Must never know where they come from, or print anything.
-"""
+"""Turns jobs and records into what the tools show: one JSON object each, in the words of docs/binlog-tools.md."""
 
 from __future__ import annotations
 

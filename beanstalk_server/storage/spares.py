@@ -1,7 +1,6 @@
 """Allocates disk space ahead: makes the spares, finds those of earlier processes, and notices a full disk.
 
-A spare is a file of zeros that will become a segment. `room.py` decides how many are needed. Must never know what
-segments hold.
+A spare is a file of zeros that will become a segment. `room.py` decides how many are needed.
 """
 
 from __future__ import annotations

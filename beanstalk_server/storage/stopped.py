@@ -2,8 +2,7 @@
 
 Without the mark, a newest segment that has lost its end looks like one that ended there, or whose last write was torn.
 A log that continues after the mark was written to since, and the mark no longer counts. A server that starts renames
-the mark: the next start sees by its name whether a clean stop was the last thing that happened. Must never know what is
-in a record.
+the mark: the next start sees by its name whether a clean stop was the last thing that happened.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An executor would do, but hands each piece over through a task, two futures and several locks, which cost more than a
 small write does. Here the event loop may also wait a moment for the end, as it would wait for input if it had nothing
-else to do: then nothing has to wake it. Must never know what the work is.
+else to do: then nothing has to wake it.
 """
 
 from __future__ import annotations

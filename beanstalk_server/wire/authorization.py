@@ -6,8 +6,6 @@ them for all commands. It is reached only where a session has a user.
 What a user may not do is answered FORBIDDEN; but a tube to which it has no right at all does not exist for it, so where
 a command can answer NOT_FOUND, it does. The name of the tube decides, before anything is looked up in it: so no reply
 tells whether such a tube exists.
-
-Must never know how a user has been recognized, or do a command.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A command is a row of PROTOCOL or EXTENSIONS. Whatever else depends on the commands is derived from the rows: what stats
 counts, which lines may be long, which commands wait for the journal. To add a command, add a row here, the function
 that does it and, unless grammar.py has one already, the function that reads such arguments.
-
-Must never know where a line came from, or how the queue does its work.
 """
 
 from __future__ import annotations

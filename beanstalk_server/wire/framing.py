@@ -7,8 +7,6 @@ r"""Framing: takes a client's bytes apart into command lines and bodies.
 
 How the bytes were split makes no difference to what is found. Pieces are joined only when they must be, and only once.
 A body that comes in pieces is kept once; an unwanted body is not kept at all.
-
-Must never know what a line means: only how long it is, how it begins, and where it ends.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ number, never an exception.
     put-with  has attributes behind its numbers, each a name, "=" and a value, with spaces before it, in any order
     states    of jobs are the words ready, delayed, reserved and buried
     cursors   are digits and hyphens: "0" for the beginning, else what a page of list-jobs has ended with
-
-Must never know what a command does.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """A session of one shard of several: it serves a client whose whole business is there, and notices when it is not.
 
 As long as a client uses, watches and names nothing but tubes and jobs of one shard, its session there does everything
-that a server alone would do. The first line that concerns another shard leads it away: nothing of it is done, and
-what serves the client goes on with it elsewhere. The session stays as the client's place at this shard, with
-what it uses, watches and has reserved, and may become its home again.
-
-Must never know where other shards are, or how a client is served by several of them.
+that a server alone would do. The first line that concerns another shard leads it away: nothing of it is done, and what
+serves the client goes on with it elsewhere. The session stays as the client's place at this shard, with what it uses,
+watches and has reserved, and may become its home again.
 """
 
 from __future__ import annotations

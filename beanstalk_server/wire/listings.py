@@ -3,8 +3,7 @@
 A session asks for one slice after the other, in as many turns as it takes. Tubes, jobs and clients may come and go
 between two slices. Of list-tubes, the answer is the list as it was when the command was given. A page of stats-tubes
 goes on from a name, whether there is such a tube or not, so that a tube that stays is in the page. A client that goes
-is not in the answer of list-clients, and neither is one that comes. Must never know whose turn it is, how jobs are
-found, or how a client is served.
+is not in the answer of list-clients, and neither is one that comes.
 """
 
 from __future__ import annotations

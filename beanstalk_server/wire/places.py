@@ -1,7 +1,6 @@
 """Places: which shard of a cluster has a tube or a job.
 
-Every node must find the same place for the same tube or id, in every version. Must never know who leads a shard, or
-where.
+Every node must find the same place for the same tube or id, in every version.
 """
 
 from __future__ import annotations

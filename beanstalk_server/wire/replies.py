@@ -1,7 +1,4 @@
-"""The replies, as bytes.
-
-Must never know when one of them is sent.
-"""
+"""The replies, as bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What all sessions of a server share: facts about the process, the dialect, the limit of a body, and command counts.
-
-Must never know the queue, which has statistics of its own.
-"""
+"""What all sessions of a server share: facts about the process, the dialect, the limit of a body, command counts."""
 
 from __future__ import annotations
 

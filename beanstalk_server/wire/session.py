@@ -13,8 +13,6 @@ The rest of the input waits for the next `run`.
 No reply is sent before the changes up to `reply_lsn` are durable. That is the last change there was when the client was
 told what has become of a job, by its own command or another's: EXISTS or NOT_FOUND waits as INSERTED and DELETED do.
 What hands out jobs, or says that there is none, does not wait, nor do figures.
-
-Must never know sockets, files, or which other sessions there are; reads no clock.
 """
 
 from __future__ import annotations

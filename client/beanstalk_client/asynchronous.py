@@ -1,13 +1,10 @@
 """The client for asyncio: `AsyncClient`, which any number of tasks may use at once over one connection.
 
-    when commands leave      those of one turn of the loop in one write; no more while the server does not read
-    what a loss means        the next command connects again, one connection for all who wait; what may be said twice,
-                             or has not left yet, is said again
-    what cancelling means    a job that is granted to nobody is given back, with its own priority; a reserve that nobody
-                             waits for is taken over by the next one like it, or else left behind with its connection
-
-Must never know what a command is or how a reply is read (commands.py, protocol.py), nor what a new connection must be
-told (session.py).
+when commands leave      those of one turn of the loop in one write; no more while the server does not read
+what a loss means        the next command connects again, one connection for all who wait; what may be said twice,
+                         or has not left yet, is said again
+what cancelling means    a job that is granted to nobody is given back, with its own priority; a reserve that nobody
+                         waits for is taken over by the next one like it, or else left behind with its connection
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""One connection of the client for asyncio: commands out in one write a turn, and each reply to its waiter
-it.
+"""One connection of the client for asyncio: commands out in one write a turn, and each reply to its waiter it.
 
 Each command has a *waiter* of its own, in the order of the commands, and a reply goes to the waiter that is first. What
 is cancelled leaves its waiter where it is: so a reply can never go to somebody else, whatever is cancelled.
-
-Must never know what a command is or how a reply is read (commands.py, protocol.py), nor whether there will be another
-connection.
 """
 
 from __future__ import annotations

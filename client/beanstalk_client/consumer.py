@@ -21,8 +21,6 @@ A job runs on when its connection is lost. Then its reservation is gone, and it 
 What has come back is the *heir* of what is in hand with its id, until it is clear what it is: the same job, whose
 reservation was lost; the same, which was released, so that it runs anew; another one, as a server without a binlog
 begins its ids anew. Until then nothing more is said of either.
-
-Must never know what a body means, nor delete a job whose handler has not said so.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
     {"time": "2026-05-04T12:30:00.123Z", "level": "warning", "event": "task-failed", "message": "…", "job": 17}
 
 The server has a formatter of its own, since its records keep their fields elsewhere, and no program here imports it.
-Must never know what is logged: events.py says what an event is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Plans the schedules of a program: `python -m beanstalk_client.scheduler`.
-
-Must never know how it is done.
-"""
+"""Plans the schedules of a program: `python -m beanstalk_client.scheduler`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Histories: what clients have asked for and been told, and whether a server that keeps its promises can have said it.
 
-A client is one connection: a new connection is another client. A test records each command when it is sent
-and each reply when it has come, by one clock for all clients, and at the end the jobs that are left. `problems_of` then
-says what is wrong, in a sentence each:
+A client is one connection: a new connection is another client. A test records each command when it is sent and each
+reply when it has come, by one clock for all clients, and at the end the jobs that are left. `problems_of` then says
+what is wrong, in a sentence each:
 
     lost        a job whose put was acknowledged is missing, and nobody may have deleted it
     returned    a job is there after DELETED, CANCELLED or CLEARED; or it was deleted twice
@@ -17,16 +17,14 @@ says what is wrong, in a sentence each:
     held        a key was given to another job while the job that had it, and was deleted, held it
     refused     a reply that no server in order gives
 
-What happened when is known only within bounds: a command takes effect between the moment when it is sent and the
-moment when its reply has come; one without a reply, at any time after it was sent, or never. Something is a problem
-only if it is one wherever the effects lie within their bounds, so none is reported by mistake. Each put must have a
-body of its own: that is how a job is told whose put was not acknowledged.
+What happened when is known only within bounds: a command takes effect between the moment when it is sent and the moment
+when its reply has come; one without a reply, at any time after it was sent, or never. Something is a problem only if it
+is one wherever the effects lie within their bounds, so none is reported by mistake. Each put must have a body of its
+own: that is how a job is told whose put was not acknowledged.
 
 A server may have shards: then each tube is of one of them, and so are the ids of its jobs. A shard has leaders of its
 own. A reserve over several shards may be given a job at each of them, and gives back all but one: for a while it holds
 jobs of which its client is never told.
-
-Must never know which server it was, or how it failed, but for the moments when another leader has taken over.
 """
 
 from bisect import bisect_left, bisect_right, insort

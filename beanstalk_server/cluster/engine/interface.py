@@ -10,8 +10,7 @@ gives the same epoch to another leader. A node has three kinds of connections (a
     Committer    to all shards: their commits
 
 What concerns many shards is one call with an answer for each, because sending costs more than what is sent. All methods
-block, and one object is used by one thread at a time. Must never know what is in a file, and never repeats a call:
-`sender.py` and `lease.py` decide what follows from an answer.
+block, and one object is used by one thread at a time.
 """
 
 from __future__ import annotations

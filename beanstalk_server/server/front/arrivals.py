@@ -20,8 +20,6 @@ behind. A client that is not known yet costs little, and not for long:
 A client that is refused is told so, and hung up on; but what it still sends is read, and dropped, until it hangs up
 too. A socket that is closed with unread input sends a reset, which overtakes the reply. (TLS closes by itself when a
 handshake fails: then a client that sends tens of KiB without waiting may miss the alert.)
-
-Must never know commands other than `auth` and `quit`, or what the queue is.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 OpenSSL reads the message too, but as Python has it, it serves a client that offers other protocols only. RFC 7301 asks
 for a refusal (section 3.2), which keeps a browser that was lured here from sending commands in the body of a request.
-
-Must never know connections, or what is done with the answer.
 """
 
 from __future__ import annotations

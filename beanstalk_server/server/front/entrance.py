@@ -1,7 +1,6 @@
 """What a listener asks of the clients that connect to it, and how it finds out who they are.
 
-A reload changes an entrance in place, under the clients that have come in by it. Must never know commands, or what is
-sent over a socket.
+A reload changes an entrance in place, under the clients that have come in by it.
 """
 
 from __future__ import annotations

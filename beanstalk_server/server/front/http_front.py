@@ -1,11 +1,8 @@
 """The front for operators: where HTTP requests come in, and what answers them.
 
 It is there from before the jobs are recovered until after the last commit, and has turns of its own, which only its
-handshakes take: so what happens to clients meanwhile is nothing to it, and an operator gets an
-answer. Its connections are not among those of clients: a server whose connections are all taken still says that it is
-well.
-
-Must never know what is shown, or how a request is read.
+handshakes take: so what happens to clients meanwhile is nothing to it, and an operator gets an answer. Its connections
+are not among those of clients: a server whose connections are all taken still says that it is well.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 This is not left to the event loop, because uvloop accepts one connection a round: when a thousand workers reconnect to
 a busy server, the last of them would wait for a thousand rounds.
-
-Must never know what clients say, or who they are: the protocol of a connection comes from a function that the caller
-passes in.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finds out which process listens at a TCP port, for the error of a start that cannot have it.
 
-Linux only, and only processes that this user may look into; elsewhere it finds nobody. Must never know why it is asked.
+Linux only, and only processes that this user may look into; elsewhere it finds nobody.
 """
 
 from __future__ import annotations

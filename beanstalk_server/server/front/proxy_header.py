@@ -9,8 +9,6 @@ From a header comes the client's address, and, in version 2, the common name of 
 verified one. Whether a proxy is to be believed, others must know.
 
 Specification: https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt; the sections named here are its.
-
-Must never know sockets: bytes come in as an argument, all that have come so far.
 """
 
 from __future__ import annotations

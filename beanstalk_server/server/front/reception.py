@@ -1,6 +1,6 @@
 """Where the clients of a process come in: its listeners, what each of them asks, and those who are not known yet.
 
-The server has one, and so has each of its I/O processes. Must never know what serves a client that is known.
+The server has one, and so has each of its I/O processes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The log of clients that are refused, at a bounded rate: nobody fills a disk by trying again and again.
 
 In each interval, the first few are logged one by one, each with its address and the reason, and the others as a count.
-
-Must never know sockets, or what was given as a proof: reasons have nothing secret.
 """
 
 from __future__ import annotations

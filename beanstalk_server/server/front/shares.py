@@ -1,7 +1,7 @@
 """How many clients each of the processes that accept at the same sockets has, in memory that they share.
 
 The system wakes all of them for a client that comes, and often the same one is first. So one that has more clients than
-another leaves a client to the others for a moment, and accepts it only then. Must never know clients.
+another leaves a client to the others for a moment, and accepts it only then.
 """
 
 from __future__ import annotations

@@ -16,8 +16,6 @@ records, few at a time, so that it keeps little memory for each connection and c
 
 A client ends its input with a close_notify, and still gets its replies (RFC 8446, section 6.1). The end of its TCP
 connection without one ends its input too: commands say where they end, so none that was cut is taken for a whole one.
-
-Must never know commands, users, or files.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@
 
 A reload makes a new context. One in use is never changed: a file that is bad would leave half of it behind. Tickets of
 an earlier context are worth nothing, so a client that is refused now cannot come back with one.
-
-Must never know connections, or who is let in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Takes over the jobs in beanstalkd's files: reads them into a replay.
 
-The files stay as they are; the caller writes the jobs in this server's format and moves the files away. Must never know
-how this server keeps jobs.
+The files stay as they are; the caller writes the jobs in this server's format and moves the files away.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Writes files that beanstalkd can start from.
 
-They get the names that beanstalkd looks for only when everything is on the disk, the first file last. Must never know
-where the jobs come from.
+They get the names that beanstalkd looks for only when everything is on the disk, the first file last.
 """
 
 from __future__ import annotations

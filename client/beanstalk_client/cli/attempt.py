@@ -2,7 +2,6 @@
 
 The command gets the body on standard input, and as a file where an argument is `{}`. It is the leader of a process
 group of its own: Ctrl-C at the worker is not for it, and when it is ended, so is all that it has started there.
-Must never know a server.
 """
 
 from __future__ import annotations

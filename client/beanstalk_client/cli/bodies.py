@@ -1,7 +1,4 @@
-"""The body of a job, which is any bytes, read and shown: as it is into a pipe, harmless on a terminal, whole in JSON.
-
-Must never know where a body comes from at the server, or goes to.
-"""
+"""The body of a job, any bytes, read and shown: unchanged into a pipe, harmless on a terminal, whole in JSON."""
 
 from __future__ import annotations
 

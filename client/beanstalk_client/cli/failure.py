@@ -1,7 +1,4 @@
-"""Why a command of `beanstalk` fails, in one sentence, and the exit status that follows.
-
-Must never know a command.
-"""
+"""Why a command of `beanstalk` fails, in one sentence, and the exit status that follows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Reads the command line of `beanstalk`, and hands over to the module of the command.
 
-Must never know what a command does. It imports each of them only when it is needed: a script that calls
-`beanstalk ping` each second pays for nothing else.
+It imports each of them only when it is needed: a script that calls `beanstalk ping` each second pays for nothing else.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@ r"""Prints the manual page of `beanstalk`, made from the table of its commands, 
 
 Written here rather than by a library: argparse-manpage, which is kept, repeats the options of the server under each of
 twenty commands, and knows nothing of environment variables and exit statuses.
-Must never know a command. (groff_man(7); `\-` is the hyphen that can be typed.)
+(groff_man(7); `\-` is the hyphen that can be typed.)
 """
 
 from __future__ import annotations

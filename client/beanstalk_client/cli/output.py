@@ -1,8 +1,7 @@
 """What a command shows: tables and colours on a terminal, plain columns into a pipe, JSON where it is asked for.
 
 Into a pipe, a table is its rows with tabs between the columns, and a header. Text that comes from a server is shown on
-a terminal with its control characters escaped: a job must not be able to steer the terminal of its reader
-it. Must never know a server.
+a terminal with its control characters escaped: a job must not be able to steer the terminal of its reader it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The command line of `beanstalk`: one table of commands, from which help, completion and manual pages are made.
 
-Must never know what a command does: the table says in which module its function is. A new command is a row of COMMANDS.
+A new command is a row of COMMANDS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Prints scripts that complete the command line of `beanstalk` in bash, zsh and fish, made from its parser.
-
-Must never know a command: what completes an argument is said in the parser's table.
-"""
+"""Prints scripts that complete the command line of `beanstalk` in bash, zsh and fish, made from its parser."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How a command reaches its server: address, TLS, token, and what errors on the way mean.
 
-Must never know what a command asks there. A token is shown nowhere.
+A token is shown nowhere.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@
 All of that happens in one thread, which waits in one place, for the terminal and for a pipe that signals and the feed
 write to. The terminal is given back however this ends: by a key, by a signal, or by an error of its own; and when the
 process is stopped (Ctrl-Z), for as long as it is stopped.
-
-Must never know the commands of the protocol.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 `Asker` does that at once. `Feed` lets one do it in a thread, so that keys are answered while a server is slow, or away.
 Whatever happens to the connection, the next thing that is asked opens another one.
-
-Must never know what is asked for which reason, or what is done with the answers.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ A key may come in pieces: an escape sequence is known by its last byte only, and
 is not complete is kept until more comes; and ESC alone is the Escape key once nothing more has come for a moment, which
 the caller, which has a clock, says by `expire`. An escape sequence that means nothing here is swallowed whole, so that
 no part of it is taken for a command.
-
-Must never know tubes, screens, or a clock.
 """
 
 from __future__ import annotations

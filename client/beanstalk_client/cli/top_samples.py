@@ -15,7 +15,7 @@ never 0:
 Of each tube, the latest sample is kept, with the rates between it and the one before: some 400 bytes. A history, for
 sparklines, has only what is watched, and is bounded.
 
-Must never know where samples come from, nor how they look. Moments are in seconds of any clock that never goes back.
+Moments are in seconds of any clock that never goes back.
 """
 
 from __future__ import annotations

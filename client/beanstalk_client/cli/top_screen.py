@@ -9,8 +9,7 @@
 A figure that the server does not send is shown as `-`. A tube that has not been asked about for a while is dim, and the
 last column says how old its row is. On a terminal without UTF-8, everything is drawn in ASCII.
 
-Must never know a terminal, a connection, or a clock. What comes from a server is never taken for markup, nor for what
-steers a terminal.
+What comes from a server is never taken for markup, nor for what steers a terminal.
 """
 
 from __future__ import annotations

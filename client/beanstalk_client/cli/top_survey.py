@@ -21,7 +21,7 @@ Stock beanstalkd has neither pages nor an index: its list-tubes names all tubes 
 name with those of all tubes. There, COMPARISONS bounds how many tubes are asked about, visible ones first, in one
 write; and the list is asked for when a round begins, at most once in as many seconds as it has LISTED tubes.
 
-Must never know how questions are sent, nor what is drawn. Moments are in seconds of a clock that never goes back.
+Moments are in seconds of a clock that never goes back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Takes over the terminal of a process and gives it back: keys come unbuffered, and lines are drawn in place.
 
-What it was like before comes back in `leave`, whatever has happened since. Must never know what keys mean, or what is
-drawn.
+What it was like before comes back in `leave`, whatever has happened since.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A key changes it, and may be an order: something that has to be done elsewhere. As long as no one has moved the
 selection, it is on whichever tube comes first, and that may change between a look and a key: so everything that changes
-a tube asks then, and names it. Must never know a terminal, a connection, or how anything is drawn.
+a tube asks then, and names it.
 """
 
 from __future__ import annotations

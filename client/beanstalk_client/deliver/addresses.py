@@ -3,7 +3,7 @@
 Names and ports are judged when a request is read, addresses when a socket is made for one, after names have been
 resolved: then it does not matter how an address was written, which redirect led to it, or what a name server says the
 second time. Addresses are allowed by what IANA's registries for special purposes leave over, not by a list of bad ones
-that a standard library of some version knows. Must never know requests, jobs, an HTTP library.
+that a standard library of some version knows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The command line of `beanstalk-deliver`: what it means, and what a person is told who has made a mistake in it.
-
-Must never know how a request is sent.
-"""
+"""The command line of `beanstalk-deliver`: what it means, and what a person is told who has made a mistake in it."""
 
 from __future__ import annotations
 

@@ -9,8 +9,6 @@ decompressed. The status decides, so what becomes of the body behind it does not
     redirects       followed here and not by the library: with the method and the body, but 303 as GET; never from https
                     to http; what a job sets for one origin is not sent to another, but for what describes the body
     proxies         none, unless told. Then the proxy finds addresses, and it has to guard them
-
-Must never know a queue, nor what becomes of a job.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The sender as a process: its consumer, its sender of requests, its reports, and how all of it ends.
-
-Must never know a command line.
-"""
+"""The sender as a process: its consumer, its sender of requests, its reports, and how all of it ends."""
 
 from __future__ import annotations
 

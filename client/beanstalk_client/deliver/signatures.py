@@ -11,8 +11,6 @@ that of a path does. So a job cannot choose a secret, and what one receiver is s
 
     hooks.example.com       whsec_bmV3IHNlY3JldCwgbG9uZyBlbm91Z2gu whsec_b2xkIHNlY3JldCwgbG9uZyBlbm91Z2gu
     shared.example.net/a/*  whsec_dGhlIHNlY3JldCBvZiBjdXN0b21lciBh
-
-Must never know HTTP or a queue.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ places that there are, one host may have a quarter of them in waiting. What come
 to the queue, with a delay for as long as the host will need for those before it, so that it comes back about once, and
 makes room for what is behind it.
 
-Must never know requests, jobs, a network. Time is an argument.
+Time is an argument.
 """
 
 from __future__ import annotations

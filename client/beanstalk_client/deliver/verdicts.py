@@ -8,8 +8,6 @@
 | any other status, no answer, no connection, no such name, bad TLS | tried again with backoff |
 | the request may not be sent as it is | buried |
 | the last try that there is | buried |
-
-Must never know HTTP beyond its numbers, a queue, a clock: time and chance are arguments.
 """
 
 from __future__ import annotations

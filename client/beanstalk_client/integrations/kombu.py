@@ -12,8 +12,7 @@ What kombu calls a queue is a tube, and a message is a job: JSON, as kombu's oth
     must know (to a fanout    the consumer's connection ends, whatever the reason, the binding is gone
     exchange)
 
-Importing this module makes kombu know the schemes beanstalk:// and beanstalks://. Must never know what tasks do; of
-Celery, only `cancel` knows anything.
+Importing this module makes kombu know the schemes beanstalk:// and beanstalks://.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ time: so much later it may delete what has been done meanwhile.
 The consumer's thread asks, receives, takes, and says what becomes of each job; all that never waits for the server.
 What it holds is touched from another thread, because the consumer may be blocked by what it does: a callback, or a task
 in Celery's solo pool. If it is, that thread reads the replies as well.
-
-Must never know what the jobs are for, nor whose event loop watches the sockets.
 """
 
 from __future__ import annotations

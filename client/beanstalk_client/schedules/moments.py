@@ -1,16 +1,14 @@
 """When a schedule fires: the moments of a cron expression in a time zone, and those of an interval.
 
-Moments are whole seconds of Unix time. Every call returns the same ones: nothing here depends on
-when a program was started. An expression that names its minute and its hour (`30 2 * * *`) fires once for each of them,
-as cron does: where a clock is set forward over 02:30, at the first moment after the gap; where 02:30 comes twice, at
-the first of the two. One whose minute or hour begins with a star fires whenever the zone's clock shows a time that
-fits, also in both of two hours that are called the same.
+Moments are whole seconds of Unix time. Every call returns the same ones: nothing here depends on when a program was
+started. An expression that names its minute and its hour (`30 2 * * *`) fires once for each of them, as cron does:
+where a clock is set forward over 02:30, at the first moment after the gap; where 02:30 comes twice, at the first of the
+two. One whose minute or hour begins with a star fires whenever the zone's clock shows a time that fits, also in both of
+two hours that are called the same.
 
 The library knows what fits an expression, on a clock that is never set. What becomes of it on clocks that are set is
 found here: left to itself, the library loses or repeats moments where an hour's change begins at midnight, or where it
 is half an hour.
-
-Must never know what is fired, nor read a clock.
 """
 
 from __future__ import annotations

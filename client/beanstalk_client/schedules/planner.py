@@ -7,8 +7,6 @@ A function of what is known, without I/O and clock, so that any number of schedu
 A plan says until when all is planned. What was to fire after that moment, and before now, is *missed*: it was never in
 the server, as no scheduler was there. What is planned is put again in each pass, which the server answers EXISTS: so a
 firing that a tube has lost comes back, and what one scheduler has begun another one completes.
-
-Must never know how a job is put, nor what a firing does.
 """
 
 from __future__ import annotations

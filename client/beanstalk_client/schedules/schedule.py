@@ -1,7 +1,4 @@
-"""A schedule: its name, its moments, and the job that it puts for each of them.
-
-Must never know how many schedulers there are, nor what they have done.
-"""
+"""A schedule: its name, its moments, and the job that it puts for each of them."""
 
 from __future__ import annotations
 

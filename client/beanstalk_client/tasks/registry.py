@@ -2,7 +2,6 @@
 
 Clients are made when they are needed and kept: for `put` one for each thread, as a blocking client is one thread's; for
 `aput` one for each event loop and tube, so that those who put at the same time never see each other's tube.
-Must never know how a worker works.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """A task: a function that can be called here, or put into a queue, to be called by a worker.
 
-    send_mail("a@example.com", subject="Hello")              an ordinary call
-    send_mail.put("a@example.com", subject="Hello")          a job, whose worker makes this call
-    send_mail.delay(900).key("order-17").put(…)              the same, in a quarter of an hour, unless it is cancelled
-
-Must never know how a job is taken, nor what becomes of it.
+send_mail("a@example.com", subject="Hello")              an ordinary call
+send_mail.put("a@example.com", subject="Hello")          a job, whose worker makes this call
+send_mail.delay(900).key("order-17").put(…)              the same, in a quarter of an hour, unless it is cancelled
 """
 
 from __future__ import annotations

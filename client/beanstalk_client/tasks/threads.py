@@ -7,7 +7,6 @@ the others are there. Results wait in a queue, and wake the event loop once.
 
 A thread cannot be ended from outside. One whose caller waits no longer is *overdue*: it goes on to its end, and another
 one takes its place, of which there are at most as many again. All are daemons, so that none keeps the process.
-Must never know what it runs.
 """
 
 from __future__ import annotations

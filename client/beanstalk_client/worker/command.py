@@ -1,7 +1,4 @@
-"""The worker's command line: what it means, and what a person is told who has made a mistake in it.
-
-Must never know how a worker works.
-"""
+"""The worker's command line: what it means, and what a person is told who has made a mistake in it."""
 
 from __future__ import annotations
 

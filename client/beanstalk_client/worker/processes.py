@@ -1,10 +1,8 @@
 """Several worker processes, and one that begins anew when a file changes: both run the same command line once more.
 
-    killed, by the kernel for want of memory say   another one takes its place
-    ended by itself, with an error                 the others are told to stop, and all end with its status
-    this process is killed                         the others notice that their standard input ends, and stop
-
-Must never know what a worker does.
+killed, by the kernel for want of memory say   another one takes its place
+ended by itself, with an error                 the others are told to stop, and all end with its status
+this process is killed                         the others notice that their standard input ends, and stop
 """
 
 from __future__ import annotations

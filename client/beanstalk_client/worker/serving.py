@@ -1,7 +1,6 @@
 """A worker: consumers for its tubes, the threads and the handler that they share, and how all of it ends.
 
 Each group of tubes has slots and connections of its own, so that a flood in one holds up no other.
-Must never know a command line.
 """
 
 from __future__ import annotations

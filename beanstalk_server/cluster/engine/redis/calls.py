@@ -1,8 +1,7 @@
 """Sends requests to the primaries that have the keys, many at once, and says what the replies mean.
 
 What is asked at the same time leaves in one write for each primary, with one WAIT behind it, because WAIT is about all
-that its own connection has written. Must never know what a request does, and repeats only what cannot have happened:
-the server had not loaded the script, or was not the one.
+that its own connection has written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The commits of all shards, in Redis: what comes together leaves in one write for each primary, with one WAIT.
-
-Must never know what is in a file.
-"""
+"""The commits of all shards, in Redis: what comes together leaves in one write for each primary, with one WAIT."""
 
 from __future__ import annotations
 

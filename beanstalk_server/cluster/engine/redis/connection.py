@@ -1,7 +1,7 @@
 """One connection to one server of Redis or Valkey, and what its errors mean for an engine.
 
 After any error of the transport the connection is closed: an answer that comes late would be taken for that to another
-question. Must never know which of several servers to ask, and never repeats anything.
+question.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The leases of all shards in Redis: many calls in one write for each primary.
 
 Most calls are looks at leases of others, in which nothing has changed but the count of renewals. So a look asks for
-what changes, and for the rest only if there is another leader. Must never know when a lease may be taken.
+what changes, and for the rest only if there is another leader.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the replies of the scripts mean: leases, positions, answers to commits, nodes.
-
-Must never know how they came.
-"""
+"""What the replies of the scripts mean: leases, positions, answers to commits, nodes."""
 
 from __future__ import annotations
 

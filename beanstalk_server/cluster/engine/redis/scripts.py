@@ -10,7 +10,7 @@ cluster with the name NAME:
     {NAME:N}:file:FILE      the bytes of a file, but for the zeros at its end that were never written
     {NAME:0}:nodes          a hash: each node, with its address, its load and the time of its last report
 
-All of a shard share a hash tag, so Redis Cluster keeps them in one place. Must never know who calls them, and why.
+All of a shard share a hash tag, so Redis Cluster keeps them in one place.
 """
 
 from __future__ import annotations

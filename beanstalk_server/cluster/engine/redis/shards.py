@@ -1,7 +1,6 @@
 """Which connection reaches the keys of a shard: one for each primary, made when it is needed.
 
-A connection is used only after its server has said that the user may do all that is needed there. Must never know what
-is asked.
+A connection is used only after its server has said that the user may do all that is needed there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which library defines tasks: Django itself from 6.0 on, or its backport django-tasks, which has the same words.
-
-Must never know a server, and never choose twice: the classes of the two are not of one kind.
-"""
+"""Which library defines tasks: Django itself from 6.0 on, or its backport django-tasks, which has the same words."""
 
 from __future__ import annotations
 

@@ -299,9 +299,8 @@ class Roles:
                     if tenure is not None:
                         return tenure
             is_free = self.lost is not None or (lease is not None and lease.epoch > 0 and not lease.node)
-            if (
-                is_free
-            ):  # the node that takes it does not tell: clients wait, and an engine may be wiped before the next look
+            if is_free:
+                # The node that takes it does not tell: clients wait, and an engine may be wiped before the next look
                 await self._sleep(pause)
                 pause = min(2 * pause, self.ttl // RETRIES)
             else:
@@ -334,7 +333,7 @@ class Roles:
                 return Tenure(lease, self.ttl, sent)
             contender.observe(lease, self._clock())
             self._log.info(
-                "another node has taken over: %(leader)s leads in epoch %(epoch)d",
+                "another node has taken over, or leads on: %(leader)s leads in epoch %(epoch)d",
                 event("taken-over", leader=lease.address, epoch=lease.epoch),
             )
             return None

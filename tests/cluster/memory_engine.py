@@ -297,7 +297,7 @@ class _Connection:
     def _take(self, shard, seen, lease, shards=0):
         servers = self.servers
         held = servers.primary.of(shard).lease
-        if _is(held, seen) or _is(held, lease):
+        if (_is(held, seen) and held.renewals == seen.renewals) or _is(held, lease):
             servers.change("lease", shard, lease._replace(position=held.position, successor=""), shards)
             self._wait()
 

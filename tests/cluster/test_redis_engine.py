@@ -189,7 +189,7 @@ def test_a_lease_is_taken_renewed_and_given_back(engine):
     assert engine.observe("b", "there:2") == MINE._replace(renewals=2)
     assert engine.release(MINE) == MINE._replace(renewals=2, node="")
     assert engine.renew(MINE).node == ""
-    assert engine.take(MINE, OTHER) == OTHER
+    assert engine.take(MINE._replace(renewals=2), OTHER) == OTHER
     assert engine.release(MINE) == OTHER
 
 
@@ -211,6 +211,15 @@ def test_whoever_was_fenced_renews_nothing(engine, epoch):
     engine.take(mine, other)
     assert engine.renew(mine) == other
     assert engine.renew(other).renewals == 1
+
+
+def test_a_lease_that_was_renewed_since_it_was_seen_is_not_taken(connect, engine):
+    seen = engine.take(Lease(), MINE)
+    engine.renew(MINE)
+    assert connect().take(seen, OTHER).epoch == MINE.epoch
+    found = engine.observe("a", "here:1")
+    assert (found.node, found.renewals) == (MINE.node, 1)
+    assert connect().take(found, OTHER) == OTHER
 
 
 def test_a_renewal_restores_the_lease_that_the_engine_has_lost(engine):

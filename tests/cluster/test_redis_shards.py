@@ -138,7 +138,7 @@ def test_a_look_sees_whatever_changes(connector, registry):
     assert look() == MINE._replace(renewals=1, successor="b")
     other.perform([release(1, MINE, "c")])
     assert look() == MINE._replace(renewals=1, node="", successor="c")
-    other.perform([take(1, MINE, OTHER)])
+    other.perform([take(1, look(), OTHER)])
     assert look() == OTHER
 
 

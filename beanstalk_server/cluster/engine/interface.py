@@ -157,7 +157,7 @@ def observe(shard: int) -> LeaseCall:
 
 
 def take(shard: int, seen: Lease, lease: Lease) -> LeaseCall:
-    """Make this the lease, if the engine still has the one that was seen. Its position is ignored.
+    """Make this the lease, if the engine still has the one that was seen, not renewed since. Its position is ignored.
 
     It is not taken before enough replicas have it: until then, the answer is an EngineError.
     """

@@ -108,7 +108,7 @@ class RedisRegistry:
         rest: list[str | int] = [lease.node, lease.address, lease.secret, lease.ttl, lease.lineage]
         if what == TAKE:
             script = scripts.TAKE
-            arguments = [*own, *engine, lease.renewals, *rest, seen.epoch, seen.stamp]
+            arguments = [*own, *engine, lease.renewals, *rest, seen.epoch, seen.stamp, seen.renewals]
         elif what == RENEW:
             script = scripts.RENEW
             arguments = [*own, *engine, lease.renewals + 1, *rest, int(restores)]

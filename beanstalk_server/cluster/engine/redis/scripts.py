@@ -175,7 +175,7 @@ something.
 
 _HELD: Final = """\
 #!lua flags=allow-oom
-local held = redis.call('HMGET', KEYS[1], 'epoch', 'secret', 'node', 'stamp')
+local held = redis.call('HMGET', KEYS[1], 'epoch', 'secret', 'node', 'stamp', 'renewals')
 local epoch, stamp = tonumber(held[1] or '0'), string.sub(redis.sha1hex(held[2] or ''), 1, 16)
 local is_own = epoch == tonumber(ARGV[1]) and stamp == ARGV[2]
 """
@@ -193,7 +193,7 @@ end
 TAKE: Final = Script(
     _HELD
     + """\
-if is_own or (epoch == tonumber(ARGV[11]) and stamp == ARGV[12]) then
+if is_own or (epoch == tonumber(ARGV[11]) and stamp == ARGV[12] and (held[5] or '0') == ARGV[13]) then
   if held[4] ~= stamp then
     redis.call('HDEL', KEYS[1], 'files', 'tail')
   end
@@ -202,7 +202,7 @@ if is_own or (epoch == tonumber(ARGV[11]) and stamp == ARGV[12]) then
     + _STATE
 )
 """KEYS: state. ARGV: epoch and stamp of the new lease, the version, how many shards there are or '', renewals, node,
-address, secret, TTL and lineage of the lease; epoch and stamp of the one that was seen.
+address, secret, TTL and lineage of the lease; epoch, stamp and renewals of the one that was seen.
 
 An earlier release that has led does not keep what must be there.
 """

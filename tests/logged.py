@@ -8,7 +8,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 LOGS = {"log", "_log", "logger", "_logger"}
-PAGE = ROOT / "docs" / "logs.md"
+PAGE = ROOT / "docs" / "observability.md"
 BEGINNING, END = "<!-- events -->\n", "<!-- end of events -->\n"
 
 
@@ -72,7 +72,7 @@ def shown_fields(text):
 
 
 def table():
-    """The table of docs/logs.md."""
+    """The table of docs/observability.md."""
     events = {}
     for call in calls():
         level, fields, texts = events.setdefault(call.name, (set(), set(), set()))

@@ -1,4 +1,4 @@
-"""The metrics: which there are, and how they follow from statistics (docs/metrics.md).
+"""The metrics: which there are, and how they follow from statistics (docs/observability.md).
 
 The figures of the server are those of `stats`, by their keys; those of a tube are its statistics, and a page of metrics
 takes one tube after the other, with rows of its own or into the sum.

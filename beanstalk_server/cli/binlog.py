@@ -1,4 +1,4 @@
-"""The command `beanstalk-server binlog`: runs the tools verify, dump and export (docs/binlog-tools.md).
+"""The command `beanstalk-server binlog`: runs the tools verify, dump and export (docs/binlog.md).
 
 Results go to standard output, errors and progress to standard error.
 """

@@ -129,7 +129,7 @@ class Inspection:
     def records(
         self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None
     ) -> Iterator[dict[str, object]]:
-        """Yield every record as the tools show it; docs/binlog-tools.md lists the fields.
+        """Yield every record as the tools show it; docs/binlog.md lists the fields.
 
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.

@@ -1,4 +1,4 @@
-"""Turns jobs and records into what the tools show: one JSON object each, in the words of docs/binlog-tools.md."""
+"""Turns jobs and records into what the tools show: one JSON object each, in the words of docs/binlog.md."""
 
 from __future__ import annotations
 

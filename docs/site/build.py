@@ -44,11 +44,11 @@ CONTENTS = (
     ),
     (
         "Configure",
-        ["reference/options", "docs/config", "docs/access", "docs/binlog", "docs/cluster", "docs/io-processes"],
+        ["reference/options", "docs/config", "docs/access", "docs/binlog", "docs/cluster"],
     ),
     (
         "Operate",
-        ["docs/deploy", "docs/operating", "docs/beanstalk", "docs/metrics", "docs/logs", "docs/binlog-tools"],
+        ["docs/deploy", "docs/operating", "docs/beanstalk", "docs/observability"],
     ),
     ("Know more", ["docs/performance", "docs/compatibility", "docs/design", "docs/journal", "docs/binlog-format"]),
     ("Take part", ["CONTRIBUTING", "conformance/README", "CHANGELOG"]),

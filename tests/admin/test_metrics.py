@@ -16,7 +16,7 @@ from beanstalk_server.admin.stats_json import typed
 from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.policy import Policy
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[2] / "docs" / "observability.md"
 SECTIONS = {"server": SERVER, "durations": DURATIONS, "tubes": TUBES, "cluster": CLUSTER}
 
 
@@ -35,7 +35,7 @@ def test_the_documents_list_every_metric(section):
             f"<!-- end of metrics: {section} -->",
         ]
     )
-    assert table in PAGE.read_text(), f"docs/metrics.md must have:\n\n{table}\n"
+    assert table in PAGE.read_text(), f"docs/observability.md must have:\n\n{table}\n"
 
 
 def samples(text, read=read_text):

@@ -1,4 +1,4 @@
-"""The log: every line has the name of an event, which docs/logs.md lists; as JSON, it is an object with its fields."""
+"""The log: every line has the name of an event, which docs/observability.md lists; as JSON, it is an object with its fields."""
 
 import asyncio
 import json
@@ -69,7 +69,7 @@ def test_no_field_has_the_name_of_a_key_that_every_line_has():
 
 
 def test_the_page_lists_the_events():
-    assert logged.table() in logged.PAGE.read_text(), "docs/logs.md is not what `python tests/logged.py` writes"
+    assert logged.table() in logged.PAGE.read_text(), "docs/observability.md is not what `python tests/logged.py` writes"
 
 
 # As JSON

@@ -1,4 +1,4 @@
-"""The expressions of rules and of the dashboard, and the metrics that docs/metrics.md has for them."""
+"""The expressions of rules and of the dashboard, and the metrics that docs/observability.md has for them."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from harness.servers import ROOT
 PROMETHEUS = ROOT / "packaging" / "prometheus"
 RULES = sorted(path for path in PROMETHEUS.glob("*.yaml") if not path.name.endswith(".test.yaml"))
 DASHBOARD = ROOT / "packaging" / "grafana" / "dashboard.json"
-PAGE = ROOT / "docs" / "metrics.md"
+PAGE = ROOT / "docs" / "observability.md"
 
 OF_EXPORTERS = [path for path in RULES if path.name.startswith("as-")]
 

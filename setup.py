@@ -1,7 +1,7 @@
 """Builds the package: compiles the hot modules with mypyc, all of them or none. Everything else is in pyproject.toml.
 
 A compiled command takes a quarter of the CPU time of an interpreted one with a hundred in flight, and two fifths with
-one (docs/performance.md). The modules stay plain Python, so the package works the same without a compiler, only slower.
+one (bench/README.md). The modules stay plain Python, so the package works the same without a compiler, only slower.
 BEANSTALK_SERVER_PURE in the environment decides:
 
     (not set)   compiled; pure Python if the C compiler is missing or fails

@@ -30,7 +30,7 @@ from harness.servers import ROOT
 QUICK = 0.1
 """The size of a quick run, as a share of the full one."""
 
-DOCUMENTS = (ROOT / "docs" / "performance.md",)
+DOCUMENTS = (ROOT / "bench" / "README.md", ROOT / "docs" / "performance.md")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -24,7 +24,16 @@ from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL, Command
 
 ROOT = Path(__file__).parents[2]
 
-COPIED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "conformance/README.md", "docs", "examples")
+COPIED = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "bench/README.md",
+    "conformance/README.md",
+    "docs",
+    "examples",
+)
 """What links of the pages lead to, and the pages."""
 
 CONTENTS = (
@@ -50,7 +59,10 @@ CONTENTS = (
         "Operate",
         ["docs/deploy", "docs/operating", "docs/beanstalk", "docs/observability"],
     ),
-    ("Know more", ["docs/performance", "docs/compatibility", "docs/design", "docs/journal", "docs/binlog-format"]),
+    (
+        "Know more",
+        ["docs/performance", "bench/README", "docs/compatibility", "docs/design", "docs/journal", "docs/binlog-format"],
+    ),
     ("Take part", ["CONTRIBUTING", "conformance/README", "CHANGELOG"]),
 )
 """The pages, as the menu has them; what is not named goes behind "Know more"."""

@@ -69,7 +69,9 @@ def test_no_field_has_the_name_of_a_key_that_every_line_has():
 
 
 def test_the_page_lists_the_events():
-    assert logged.table() in logged.PAGE.read_text(), "docs/observability.md is not what `python tests/logged.py` writes"
+    assert logged.table() in logged.PAGE.read_text(), (
+        "docs/observability.md is not what `python tests/logged.py` writes"
+    )
 
 
 # As JSON

@@ -1,7 +1,7 @@
 """Delete with a grace period, reminders before its end, and an undo that is certain.
 
 Two people delete a space each. Neither is deleted at once: that is a job with the space's name as its key, due when the
-grace period is over, and three more jobs remind them before. Whoever changes their mind cancels the jobs by name;
+grace period is over, and three more jobs remind them before. A user who changes their mind cancels the jobs by name;
 the answer says for good whether the deletion is off. Run it while a server is running (a grace period of days takes
 three seconds here):
 

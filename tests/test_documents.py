@@ -9,8 +9,15 @@ from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.interface import Queue
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(page for place in (".", "client", "conformance", "docs") for page in ROOT.glob(f"{place}/*.md"))
+PAGES = sorted(
+    page
+    for place in (".", "bench", "client", "conformance", "docs", "docs/decisions")
+    for page in ROOT.glob(f"{place}/*.md")
+)
 WIDTH = 120
+NOT_USED = ("so many", "so often", "so grave", "whoever", "what there is", "must never know")
+LIST_OF_UNUSED = "\n".join(f'- "{words}"' for words in NOT_USED)
+UNUSED = re.compile(rf"\b({'|'.join(NOT_USED)})\b", re.IGNORECASE)
 MAKEFILE = (ROOT / "Makefile").read_text()
 
 
@@ -106,3 +113,17 @@ def test_nobody_is_told_to_install_a_name_that_is_on_no_index():
         path for path in files if re.search(r"pip install (-\S+ )*['\"]?beanstalk-(server|client)", path.read_text())
     ]
     assert [name(path) for path in told] == []
+
+
+def test_words_that_are_not_used_are_not_used(page):
+    assert list(UNUSED.finditer(page.read_text().replace(LIST_OF_UNUSED, ""))) == []
+
+
+@pytest.mark.parametrize("package", ["beanstalk_server", "client/beanstalk_client"])
+def test_words_that_are_not_used_are_not_in_the_sources(package):
+    found = {name(path) for path in (ROOT / package).rglob("*.py") if UNUSED.search(path.read_text())}
+    assert found == set()
+
+
+def test_the_glossary_lists_the_words_that_are_not_used():
+    assert LIST_OF_UNUSED in (ROOT / "docs" / "glossary.md").read_text()

@@ -156,7 +156,7 @@ class Scrapes:
         self._hand_out(Failure())
 
     def _hand_out(self, found: Written | Failure) -> None:
-        """Give everybody who has asked what there is, and begin the next page."""
+        """Answer all who have asked, and begin the next page."""
         asking, self._asking = self._asking, []
         self._walk = None
         if self._waiting:

@@ -2,7 +2,7 @@
 
 It finds the torn tail that a crash leaves, and damage: a missing segment, a broken record, an end that was lost after
 the last clean stop. It reports damage and continues after it; the caller decides whether to accept that. It changes
-nothing, and must never know what the records are for.
+nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The log: every line has the name of an event, which docs/observability.md lists; as JSON, it is an object with its fields."""
+"""The log: every line has an event, which docs/observability.md lists; as JSON, it is an object with its fields."""
 
 import asyncio
 import json

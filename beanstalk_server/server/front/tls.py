@@ -47,7 +47,7 @@ READ: Final = 1 << 16
 """Bytes of plaintext after which they are handed over."""
 
 DECRYPT_TIME: Final = 250_000
-"""Nanoseconds of decrypting after which what there is is handed over: records may have one byte each."""
+"""Nanoseconds of decrypting after which the bytes so far are handed over: records may have one byte each."""
 
 HANDSHAKE_TIME: Final = 500_000
 """Nanoseconds after which a turn of a handshake begins no further step."""

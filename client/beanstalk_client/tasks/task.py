@@ -354,7 +354,7 @@ class Call(Generic[P]):
         return self._having(ttr=seconds)
 
     def tries(self, number: int) -> Call[P]:
-        """The server itself buries it when it has failed so often, also when it is its workers that die."""
+        """The server itself buries it after this many failures, also when its workers die."""
         return self._having(tries=number)
 
     def ttl(self, seconds: Duration) -> Call[P]:

@@ -91,7 +91,7 @@ HOT = [
     "beanstalk_server/wire/commands.py",
     "beanstalk_server/wire/server_info.py",
     "beanstalk_server/wire/session.py",
-    "beanstalk_server/wire/home.py",
+    "beanstalk_server/wire/settled.py",
     "beanstalk_server/server/turns.py",
     "beanstalk_server/server/timers.py",
     "beanstalk_server/server/front/client_hello.py",

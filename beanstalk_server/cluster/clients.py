@@ -46,13 +46,13 @@ class Clients(Protocol):
         """Let clients wait for a shard: this link has ended."""
 
     def judge(self, accounts: Accounts | None) -> int:
-        """Give clients that are not at home the rights that their users have from now on; return how many had none."""
+        """Give clients that are not settled the rights that their users have from now on; return how many had none."""
 
     def disconnect_all(self) -> int:
         """Disconnect all clients that came to this node; return how many."""
 
     async def abort_all(self) -> None:
-        """Disconnect all clients that are not at home; return when they are gone."""
+        """Disconnect all clients that are not settled; return when they are gone."""
 
 
 MakeClients = Callable[[int, Listeners, HangupWatch, int, ServerInfo], Clients]

@@ -132,8 +132,8 @@ class Contender:
             return ""
         if lease.epoch and not self.has_lost():  # else the last leader may be alive
             if not lease.node:
-                is_heir = lease.successor in ("", self.node)
-                return GIVEN_BACK if is_heir or now - self._since >= self.ttl // DEFERENCES else ""
+                is_successor = lease.successor in ("", self.node)
+                return GIVEN_BACK if is_successor or now - self._since >= self.ttl // DEFERENCES else ""
             if self._gone == (lease.epoch, lease.node) and (
                 self._is_sure or now - self._since >= MISSING * self._longer_ttl // RENEWALS
             ):

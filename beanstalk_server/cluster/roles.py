@@ -64,7 +64,7 @@ class Owner(Protocol):
             TakeOverError: that is not possible now.
         """
 
-    def is_heir(self, lost: Lease) -> bool:
+    def is_successor(self, lost: Lease) -> bool:
         """Whether this node is the one that takes over, now that nobody leads: others wait for a moment.
 
         Args:
@@ -294,7 +294,7 @@ class Roles:
                 elif self.lost is None or (self.lost.epoch, self.lost.node) != (lease.epoch, lease.node):
                     self.lost = lease
                     lost_since = now
-                if reason and (now - lost_since >= self.ttl // DEFERENCES or self.owner.is_heir(lease)):
+                if reason and (now - lost_since >= self.ttl // DEFERENCES or self.owner.is_successor(lease)):
                     tenure = await self._take(contender, reason)
                     if tenure is not None:
                         return tenure

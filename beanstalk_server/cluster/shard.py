@@ -197,8 +197,8 @@ class Shard:
 
     # What its roles tell it
 
-    def is_heir(self, lost: Lease) -> bool:
-        return self.owner.spreader.is_heir(self.index, lost)
+    def is_successor(self, lost: Lease) -> bool:
+        return self.owner.spreader.is_successor(self.index, lost)
 
     def on_successor(self, node: str) -> None:
         if self.owner.spreader.knows(node):

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from beanstalk_server.cluster.engine.interface import EngineError, Lease, Member
 from beanstalk_server.cluster.lease import OBSERVATIONS
-from beanstalk_server.cluster.spreading import heirs, transfers
+from beanstalk_server.cluster.spreading import successors, transfers
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
 
@@ -95,7 +95,7 @@ class Spreader:
         self._is_known = False  # the nodes have been asked for before
         self._gone: set[str] = set()  # those whose process has ended, until nobody remembers them
         self._given: dict[int, str] = {}  # shards that were given away, and to whom, until that node leads them
-        self._heirs: dict[int, str] = {}  # as they were found last
+        self._successors: dict[int, str] = {}  # as they were found last
         self._found_at = 0  # when that was
         self._task: asyncio.Task[None] | None = None
 
@@ -116,7 +116,7 @@ class Spreader:
         """Whether another node is alive, and takes shards."""
         return node in self._since and node in self._find_linked()
 
-    def is_heir(self, shard: int, lost: Lease) -> bool:
+    def is_successor(self, shard: int, lost: Lease) -> bool:
         """Whether this node is to take a shard that nobody leads, or else another one.
 
         Args:
@@ -125,12 +125,12 @@ class Spreader:
         if lost.successor == self.node:
             return True
         now = self._clock()
-        if shard not in self._heirs or now - self._found_at > self._ttl // OBSERVATIONS // 2:
+        if shard not in self._successors or now - self._found_at > self._ttl // OBSERVATIONS // 2:
             self._found_at = now
             lost_leases = [each.lost for each in self._shards]
             gone = {each for lease in lost_leases if lease is not None for each in (lease.node, lease.successor)}
-            self._heirs = heirs(self._without_leader(gone), self._counts(gone))
-        return self._heirs.get(shard, self.node) == self.node
+            self._successors = successors(self._without_leader(gone), self._counts(gone))
+        return self._successors.get(shard, self.node) == self.node
 
     async def successors(self) -> dict[int, str]:
         """Who is to take the shards that this node leads, when it leads none any more."""
@@ -140,7 +140,7 @@ class Spreader:
         own = [shard.index for shard in self._shards if shard.led_since >= 0]
         counts = self._counts({self.node})
         linked = self._find_linked()
-        return heirs(own, {node: count for node, count in counts.items() if node in linked})
+        return successors(own, {node: count for node, count in counts.items() if node in linked})
 
     async def others_take(self) -> bool:
         """Whether any other node may be given shards.

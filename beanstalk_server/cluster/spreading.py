@@ -1,7 +1,7 @@
 """Spreads the shards over the nodes: how many each should lead, and who takes one that nobody leads.
 
     transfers    a node that leads more than its share gives some to those that lead fewer
-    heirs        a shard without a leader goes to the node that leads fewest
+    successors   a shard without a leader goes to the node that leads fewest
 
 Every node decides for itself, from what it has seen. So both are functions of the figures alone, and nodes that have
 seen the same decide the same: none gives to a node that others fill already, and no two take the same shard. What is
@@ -40,7 +40,7 @@ def transfers(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     return [(giver, taker) for (_, giver), (_, taker) in zip(sorted(excess), sorted(lack), strict=True)]
 
 
-def heirs(orphans: Iterable[int], counts: Mapping[str, int]) -> dict[int, str]:
+def successors(orphans: Iterable[int], counts: Mapping[str, int]) -> dict[int, str]:
     """Who is to take each of the shards that nobody leads.
 
     Args:

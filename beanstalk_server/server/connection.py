@@ -25,11 +25,11 @@ from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.wire.commands import STATISTICS
-from beanstalk_server.wire.home import HomeSession
 from beanstalk_server.wire.listings import ListedClient, Roll
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session
+from beanstalk_server.wire.settled import SettledSession
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
@@ -181,10 +181,10 @@ class Connection(CommitWaiter):
                 self.counted,
             )
         else:
-            self.session = HomeSession(
+            self.session = SettledSession(
                 places,
                 connections.shard,
-                self.on_away,
+                self.on_unsettled,
                 connections.queue,
                 connections.server_info,
                 self.on_answer,
@@ -325,11 +325,11 @@ class Connection(CommitWaiter):
             return False
         return self.session.has_nothing()
 
-    def on_away(self) -> None:
+    def on_unsettled(self) -> None:
         """Let a router have the client soon: its next command concerns another shard than the one that serves it."""
-        on_away = self.connections.on_away
-        if on_away is not None:
-            on_away(self)
+        on_unsettled = self.connections.on_unsettled
+        if on_unsettled is not None:
+            on_unsettled(self)
 
     # What a reload calls
 
@@ -359,23 +359,23 @@ class Connection(CommitWaiter):
 
     # What a node calls whose clients are served by several shards, or by another node from now on
 
-    def leave_home(self, transport: asyncio.Transport) -> bytes:
+    def unsettle(self, transport: asyncio.Transport) -> bytes:
         """Serve a place of the client from now on: its own transport has another protocol.
 
         Returns:
             What the client has sent and has not been answered.
         """
         session = self.session
-        assert isinstance(session, HomeSession), "it has served the client alone"
+        assert isinstance(session, SettledSession), "it has served the client alone"
         self.name = self.name or name_of_peer(self.transport)
         self.transport = transport
         transport.set_write_buffer_limits(OUTPUT_LIMIT)
         self.intake = Intake()
         self.is_place = True
         session.resume_output()
-        return session.leave_home()
+        return session.unsettle()
 
-    def come_home(self, transport: asyncio.Transport, user: User | None, watched: list[str]) -> None:
+    def unroute(self, transport: asyncio.Transport, user: User | None, watched: list[str]) -> None:
         """Serve the client alone from now on, whose transport this is. It waits for nothing here.
 
         Args:
@@ -383,13 +383,13 @@ class Connection(CommitWaiter):
         """
         session = self.session
         entrance = self.entrance
-        assert isinstance(session, HomeSession), "it has served a place on the same node"
+        assert isinstance(session, SettledSession), "it has served a place on the same node"
         self.transport = transport
         self.user = user
         self.intake = Intake()
         self.is_place = False
         session.authenticate = entrance.authenticate if entrance.auth == TOKEN else None
-        session.come_home(watched)
+        session.unroute(watched)
         session.resume_output()
         if not session.counted:
             self.connections.queue.set_counted(session, True)
@@ -536,7 +536,7 @@ class Connections:
         "hangups",
         "listeners",
         "make_client",
-        "on_away",
+        "on_unsettled",
         "open",
         "places",
         "queue",
@@ -565,7 +565,7 @@ class Connections:
         self.verbosity = verbosity  # 1: log connections, 2: and commands
         self.places: Places | None = None  # if there are several shards
         self.shard = 0  # which of them this is
-        self.on_away: Callable[[Connection], None] | None = None  # takes a client that asks for another one
+        self.on_unsettled: Callable[[Connection], None] | None = None  # takes a client that asks for another one
         self.make_client: Callable[..., Any] | None = None  # takes those who come too late to be served here
         self.open: set[Connection] = set()
         self.closing = False  # the server stops: new connections are refused

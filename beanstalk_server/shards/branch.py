@@ -114,7 +114,7 @@ class Owner(Protocol):
         when somebody does."""
 
     def on_output(self) -> None:
-        """There may be replies to take, `closed` may be set, `home` may have changed. Called by what a place calls,
+        """There may be replies to take, and `closed` or `settled_shard` may have changed. Called by what a place calls,
         and not by what the owner calls, who looks for itself."""
 
 

@@ -1,13 +1,14 @@
 """All clients of a node of a cluster, and where each of them is served.
 
-    at home    by a Connection of a shard that this node leads, which has all that the client uses, watches and has
+    settled    by a Connection of a shard that this node leads, which has all that the client uses, watches and has
                reserved; nothing is in between
     routed     by a RoutedConnection, which has places at the shards that the client asks: at those led here
                (local_place.py), and over links at the others
 
-A client comes in at home if the shard of the default tube is led here. It leaves when it asks for something of another
-shard: its connection serves it on as one of its places, with all that the client has reserved. It comes home when a
-shard that is led here has all that it has. With one shard, all clients of its leader are at home.
+A client is settled at first if the shard of the default tube is led here. It leaves when it asks for something of
+another
+shard: its connection serves it on as one of its places, with all that the client has reserved. It is settled when a
+shard that is led here has all that it has. With one shard, all clients of its leader are settled.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Clients(RoutedOwner):
         self._mover: asyncio.Handle | None = None
         self._due: list[RoutedConnection] = []  # those who take a turn in the next round
         self._turns: asyncio.Handle | None = None
-        self._leaving: list[Connection] = []  # those at home who ask for another shard
+        self._leaving: list[Connection] = []  # settled clients that ask for another shard
         self._departure: asyncio.Handle | None = None
         self._emptied = asyncio.Event()
 
@@ -95,12 +96,12 @@ class Clients(RoutedOwner):
 
     def make_client(self, entrance: Entrance, user: User | None = None, name: str = "") -> Any:
         """The protocol of a client that comes in."""
-        home = self.home()
-        if home is not None:
-            return Connection(home, entrance, user, name)
+        settled = self.settled()
+        if settled is not None:
+            return Connection(settled, entrance, user, name)
         return RoutedConnection(self, entrance, user, name)
 
-    def home(self) -> Connections | None:
+    def settled(self) -> Connections | None:
         """What serves a client that comes in now, if that is here."""
         connections = self._led.get(self.first_shard)
         return None if connections is None or connections.closing else connections
@@ -112,7 +113,7 @@ class Clients(RoutedOwner):
         if self.shards > 1:
             connections.places = self.places
             connections.shard = shard
-            connections.on_away = self._route_soon
+            connections.on_unsettled = self._route_soon
         connections.make_client = self.make_client
         self._led[shard] = connections
         self._move_all(shard)
@@ -126,7 +127,7 @@ class Clients(RoutedOwner):
             is_clean: all that was executed has been answered: what has no answer may be done by the next leader.
         """
         connections = self._led.pop(shard)
-        connections.on_away = None
+        connections.on_unsettled = None
         closed = 0
         staying = []
         places = []
@@ -220,8 +221,8 @@ class Clients(RoutedOwner):
             return
         connections = self._led.get(shard)
         client.begin()
-        if connections is not None and router.movable == shard:
-            client.come_home(connections, shard)
+        if connections is not None and router.migratable == shard:
+            client.unroute(connections, shard)
         else:
             branch.on_leader()
             client.go_on()
@@ -233,7 +234,7 @@ class Clients(RoutedOwner):
         self.open[client] = None
 
     def remove(self, client: RoutedConnection) -> None:
-        """Forget a client that is gone, or at home."""
+        """Forget a client that is gone, or settled."""
         self.open.pop(client, None)
         if not self.open:
             self._emptied.set()
@@ -274,7 +275,7 @@ class Clients(RoutedOwner):
                     )
                     client.abort()
 
-    # When a client leaves its home
+    # When a client is not settled any more
 
     def _route_soon(self, connection: Connection) -> None:
         self._leaving.append(connection)
@@ -305,7 +306,7 @@ class Clients(RoutedOwner):
             return
         client = self._take(connection)
         place = LocalPlace(client, connection)
-        data = connection.leave_home(cast(Any, place.transport))
+        data = connection.unsettle(cast(Any, place.transport))
         client.adopt(place, connection.connections.shard, {job.id for job in session.reserved})
         client.restart(data)
 

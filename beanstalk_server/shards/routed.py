@@ -42,8 +42,8 @@ from beanstalk_server.wire.places import Places
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
 
-PATIENCE: Final = 16
-"""How many times in a row a client must have been answered while all that it has was at one shard, before it comes home
+MAX_REHOMES: Final = 16
+"""How many times in a row a client must have been answered while all that it has was at one shard, before it is settled
 there. To move costs about as much as to be routed for this long, so that a client that goes to and fro pays no more
 than twice what it must."""
 
@@ -150,10 +150,10 @@ class RoutedOwner:
         raise NotImplementedError
 
     def remove(self, client: RoutedConnection) -> None:
-        """Forget a client that is gone, or at home."""
+        """Forget a client that is gone, or settled."""
         raise NotImplementedError
 
-    def home(self) -> Connections | None:
+    def settled(self) -> Connections | None:
         """What serves a client that comes in now, if that is here."""
         raise NotImplementedError
 
@@ -192,7 +192,7 @@ class RoutedConnection(PlaceOwner):
         "_intake",
         "_is_at_work",  # `go_on` is to follow
         "_output_paused",
-        "_stays",  # how often in a row it has been answered and could have come home
+        "_stays",  # how often in a row it has been answered and could have been settled
         "_user",  # who it was when it came
         "entrance",
         "is_due",  # a turn has been promised
@@ -226,9 +226,9 @@ class RoutedConnection(PlaceOwner):
         self.transport = transport
         clients = self._clients
         entrance = self.entrance
-        home = clients.home()
-        if home is not None:  # only since the client was accepted
-            connection = Connection(home, entrance, self._user, self.name)
+        settled = clients.settled()
+        if settled is not None:  # only since the client was accepted
+            connection = Connection(settled, entrance, self._user, self.name)
             transport.set_protocol(cast(Any, connection))
             connection.connection_made(transport)
             return
@@ -346,16 +346,16 @@ class RoutedConnection(PlaceOwner):
                 transport.close()
             router.close()
             return
-        home = router.home
-        if home < 0:
-            if router.lodging < 0:
+        settled = router.settled_shard
+        if settled < 0:
+            if router.candidate_shard < 0:
                 self._stays = 0  # otherwise it only waits for an answer
-        elif not self._clients.leads(home):
+        elif not self._clients.leads(settled):
             self._stays = 0
-        elif self._stays < PATIENCE and self._clients.shards > 1:
+        elif self._stays < MAX_REHOMES and self._clients.shards > 1:
             self._stays += 1
         else:
-            self.come_home(self._clients.connections_of(home), home)
+            self.unroute(self._clients.connections_of(settled), settled)
             return
         if router.has_more:
             self._go_on_soon()
@@ -404,7 +404,7 @@ class RoutedConnection(PlaceOwner):
             router.forbid_waiting()
         self.go_on()
 
-    def come_home(self, connections: Connections, shard: int) -> None:
+    def unroute(self, connections: Connections, shard: int) -> None:
         """Be served by one connection of a shard that is led here, which has all that the client has."""
         router = self.router
         transport = self.transport
@@ -414,7 +414,7 @@ class RoutedConnection(PlaceOwner):
         data = router.take_all()
         if isinstance(place, LocalPlace):
             connection = place.detach()
-            connection.come_home(transport, user, watched)
+            connection.unroute(transport, user, watched)
         else:
             connection = Connection(connections, self.entrance, user, self.name)
             connection.begin(transport)

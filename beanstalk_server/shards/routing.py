@@ -288,10 +288,10 @@ class RoutingSession(Router):
             self._operation.let_go()
             self._operation = None
 
-    # Where the client is at home
+    # Where the client is settled
 
     @property
-    def home(self) -> int:
+    def settled_shard(self) -> int:
         """The shard at which all is that the client uses, watches and has reserved; -1 if there is none, or some
         command has been passed on and not been answered."""
         current = self._current
@@ -300,13 +300,13 @@ class RoutingSession(Router):
         return -1 if self._framer.has_dropped() else self._home()
 
     @property
-    def lodging(self) -> int:
-        """As `home`, whatever has not been answered yet."""
+    def candidate_shard(self) -> int:
+        """As `settled_shard`, whatever has not been answered yet."""
         return self._home()
 
     @property
-    def movable(self) -> int:
-        """As `home`, but where there is no place now, commands may be unanswered: `take_all` returns them."""
+    def migratable(self) -> int:
+        """As `settled_shard`, but where there is no place now, commands may be unanswered: `take_all` returns them."""
         if self._operation is not None or self.asked:
             return -1
         current = self._current
@@ -316,7 +316,7 @@ class RoutingSession(Router):
         return -1 if self._framer.has_dropped() else self._home()
 
     def take_all(self) -> bytes:
-        """All that the client has sent and has not been answered: it is routed no more. It must be `movable`."""
+        """All that the client has sent and has not been answered: it is routed no more. It must be `migratable`."""
         current = self._current
         lines = b"" if current is None or current.place is not None else current.take_unanswered()
         self._held = None

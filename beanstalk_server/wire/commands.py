@@ -700,9 +700,9 @@ def do_line(session: Session, line: bytes, now: int) -> None:
         if job_id < 0:
             session.replies.append(replies.BAD_FORMAT)
             return
-        if session.is_home:
+        if session.is_settled:
             _ARGUMENTS.job_id = job_id
-            if session.leads_away(DELETE, _ARGUMENTS, line):
+            if session.needs_routing(DELETE, _ARGUMENTS, line):
                 return
         session.server.counts[DELETE.counter] += 1
         session.settle(DELETE, session.queue.delete(session, job_id, now))
@@ -719,7 +719,7 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     if read is not None and not read(text, _ARGUMENTS):
         session.replies.append(replies.BAD_FORMAT)
         return
-    if session.is_home and session.leads_away(command, _ARGUMENTS, line):
+    if session.is_settled and session.needs_routing(command, _ARGUMENTS, line):
         return
     if command.is_counted:
         session.server.counts[command.counter] += 1
@@ -745,7 +745,7 @@ def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> Non
     if read is not None and not read(text, _ARGUMENTS):
         session.replies.append(replies.BAD_FORMAT)
         return
-    if session.is_home and session.leads_away(command, _ARGUMENTS, line):
+    if session.is_settled and session.needs_routing(command, _ARGUMENTS, line):
         return
     if command.is_counted:
         session.server.counts[command.counter] += 1

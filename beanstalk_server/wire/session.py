@@ -119,7 +119,7 @@ class Session(Client):
         "framer",  # what has come and is not done yet
         "has_more",  # the turn was over before the input was: `run` can go on at once
         "input_ended",  # the client has shut down its sending side, and all that it sent has come
-        "is_home",  # lines that concern other shards are to be done elsewhere: only a HomeSession is ever home
+        "is_settled",  # lines that concern other shards are to be done elsewhere: only a SettledSession is ever settled
         "is_stopped",  # the next await, which has come and has not been done, must not wait
         "job_id",  # of the put that is under way
         "listing",  # the long answer that is under way
@@ -178,7 +178,7 @@ class Session(Client):
         self.output_paused = False
         self.may_wait = True
         self.is_stopped = False
-        self.is_home = False
+        self.is_settled = False
         self.pending: Command | None = None
         self.put: Put | None = None
         self.put_at = 0
@@ -519,7 +519,7 @@ class Session(Client):
             if outcome in (NOT_FOUND, TOO_LATE):
                 self.wait_for_changes()
 
-    def leads_away(self, command: Command, arguments: Arguments, line: bytes) -> bool:
+    def needs_routing(self, command: Command, arguments: Arguments, line: bytes) -> bool:
         """Whether the command on a line is to be done elsewhere: then nothing of it may be done here."""
         raise NotImplementedError
 

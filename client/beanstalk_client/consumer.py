@@ -18,7 +18,7 @@ A job runs on when its connection is lost. Then its reservation is gone, and it 
                      if another worker has it by then
     it comes back    before that, to this consumer: its run goes on, with the new reservation
 
-What has come back is the *heir* of what is in hand with its id, until it is clear what it is: the same job, whose
+What has come back is the *reissue* of what is in hand with its id, until it is clear what it is: the same job, whose
 reservation was lost; the same, which was released, so that it runs anew; another one, as a server without a binlog
 begins its ids anew. Until then nothing more is said of either.
 """
@@ -147,14 +147,14 @@ class Delivery:
 
     __slots__ = (
         "_found",
-        "_heir",
+        "_invalid",
         "_job",
         "_kept",
         "_link",
         "_received",
+        "_reissue",
         "_task",
         "_touch_at",
-        "_void",
         "body",
         "job_id",
     )
@@ -168,9 +168,11 @@ class Delivery:
         self._touch_at = received + LOOK
         self._found: dict[str, Any] | None = None  # its statistics, as asked for last
         self._task: asyncio.Task[None] | None = None
-        self._heir: Delivery | None = None  # with which its id has come again last, before it was settled
-        self._kept: Outcome | None = None  # what has become of it, until it is clear whether the heir is the same job
-        self._void = False  # the server has given its id to another job since: nothing may be said of it any more
+        self._reissue: Delivery | None = None  # with which its id has come again last, before it was settled
+        self._kept: Outcome | None = (
+            None  # what has become of it, until it is clear whether the reissue is the same job
+        )
+        self._invalid = False  # the server has given its id to another job since: nothing may be said of it any more
 
     @property
     def tube(self) -> str:
@@ -453,12 +455,16 @@ class Consumer:
                 [
                     delivery
                     for delivery, outcome in answers
-                    if outcome is not DONE and delivery._found is None and not delivery._void
+                    if outcome is not DONE and delivery._found is None and not delivery._invalid
                 ],
             )
             refused = await self._look_for_others(
                 link,
-                [one for one, outcome in answers if outcome is DONE and not one._void and not client.holds(one._job)],
+                [
+                    one
+                    for one, outcome in answers
+                    if outcome is DONE and not one._invalid and not client.holds(one._job)
+                ],
             )
             batches = number and await client.knows("reserve-batch")
             whole = any(type(outcome) is Release and outcome.delay % 1 for _, outcome in answers) and (
@@ -503,12 +509,12 @@ class Consumer:
         for (delivery, outcome), reply in itertools.zip_longest(answers, replies):
             error = reply if reply is None or isinstance(reply, Error) else reply.exception()
             is_said = reply is not None and (isinstance(reply, Error) or reply.is_there)
-            if delivery._void:
+            if delivery._invalid:
                 self._settle(delivery)
             elif not is_said or isinstance(error, ConnectionLostError):
                 lost = error or lost
                 self._say_later(delivery, outcome)
-            elif isinstance(error, NotFoundError) and delivery._heir is not None:
+            elif isinstance(error, NotFoundError) and delivery._reissue is not None:
                 delivery._kept = outcome
             else:
                 self._settle(delivery)
@@ -576,7 +582,7 @@ class Consumer:
             link.in_hand.add(delivery)
             former = self._in_hand.get(job.id)
             if former is not None:
-                former._heir = delivery
+                former._reissue = delivery
                 former._kept = former._kept or former._link.take_back(former)
                 self._running += 1
                 delivery._task = self._loop.create_task(self._adopt(former, delivery))
@@ -613,7 +619,7 @@ class Consumer:
 
     def _say_later(self, delivery: Delivery, outcome: Outcome) -> None:
         """Let the server be told what has become of a job, over the connection that has it reserved."""
-        if delivery._heir is None:
+        if delivery._reissue is None:
             delivery._link.finished.append((delivery, outcome))
         else:
             delivery._kept = outcome
@@ -628,9 +634,9 @@ class Consumer:
         assert self._loop is not None
         same = False
         try:
-            if former.body == delivery.body and not former._void:
+            if former.body == delivery.body and not former._invalid:
                 same = await self._put_at_latest(delivery) < former._link.heard_of(former)
-            while former._heir is delivery and former._link.is_saying(former):
+            while former._reissue is delivery and former._link.is_saying(former):
                 await former._link.heard_out()  # if it was released, it has come to run again
         except (Error, OSError):
             pass  # if in doubt, it runs once more
@@ -638,12 +644,12 @@ class Consumer:
             self._running -= 1
             delivery._link.finished.append((delivery, Release()))
             delivery._link.wake()
-            if former._heir is delivery:
-                self._disinherit(former)
+            if former._reissue is delivery:
+                self._supersede(former)
             return
         link = delivery._link
         self._running -= 1
-        if former._heir is not delivery:  # it has come once more, over another connection: this reservation is gone
+        if former._reissue is not delivery:  # it has come once more, over another connection: this reservation is gone
             link.in_hand.discard(delivery)
             return
         is_in_hand = self._in_hand.get(delivery.job_id) is former
@@ -651,20 +657,20 @@ class Consumer:
             self._hand_over(former, delivery)
             return
         if is_in_hand:
-            former._void = True
-            self._disinherit(former)
+            former._invalid = True
+            self._supersede(former)
         self._in_hand[delivery.job_id] = delivery
         self._running += 1
         await self._attend(delivery)
 
-    def _hand_over(self, former: Delivery, heir: Delivery) -> None:
-        """A job is ours again: its run, or what has become of it, goes on with the reservation of its heir."""
+    def _hand_over(self, former: Delivery, reissue: Delivery) -> None:
+        """A job is ours again: its run, or what has become of it, goes on with the reservation of its reissue."""
         assert self._loop is not None
-        link = heir._link
+        link = reissue._link
         former._link.in_hand.discard(former)
-        link.in_hand.discard(heir)
+        link.in_hand.discard(reissue)
         link.in_hand.add(former)
-        former._link, former._job, former._heir = link, heir._job, None
+        former._link, former._job, former._reissue = link, reissue._job, None
         if former._kept is None:
             former._touch_at = self._loop.time() + LOOK
         else:
@@ -673,9 +679,9 @@ class Consumer:
         tell(log, logging.INFO, "job-taken-back", f"job {former.job_id} is ours again", job=former.job_id)
         link.wake()
 
-    def _disinherit(self, former: Delivery) -> None:
+    def _supersede(self, former: Delivery) -> None:
         """The job that has come with its id is another one, or runs once more."""
-        former._heir = None
+        former._reissue = None
         if former._kept is not None:
             self._settle(former)
             self._tell_untold(former, former._kept, NotFoundError())
@@ -877,7 +883,7 @@ def _say(
     """Say what has become of a job, and delays in whole seconds if need be; return the reply, or the error if it could
     not even be said.
     """
-    if delivery._void:
+    if delivery._invalid:
         return None
     job = delivery._job
     try:

@@ -295,6 +295,7 @@ def test_a_signal_lets_commands_end_and_takes_no_more(server, queue, work, numbe
     worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
     worker.starts(first)
     worker.process.send_signal(number)
+    worker.says("told to stop")
     worker.go()
     assert worker.process.wait(60) == 0
     assert (state(queue, first), state(queue, second)) == ("deleted", "ready")

@@ -112,11 +112,11 @@ def test_a_lease_that_was_given_back_may_be_taken_at_once():
 
 def test_a_lease_that_was_given_back_to_a_node_is_left_to_it_for_a_moment():
     given = A._replace(node="", successor="b")
-    node, heir = Contender("c", "c:1", TTL), contender()
-    for each in (node, heir):
+    node, successor = Contender("c", "c:1", TTL), contender()
+    for each in (node, successor):
         each.observe(A, 0)
         each.observe(given, SECOND)
-    assert heir.reason(SECOND) == GIVEN_BACK
+    assert successor.reason(SECOND) == GIVEN_BACK
     assert node.reason(SECOND + TTL // DEFERENCES - 1) == ""
     node.observe(given, SECOND + TTL // DEFERENCES)
     assert node.reason(SECOND + TTL // DEFERENCES) == GIVEN_BACK

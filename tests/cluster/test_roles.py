@@ -43,7 +43,7 @@ class Owner:
         self.followed = []
         self.takes = 0.0
         self.fails = False
-        self.waits = False  # another node is the heir
+        self.waits = False  # another node is the successor
 
     def follow(self, lease):
         self.followed.append(lease)
@@ -54,7 +54,7 @@ class Owner:
             raise TakeOverError("damaged")
         self.told.append(f"serves {lease.epoch}")
 
-    def is_heir(self, _):
+    def is_successor(self, _):
         return not self.waits
 
     def on_successor(self, node):

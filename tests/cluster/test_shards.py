@@ -7,7 +7,7 @@ from node_threads import put, stats
 
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.option import BAD_OPTION
-from beanstalk_server.shards.routed import PATIENCE
+from beanstalk_server.shards.routed import MAX_REHOMES
 from beanstalk_server.wire.places import Places
 from harness.waiting import eventually
 
@@ -205,7 +205,7 @@ def test_a_client_that_asks_one_command_after_the_other_comes_home(cluster, node
     client.ask(b"watch %b\r\n" % tube)
     assert node.server.clients.routed == 1
     client.ask(b"ignore default\r\n")
-    for _ in range(2 * PATIENCE):
+    for _ in range(2 * MAX_REHOMES):
         assert put(client).startswith(b"INSERTED ")
-    eventually(lambda: node.server.clients.routed == 0, "it is at home")
+    eventually(lambda: node.server.clients.routed == 0, "it is settled")
     assert put(client).startswith(b"INSERTED ")

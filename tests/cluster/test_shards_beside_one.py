@@ -22,7 +22,7 @@ STEP = 0.0617
 """Seconds between two steps: so that of two deadlines, both sides see the same one first."""
 
 DIFFERS = {"current-producers", "current-waiting", "current-workers", "cmd-list-tube-used", "cmd-list-tubes-watched"}
-"""Rows of stats that count a client at each shard where it does so, or only those who are at home."""
+"""Rows of stats that count a client at each shard where it does so, or only those who are settled."""
 
 
 class Plain:

@@ -72,8 +72,8 @@ class View:
     def successors(self):
         return asyncio.run(self.spreader.successors())
 
-    def heir(self, shard):
-        return self.spreader.is_heir(shard, self.shards[shard].lost)
+    def successor(self, shard):
+        return self.spreader.is_successor(shard, self.shards[shard].lost)
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +184,7 @@ def test_what_nobody_leads_has_one_heir():
     view.look()
     for shard in view.shards[:3]:
         shard.lost = Lease()
-    assert [view.heir(index) for index in range(3)] == [False, True, False]
+    assert [view.successor(index) for index in range(3)] == [False, True, False]
 
 
 def test_what_a_dead_node_led_goes_to_the_living_evenly():
@@ -192,29 +192,29 @@ def test_what_a_dead_node_led_goes_to_the_living_evenly():
     view.look()
     for shard in view.shards[1:4]:
         shard.lose()
-    assert [view.heir(index) for index in (1, 2, 3)] == [True, False, True]
+    assert [view.successor(index) for index in (1, 2, 3)] == [True, False, True]
 
 
 def test_when_one_shard_of_a_dead_node_is_lost_the_heirs_of_all_are_known():
     view = View("me", "dead", "dead", "other", others=("other", "dead"))
     view.look()
     view.shards[1].lose()
-    assert view.heir(1)
+    assert view.successor(1)
     view.shards[2].lose()
-    assert not view.heir(2)
+    assert not view.successor(2)
 
 
 def test_whoever_is_named_is_the_heir():
     view = View("me", "other", "other")
     view.look()
     view.shards[1].lost = Lease(epoch=1, successor="me")
-    assert view.heir(1)
+    assert view.successor(1)
 
 
 def test_a_node_that_knows_no_other_is_the_heir():
     view = View("", others=())
     view.shards[0].lost = Lease()
-    assert view.heir(0)
+    assert view.successor(0)
 
 
 def test_whoever_leaves_gives_its_shards_to_all_others():

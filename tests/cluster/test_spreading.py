@@ -5,7 +5,7 @@ from collections import Counter
 
 from effort import seeded
 
-from beanstalk_server.cluster.spreading import heirs, transfers
+from beanstalk_server.cluster.spreading import successors, transfers
 
 
 def spread(counts):
@@ -27,7 +27,7 @@ def test_a_node_alone_keeps_everything():
 
 def test_without_nodes_there_is_nothing_to_give():
     assert transfers({}) == []
-    assert heirs([1, 2], {}) == {}
+    assert successors([1, 2], {}) == {}
 
 
 def test_a_node_that_joins_gets_its_share_and_no_more():
@@ -99,16 +99,16 @@ def test_nodes_that_see_late_what_the_others_have_done_come_to_rest(seed):
 
 
 def test_what_a_dead_node_led_goes_to_whoever_leads_fewest():
-    assert heirs([5, 1, 7], {"b": 2, "c": 0}) == {1: "c", 5: "c", 7: "b"}
+    assert successors([5, 1, 7], {"b": 2, "c": 0}) == {1: "c", 5: "c", 7: "b"}
 
 
 def test_shards_that_nobody_has_ever_led_are_spread_evenly():
-    found = heirs(range(8), {"a": 0, "b": 0, "c": 0})
+    found = successors(range(8), {"a": 0, "b": 0, "c": 0})
     assert sorted(Counter(found.values()).values()) == [2, 3, 3]
 
 
 def test_all_nodes_name_the_same_heirs():
-    assert heirs([3, 1], {"b": 0, "a": 0}) == heirs([1, 3], {"a": 0, "b": 0}) == {1: "a", 3: "b"}
+    assert successors([3, 1], {"b": 0, "a": 0}) == successors([1, 3], {"a": 0, "b": 0}) == {1: "a", 3: "b"}
 
 
 def test_a_thousand_shards_of_one_node_are_given_to_63_others():
@@ -116,4 +116,4 @@ def test_a_thousand_shards_of_one_node_are_given_to_63_others():
     given = transfers(counts)
     assert {giver for giver, _ in given} == {"node 0"}
     assert sorted(Counter(taker for _, taker in given).values()) == [16] * 63
-    assert len(heirs(range(1024), counts)) == 1024
+    assert len(successors(range(1024), counts)) == 1024

@@ -70,7 +70,7 @@ class Caller:
     def protocol(self):
         return self.socket.protocol
 
-    def is_home(self):
+    def is_settled(self):
         return isinstance(self.protocol, Connection)
 
     def send(self, data, *, settle=True):

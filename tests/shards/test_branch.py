@@ -308,11 +308,11 @@ def test_a_repeatable_ask_goes_to_the_next_leader_and_another_is_lost(is_clean):
     assert replies == []
     assert lost == [b""]
     assert not client.closed
-    assert client.router.home == -1
+    assert client.router.settled_shard == -1
     cluster.lead(0)
     cluster.settle()
     assert replies == [b"NOT_FOUND\r\n"] * 2
-    assert client.router.home == 0
+    assert client.router.settled_shard == 0
 
 
 def test_part_of_a_reply_to_an_ask_is_forgotten_with_the_place():

@@ -1,4 +1,4 @@
-"""Clients of a node with several shards: at home, routed, and what becomes of them on the way."""
+"""Clients of a node with several shards: settled, routed, and what becomes of them on the way."""
 
 import gc
 
@@ -31,9 +31,9 @@ def here_and_there(index, linked):
 def test_with_one_shard_a_client_of_its_leader_is_at_home():
     node = ShardedNode(1, (0,))
     caller = node.connect()
-    assert caller.is_home()
+    assert caller.is_settled()
     assert caller.send(b"stats-job 5\r\nuse a\r\nlist-tubes-watched\r\n").startswith(b"NOT_FOUND\r\nUSING a\r\nOK")
-    assert caller.is_home()
+    assert caller.is_settled()
     assert type(caller.protocol.session).__name__ == "Session", "nothing looks where a command belongs"
 
 
@@ -44,7 +44,7 @@ def test_a_client_leaves_home_with_all_that_it_has(linked):
     used, other = node.tube(node.first), node.tube(1 - node.first)
     assert caller.send(b"use %b\r\nwatch %b\r\n" % (used, used)) == b"USING %b\r\nWATCHING 2\r\n" % used
     assert caller.send(PUT + b"reserve\r\n").endswith(b"RESERVED %d 1\r\nx\r\n" % (2 + node.first))
-    assert caller.is_home()
+    assert caller.is_settled()
     job_id = 2 + node.first
     script = b"touch %d\r\nwatch %b\r\ntouch %d\r\nlist-tube-used\r\nuse %b\r\n" % (
         job_id,
@@ -54,7 +54,7 @@ def test_a_client_leaves_home_with_all_that_it_has(linked):
     )
     replies = b"TOUCHED\r\nWATCHING 3\r\nTOUCHED\r\nUSING %b\r\nUSING %b\r\n" % (used, other)
     assert caller.send(script) == replies
-    assert not caller.is_home()
+    assert not caller.is_settled()
     assert caller.send(PUT) == b"INSERTED %d\r\n" % (3 - node.first)
     assert caller.send(b"delete %d\r\nreserve\r\n" % job_id) == b"DELETED\r\nRESERVED %d 1\r\nx\r\n" % (3 - node.first)
     assert node.connections() == 1
@@ -71,7 +71,7 @@ def test_more_than_there_is_room_for_at_once_arrives_at_a_shard_all_the_same(lin
     caller.send(b"watch %b\r\n" % node.tube(1 - node.first))
     replies = caller.send((b"put 0 0 60 65535\r\n" + b"x" * 65535 + b"\r\n") * 40)
     assert replies.count(b"INSERTED") == 40
-    assert not caller.is_home()
+    assert not caller.is_settled()
 
 
 LEAVING = {
@@ -106,11 +106,11 @@ def test_what_is_not_committed_is_answered_before_the_client_leaves_home(both):
     journal.is_slow = True
     other = both.tube(1 - both.first)
     assert caller.send(PUT + b"use %b\r\n" % other + b"list-tube-used\r\n") == b""
-    assert caller.is_home()
+    assert caller.is_settled()
     journal.end_commit()
     both.loop.settle()
     assert caller.read() == b"INSERTED %d\r\n" % (2 + both.first) + b"USING %b\r\n" % other * 2
-    assert not caller.is_home()
+    assert not caller.is_settled()
 
 
 def test_a_client_that_goes_while_it_waits_for_a_commit_to_leave_home_is_gone(both):
@@ -158,7 +158,7 @@ def test_a_client_that_does_not_read_keeps_its_place_when_it_leaves_home(both):
     caller.send(b"use %b\r\n" % other, settle=False)
     caller.protocol.pause_writing()
     both.loop.settle()
-    assert not caller.is_home()
+    assert not caller.is_settled()
     assert caller.read() == b""
     caller.protocol.resume_writing()
     both.loop.settle()
@@ -171,7 +171,7 @@ def test_a_client_that_hangs_up_while_it_is_not_read_from_gets_no_job_though_it_
     other = both.tube(1 - both.first)
     assert caller.send(b"watch %b\r\nreserve\r\n" % other + b"watch a\r\n" * 20_000) == b"WATCHING 2\r\n"
     assert not caller.socket.reading
-    assert not caller.is_home()
+    assert not caller.is_settled()
     caller.hang_up()
     assert caller.read().startswith(b"TIMED_OUT\r\nWATCHING")
     assert both.connect().send(PUT).startswith(b"INSERTED")
@@ -182,11 +182,11 @@ def test_a_client_comes_home_when_all_that_it_has_is_at_one_shard(both):
     caller = both.connect()
     other = both.tube(1 - both.first)
     caller.send(b"use %b\r\nwatch %b\r\nignore default\r\n" % (other, other) + PUT + b"reserve\r\n")
-    assert not caller.is_home()
+    assert not caller.is_settled()
     job_id = 3 - both.first
     for _ in range(40):
         assert caller.send(b"touch %d\r\n" % job_id) == b"TOUCHED\r\n"
-    assert caller.is_home()
+    assert caller.is_settled()
     assert caller.protocol.connections is both.shards[1 - both.first].connections
     assert both.connections() == 1
     assert caller.send(b"delete %d\r\nlist-tubes-watched\r\n" % job_id) == b"DELETED\r\nOK %d\r\n---\n- %b\n\r\n" % (
@@ -194,7 +194,7 @@ def test_a_client_comes_home_when_all_that_it_has_is_at_one_shard(both):
         other,
     )
     assert caller.send(b"watch default\r\n") == b"WATCHING 2\r\n"
-    assert not caller.is_home()
+    assert not caller.is_settled()
     assert both.connections() == 1
 
 
@@ -206,17 +206,17 @@ def test_a_client_that_comes_home_watches_its_tubes_in_the_same_order(both):
         caller.send(b"%b %b\r\n" % (command.encode(), name))
     caller.send(b"ignore %b\r\n" % other)
     watched = caller.send(b"list-tubes-watched\r\n")
-    assert not caller.is_home()
+    assert not caller.is_settled()
     for _ in range(40):
         assert caller.send(b"list-tubes-watched\r\n") == watched
-    assert caller.is_home()
+    assert caller.is_settled()
 
 
 def test_who_goes_to_and_fro_is_moved_seldom(both, monkeypatch):
     caller = both.connect()
     moves = []
-    come_home = type(both.clients).connections_of
-    monkeypatch.setattr(type(both.clients), "connections_of", lambda *of: moves.append(of) or come_home(*of))
+    unroute = type(both.clients).connections_of
+    monkeypatch.setattr(type(both.clients), "connections_of", lambda *of: moves.append(of) or unroute(*of))
     job_id = 5 - both.first
     for _ in range(200):
         assert caller.send(b"peek %d\r\n" % job_id) == b"NOT_FOUND\r\n"
@@ -238,7 +238,7 @@ def test_a_client_at_home_is_routed_when_the_shard_is_led_here_no_more_and_comes
     assert waiting.read() == b""
     half.send(b"use %b\r\nput 0 0 60 5\r\nab" % tube)
     assert node.stop_leading(first, is_clean=is_clean) == 0
-    assert not caller.is_home()
+    assert not caller.is_settled()
     assert caller.send(b"list-tube-used\r\n" + PUT) == b"USING %b\r\n" % tube
     assert half.send(b"c") == b""
     node.link(first)
@@ -248,7 +248,7 @@ def test_a_client_at_home_is_routed_when_the_shard_is_led_here_no_more_and_comes
     assert half.send(b"de\r\n").startswith(b"INSERTED")
     node.unlink(first, is_clean=is_clean)
     node.lead(first)
-    assert caller.is_home()
+    assert caller.is_settled()
     assert caller.send(b"list-tube-used\r\n") == b"USING %b\r\n" % tube
     assert node.connections() == 3
 
@@ -263,7 +263,7 @@ def test_a_reserve_that_moves_home_and_away_times_out_at_its_time():
     node.loop.sleep(2)
     node.unlink(0)
     node.lead(0)
-    assert caller.is_home()
+    assert caller.is_settled()
     node.loop.sleep(4.5)
     assert caller.read() == b""
     node.loop.sleep(1)
@@ -319,7 +319,7 @@ def test_clients_that_come_too_late_for_the_shard_that_would_have_served_them_ar
     client = node.clients.make_client(node.entrance)
     node.stop_leading(node.first)
     caller = Caller(node, client)
-    assert not caller.is_home()
+    assert not caller.is_settled()
     node.lead(node.first)
     assert caller.send(b"list-tube-used\r\n") == b"USING default\r\n"
 
@@ -331,7 +331,7 @@ def test_clients_that_came_just_before_the_node_leads_are_at_home(shards):
     node.lead(node.first)
     caller = Caller(node, client)
     assert caller.send(b"list-tube-used\r\n" + PUT) == b"USING default\r\nINSERTED %d\r\n" % (shards + node.first)
-    assert caller.is_home()
+    assert caller.is_settled()
     assert node.clients.routed == 0 and node.connections() == 1
 
 
@@ -342,12 +342,12 @@ def test_with_one_shard_a_client_comes_home_that_has_asked_for_something_before_
     node = ShardedNode(1)
     node.link(0)
     caller = node.connect()
-    assert caller.send(PUT) == b"INSERTED 1\r\n" and not caller.is_home()
+    assert caller.send(PUT) == b"INSERTED 1\r\n" and not caller.is_settled()
     node.unlink(0)
     assert caller.send(command + b"\r\nput 0 0 60 10\r\nhalf") == b""
     node.lead(0)
     assert caller.send(b" a job\r\nlist-tube-used\r\n").endswith(b"INSERTED 2\r\nUSING default\r\n")
-    assert caller.is_home()
+    assert caller.is_settled()
 
 
 def test_a_node_that_stops_disconnects_all(both):
@@ -380,7 +380,7 @@ def test_whoever_is_a_user_by_where_it_comes_in_watches_what_that_user_may(linke
     caller = both.connect()
     ours = next(b"ann-%d" % n for n in range(9) if both.places.of_tube(b"ann-%d" % n) != both.first)
     assert caller.send(b"reserve\r\nwatch %b\r\n" % ours) == b"FORBIDDEN\r\nWATCHING 1\r\n"
-    assert not caller.is_home()
+    assert not caller.is_settled()
     both.entrance.user = both.users["bob"]
     assert both.clients.judge(both.entrance.accounts) == 0
     both.loop.settle()
@@ -405,14 +405,14 @@ def test_a_client_that_authenticates_is_that_user_at_all_its_places(linked):
     for leader in node.leaders.values():
         leader.users = node.users
     caller = node.connect(node.users["ann"])
-    assert caller.is_home()
+    assert caller.is_settled()
     tubes = [[b"%b-%d" % (name, n) for n in range(20)] for name in (b"ann", b"bob")]
     here, there = (
         [next(tube for tube in names if node.places.of_tube(tube) == index) for names in tubes]
         for index in (node.first, 1 - node.first)
     )
     assert caller.send(b"watch %b\r\nwatch %b\r\n" % (here[0], there[0])) == b"WATCHING 1\r\nWATCHING 2\r\n"
-    assert not caller.is_home()
+    assert not caller.is_settled()
     bob = b"auth %b\r\n" % (b"bob" * 9)
     assert caller.send(b"watch %b\r\n" % here[1] + bob + b"watch %b\r\nwatch %b\r\n" % (there[0], there[1])) == (
         b"FORBIDDEN\r\nAUTHENTICATED\r\nFORBIDDEN\r\nWATCHING 1\r\n"
@@ -431,7 +431,7 @@ def test_a_client_that_authenticates_is_that_user_at_all_its_places(linked):
 
 KEPT = (
     "RoutedConnection RoutingSession Branch Reserving _Part _Probe _Await LinkPlace LocalPlace PlaceTransport "
-    "Connection HomeSession Session".split()
+    "Connection SettledSession Session".split()
 )
 
 
@@ -451,7 +451,7 @@ def test_nothing_is_left_of_clients_that_are_gone_without_the_cycle_collector(li
         caller.send(b"release %d 0 0\r\nignore %b\r\nuse default\r\n" % (job_id, other))
         for _ in range(40):
             caller.send(b"list-tube-used\r\n")
-        assert caller.is_home()
+        assert caller.is_settled()
         caller.disconnect()
         caller = node.connect()
         caller.send(b"watch %b\r\nreserve\r\nreserve\r\n" % other)
@@ -567,7 +567,7 @@ def test_the_same_is_true_of_a_client_at_home(end):
     broker.change_policies(lambda _: Policy(max_tries=2), node.loop.clock())
     caller = node.connect()
     assert caller.send(PUT + b"reserve\r\n") == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\n"
-    assert caller.is_home()
+    assert caller.is_settled()
     end(node, caller)
     assert broker.reserved == 0
     assert getattr(broker.jobs[1].extras, "tries", 0) == (end in (it_leaves, it_quits))

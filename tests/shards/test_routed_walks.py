@@ -238,7 +238,7 @@ def verify(node, talkers, *, is_clean):
 @pytest.mark.parametrize("shards", [1, 2, 3, 5])
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_each_command_is_answered_once_and_in_its_place_whoever_leads(shards, is_clean, patience, monkeypatch):
-    monkeypatch.setattr(routed, "PATIENCE", patience)
+    monkeypatch.setattr(routed, "MAX_REHOMES", patience)
     for seed in seeds(10):
         try:
             node, talkers = walk(seed, shards, is_clean=is_clean)

@@ -1,5 +1,6 @@
 """Any bytes, split anywhere, get the same replies as in one piece; and nothing breaks."""
 
+import re
 from itertools import pairwise
 
 from effort import examples
@@ -50,6 +51,11 @@ commands = st.sampled_from(
 conversations = st.lists(st.one_of(commands, st.binary(max_size=8)), max_size=12).map(b"".join)
 
 
+def timeless(replies):
+    """Replies without the seconds since a job was put, and until it is due."""
+    return re.sub(rb"(age|time-left): [0-9.]+", rb"\1: ?", replies)
+
+
 @settings(max_examples=examples(50))
 @given(data=conversations, cuts=st.lists(st.integers(0, 2000), max_size=20))
 def test_any_bytes_give_the_same_replies_wherever_they_are_split(data, cuts):
@@ -62,11 +68,12 @@ def test_any_bytes_give_the_same_replies_wherever_they_are_split(data, cuts):
     for start, end in pairwise(places):
         pieces += split.send(data[start:end])
         world.check()
-    assert pieces == replies
+    assert timeless(pieces) == timeless(replies)
     assert split.session.closed == whole.session.closed
 
 
 @given(data=conversations)
+@example(data=b"put 5 1 1 0\r\n\r\nlist-jobs default delayed 0 9\r\n")  # what comes in pieces is done later
 @example(data=b"put 0 0 1 3\r\nabc\r\nlist-jobs default ready 0 9\r\n")  # whose job was younger than the list
 def test_bytes_that_come_one_by_one_give_the_same_replies(data):
     data = data[:3000]
@@ -74,5 +81,5 @@ def test_bytes_that_come_one_by_one_give_the_same_replies(data):
     replies = whole.send(data)
     world = World(pace=1)
     split = world.connect()
-    assert b"".join(split.send(bytes([byte])) for byte in data) == replies
+    assert timeless(b"".join(split.send(bytes([byte])) for byte in data)) == timeless(replies)
     world.check()

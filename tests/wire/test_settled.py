@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from virtual import Caller, World
 
 from beanstalk_server.access.user import User
-from beanstalk_server.wire.home import HomeSession
 from beanstalk_server.wire.places import Places
+from beanstalk_server.wire.settled import SettledSession
 
 SHARDS = 4
 HERE = crc32(b"default") % SHARDS
@@ -27,10 +27,10 @@ class Resident(Caller):
     def __init__(self, world, user=None, authenticate=None, **how):
         self.world = world
         self.calls = 0
-        self.session = HomeSession(
+        self.session = SettledSession(
             Places(SHARDS),
             HERE,
-            self.on_away,
+            self.on_unsettled,
             world.broker,
             world.info,
             lambda: world.answered.append(self),
@@ -39,7 +39,7 @@ class Resident(Caller):
             **how,
         )
 
-    def on_away(self):
+    def on_unsettled(self):
         self.calls += 1
 
 
@@ -53,7 +53,7 @@ def client(world):
     return Resident(world)
 
 
-def leads_away(line):
+def needs_routing(line):
     world = World(shards=SHARDS, shard=HERE)
     client = Resident(world)
     reply = client.send(line + b"\r\nlist-tube-used\r\n")
@@ -63,7 +63,7 @@ def leads_away(line):
         return False
     assert not any(counts), "nothing of it has been done"
     assert client.session.take_replies() == b""
-    assert client.session.leave_home() == line + b"\r\nlist-tube-used\r\n"
+    assert client.session.unsettle() == line + b"\r\nlist-tube-used\r\n"
     return True
 
 
@@ -127,24 +127,24 @@ AT_HOME = [
 
 @pytest.mark.parametrize("line", BY_NAME)
 def test_a_line_that_names_a_tube_leads_away_if_that_is_elsewhere(line):
-    assert leads_away(line % ELSEWHERE)
-    assert not leads_away(line % HERE_TOO)
+    assert needs_routing(line % ELSEWHERE)
+    assert not needs_routing(line % HERE_TOO)
 
 
 @pytest.mark.parametrize("line", BY_ID)
 def test_a_line_that_names_a_job_leads_away_if_that_is_elsewhere(line):
-    assert leads_away(line % OTHER_ID)
-    assert not leads_away(line % OWN_ID)
+    assert needs_routing(line % OTHER_ID)
+    assert not needs_routing(line % OWN_ID)
 
 
 @pytest.mark.parametrize("line", [b"stats", b"list-tubes", b"stats-tubes - 1", b"list-clients", b"drain", b"undrain"])
 def test_a_line_that_concerns_all_shards_leads_away(line):
-    assert leads_away(line)
+    assert needs_routing(line)
 
 
 @pytest.mark.parametrize("line", AT_HOME)
 def test_all_others_are_done_at_home_also_those_that_are_malformed_or_unknown(line):
-    assert not leads_away(line)
+    assert not needs_routing(line)
 
 
 def test_a_quit_is_done_at_home(client):
@@ -167,7 +167,7 @@ def test_what_comes_before_is_answered_and_what_comes_behind_is_kept(client):
     assert client.session.is_away
     assert client.send(b" and more") == b"", "nothing more is done"
     assert client.calls == 1
-    assert client.session.leave_home() == lines[len(b"peek 5\r\n") :] + b" and more"
+    assert client.session.unsettle() == lines[len(b"peek 5\r\n") :] + b" and more"
 
 
 def test_nothing_is_answered_after_the_client_has_hung_up_and_been_led_away(client):
@@ -177,13 +177,13 @@ def test_nothing_is_answered_after_the_client_has_hung_up_and_been_led_away(clie
     client.session.forbid_waiting()
     client.go_on()
     assert client.read() == b""
-    assert client.session.leave_home() == b"stats\r\n"
+    assert client.session.unsettle() == b"stats\r\n"
 
 
 def test_a_session_that_has_left_home_goes_on_as_a_place(world, client):
     client.put()
     client.send(b"reserve\r\nuse %b\r\nuse %b\r\n" % (HERE_TOO, ELSEWHERE))
-    client.session.leave_home()
+    client.session.unsettle()
     assert client.send(b"unuse\r\nprobe\r\n") == b"USING default\r\nNOTHING\r\n"
     assert client.send(b"touch %d\r\n" % OWN_ID) == b"TOUCHED\r\n"
     assert client.send(b"delete %d\r\n" % OTHER_ID) == b"NOT_FOUND\r\n", "no line leads away any more"
@@ -196,10 +196,10 @@ def test_a_session_that_has_left_home_goes_on_as_a_place(world, client):
 def test_a_place_can_be_the_home_of_its_client(world):
     client = Resident(world, is_place=True)
     assert client.send(b"delete %d\r\nunuse\r\n" % OTHER_ID) == b"NOT_FOUND\r\nUSING default\r\n"
-    client.session.come_home(["default"])
+    client.session.unroute(["default"])
     assert client.send(b"unuse\r\n") == b"UNKNOWN_COMMAND\r\n"
     assert client.send(b"delete %d\r\n" % OTHER_ID) == b""
-    assert client.session.leave_home() == b"delete %d\r\n" % OTHER_ID
+    assert client.session.unsettle() == b"delete %d\r\n" % OTHER_ID
 
 
 def test_a_client_that_has_been_led_away_can_go(world, client):
@@ -247,8 +247,8 @@ def test_at_home_everything_is_as_with_a_plain_session(conversation):
     for line in conversation:
         reply = client.send(line + b"\r\n")
         if client.session.is_away:
-            assert client.session.leave_home() == line + b"\r\n"
-            client.session.come_home([tube.name for tube in client.session.watched])
+            assert client.session.unsettle() == line + b"\r\n"
+            client.session.unroute([tube.name for tube in client.session.watched])
         else:
             assert reply == twin.send(line + b"\r\n")
     assert here.info.counts == plain.info.counts

@@ -3,7 +3,7 @@
 As long as a client uses, watches and names nothing but tubes and jobs of one shard, its session there does everything
 that a server alone would do. The first line that concerns another shard leads it away: nothing of it is done, and what
 serves the client goes on with it elsewhere. The session stays as the client's place at this shard, with what it uses,
-watches and has reserved, and may become its home again.
+watches and has reserved, and may serve it alone again.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _AWAY: Final = Command("(away)", None, _wait_elsewhere, NO_RIGHT, NO_TUBE, is_co
 """What is pending in a session that has been led away: no other command is done, and its outcome never comes."""
 
 
-class HomeSession(Session):
+class SettledSession(Session):
     """One client's conversation with one shard.
 
     Args:
         places: the places of all tubes and jobs.
         shard: which one this is.
-        on_away: called when a line leads away. The call comes during a command: take note, and return.
-        is_place: whether it begins as a place of a client, as in Session, and not as its home.
+        on_unsettled: called when a line leads away. The call comes during a command: take note, and return.
+        is_place: whether it begins as a place of a client, as in Session, and not as a settled client.
 
     The other arguments are those of Session.
     """
 
     __slots__ = (
-        "is_away",  # a line has led away: only `leave_home`, `take_commands` or `disconnect` may follow
-        "on_away",
+        "is_away",  # a line has led away: only `unsettle`, `take_commands` or `disconnect` may follow
+        "on_unsettled",
         "places",
         "shard",
     )
@@ -53,7 +53,7 @@ class HomeSession(Session):
         self,
         places: Places,
         shard: int,
-        on_away: Callable[[], None],
+        on_unsettled: Callable[[], None],
         queue: Queue,
         server: ServerInfo,
         on_answer: Callable[[], None],
@@ -67,18 +67,18 @@ class HomeSession(Session):
         super().__init__(queue, server, on_answer, name, logs_commands, user, authenticate, is_place, counted)
         self.places = places
         self.shard = shard
-        self.on_away = on_away
-        self.is_home = not is_place
+        self.on_unsettled = on_unsettled
+        self.is_settled = not is_place
         self.is_away = False
 
-    def leave_home(self) -> bytes:
+    def unsettle(self) -> bytes:
         """Be the client's place at this shard from now on, after a line has led away.
 
         Returns:
             What the client has sent and has not been answered, that line first.
         """
         assert self.is_away, "only a line leads away"
-        self.is_away = self.is_home = False
+        self.is_away = self.is_settled = False
         self.pending = None
         self.dialect = self.server.linked_dialect
         self.is_stopped = False
@@ -86,15 +86,15 @@ class HomeSession(Session):
         self.may_wait = True
         return self.framer.take_rest()
 
-    def come_home(self, watched: list[str]) -> None:
+    def unroute(self, watched: list[str]) -> None:
         """Be the client's only place from now on, and look at every line again: it has been answered everything here,
         and nothing more has come.
 
         Args:
             watched: the tubes that the client watches, in their order; meanwhile there may have been others between.
         """
-        assert self.pending is None and not self.framer.size(), "the client comes home between two commands"
-        self.is_home = True
+        assert self.pending is None and not self.framer.size(), "the client is settled between two commands"
+        self.is_settled = True
         self.is_stopped = False
         self.dialect = self.server.dialect
         if [tube.name for tube in self.watched] != watched:
@@ -110,9 +110,9 @@ class HomeSession(Session):
 
     def disconnect(self, now: int, has_left: bool = True) -> None:
         super().disconnect(now, has_left)
-        self.on_away = _ignore
+        self.on_unsettled = _ignore
 
-    def leads_away(self, command: Command, arguments: Arguments, line: bytes) -> bool:
+    def needs_routing(self, command: Command, arguments: Arguments, line: bytes) -> bool:
         concerns = command.concerns
         if concerns == JOB:
             is_elsewhere = self.places.of_job(arguments.job_id) != self.shard
@@ -126,9 +126,9 @@ class HomeSession(Session):
             self.framer.put_back(line)
             self.pending = _AWAY
             self.is_away = True
-            self.on_away()
+            self.on_unsettled()
         return is_elsewhere
 
 
 def _ignore() -> None:
-    """Replaces `on_away` when the client is gone."""
+    """Replaces `on_unsettled` when the client is gone."""

@@ -26,7 +26,7 @@ def main() -> None:
         now, cpu = monotonic_ns(), thread_time_ns()
         longest = max(longest, now - before)
         most_cpu = max(most_cpu, min(cpu - cpu_before, now - before))
-    print(f"the event loop was held for {longest / MILLISECOND:.1f} ms ({most_cpu / MILLISECOND:.1f} ms of CPU)")
+    print(f"the event loop stalled for {longest / MILLISECOND:.1f} ms ({most_cpu / MILLISECOND:.1f} ms of CPU)")
 
 
 if __name__ == "__main__":

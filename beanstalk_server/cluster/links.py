@@ -208,9 +208,7 @@ class LinkListener:
         if not is_known:
             transport.abort()
         elif not all(map(is_name, [opening.used, *opening.watched] if opening.used else opening.watched)):
-            log.warning(
-                "%(client)s: uses or watches what is no tube; disconnected", event("bad-tube", client=connection.name)
-            )
+            log.warning("%(client)s: invalid name of a tube; disconnected", event("bad-tube", client=connection.name))
             transport.abort()
         else:
             connection.session.restore(opening.used, opening.watched)
@@ -229,7 +227,7 @@ class LinkListener:
     def _on_open(self, end: LinkEnd, link: Link) -> None:
         self._strangers.pop(end, None)
         self._led[link.shard].log.info(
-            "node %(node)s stands by, and passes its clients on", event("node-stands-by", node=link.peer)
+            "node %(node)s stands by, and relays its clients", event("node-stands-by", node=link.peer)
         )
 
     def _forget(self, end: LinkEnd, why: str) -> None:
@@ -361,9 +359,7 @@ class LeaderLink:
                 await asyncio.sleep(pause)
                 pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         except Exception:
-            self._log.exception(
-                "the leader is followed no more; this is a bug in the server", event("bug-in-following")
-            )
+            self._log.exception("follower task crashed; this is a bug in the server", event("bug-in-following"))
 
     async def _pass(self, lease: Lease) -> str:
         """Open a link, and wait until it ends; return why it ended, or could not be opened."""
@@ -423,7 +419,7 @@ class LeaderLink:
         assert self._lease is not None, "it is being followed"
         self._complaint = ""
         self._log.info(
-            "passes its clients to the leader at %(leader)s", event("leader-followed", leader=self._lease.address)
+            "relays clients to the leader at %(leader)s", event("leader-followed", leader=self._lease.address)
         )
         self._on_link(link)
 

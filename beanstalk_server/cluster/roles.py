@@ -244,9 +244,7 @@ class Roles:
                 if tenure is not None:
                     await self._lead(tenure)
         except Exception:
-            self._log.exception(
-                "the node can have no role any more; this is a bug in the server", event("bug-in-roles")
-            )
+            self._log.exception("role task crashed; this is a bug in the server", event("bug-in-roles"))
             self.owner.give_up()
 
     async def _contend(self) -> Tenure | None:
@@ -315,7 +313,7 @@ class Roles:
         claim = contender.claim(self._draw_secret())
         if reason == LOST:
             self._log.critical(
-                "%(reason)s: epoch %(lost)d was there, and is not; this node begins epoch %(epoch)d",
+                "%(reason)s: the engine lost epoch %(lost)d; this node starts epoch %(epoch)d",
                 event("epoch-lost", reason=reason, lost=contender.highest, epoch=claim.epoch),
             )
         else:

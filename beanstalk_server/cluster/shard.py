@@ -202,7 +202,7 @@ class Shard:
 
     def on_successor(self, node: str) -> None:
         if self.owner.spreader.knows(node):
-            self.log.info("moves to node %(node)s, as it was asked to", event("shard-asked-to-move", node=node))
+            self.log.info("moves to node %(node)s, as requested", event("shard-asked-to-move", node=node))
             self.roles.hand_over(node)
 
     def follow(self, lease: Lease) -> None:
@@ -382,7 +382,7 @@ class Shard:
                 self._is_finished = True
         except TimeoutError:
             self.log.error(
-                "the engine has not confirmed the last changes in time: no one has been told that they are done",
+                "the engine has not confirmed the last changes in time: none of them was acknowledged",
                 event("last-changes-unconfirmed"),
             )
         finally:
@@ -422,7 +422,7 @@ class Shard:
         del self._writer  # it has the last commits
         owner.on_garbage()
         self.log.info(
-            "leads no more, because %(reason)s: %(connections)d connections were closed, %(jobs)d jobs remain",
+            "lost leadership: %(reason)s: %(connections)d connections were closed, %(jobs)d jobs remain",
             event("leads-no-more", reason=why, connections=count, jobs=jobs),
         )
 

@@ -184,7 +184,7 @@ class Spreader:
                     await self._even_out()
                 await asyncio.sleep(self._ttl / OBSERVATIONS / SECOND)
         except Exception:
-            log.exception("shards are not spread any more; this is a bug in the server", event("bug-in-spreading"))
+            log.exception("spreader task crashed; this is a bug in the server", event("bug-in-spreading"))
 
     def _see(self, members: list[Member]) -> None:
         """Note which nodes are alive."""

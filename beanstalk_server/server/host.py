@@ -371,7 +371,7 @@ class Host:
         later = left_for_later(self.config, config)
         if later:
             log.warning(
-                "%(options)s: other values take effect at the next start",
+                "%(options)s: changes take effect at the next start",
                 event("left-for-later", options=", ".join(map(option, later))),
             )
 

@@ -127,7 +127,7 @@ class SlowLog:
         """Note that a turn is over that took this many nanoseconds, which is more than `threshold`."""
         if self._turns.admits(took):
             log.warning(
-                "%(client)s held up the others for %(milliseconds).0f ms, with one turn",
+                "%(client)s: one turn took %(milliseconds).0f ms",
                 event("slow-turn", client=client, milliseconds=milliseconds(took)),
             )
 
@@ -144,7 +144,7 @@ class SlowLog:
         when timers that are far away come nearer."""
         if late > self.threshold and self._timers.admits(late):
             log.warning(
-                "the timer for what is due next went off %(milliseconds).0f ms late",
+                "timer fired %(milliseconds).0f ms late",
                 event("late-timer", milliseconds=milliseconds(late)),
             )
 
@@ -154,7 +154,7 @@ class SlowLog:
             cpu = min(self._cpu_clock() - self._cpu_then, held)
             if self._holds.admits(held, cpu):
                 log.warning(
-                    "the event loop was held for %(milliseconds).1f ms (%(cpu_milliseconds).1f ms of CPU)",
+                    "the event loop stalled for %(milliseconds).1f ms (%(cpu_milliseconds).1f ms of CPU)",
                     event("loop-held", milliseconds=milliseconds(held), cpu_milliseconds=milliseconds(cpu)),
                 )
         self.watch()

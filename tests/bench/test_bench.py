@@ -93,7 +93,7 @@ def test_ids_are_found_in_replies():
 
 def test_stalls_are_found_in_a_log():
     log = (
-        "WARNING the event loop was held for 3.0 ms (2.5 ms of CPU)\n"
+        "WARNING the event loop stalled for 3.0 ms (2.5 ms of CPU)\n"
         "WARNING 7 more of slow-turn within 10 s, at most 9.0 ms\n"
         "WARNING 2 more of loop-held within 10 s, at most 4.5 ms (1.5 ms of CPU)\n"
     )

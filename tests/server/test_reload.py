@@ -487,7 +487,7 @@ def test_sighup_reads_the_config_file_again(launch, config_file):
     process.send_signal(signal.SIGHUP)
     eventually(lambda: "reloaded: listens on" in process.log, "the log says so")
     assert caller.ask(b"use mail\r\n") == b"USING mail\r\n"
-    eventually(lambda: "--tick, --slow-ms: other values take effect at the next start" in process.log, "it is said")
+    eventually(lambda: "--tick, --slow-ms: changes take effect at the next start" in process.log, "it is said")
     config_file("tick = 'often'\n" + ONE_USER.format(port, "").replace('user = "billing"', 'user = "nobody"'))
     process.send_signal(signal.SIGHUP)
     eventually(lambda: process.log.count("SIGHUP: nothing has changed: ") >= 2, "each mistake has its line")

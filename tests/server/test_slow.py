@@ -74,7 +74,7 @@ def test_a_turn_that_takes_too_long_is_told_with_its_client(caplog):
     clock.step = THRESHOLD + 12.3456
     caller.send(b"list-tube-used\r\n")
     assert told(caplog) == [{"event": "slow-turn", "client": "192.0.2.7:1", "milliseconds": 62.346}]
-    assert caplog.messages == ["192.0.2.7:1 held up the others for 62 ms, with one turn"]
+    assert caplog.messages == ["192.0.2.7:1: one turn took 62 ms"]
 
 
 def test_a_turn_that_waits_in_the_queue_is_told_too(caplog):
@@ -197,7 +197,7 @@ def test_a_loop_that_is_held_is_told_with_its_cpu_time(caplog):
     held.loop.now = held.loop.later[0][0]  # the next look is due
     held.hold(120, 90)
     assert told(caplog) == [{"event": "loop-held", "milliseconds": 120.0, "cpu_milliseconds": 90.0}]
-    assert caplog.messages == ["the event loop was held for 120.0 ms (90.0 ms of CPU)"]
+    assert caplog.messages == ["the event loop stalled for 120.0 ms (90.0 ms of CPU)"]
 
 
 @pytest.mark.parametrize("beginning", range(0, 13, 3))
@@ -267,9 +267,9 @@ def test_a_server_tells_what_is_slow_if_it_is_asked(caplog):
             pass
 
     asyncio.run(serve(Config(port=0)))
-    assert [each for each in caplog.messages if "held" in each] == []
+    assert [each for each in caplog.messages if "stalled" in each] == []
     asyncio.run(serve(Config(port=0, slow_ms=4)))
-    assert [each for each in caplog.messages if "held" in each] != []
+    assert [each for each in caplog.messages if "stalled" in each] != []
 
 
 def test_lines_are_admitted_up_to_the_bound():

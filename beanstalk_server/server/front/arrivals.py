@@ -198,7 +198,8 @@ class Arrival(Runnable):
             return cost
         except Exception:
             log.exception(
-                "%(client)s: an arrival failed; this is a bug in the server", event("bug-in-arrival", client=self._name)
+                "%(client)s: accepting a client failed; this is a bug in the server",
+                event("bug-in-arrival", client=self._name),
             )
             self.abort()
             return STEP_COST

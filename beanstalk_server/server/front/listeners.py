@@ -327,7 +327,7 @@ class Listeners:
             await self._loop.connect_accepted_socket(listener.make_protocol, accepted)
         except OSError as error:
             log.info(
-                "a client was gone before it could be served: %(error)s", event("client-gone", error=error.strerror)
+                "a client disconnected before it was served: %(error)s", event("client-gone", error=error.strerror)
             )
             accepted.close()
             self.connection_closed()

@@ -164,7 +164,7 @@ def test_an_arrival_that_fails_is_dropped_and_logged(caplog):
     world.send(b"auth token\r\n", is_busy=True)
     world.rounds.loop.settle()
     assert world.line.aborted
-    assert "an arrival failed; this is a bug in the server" in caplog.text
+    assert "accepting a client failed; this is a bug in the server" in caplog.text
     assert "auth token" not in caplog.text
     world.hang_up()
 

@@ -78,7 +78,12 @@ def test_rates_are_of_counters_and_nothing_else():
 @pytest.mark.parametrize("path", OF_EXPORTERS, ids=lambda path: path.stem)
 def test_names_of_an_exporter_are_those_of_the_page(path):
     """Each name that the page has in full is recorded, and from what stands there, if that is in full, too."""
-    section = PAGE.read_text().split(path.stem.removeprefix("as-") + "/beanstalkd_exporter")[2].split("\n[")[0]
+    section = (
+        PAGE.read_text()
+        .split(path.stem.removeprefix("as-") + "/beanstalkd_exporter")[2]
+        .split("\n[")[0]
+        .split("\n## ")[0]
+    )
     records = {rule["record"]: rule["expr"] for rule in rules(path)}
     assert len(records) == len(rules(path))
     for there, here in re.findall(r"^\| (.*?) \| (.*?) \|$", section, re.MULTILINE)[1:]:

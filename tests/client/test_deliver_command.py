@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from beanstalk_client import consumers
 from beanstalk_client.deliver import command, signatures
 from beanstalk_client.deliver.command import UsageError, main, make_deliverer, make_parser
 from beanstalk_client.deliver.request import Request
@@ -113,7 +114,9 @@ def test_the_page_has_all_options():
 def test_the_page_has_all_events():
     source = "".join(path.read_text() for path in Path(command.__file__).parent.glob("*.py"))
     told = set(re.findall(r'logging\.[A-Z]+,\s*"([a-z-]+)"', source))
-    assert len(told) > 9
+    ends = re.findall(r'f"{self._name}-([a-z-]+)"', Path(consumers.__file__).read_text())
+    told |= {f"deliverer-{end}" for end in ends}
+    assert len(ends) == 2
     assert told == set(
         re.findall(r"`([a-z]+(?:-[a-z]+)*)`", "".join(re.findall(r"^\| (`.*?) \|", events(), re.MULTILINE)))
     )

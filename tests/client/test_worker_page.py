@@ -74,4 +74,5 @@ def test_every_event_is_in_the_table():
     modules += ["worker/command.py", "worker/processes.py", "worker/serving.py"]
     sources = "".join((ROOT / "client" / "beanstalk_client" / module).read_text() for module in modules)
     told = set(re.findall(r'tell\(\s*(?:log,\s*)?logging\.[A-Z]+,\s*"([a-z-]+)"', sources))
-    assert named == told
+    ends = re.findall(r'f"{self._name}-([a-z-]+)"', (ROOT / "client" / "beanstalk_client" / "consumers.py").read_text())
+    assert named == told | {f"worker-{end}" for end in ends}

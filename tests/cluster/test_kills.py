@@ -86,10 +86,10 @@ def test_a_leader_that_wakes_after_the_engine_was_wiped_takes_nothing_from_whoev
         for number in range(1, 101):
             assert ask(fresh, b"put 0 0 60 3\r\nnew\r\n") == b"INSERTED %d\r\n" % number
         first.resume()
-        eventually(lambda: "leads no more" in first.process.log, "the first is fenced")
+        eventually(lambda: "lost leadership" in first.process.log, "the first is fenced")
         assert leader(engine, [first, fresh]) is fresh
         assert first.stats()["current-jobs-ready"] == "100"
-        assert "leads no more" not in fresh.process.log
+        assert "lost leadership" not in fresh.process.log
 
 
 EACH = [(kind, engine) for kind in KINDS for engine in engines_for(kind)]

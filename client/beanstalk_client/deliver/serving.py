@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from beanstalk_client.consumer import Consumer, look_for_server
+from beanstalk_client.consumers import GRACE, Consumers
 from beanstalk_client.deliver.deliveries import Deliveries
 from beanstalk_client.deliver.sending import Sender
 from beanstalk_client.deliver.signatures import Secrets
@@ -24,13 +23,10 @@ from beanstalk_client.tasks.reports import Reports, tidied
 if TYPE_CHECKING:
     from beanstalk_client.asynchronous import AsyncClient
 
-LAST_GRACE: Final = 3.0
-"""Seconds for the release of the jobs that are left when the grace is over."""
-
 log = logging.getLogger("beanstalk_client.deliver")
 
 
-class Deliverer:
+class Deliverer(Consumers):
     """Sends what is due, until it is told to stop.
 
     Args:
@@ -52,19 +48,16 @@ class Deliverer:
         rules: Rules,
         *,
         read_secrets: Callable[[], Secrets] | None = None,
-        grace: float = 30.0,
+        grace: float = GRACE,
     ) -> None:
+        super().__init__(log, "deliverer", "requests on their way", grace)
         self._connect = connect
         self._tubes = tuple(tubes)
         self._make_sender = make_sender
         self._turns = turns
         self._rules = rules
         self._read_secrets = read_secrets
-        self._grace = grace
-        self._consumers: list[Consumer] = []
         self._sender: Sender | None = None
-        self._told = 0  # how often to stop
-        self._over: asyncio.Event | None = None  # nothing that is still on its way is waited for
 
     async def run(self) -> None:
         """Send until told to stop, by `stop` or a signal.
@@ -72,8 +65,6 @@ class Deliverer:
         Raises:
             OSError, Error: there is no job server to begin with, or it does not let us do this.
         """
-        loop = asyncio.get_running_loop()
-        self._over = asyncio.Event()
         for tube in await look_for_server(self._connect(), self._tubes):
             message = f"there is no tube {tube} yet: is that its name? Its jobs are taken when there are any"
             tell(log, logging.WARNING, "tube-missing", message, tube=tube)
@@ -81,43 +72,28 @@ class Deliverer:
         self._sender = self._make_sender()
         handler = Deliveries(self._sender, self._turns, self._rules, reports)
         # One for each tube: so its jobs need not wait for those of another that came before. Turns are for all of them.
-        self._consumers = [Consumer(self._connect, [tube], handler, at_once=self._turns.places) for tube in self._tubes]
-        signals = []
-        handlers = [(signal.SIGTERM, self.stop), (signal.SIGINT, self.stop)]
-        if self._read_secrets is not None and hasattr(signal, "SIGHUP"):
-            handlers.append((signal.SIGHUP, self.reload))
-        for number, act in handlers:
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not on Windows, nor in a thread
-                loop.add_signal_handler(number, act)
-                signals.append(number)
+        consumers = [Consumer(self._connect, [tube], handler, at_once=self._turns.places) for tube in self._tubes]
         who = f"{socket.gethostname()}:{os.getpid()}"
         tubes = ", ".join(self._tubes)
         message = f"{who} sends the requests of {tubes} to {self._sender.reach}"
         tell(log, logging.INFO, "deliverer-started", message, tubes=tubes)
+        reloads = self._read_secrets is not None and hasattr(signal, "SIGHUP")
         try:
-            async with tidied(self._connect, [tube + ERRORS for tube in self._tubes]):
-                await self._consume()
+            with self.on_signals({signal.SIGHUP: self.reload} if reloads else {}):
+                async with tidied(self._connect, [tube + ERRORS for tube in self._tubes]):
+                    await self.consume(consumers)
         finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
             await self._sender.close()
             await reports.close()
         tell(log, logging.INFO, "deliverer-stopped", f"{who} has stopped")
 
+    def running(self) -> int:
+        return self._turns.busy
+
     def stop(self) -> None:
-        """Take no more jobs, give back those that wait for their turn, and end when all requests have, after `grace`
-        seconds at the latest. Once more: at once. To be called on the event loop.
-        """
-        self._told += 1
-        if self._told == 1:
-            message = f"told to stop: requests on their way, {self._turns.busy}, may go on for {self._grace:g} s"
-            tell(log, logging.INFO, "deliverer-stopping", message, running=self._turns.busy, grace=self._grace)
-            for consumer in self._consumers:
-                consumer.stop()
-            self._turns.stop()
-            asyncio.get_running_loop().call_later(self._grace, self._end)
-        elif self._told == 2:
-            self._end()
+        """As in Consumers; jobs that wait for their turn are given back."""
+        super().stop()
+        self._turns.stop()
 
     def reload(self) -> None:
         """Read the secrets anew; if they are bad, those that there are stay."""
@@ -129,36 +105,3 @@ class Deliverer:
             tell(log, logging.ERROR, "secrets-refused", f"the secrets stay as they are: {error}")
         else:
             tell(log, logging.INFO, "secrets-read", "the secrets have been read anew")
-
-    def _end(self) -> None:
-        """Give back what is still on its way."""
-        if self._turns.busy:
-            message = f"requests that are still on their way, {self._turns.busy}, are cut off and tried again"
-            tell(log, logging.WARNING, "deliverer-grace-over", message, running=self._turns.busy)
-        for consumer in self._consumers:
-            consumer.end()
-        if self._over is not None:
-            asyncio.get_running_loop().call_later(LAST_GRACE, self._over.set)
-
-    async def _consume(self) -> None:
-        """Let the consumers run until all have ended; one that fails ends the others."""
-        assert self._over is not None
-        loop = asyncio.get_running_loop()
-        runs = [loop.create_task(consumer.run()) for consumer in self._consumers]
-        if self._told:  # while it began
-            for consumer in self._consumers:
-                consumer.stop()
-        over = loop.create_task(self._over.wait())
-        waited: set[asyncio.Task[Any]] = {over, *runs}
-        try:
-            while waited > {over} and over in waited:
-                done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-                if any(task.exception() is not None for task in done) and not self._told:
-                    self.stop()
-        finally:
-            for task in (over, *runs):
-                task.cancel()
-            results = await asyncio.gather(*runs, over, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from beanstalk_client.consumer import AT_ONCE
+from beanstalk_client.consumers import GRACE
 from beanstalk_client.errors import Error, UnsupportedError
 from beanstalk_client.event_loop import run
 from beanstalk_client.events import tell
@@ -23,7 +24,7 @@ from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.version import VERSION
 from beanstalk_client.worker.processes import BELOW, Processes, command_line, run_reloaded, stop_with_parent
-from beanstalk_client.worker.serving import GRACE, Group, Worker
+from beanstalk_client.worker.serving import Group, Worker
 
 PROGRAM = "beanstalk-worker"
 

@@ -51,7 +51,7 @@ class TakeOverError(Exception):
     """A node that has the lease cannot serve for the moment: the message says why."""
 
 
-class Owner(Protocol):
+class ShardActions(Protocol):
     """What a node does in its roles in a shard."""
 
     def follow(self, lease: Lease) -> None:
@@ -116,7 +116,7 @@ class Roles:
         node: str,
         address: str,
         ttl: int,
-        owner: Owner,
+        owner: ShardActions,
         ask: Callable[[LeaseCall], Awaitable[Lease]],
         logger: Log = log,
         clock: Callable[[], int] = monotonic_ns,

@@ -55,7 +55,7 @@ has."""
 log = logging.getLogger("beanstalk_server")
 
 
-class Owner(Protocol):
+class ShardNode(Protocol):
     """What a shard has of its node."""
 
     config: Config
@@ -112,7 +112,7 @@ class Shard:
         index: its number.
     """
 
-    def __init__(self, index: int, owner: Owner) -> None:
+    def __init__(self, index: int, owner: ShardNode) -> None:
         self.index = index
         self.owner = owner
         self.log = log_of_shard(log, index, owner.config.shards)

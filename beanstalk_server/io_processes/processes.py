@@ -59,7 +59,7 @@ class IoProcesses:
     def __init__(self, count: int, make_client: Callable[..., Any]) -> None:
         self.make_client = make_client
         self.entrances: dict[int, Entrance] = {}
-        self.all: list[IoProcess] = [IoProcess(self, number) for number in range(1, count + 1)]
+        self.all: list[IoProcessHandle] = [IoProcessHandle(self, number) for number in range(1, count + 1)]
         self.shares = -1  # the descriptor of what they share, while they run
         self.settings = IoSettings()
         self.stopping = asyncio.Event()
@@ -125,7 +125,7 @@ class IoProcesses:
         self._close_shares()
 
 
-class IoProcess:
+class IoProcessHandle:
     """One I/O process after the other, each in the place of the one before.
 
     Attributes:

@@ -86,7 +86,7 @@ once more when its time comes: none is early by what was told last. A job that h
 has no such moment any more: it stays as it is when the wall clock goes back.
 
 The body of a job may be where the journal keeps it (NOT_IN_MEMORY). Nothing here reads a body; a client that is to get
-one gets it by a Delivery, when the journal has fetched it. Its command is PENDING until then, and everything else that
+one gets it by a BodyRead, when the journal has fetched it. Its command is PENDING until then, and everything else that
 the command does has been done: the job is reserved, and its time to run has begun.
 """
 

@@ -8,7 +8,7 @@ from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.reserved_jobs import ReservedJobs
-from beanstalk_server.queue.ring import UNLINKED, Link
+from beanstalk_server.queue.ring import UNLINKED, RingNode
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
 
@@ -19,7 +19,7 @@ WATCH_INDEX_THRESHOLD: Final = 32
 """A client that watches more tubes than this has an index of them."""
 
 
-class Wait(Link):
+class Wait(RingNode):
     """A client's place among the waiting clients of one tube."""
 
     __slots__ = ("client",)

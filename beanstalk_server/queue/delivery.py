@@ -13,7 +13,7 @@ from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.outcome import FAILED
 
 
-class Delivery:
+class BodyRead:
     """One answer for one client, which is `busy` meanwhile."""
 
     __slots__ = (
@@ -41,21 +41,21 @@ class Delivery:
         raise NotImplementedError
 
 
-class ReservedDelivery(Delivery):
+class ReservedDelivery(BodyRead):
     """A job that the client has reserved."""
 
     def answer(self) -> None:
         self.client.on_reserved(self.jobs[0])
 
 
-class BatchDelivery(Delivery):
+class BatchDelivery(BodyRead):
     """A batch of jobs that the client has reserved."""
 
     def answer(self) -> None:
         self.client.on_reserved_batch(self.jobs)
 
 
-class FoundDelivery(Delivery):
+class FoundDelivery(BodyRead):
     """A job that a peek of the client has found."""
 
     def answer(self) -> None:

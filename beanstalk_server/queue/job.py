@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.native import mypyc_attr
-from beanstalk_server.queue.ring import UNLINKED, Link
+from beanstalk_server.queue.ring import UNLINKED, RingNode
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.queue.wheel import Timer
 
@@ -446,7 +446,7 @@ class Expiry(Timer):
 
 
 @mypyc_attr(acyclic=True)
-class DeadLetter(Link):
+class DeadLetter(RingNode):
     """The place of a job among the dead letters of its tube. Who takes it out sets `Terms.letter` to None, as above."""
 
     __slots__ = ("job",)

@@ -15,13 +15,13 @@ from beanstalk_server.queue.native import mypyc_attr
 # Without the collector's 16 bytes, which each job would have. A subclass that is `acyclic` as well is never freed while
 # it is in a cycle, as a linked job is with its ring. One that is not is collected as usual.
 @mypyc_attr(acyclic=True, allow_interpreted_subclasses=True)
-class Link:
+class RingNode:
     """A member of at most one ring. While it is in none, `before` and `after` are UNLINKED."""
 
     __slots__ = ("after", "before")
 
-    before: Link
-    after: Link
+    before: RingNode
+    after: RingNode
 
     def is_linked(self) -> bool:
         return self.after is not UNLINKED
@@ -35,7 +35,7 @@ class Link:
         self.before = self.after = UNLINKED
 
 
-class Ring(Link):
+class Ring(RingNode):
     """The head of a ring. An empty ring is linked to itself."""
 
     __slots__ = ()
@@ -50,7 +50,7 @@ class Ring(Link):
         """Let an empty ring be freed: it refers to itself, and would stay in memory otherwise."""
         self.before = self.after = UNLINKED
 
-    def append(self, link: Link) -> None:
+    def append(self, link: RingNode) -> None:
         """Add a link that is in no ring, as the last."""
         last = self.before
         link.before = last
@@ -74,7 +74,7 @@ class Ring(Link):
         """Verify the links in both directions; return how many there are."""
         count = 0
         link = self.after
-        before: Link = self
+        before: RingNode = self
         while link is not self:
             assert link.before is before, "the `before` of a link is not the link before it"
             assert link is not UNLINKED, "a ring runs into UNLINKED"

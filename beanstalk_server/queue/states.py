@@ -10,7 +10,7 @@ from typing import Final
 
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import EXPIRY_COST, FAILURE_COST, NEW_TUBE_COST, copy_cost, wait_cost
-from beanstalk_server.queue.delivery import BatchDelivery, Delivery, ReservedDelivery
+from beanstalk_server.queue.delivery import BatchDelivery, BodyRead, ReservedDelivery
 from beanstalk_server.queue.durations import Durations
 from beanstalk_server.queue.job import (
     BURIED,
@@ -605,7 +605,7 @@ class States(Lifetimes):
         client.on_reserved_batch(jobs)
         return DONE
 
-    def deliver(self, delivery: Delivery) -> Outcome:
+    def deliver(self, delivery: BodyRead) -> Outcome:
         """Have the journal fetch the bodies of a delivery, which then answers its client."""
         delivery.client.busy = True
         self.journal.fetch(delivery.jobs, delivery.on_fetched)

@@ -36,7 +36,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.native import mypyc_attr
-from beanstalk_server.queue.ring import UNLINKED, Link, Ring
+from beanstalk_server.queue.ring import UNLINKED, Ring, RingNode
 
 if TYPE_CHECKING:
     from beanstalk_server.queue.due import Due
@@ -62,7 +62,7 @@ SLOTS: Final = 60
 
 
 @mypyc_attr(acyclic=True, allow_interpreted_subclasses=True)
-class Timer(Link):
+class Timer(RingNode):
     """Anything with a deadline, in nanoseconds. It is in a slot, in `due`, or in neither."""
 
     __slots__ = ("deadline",)

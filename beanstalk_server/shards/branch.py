@@ -106,7 +106,7 @@ class Place(Protocol):
         """End the conversation: what the client has reserved there is released."""
 
 
-class Owner(Protocol):
+class PlaceOpener(Protocol):
     """Has the client, and knows the leaders."""
 
     def open(self, branch: Branch, opening: Opening) -> Place | None:
@@ -137,7 +137,7 @@ class Router:
     in_body: bool
     may_wait: bool
     output_paused: bool
-    owner: Owner
+    owner: PlaceOpener
 
     def branch(self, shard: int) -> Branch:
         """What the client has at a shard. It is opened when it is first needed."""

@@ -30,7 +30,7 @@ from beanstalk_server import version
 from beanstalk_server.access.user import CONSUME, User
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.interface import FOREVER
-from beanstalk_server.shards.branch import Branch, Owner, Place, Router
+from beanstalk_server.shards.branch import Branch, Place, PlaceOpener, Router
 from beanstalk_server.shards.operations import AllClients, AllTubes, DrainMode, Operation, PageOfTubes, SummedStatistics
 from beanstalk_server.shards.reserving import Reserving
 from beanstalk_server.shards.watched import Watched
@@ -152,7 +152,7 @@ class RoutingSession(Router):
     def __init__(
         self,
         places: Places,
-        owner: Owner,
+        owner: PlaceOpener,
         clock: Callable[[], int],
         name: str,
         max_job_size: int,

@@ -11,7 +11,7 @@ from typing import Final
 
 from beanstalk_server.storage.disk import Directory, ReadableFile
 from beanstalk_server.storage.record import PUT, PUT_WITH, Scanner
-from beanstalk_server.storage.segment import Place, Segment
+from beanstalk_server.storage.segment import Location, Segment
 
 GAP: Final = 1 << 12
 """Bytes between two records that are read, rather than to read twice."""
@@ -33,13 +33,13 @@ class BodyReader:
         self._most_files = most_files
         self._files: dict[str, ReadableFile] = {}  # those that are open, by their names; the oldest first
 
-    def read(self, places: list[Place]) -> dict[Place, bytes]:
+    def read(self, places: list[Location]) -> dict[Location, bytes]:
         """Read the bodies of the records at these places.
 
         Raises:
             OSError: one of them cannot be read, or is damaged; the error names the file and the offset.
         """
-        bodies: dict[Place, bytes] = {}
+        bodies: dict[Location, bytes] = {}
         for name, wanted in _by_segment(places).items():
             file = self._open(name, wanted[0])
             try:
@@ -50,17 +50,17 @@ class BodyReader:
                     self.close()
         return bodies
 
-    def read_one(self, place: Place) -> bytes:
+    def read_one(self, place: Location) -> bytes:
         """Read the body of one record; raises as `read` does."""
         return self.read([place])[place]
 
-    def read_cached(self, places: list[Place]) -> dict[Place, bytes]:
+    def read_cached(self, places: list[Location]) -> dict[Location, bytes]:
         """Read those of these bodies that are at hand: in memory, in an open file, and not too long to copy here.
 
         Raises:
             OSError: one of them is damaged; the error names the file and the offset.
         """
-        bodies: dict[Place, bytes] = {}
+        bodies: dict[Location, bytes] = {}
         for name, wanted in _by_segment(places).items():
             file = self._files.get(name)
             if file is None:
@@ -83,7 +83,7 @@ class BodyReader:
         while self._files:
             self._files.popitem()[1].close()
 
-    def _open(self, name: str, place: Place) -> ReadableFile:
+    def _open(self, name: str, place: Location) -> ReadableFile:
         file = self._files.get(name)
         if file is not None:
             return file
@@ -98,7 +98,7 @@ class BodyReader:
             raise self._named(error, place) from error
         return file
 
-    def _read_piece(self, file: ReadableFile, piece: list[Place], bodies: dict[Place, bytes]) -> None:
+    def _read_piece(self, file: ReadableFile, piece: list[Location], bodies: dict[Location, bytes]) -> None:
         first = piece[0]
         try:
             data = file.read(first.offset, _size(piece))
@@ -106,7 +106,7 @@ class BodyReader:
             raise self._named(error, first) from error
         self._take_apart(data, piece, bodies)
 
-    def _take_apart(self, data: bytes, piece: list[Place], bodies: dict[Place, bytes]) -> None:
+    def _take_apart(self, data: bytes, piece: list[Location], bodies: dict[Location, bytes]) -> None:
         first = piece[0]
         scanner = Scanner(first.segment.seed, first.segment.version)
         scanner.data = data
@@ -114,7 +114,7 @@ class BodyReader:
             scanner.end = place.offset - first.offset
             bodies[place] = self._body(scanner, place)
 
-    def _body(self, scanner: Scanner, place: Place) -> bytes:
+    def _body(self, scanner: Scanner, place: Location) -> bytes:
         if not scanner.next():
             raise self._damaged(place, scanner.fault or "the record is missing")
         is_put = scanner.kind in (PUT, PUT_WITH)
@@ -122,28 +122,28 @@ class BodyReader:
             raise self._damaged(place, "another record is in its place")
         return scanner.put().body
 
-    def _damaged(self, place: Place, what: str) -> OSError:
+    def _damaged(self, place: Location, what: str) -> OSError:
         what = f"damaged at offset {place.offset}, the put of job {place.job_id}: {what}"
         return OSError(errno.EIO, what, str(self._directory.path / place.segment.name))
 
-    def _named(self, error: OSError, place: Place) -> OSError:
+    def _named(self, error: OSError, place: Location) -> OSError:
         what = f"{error.strerror or error}, at offset {place.offset}, the put of job {place.job_id}"
         return OSError(error.errno, what, str(self._directory.path / place.segment.name))
 
 
-def _by_segment(places: list[Place]) -> dict[str, list[Place]]:
+def _by_segment(places: list[Location]) -> dict[str, list[Location]]:
     """Places by the names of their segments."""
-    found: dict[str, list[Place]] = {}
+    found: dict[str, list[Location]] = {}
     for place in places:
         found.setdefault(place.segment.name, []).append(place)
     return found
 
 
-def _pieces(places: list[Place]) -> list[list[Place]]:
+def _pieces(places: list[Location]) -> list[list[Location]]:
     """Divide places of one segment into pieces that are read at once, each in the order of the file."""
     if len(places) == 1:
         return [places]
-    pieces: list[list[Place]] = []
+    pieces: list[list[Location]] = []
     start = end = 0
     for place in sorted(set(places), key=_offset):
         if pieces and place.offset - end <= GAP and place.offset + place.size - start <= PIECE:
@@ -155,11 +155,11 @@ def _pieces(places: list[Place]) -> list[list[Place]]:
     return pieces
 
 
-def _size(piece: list[Place]) -> int:
+def _size(piece: list[Location]) -> int:
     """Bytes from the beginning of a piece to its end."""
     last = piece[-1]
     return last.offset + last.size - piece[0].offset
 
 
-def _offset(place: Place) -> int:
+def _offset(place: Location) -> int:
     return place.offset

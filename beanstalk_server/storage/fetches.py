@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
 from beanstalk_server.storage.body_reader import BodyReader
-from beanstalk_server.storage.segment import Place, Segment
+from beanstalk_server.storage.segment import Location, Segment
 from beanstalk_server.storage.segment_log import SegmentLog
 
 ROUND_SIZE: Final = 1 << 20
@@ -30,7 +30,7 @@ class _Request:
 
     __slots__ = ("bodies", "jobs", "on_fetched")
 
-    def __init__(self, jobs: list[Job], bodies: list[bytes | Place], on_fetched: Callable[[], None]) -> None:
+    def __init__(self, jobs: list[Job], bodies: list[bytes | Location], on_fetched: Callable[[], None]) -> None:
         self.jobs = jobs
         self.bodies = bodies
         self.on_fetched = on_fetched
@@ -110,7 +110,7 @@ class Fetches:
         for request in requests:
             for job, body in zip(request.jobs, request.bodies, strict=True):
                 if job.body is NOT_IN_MEMORY:
-                    self._log.bodies.bring_back(job, bodies[body] if isinstance(body, Place) else body)
+                    self._log.bodies.bring_back(job, bodies[body] if isinstance(body, Location) else body)
             try:
                 request.on_fetched()
             except Exception as error:  # the others must not wait for ever
@@ -119,17 +119,17 @@ class Fetches:
         self._log.drop_bodies()
         self._on_round()
 
-    def _next_round(self) -> tuple[list[_Request], list[Place]]:
+    def _next_round(self) -> tuple[list[_Request], list[Location]]:
         """The requests of the next round, and what has to be read for them."""
         requests: list[_Request] = []
-        places: list[Place] = []
+        places: list[Location] = []
         size = jobs = 0
         while self._requests and size < ROUND_SIZE and jobs < ROUND_LENGTH:
             request = self._requests.popleft()
             requests.append(request)
             jobs += len(request.jobs)
             for body in request.bodies:
-                if isinstance(body, Place):
+                if isinstance(body, Location):
                     places.append(body)
                     size += body.size
         return requests, places

@@ -110,13 +110,13 @@ class Segment:
         self.offsets.append(offset)
         self.sizes.append(size)
 
-    def place_of(self, job: Holder) -> Place:
+    def place_of(self, job: Holder) -> Location:
         """Where the record of a job is, which is in this segment."""
         index = job.place
-        return Place(self, self.offsets[index], self.sizes[index], job.id)
+        return Location(self, self.offsets[index], self.sizes[index], job.id)
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where the PUT record of a job is."""
 
     segment: Segment

@@ -47,7 +47,7 @@ from beanstalk_server.storage.room import (
     Room,
     Spare,
 )
-from beanstalk_server.storage.segment import Place, Segment
+from beanstalk_server.storage.segment import Location, Segment
 
 CLOCK_TOLERANCE: Final = 10_000_000
 """Nanoseconds. A step of the wall clock up to this long is not recorded, because the two clocks are read one after the
@@ -125,7 +125,7 @@ class SegmentLog:
         self.written = 0  # how many records
         self.migrated = 0  # how many of them cleaning has moved
         self.may_leave_tail = False  # cleaning has moved all jobs that fit into the tail
-        self.wanted: list[Place] = []  # cleaning waits for these bodies, which are not in memory
+        self.wanted: list[Location] = []  # cleaning waits for these bodies, which are not in memory
         self._lent: dict[int, bytes] = {}  # bodies that were read for cleaning, by the offsets in the oldest segment
 
     def adopt(
@@ -169,13 +169,13 @@ class SegmentLog:
         assert segment is not None, "the job has been put"
         return segment
 
-    def place_to_read(self, job: Holder) -> Place:
+    def place_to_read(self, job: Holder) -> Location:
         """Where the record of a job is. It stays there until `release` is called with the place."""
         segment = self.segment_of(job)
         segment.reads += 1
         return segment.place_of(job)
 
-    def release(self, place: Place) -> None:
+    def release(self, place: Location) -> None:
         """Undo `place_to_read`."""
         place.segment.reads -= 1
 
@@ -579,7 +579,7 @@ class SegmentLog:
                 if size >= LENDING_SIZE:
                     break
 
-    def lend(self, bodies: dict[Place, bytes]) -> None:
+    def lend(self, bodies: dict[Location, bytes]) -> None:
         """Lend to cleaning the bodies that it wanted."""
         for place in self.wanted:
             self._lent[place.offset] = bodies[place]

@@ -17,8 +17,8 @@ from beanstalk_server.io_processes import notes
 from beanstalk_server.io_processes import settings as io_settings
 from beanstalk_server.io_processes.carried import Carrier, decode_opening, encode_opening
 from beanstalk_server.io_processes.process import IoProcess
-from beanstalk_server.io_processes.processes import IoProcess as Started
 from beanstalk_server.io_processes.processes import IoProcesses, environment
+from beanstalk_server.io_processes.processes import IoProcessHandle as Started
 from beanstalk_server.io_processes.settings import Door, IoSettings, KeptFiles
 from beanstalk_server.link.link import (
     CLOSE,

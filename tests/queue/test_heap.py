@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import Job
-from beanstalk_server.queue.ring import Link, Ring
+from beanstalk_server.queue.ring import Ring, RingNode
 from beanstalk_server.queue.tube import Tube
 
 TUBE = Tube("tube", 0)
@@ -54,7 +54,7 @@ def test_a_broken_heap_is_noticed():
 
 def test_a_ring_keeps_order_through_appends_unlinks_and_joins():
     first, second = Ring(), Ring()
-    links = [Link() for _ in range(6)]
+    links = [RingNode() for _ in range(6)]
     for link in links[:3]:
         first.append(link)
     for link in links[3:]:

@@ -82,7 +82,9 @@ class Worker:
 
     def run(self) -> int:
         """Work until told to stop; return the exit status."""
-        slots = [Slot(self, connect(self.options) if number == 0 else None) for number in range(self.options.number)]
+        slots = [
+            WorkerThread(self, connect(self.options) if number == 0 else None) for number in range(self.options.number)
+        ]
         told, tells = os.pipe()  # Python calls its handlers once for two signals that come together; this counts both
         os.set_blocking(tells, False)
         before_fd = signal.set_wakeup_fd(tells)
@@ -164,7 +166,7 @@ class Worker:
                 print(f"beanstalk work: {message}", file=sys.stderr, flush=True)
 
 
-class Slot:
+class WorkerThread:
     """One job at a time, and the connection that has it."""
 
     def __init__(self, worker: Worker, client: Client[bytes] | None) -> None:

@@ -44,7 +44,7 @@ from beanstalk_client.errors import (
     UnsupportedError,
 )
 from beanstalk_client.events import tell
-from beanstalk_client.integrations.reservations import Reservation, Reservations, Slot
+from beanstalk_client.integrations.reservations import JobConnection, Reservation, Reservations
 from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import RECONNECT_WITHIN, Session
 from beanstalk_client.version import VERSION
@@ -657,14 +657,14 @@ class Transport(virtual.Transport):  # type: ignore[misc]
                     if slot.fileno() not in hub.readers:
                         hub.add_reader(slot.fileno(), self._on_readable, channel, slot)
 
-    def _on_readable(self, channel: Any, slot: Slot) -> None:
+    def _on_readable(self, channel: Any, slot: JobConnection) -> None:
         if channel.closed:
             return
         channel.reservations.receive(slot)
         if channel.is_consuming:
             channel.deliver()
 
-    def _unwatch(self, slot: Slot) -> None:
+    def _unwatch(self, slot: JobConnection) -> None:
         if self._hub is not None and slot.fileno() in self._hub.readers:
             self._hub.remove_reader(slot.fileno())
 
@@ -752,7 +752,7 @@ def _context(given: Any) -> ssl.SSLContext | bool:
     return context
 
 
-def _await_replies(slots: list[Slot], timeout: float) -> None:
+def _await_replies(slots: list[JobConnection], timeout: float) -> None:
     if not slots:
         time.sleep(timeout)
         return

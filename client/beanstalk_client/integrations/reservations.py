@@ -86,7 +86,7 @@ class Reservation:
 
     __slots__ = ("body", "id", "is_lost", "priority", "reserves", "slot", "touch_at", "ttr", "tube")
 
-    def __init__(self, slot: Slot, id: int, body: bytes) -> None:
+    def __init__(self, slot: JobConnection, id: int, body: bytes) -> None:
         self.slot = slot
         self.id = id
         self.body = body
@@ -98,7 +98,7 @@ class Reservation:
         self.tube = ""
 
 
-class Slot:
+class JobConnection:
     """A connection, and what it holds."""
 
     __slots__ = (
@@ -159,7 +159,7 @@ class Reservations:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ready: deque[Reservation] = deque()
-        self.forget: Callable[[Slot], None] = _forget_nothing
+        self.forget: Callable[[JobConnection], None] = _forget_nothing
         self._connect = connect
         self._batches = batches
         self._most = most
@@ -167,9 +167,9 @@ class Reservations:
         self._clock = clock
         self._lock = threading.RLock()
         self._changed = threading.Event()
-        self._slots: list[Slot] = []
+        self._slots: list[JobConnection] = []
         self._tubes: tuple[str, ...] = ()
-        self._asking: Slot | None = None  # which has a reserve without a reply
+        self._asking: JobConnection | None = None  # which has a reserve without a reply
         self._replies = 0  # how many replies to its reserves are to come
         self._coming = 0  # reservations of which only the id is known
         self._is_dry = False  # nothing was ready when it was last asked for
@@ -182,7 +182,7 @@ class Reservations:
             _all.add(self)
 
     @property
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[JobConnection]:
         """The connections, whose sockets are to be watched."""
         return self._slots
 
@@ -245,7 +245,7 @@ class Reservations:
             if slot is not None and not slot.held and slot.asked_at + slot.waits - self._clock() > UNWATCHED:
                 self._drop(slot)
 
-    def receive(self, slot: Slot) -> None:
+    def receive(self, slot: JobConnection) -> None:
         """Read what has come from a slot."""
         with self._lock:
             self._check()
@@ -356,17 +356,17 @@ class Reservations:
             if self._is_silent(slot) and slot in self._slots:
                 self._lose(slot, NoAnswerError("the server does not answer"))
 
-    def _is_silent(self, slot: Slot) -> bool:
+    def _is_silent(self, slot: JobConnection) -> bool:
         return bool(slot.protocol.pending) and self._clock() - slot.heard > slot.waits + self._patience
 
-    def _open(self) -> Slot:
+    def _open(self) -> JobConnection:
         sock, protocol = self._connect()
         sock.setblocking(False)
-        slot = Slot(sock, protocol, self._clock())
+        slot = JobConnection(sock, protocol, self._clock())
         self._slots.append(slot)
         return slot
 
-    def _watch(self, slot: Slot, tubes: tuple[str, ...]) -> None:
+    def _watch(self, slot: JobConnection, tubes: tuple[str, ...]) -> None:
         for tube in tubes:
             if tube not in slot.tubes:
                 self._send(slot, make.watch(tube))
@@ -375,7 +375,7 @@ class Reservations:
                 self._send(slot, make.ignore(tube))
         slot.tubes = tubes
 
-    def _reserve(self, slot: Slot, limit: int, wait: float) -> None:
+    def _reserve(self, slot: JobConnection, limit: int, wait: float) -> None:
         self._watch(slot, self._tubes)
         self._asking = slot
         slot.waits = wait
@@ -390,7 +390,7 @@ class Reservations:
                 self._send(slot, make.reserve(whole), lambda result: self._reserved(slot, result))
         self._attempt(slot, self._flush)
 
-    def _reserved(self, slot: Slot, result: Any) -> None:
+    def _reserved(self, slot: JobConnection, result: Any) -> None:
         self._replies -= 1
         if not self._replies:
             self._asking = None
@@ -408,7 +408,7 @@ class Reservations:
             for job in result if isinstance(result, list) else [result]:
                 self._describe(slot, job)
 
-    def _describe(self, slot: Slot, job: Job[bytes], into: list[Reservation | None] | None = None) -> None:
+    def _describe(self, slot: JobConnection, job: Job[bytes], into: list[Reservation | None] | None = None) -> None:
         """Ask what is to be known of a job before it can be taken."""
         held = Reservation(slot, job.id, job.body)
         held.touch_at = self._clock() + UNKNOWN_TTR / TOUCHES
@@ -444,7 +444,7 @@ class Reservations:
             self._end(held, make.release(held.id, held.priority))
         self._wake_keeper(held.touch_at)
 
-    def _await_one(self, slot: Slot, got: list[Reservation | None], deadline: float) -> None:
+    def _await_one(self, slot: JobConnection, got: list[Reservation | None], deadline: float) -> None:
         self._flush(slot)
         while not got:
             left = deadline - self._clock()
@@ -453,7 +453,7 @@ class Reservations:
             _wait_readable(slot.sock, left)
             self._receive(slot)
 
-    def _got_one(self, slot: Slot, result: Any, got: list[Reservation | None]) -> None:
+    def _got_one(self, slot: JobConnection, result: Any, got: list[Reservation | None]) -> None:
         if isinstance(result, (TimedOutError, DeadlineSoonError)):
             got.append(None)
         elif isinstance(result, Exception):
@@ -462,13 +462,13 @@ class Reservations:
             self._describe(slot, result, got)
             self._flush(slot)
 
-    def _touch(self, slot: Slot, now: float) -> None:
+    def _touch(self, slot: JobConnection, now: float) -> None:
         for held in slot.held.values():
             if held.touch_at <= now:
                 self._send_touch(slot, held)
         self._flush(slot)
 
-    def _send_touch(self, slot: Slot, held: Reservation) -> None:
+    def _send_touch(self, slot: JobConnection, held: Reservation) -> None:
         held.touch_at = self._clock() + held.ttr / TOUCHES
         slot.touching += 1
         self._send(slot, make.touch(held.id), lambda result: self._touched(held, result))
@@ -505,13 +505,13 @@ class Reservations:
         if held.slot.held.get(held.id) is held:
             del held.slot.held[held.id]
 
-    def _send(self, slot: Slot, command: Command[Any], answer: Callable[[Any], None] | None = None) -> None:
+    def _send(self, slot: JobConnection, command: Command[Any], answer: Callable[[Any], None] | None = None) -> None:
         if not slot.protocol.pending:
             slot.heard = self._clock()
         slot.unsent += slot.protocol.send(command)
         slot.answers.append(answer)
 
-    def _flush(self, slot: Slot) -> None:
+    def _flush(self, slot: JobConnection) -> None:
         while slot.unsent:
             try:
                 sent = slot.sock.send(slot.unsent)
@@ -519,7 +519,7 @@ class Reservations:
                 return
             del slot.unsent[:sent]
 
-    def _receive(self, slot: Slot) -> None:
+    def _receive(self, slot: JobConnection) -> None:
         """Read all that has come; do what the replies ask for; send what follows from them."""
         while True:
             try:
@@ -541,7 +541,7 @@ class Reservations:
                     raise ConnectionLostError(f"{_spoken(command)}: {_text(result)}")
         self._flush(slot)
 
-    def _attempt(self, slot: Slot, do: Callable[[Slot], None]) -> None:
+    def _attempt(self, slot: JobConnection, do: Callable[[JobConnection], None]) -> None:
         """Do something with a slot, which may be lost by it."""
         if slot not in self._slots:
             return
@@ -550,7 +550,7 @@ class Reservations:
         except (OSError, Error) as error:
             self._lose(slot, error)
 
-    def _lose(self, slot: Slot, error: Exception) -> None:
+    def _lose(self, slot: JobConnection, error: Exception) -> None:
         """A connection is lost. If nothing but time is lost with it, there will be another one."""
         harmless = not slot.held and self._clock() - slot.opened > YOUNG and isinstance(error, OSError)
         self._drop(slot)
@@ -558,7 +558,7 @@ class Reservations:
             self._failure = error
             raise error
 
-    def _drop(self, slot: Slot) -> None:
+    def _drop(self, slot: JobConnection) -> None:
         if slot is self._asking:
             self._asking = None
             self._replies = 0
@@ -570,12 +570,12 @@ class Reservations:
         slot.held.clear()
         self._remove(slot)
 
-    def _remove(self, slot: Slot) -> None:
+    def _remove(self, slot: JobConnection) -> None:
         self.forget(slot)
         self._slots.remove(slot)
         slot.sock.close()
 
-    def _say_last_words(self, slot: Slot, deadline: float) -> None:
+    def _say_last_words(self, slot: JobConnection, deadline: float) -> None:
         """Have all commands answered: hanging up before could lose some on their way."""
         while slot.unsent or slot.protocol.pending:
             left = deadline - self._clock()
@@ -630,11 +630,11 @@ def _refuse_secrets(touched: Any) -> None:
         raise ForbiddenError("a consumer needs the right to inspect the tubes that it consumes from")
 
 
-def _forget_nothing(slot: Slot) -> None:
+def _forget_nothing(slot: JobConnection) -> None:
     """What Reservations.forget is unless somebody watches the sockets."""
 
 
-def _jobs_held(slot: Slot) -> int:
+def _jobs_held(slot: JobConnection) -> int:
     return len(slot.held)
 
 

@@ -53,7 +53,7 @@ CONTENTS = (
     ),
     (
         "Configure",
-        ["reference/options", "docs/config", "docs/access", "docs/binlog", "docs/cluster"],
+        ["reference/options", "docs/config", "docs/access", "docs/access-recipes", "docs/binlog", "docs/cluster"],
     ),
     (
         "Operate",

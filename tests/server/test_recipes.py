@@ -197,6 +197,7 @@ def test_many_teams(follow):
 
 @pytest.mark.slow
 def test_a_proxy_in_front(follow):
+    programs.find("haproxy")
     recipe = follow("A proxy in front")
     recipe.run()
     recipe.write()

@@ -11,7 +11,7 @@ from typing import Final
 
 from beanstalk_server.queue.job import DELETED, NO_EXTRAS, NOT_IN_MEMORY, Expiry, HeldKey, Job, Terms
 
-# These are the resident memory of a million jobs on a compiled server, divided (python -m bench.memory): 290 bytes for
+# These are the resident memory of a million jobs on a compiled server, divided (bench --scenario memory): 290 bytes for
 # a body of 100, 1202 for one of 1000; 192 more for a key of 12, 193 for terms or 97 if it has a key, 64 while it can
 # expire. A held key of 12 takes 210.
 

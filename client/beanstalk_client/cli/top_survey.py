@@ -33,7 +33,7 @@ from typing import Final
 from beanstalk_client.cli.top_samples import READY, Samples, number
 
 SURVEYED: Final = 500
-"""How many tubes a second are asked about in rounds: some ms of a server's time (`python -m bench.watching`)."""
+"""How many tubes a second are asked about in rounds: some ms of a server's time (`bench --scenario watching`)."""
 
 PAGE: Final = 1000
 """The longest page of `stats-tubes`, in tubes."""

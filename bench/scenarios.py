@@ -616,13 +616,19 @@ def shards(run: Run) -> None:
                 measure = functools.partial(_cycle, run, watching=WATCHED, depth=depth)
                 run.in_turn(leading, measure, f"watching {WATCHED} tubes", size=depth)
             _commits(run, leading)
-        idle = functools.partial(run.load, loads.idle, seconds=run.seconds(10))
-        looks = functools.partial(run.load, loads.looks, shards=MANY_SHARDS, seconds=run.seconds(2))
         for count in (*counts, MANY_SHARDS):
             node = Fresh(peer + CLUSTERED, leads(peer, count).open)
             other = Fresh(peer + CLUSTERED + ROUTED, stands_by(peer, count).open)
-            run.in_turn([node, other], idle, AT_REST.format(count), pairs=1)
-        run.in_turn([node], looks, LOOKS, pairs=1)
+            run.in_turn([node, other], functools.partial(_rest, run), AT_REST.format(count), pairs=1)
+
+
+def _rest(run: Run, server: Subject) -> Sample:
+    """What a node and its engine use when nobody asks for anything; also what it costs to look at many leases."""
+    node, many, _ = server.name.partition(of_shards(MANY_SHARDS))
+    if many and not server.name.endswith(ROUTED):
+        looks = run.load(loads.looks, server, shards=MANY_SHARDS, seconds=run.seconds(2))
+        run.results.add(run.scenario, node, LOOKS, 0, [looks])
+    return run.load(loads.idle, server, seconds=run.seconds(10))
 
 
 # Under attack

@@ -79,8 +79,8 @@ def use(wheels: Sequence[Path], work: Path) -> None:
     subprocess.run(install, check=True)
     server = Process(wheels[0].name, [str(place / "bin" / "beanstalk-server"), "-p", "0"])
     try:
-        host, port = server.address
-        subprocess.run([python, "-c", STORY, f"{host}:{port}"], check=True, cwd=place, timeout=60)
+        address = ":".join(map(str, server.address))
+        subprocess.run([python, "-c", STORY, address], check=True, cwd=place, timeout=60)
         kind = "pure Python" if wheels[0].name.endswith("-none-any.whl") else "compiled"
         if f"({kind})" not in server.log:
             sys.exit(f"{wheels[0].name} is not {kind}: {server.log}")

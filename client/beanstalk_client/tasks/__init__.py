@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from beanstalk_client.tasks.failure import GiveUp, Retry
 from beanstalk_client.tasks.message import JSON, Message, Serializer
-from beanstalk_client.tasks.middleware import Middleware, Put, Run, current_run
+from beanstalk_client.tasks.middleware import Failure, Middleware, Put, Run, current_run
 from beanstalk_client.tasks.registry import Tasks
 from beanstalk_client.tasks.results import Progress, Result, ResultGoneError, TaskFailedError
 from beanstalk_client.tasks.task import Call, ResultCall, Task
@@ -20,6 +20,7 @@ from beanstalk_client.tasks.task import Call, ResultCall, Task
 __all__ = [
     "JSON",
     "Call",
+    "Failure",
     "GiveUp",
     "Message",
     "Middleware",

@@ -1,4 +1,4 @@
-"""What is wrapped around each put and each run of a task: two context managers, for logs, traces, metrics, databases.
+"""What is wrapped around each put and each run of a task: for logs, traces, metrics, databases.
 
     class Timed(Middleware):
         @contextlib.contextmanager
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beanstalk_client.tasks.results import put_result, tell_progress, told_progress, ttl_of
 
@@ -97,6 +97,20 @@ class Run:
         return f"<run of {self.message.task}: job {self.job_id}{f' of tube {self.tube}' if self.tube else ''}>"
 
 
+class Failure(NamedTuple):
+    """A run that has failed, and what becomes of its job.
+
+    Attributes:
+        error: what the task has raised.
+        tries: which try this was, 1 or more.
+        delay: seconds until the next one; None if there is none, and the job is buried.
+    """
+
+    error: BaseException
+    tries: int
+    delay: float | None
+
+
 class Middleware:
     """Does nothing. Override what you need."""
 
@@ -107,6 +121,9 @@ class Middleware:
     def running(self, run: Run) -> AbstractContextManager[Any]:
         """Around each run."""
         return contextlib.nullcontext(run)
+
+    def failed(self, run: Run, failure: Failure) -> None:
+        """After a run that has failed, when it is decided what becomes of its job."""
 
 
 current: ContextVar[Run] = ContextVar("beanstalk_client.run")

@@ -20,7 +20,7 @@ import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from beanstalk_client.commands import Duration, seconds_of
@@ -88,6 +88,10 @@ class Owner(Protocol):
     """What a result needs of `Tasks`."""
 
     serializer: Serializer
+
+    @property
+    def schedules(self) -> Sequence[Any]:
+        """What `cron` and `every` have been told."""
 
     @property
     def is_in_memory(self) -> bool:

@@ -35,7 +35,7 @@ from beanstalk_client.tasks.failure import (
     tries_of,
 )
 from beanstalk_client.tasks.message import Message, UnreadableError, read
-from beanstalk_client.tasks.middleware import Run, current
+from beanstalk_client.tasks.middleware import Failure, Run, current
 from beanstalk_client.tasks.results import DONE as DONE_RESULT
 from beanstalk_client.tasks.results import put_result, told_failure, ttl_of
 
@@ -188,6 +188,7 @@ class Runner:
         except (Error, OSError):  # it is not ours any more, or the server is lost: it is tried again in any case
             shown = error if self._all_tracebacks else None
             self._tell(logging.WARNING, "task-failed", delivery, task.name, f"failed: {describe(error)}", error=shown)
+            self._tell_middleware(Failure(error, 1, LOOKUP_DELAY))
             return Release(LOOKUP_DELAY)
         tries = tries_of(found, task.retries)
         if isinstance(error, (GiveUp, *task.give_up_on)):
@@ -203,6 +204,7 @@ class Runner:
         message = f"failed, try {tries} of {most}; again in {delay:.3g} s: {describe(error)}"
         shown = error if self._all_tracebacks and not isinstance(error, (Retry, RunTimeoutError)) else None
         self._tell(logging.WARNING, "task-failed", delivery, task.name, message, error=shown, tries=tries, delay=delay)
+        self._tell_middleware(Failure(error, tries, delay))
         return Release(delay, int(found["pri"]))
 
     async def _bury(
@@ -232,9 +234,15 @@ class Runner:
             except (Error, OSError, ValueError) as trouble:
                 message = f"no report of it in {tube}{self._tasks.errors}: {trouble!r}"
                 self._tell(logging.WARNING, "report-lost", delivery, name, message)
+        if task is not None:
+            self._tell_middleware(Failure(error, tries, None))
         if task is not None and result_ttl:
             await self._tell_result(delivery, task, result_ttl, told_failure(error))
         return Bury(int(found["pri"]) if "pri" in found else None)
+
+    def _tell_middleware(self, failure: Failure) -> None:
+        for middleware in self._tasks.middleware:
+            middleware.failed(current.get(), failure)
 
     async def _tell_result(
         self, delivery: AnyDelivery, task: Task[..., Any], ttl: float, content: dict[str, Any]

@@ -30,7 +30,7 @@ POOL := $(VENV)/bin/pytest -q --dist load --tx $(PROCESSORS)*popen//env:TEST_PAC
 FOR_TESTS := beanstalkd redis-server
 FOR_ALL_TESTS := haproxy stunnel4 openssl systemd prometheus strace php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3
 
-.PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster bench docs clean
+.PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster bench docs wheels clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
@@ -81,6 +81,9 @@ bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: ma
 
 docs: $(VENV)/documents           ## the documents as a site, in build/docs
 	$(VENV)/bin/python -m docs.site.build build/docs
+
+wheels: $(VENV)/publishing         ## what an index is given, in dist: built, checked, and tried in an empty environment
+	@$(VENV)/bin/python -m harness.wheels dist
 
 # Installs Debian packages if it may, and says which are missing if it may not. On CI, a missing one of FOR_TESTS is an error.
 define install-debian
@@ -136,5 +139,10 @@ $(VENV)/documents: $(VENV)/developer
 	$(call install-requirements,docs)
 	@touch $@
 
+$(VENV)/publishing: $(VENV)/builder
+	@echo "installing what builds and checks wheels"
+	$(call install-requirements,publish)
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(CLIENTS)/node_modules build client/build *.egg-info client/*.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CLIENTS)/node_modules build dist client/build *.egg-info client/*.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -25,6 +25,7 @@ from beanstalk_client.consumer import Bury, Outcome, Release
 from beanstalk_client.errors import BuriedError, ExistsError, JobTooBigError, NotFoundError, TimedOutError, TooLateError
 from beanstalk_client.session import Session
 from beanstalk_client.tasks.message import UnreadableError, read
+from beanstalk_client.tasks.results import RESULTS
 from beanstalk_client.tasks.runner import AnyDelivery, Runner
 
 if TYPE_CHECKING:
@@ -243,8 +244,8 @@ class MemoryQueue:
         """The best of the jobs that are ready, or None."""
         self._settle()
         ready = [job for job in self._jobs.values() if job.state == READY and (tubes is None or job.tube in tubes)]
-        if tubes is None and self._tasks.errors:  # reports are for people
-            ready = [job for job in ready if not job.tube.endswith(self._tasks.errors)]
+        if tubes is None:  # reports are for people, and results for who waits
+            ready = [job for job in ready if not job.tube.endswith((self._tasks.errors or RESULTS, RESULTS))]
         if not ready:
             return None
         job = min(ready, key=lambda job: (job.priority, job.id))
@@ -422,6 +423,17 @@ class MemoryClient:
             self.kick_job(job)
         return len(chosen[:limit])
 
+    def peek_keyed(self, key: str) -> MemoryJob:
+        make.peek_keyed(key)
+        job = self._queue._keyed(self._tube, key)
+        if job is None:
+            raise NotFoundError
+        return job
+
+    def knows(self, command: str) -> bool:
+        """Whether the queue has a command of the server."""
+        return hasattr(self, command.replace("-", "_"))
+
     def stats_job(self, job: MemoryJob | int) -> dict[str, Any]:
         make.stats_job(_id_of(job))
         return self._queue._find(job).stats(self._queue.now)
@@ -457,6 +469,8 @@ class _Runner(Runner):
         super().__init__(queue._tasks, None, jitter=0.0)  # a test says to the second what runs
         self._queue = queue
 
-    async def _fail(self, delivery: AnyDelivery, task: Task[..., Any], error: BaseException) -> Outcome:
+    async def _fail(
+        self, delivery: AnyDelivery, task: Task[..., Any], error: BaseException, result_ttl: float = 0.0
+    ) -> Outcome:
         self._queue.errors.append(error)
-        return await super()._fail(delivery, task, error)
+        return await super()._fail(delivery, task, error, result_ttl)

@@ -1,8 +1,12 @@
 """Traces of tasks: from who puts to who runs, by OpenTelemetry's own exporter in memory."""
 
+import asyncio
+
 import pytest
-from beanstalk_client.integrations.opentelemetry import Tracing
+from beanstalk_client import AsyncClient, Client, NotFoundError
+from beanstalk_client.integrations.opentelemetry import Tracing, instrument, uninstrument
 from beanstalk_client.tasks import Tasks
+from consuming import SERVERS, running
 from opentelemetry.sdk import trace as sdk
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -78,3 +82,64 @@ def test_a_job_without_a_context_begins_a_trace(tasks, exporter):
     (process,) = exporter.get_finished_spans()
     assert process.parent is None
     assert not process.links
+
+
+@pytest.fixture
+def instrumented(provider):
+    instrument(provider)
+    yield
+    uninstrument()
+
+
+def told(exporter):
+    found = []
+    for span in exporter.get_finished_spans():
+        attributes = {name.removeprefix("messaging."): value for name, value in span.attributes.items()}
+        assert attributes.pop("system") == "beanstalk"
+        assert attributes.pop("server.address") == "127.0.0.1"
+        assert attributes.pop("server.port") > 0
+        found.append((span.name, span.kind, attributes))
+    return found
+
+
+COMMANDS = [
+    (
+        "send mail",
+        SpanKind.PRODUCER,
+        {"operation.name": "put", "operation.type": "send", "destination.name": "mail", "message.id": "1"},
+    ),
+    (
+        "receive",
+        SpanKind.CLIENT,
+        {"operation.name": "reserve-with-timeout", "operation.type": "receive", "message.id": "1"},
+    ),
+    ("settle", SpanKind.CLIENT, {"operation.name": "delete", "operation.type": "settle"}),
+    ("stats-job", SpanKind.CLIENT, {"operation.name": "stats-job", "error.type": "NotFoundError"}),
+]
+
+
+@pytest.mark.sockets
+def test_each_command_of_a_client_has_a_span(exporter, instrumented):
+    with running(SERVERS[0]) as server, Client(server.address, use="mail", watch="mail") as queue:
+        queue.put("secret")
+        queue.delete(queue.reserve(timeout=1))
+        with pytest.raises(NotFoundError):
+            queue.stats_job(1)
+        uninstrument()
+        queue.put("x")
+    assert told(exporter) == COMMANDS
+    assert exporter.get_finished_spans()[-1].status.status_code is StatusCode.ERROR
+
+
+@pytest.mark.sockets
+def test_each_command_of_an_asynchronous_client_has_one(exporter, instrumented):
+    async def story(address):
+        async with AsyncClient(address, use="mail", watch="mail") as queue:
+            await queue.put("secret")
+            await queue.delete(await queue.reserve(timeout=1))
+            with pytest.raises(NotFoundError):
+                await queue.stats_job(1)
+
+    with running(SERVERS[0]) as server:
+        asyncio.run(story(server.address))
+    assert told(exporter) == COMMANDS

@@ -1,8 +1,9 @@
-"""OpenTelemetry for tasks: a span for each put and each run, in one trace from who puts to who runs.
+"""OpenTelemetry: a span for each put and each run of a task, in one trace; and for each command of the clients.
 
-    from beanstalk_client.integrations.opentelemetry import Tracing
+    from beanstalk_client.integrations.opentelemetry import Tracing, instrument
 
     tasks = Tasks("beanstalk://127.0.0.1:11300", middleware=[Tracing()])
+    instrument()
 
 The trace context travels in the body, under "meta", as the configured propagator writes it (`traceparent`). Names and
 attributes are those of OpenTelemetry's semantic conventions for messaging: `send mail` and `process mail` for a tube
@@ -14,8 +15,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Callable
 
+from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.blocking import Client
+from beanstalk_client.commands import Command
 from beanstalk_client.tasks.middleware import Middleware, Put, Run
 
 try:
@@ -75,10 +79,83 @@ class Tracing(Middleware):
                 raise
 
 
-def _attributes(operation: str, tube: str, task: str) -> dict[str, Any]:
+OPERATIONS = {
+    **dict.fromkeys(("put", "put-with", "put-keyed", "replace-keyed"), "send"),
+    **dict.fromkeys(("reserve", "reserve-with-timeout", "reserve-job", "reserve-batch"), "receive"),
+    **dict.fromkeys(("delete", "release", "bury", "touch"), "settle"),
+}
+"""The conventions' word for what a command does, where they have one."""
+
+_plain: dict[type, Any] = {}
+"""`execute` of the classes that are instrumented, as it was."""
+
+
+def instrument(provider: trace.TracerProvider | None = None) -> None:
+    """Make a span for each command of `Client` and `AsyncClient` from now on, but not for those of pipelines.
+
+    `send mail` and `receive`; a command for which the conventions have no word has its own name, such as `stats-job`.
+
+    Args:
+        provider: of tracers; by default the global one.
+    """
+    if _plain:
+        return
+    tracer = trace.get_tracer("beanstalk_client", tracer_provider=provider)
+    execute, aexecute = Client.execute, AsyncClient.execute
+    _plain.update({Client: execute, AsyncClient: aexecute})
+
+    def traced(self: Client[Any], command: Command[Any]) -> Any:
+        with _command_span(tracer, self, command) as end:
+            return end(execute(self, command))
+
+    async def atraced(self: AsyncClient[Any], command: Command[Any]) -> Any:
+        with _command_span(tracer, self, command) as end:
+            return end(await aexecute(self, command))
+
+    Client.execute = traced  # type: ignore[method-assign]
+    AsyncClient.execute = atraced  # type: ignore[method-assign]
+
+
+def uninstrument() -> None:
+    """Make no spans for commands any more."""
+    while _plain:
+        kind, execute = _plain.popitem()
+        kind.execute = execute  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _command_span(
+    tracer: trace.Tracer, client: Client[Any] | AsyncClient[Any], command: Command[Any]
+) -> Iterator[Callable[[Any], Any]]:
+    operation = OPERATIONS.get(command.name, "")
+    tube = client._session.used if operation == "send" else ""
+    attributes = _attributes(operation, tube, "", command.name)
+    address = client._target.addresses[0]
+    attributes["server.address"] = address.path or address.host
+    if not address.path:
+        attributes["server.port"] = address.port
+    kind = SpanKind.PRODUCER if operation == "send" else SpanKind.CLIENT
+    name = f"{operation or command.name} {tube}".rstrip()
+    with tracer.start_as_current_span(name, kind=kind, attributes=attributes, set_status_on_exception=False) as span:
+
+        def end(result: Any) -> Any:
+            job_id = result if operation == "send" else getattr(result, "id", None)
+            if isinstance(job_id, int):
+                span.set_attribute("messaging.message.id", str(job_id))
+            return result
+
+        try:
+            yield end
+        except BaseException as error:
+            span.set_attribute("error.type", type(error).__qualname__)
+            span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
+            raise
+
+
+def _attributes(operation: str, tube: str, task: str, command: str = "") -> dict[str, Any]:
     found = {
         "messaging.system": SYSTEM,
-        "messaging.operation.name": operation,
+        "messaging.operation.name": command or operation,
         "messaging.operation.type": operation,
         "messaging.destination.name": tube,
         TASK: task,

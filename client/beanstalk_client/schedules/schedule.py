@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 LONGEST_KEY: Final = 200
 
+SCHEDULE: Final = "schedule"
+"""Where a message says which schedule has put it."""
+
 
 class Moment:
     """What stands in a schedule's arguments for the moment of the firing; there is one, `MOMENT`."""
@@ -93,7 +96,9 @@ class Schedule:
         args = [spelled if value is MOMENT else value for value in self._args]
         kwargs = {name: spelled if value is MOMENT else value for name, value in self._kwargs.items()}
         task = self.task
-        return Firing(task.tube, task.body(*args, **kwargs), task.default_priority, task.default_ttr)
+        message = task.message(args, kwargs)
+        message.meta[SCHEDULE] = self.name
+        return Firing(task.tube, task.encode(message), task.default_priority, task.default_ttr)
 
 
 def key_of(group: str, name: str, moment: int) -> str:

@@ -12,21 +12,28 @@ from __future__ import annotations
 
 from beanstalk_client.tasks.failure import GiveUp, Retry
 from beanstalk_client.tasks.message import JSON, Message, Serializer
-from beanstalk_client.tasks.middleware import Middleware, Put, Run, current_run
+from beanstalk_client.tasks.middleware import Failure, Middleware, Put, Run, current_run
 from beanstalk_client.tasks.registry import Tasks
-from beanstalk_client.tasks.task import Call, Task
+from beanstalk_client.tasks.results import Progress, Result, ResultGoneError, TaskFailedError
+from beanstalk_client.tasks.task import Call, ResultCall, Task
 
 __all__ = [
     "JSON",
     "Call",
+    "Failure",
     "GiveUp",
     "Message",
     "Middleware",
+    "Progress",
     "Put",
+    "Result",
+    "ResultCall",
+    "ResultGoneError",
     "Retry",
     "Run",
     "Serializer",
     "Task",
+    "TaskFailedError",
     "Tasks",
     "current_run",
 ]

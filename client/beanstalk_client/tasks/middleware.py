@@ -1,4 +1,4 @@
-"""What is wrapped around each put and each run of a task: two context managers, for logs, traces, metrics, databases.
+"""What is wrapped around each put and each run of a task: for logs, traces, metrics, databases.
 
     class Timed(Middleware):
         @contextlib.contextmanager
@@ -19,12 +19,15 @@ from __future__ import annotations
 
 import contextlib
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from beanstalk_client.tasks.results import put_result, tell_progress, told_progress, ttl_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from beanstalk_client.tasks.message import Message
+    from beanstalk_client.tasks.results import Owner
 
 
 class Put:
@@ -48,7 +51,7 @@ class Put:
 
 
 class Run:
-    """A run that is under way.
+    """A run that is under way. A task finds its own with `current_run()`.
 
     Attributes:
         message: the call; `message.meta` has what was added when it was put.
@@ -56,15 +59,56 @@ class Run:
         job_id: of its job.
     """
 
-    __slots__ = ("job_id", "message", "tube")
+    __slots__ = ("_owner", "_task_tube", "job_id", "message", "tube")
 
-    def __init__(self, message: Message, tube: str, job_id: int) -> None:
+    def __init__(
+        self, message: Message, tube: str, job_id: int, owner: Owner | None = None, task_tube: str = ""
+    ) -> None:
         self.message = message
         self.tube = tube
         self.job_id = job_id
+        self._owner = owner
+        self._task_tube = task_tube
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Tell who waits for the result how far the run is. Does nothing if the call was put without `result`.
+
+        Each call is a put: call it a few times a second at most.
+
+        Args:
+            fraction: 0.0 to 1.0.
+            note: for people.
+
+        Raises:
+            ValueError: the fraction is not from 0 to 1.
+            RuntimeError: a coroutine calls it, which says `await current_run().aprogress(…)`.
+        """
+        content = told_progress(fraction, note)
+        if self._owner is not None and ttl_of(self.message):
+            tell_progress(self._owner, self._task_tube, self.job_id, ttl_of(self.message), content)
+
+    async def aprogress(self, fraction: float, note: str = "") -> None:
+        """As `progress`, in a coroutine."""
+        content = told_progress(fraction, note)
+        if self._owner is not None and ttl_of(self.message):
+            await put_result(self._owner, self._task_tube, self.job_id, ttl_of(self.message), content)
 
     def __repr__(self) -> str:  # without arguments: it may be logged
         return f"<run of {self.message.task}: job {self.job_id}{f' of tube {self.tube}' if self.tube else ''}>"
+
+
+class Failure(NamedTuple):
+    """A run that has failed, and what becomes of its job.
+
+    Attributes:
+        error: what the task has raised.
+        tries: which try this was, 1 or more.
+        delay: seconds until the next one; None if there is none, and the job is buried.
+    """
+
+    error: BaseException
+    tries: int
+    delay: float | None
 
 
 class Middleware:
@@ -77,6 +121,9 @@ class Middleware:
     def running(self, run: Run) -> AbstractContextManager[Any]:
         """Around each run."""
         return contextlib.nullcontext(run)
+
+    def failed(self, run: Run, failure: Failure) -> None:
+        """After a run that has failed, when it is decided what becomes of its job."""
 
 
 current: ContextVar[Run] = ContextVar("beanstalk_client.run")

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from beanstalk_client.address import read_addresses
 from beanstalk_client.commands import Duration, seconds_of
-from beanstalk_client.errors import NotFoundError, TooLateError
+from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
 from beanstalk_client.tasks.failure import ERRORS, Backoff
 from beanstalk_client.tasks.message import JSON, Serializer
 from beanstalk_client.tasks.middleware import Middleware, Put
+from beanstalk_client.tasks.results import Result
 from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
 
 R = TypeVar("R")
+
+
+NO_RESULTS = "results need jobs with keys, which beanstalkd does not have"
 
 
 class ClientOptions(TypedDict, total=False):
@@ -360,9 +364,11 @@ class Tasks:
     # Puts
 
     def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
-        with self._putting(task, args, kwargs) as put:
+        with self._putting(task, args, kwargs, options) as put:
             body = task.encode(put.message)
             client = self._client(task.tube)
+            if options.result is not None and not client.knows("put-with"):
+                raise UnsupportedError(NO_RESULTS)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
             if options.is_plain:
@@ -374,9 +380,11 @@ class Tasks:
     async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
         if self._memory is not None:
             return self._put(task, args, kwargs, options)
-        with self._putting(task, args, kwargs) as put:
+        with self._putting(task, args, kwargs, options) as put:
             body = task.encode(put.message)
             client = await self._aclient(task.tube)
+            if options.result is not None and not await client.knows("put-with"):
+                raise UnsupportedError(NO_RESULTS)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
             if options.is_plain:
@@ -386,8 +394,8 @@ class Tasks:
             return put.job_id
 
     @contextlib.contextmanager
-    def _putting(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any]) -> Iterator[Put]:
-        put = Put(task.message(args, kwargs), task.tube)
+    def _putting(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> Iterator[Put]:
+        put = Put(task.message(args, kwargs, options.result), task.tube)
         if not self.middleware:
             yield put
             return
@@ -430,6 +438,23 @@ class Tasks:
         client = await self._aclient(tube)
         await client.connect()  # which waits for longer than a put
         await put_report(client, job_id, body)
+
+    # Results
+
+    def result_of(self, tube: str, job_id: int) -> Result[Any]:
+        """The result of a call that was put with `result`, perhaps by another process: `handle.tube, handle.job_id`."""
+        return Result(self, tube, job_id)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether jobs are put into a queue in memory (`in_memory`)."""
+        return self._memory is not None
+
+    async def _ask(self, tube: str, command: str, *args: Any, **kwargs: Any) -> Any:
+        """What a client of this event loop, using a tube, answers to a command."""
+        if self._memory is not None:
+            return getattr(self._memory.client(tube), command)(*args, **kwargs)
+        return await getattr(await self._aclient(tube), command)(*args, **kwargs)
 
     # Tests
 

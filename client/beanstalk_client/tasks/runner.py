@@ -35,7 +35,9 @@ from beanstalk_client.tasks.failure import (
     tries_of,
 )
 from beanstalk_client.tasks.message import Message, UnreadableError, read
-from beanstalk_client.tasks.middleware import Run, current
+from beanstalk_client.tasks.middleware import Failure, Run, current
+from beanstalk_client.tasks.results import DONE as DONE_RESULT
+from beanstalk_client.tasks.results import put_result, told_failure, ttl_of
 
 if TYPE_CHECKING:
     from beanstalk_client.tasks.task import Registry, Task
@@ -104,13 +106,17 @@ class Runner:
         debug = log.isEnabledFor(logging.DEBUG)
         began = time.monotonic() if debug else 0.0
         try:
-            await self._run(task, message, delivery)
+            value = await self._run(task, message, delivery)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # a task that calls sys.exit has failed, and ends no worker
             if isinstance(error, KeyboardInterrupt):
                 raise
-            return await self._fail(delivery, task, of_task(error))
+            return await self._fail(delivery, task, of_task(error), ttl_of(message))
+        if message.meta and ttl_of(message):
+            told = {"state": DONE_RESULT, "value": value}
+            if not await self._tell_result(delivery, task, ttl_of(message), told):
+                return Release(LOOKUP_DELAY)  # as if the worker had been lost before its end: it runs again
         if debug:
             seconds = time.monotonic() - began
             self._tell(logging.DEBUG, "task-done", delivery, task.name, f"done in {seconds:.3f} s", seconds=seconds)
@@ -118,33 +124,33 @@ class Runner:
 
     # Runs
 
-    async def _run(self, task: Task[..., Any], message: Message, delivery: AnyDelivery) -> None:
-        run = Run(message, delivery.tube, delivery.job_id)
+    async def _run(self, task: Task[..., Any], message: Message, delivery: AnyDelivery) -> Any:
+        run = Run(message, delivery.tube, delivery.job_id, self._tasks, task.tube)
         current.set(run)
         if not self._tasks.middleware:
-            await self._call(task, message)
-            return
+            return await self._call(task, message)
+        value = None  # where a middleware swallows the exception of the task
         with contextlib.ExitStack() as stack:
             for middleware in self._tasks.middleware:
                 stack.enter_context(middleware.running(run))
-            await self._call(task, message)
+            value = await self._call(task, message)
+        return value  # noqa: RET504
 
-    async def _call(self, task: Task[..., Any], message: Message) -> None:
+    async def _call(self, task: Task[..., Any], message: Message) -> Any:
         if task.is_async:
             call: Coroutine[Any, Any, Any] = task.function(*message.args, **message.kwargs)
         elif self._threads is not None:
             call = self._threads.run(task.function, message.args, message.kwargs)
         else:
             result = task.function(*message.args, **message.kwargs)
-            if asyncio.iscoroutine(result):
-                await result
-            return
+            return await result if asyncio.iscoroutine(result) else result
         if task.timeout is None:
             result = await call
         else:
             result = await self._call_for(call, task.timeout)
         if not task.is_async and asyncio.iscoroutine(result):  # of a function that returns one, without being async
-            await result
+            return await result
+        return result
 
     async def _call_for(self, call: Coroutine[Any, Any, Any], seconds: float) -> Any:
         """Await a call for this many seconds. This costs a timer, and `asyncio.wait_for` a task more."""
@@ -173,28 +179,32 @@ class Runner:
 
     # What fails
 
-    async def _fail(self, delivery: AnyDelivery, task: Task[..., Any], error: BaseException) -> Outcome:
+    async def _fail(
+        self, delivery: AnyDelivery, task: Task[..., Any], error: BaseException, result_ttl: float = 0.0
+    ) -> Outcome:
         """A run has failed: try it again, or no more."""
         try:
             found = await delivery.stats()
         except (Error, OSError):  # it is not ours any more, or the server is lost: it is tried again in any case
             shown = error if self._all_tracebacks else None
             self._tell(logging.WARNING, "task-failed", delivery, task.name, f"failed: {describe(error)}", error=shown)
+            self._tell_middleware(Failure(error, 1, LOOKUP_DELAY))
             return Release(LOOKUP_DELAY)
         tries = tries_of(found, task.retries)
         if isinstance(error, (GiveUp, *task.give_up_on)):
-            return await self._bury(delivery, task, task.name, error, found, tries)
+            return await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
         if is_last_of_server(found):
-            await self._bury(delivery, task, task.name, error, found, tries)
+            await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
             return Release(0, int(found["pri"]))  # to the dead tube, if there is one
         if tries > task.retries:
-            return await self._bury(delivery, task, task.name, error, found, tries)
+            return await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
         asked = error.delay if isinstance(error, Retry) else None
         delay = delay_of(task.backoff, tries, self._jitter) if asked is None else min(max(0.0, asked), LONGEST_DELAY)
         most = min(task.retries + 1, int(found.get("max-tries", 0)) or task.retries + 1)
         message = f"failed, try {tries} of {most}; again in {delay:.3g} s: {describe(error)}"
         shown = error if self._all_tracebacks and not isinstance(error, (Retry, RunTimeoutError)) else None
         self._tell(logging.WARNING, "task-failed", delivery, task.name, message, error=shown, tries=tries, delay=delay)
+        self._tell_middleware(Failure(error, tries, delay))
         return Release(delay, int(found["pri"]))
 
     async def _bury(
@@ -205,6 +215,7 @@ class Runner:
         error: BaseException,
         found: dict[str, Any] | None = None,
         tries: int = 1,
+        result_ttl: float = 0.0,
     ) -> Outcome:
         """No further try is made."""
         if found is None:
@@ -223,7 +234,28 @@ class Runner:
             except (Error, OSError, ValueError) as trouble:
                 message = f"no report of it in {tube}{self._tasks.errors}: {trouble!r}"
                 self._tell(logging.WARNING, "report-lost", delivery, name, message)
+        if task is not None:
+            self._tell_middleware(Failure(error, tries, None))
+        if task is not None and result_ttl:
+            await self._tell_result(delivery, task, result_ttl, told_failure(error))
         return Bury(int(found["pri"]) if "pri" in found else None)
+
+    def _tell_middleware(self, failure: Failure) -> None:
+        for middleware in self._tasks.middleware:
+            middleware.failed(current.get(), failure)
+
+    async def _tell_result(
+        self, delivery: AnyDelivery, task: Task[..., Any], ttl: float, content: dict[str, Any]
+    ) -> bool:
+        """Put the result of a run, for who has asked for it; return whether the server has it."""
+        try:
+            trouble = await put_result(self._tasks, task.tube, delivery.job_id, ttl, content)
+        except (Error, OSError) as error:
+            self._tell(logging.WARNING, "result-lost", delivery, task.name, f"no result of it is kept: {error!r}")
+            return False
+        if trouble:
+            self._tell(logging.WARNING, "result-lost", delivery, task.name, trouble)
+        return True
 
     def _tell(
         self,

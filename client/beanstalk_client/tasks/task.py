@@ -12,8 +12,8 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union, overload
 
 from beanstalk_client.commands import (
     MAX_PRIORITY,
@@ -27,9 +27,10 @@ from beanstalk_client.commands import (
 )
 from beanstalk_client.tasks.failure import Backoff
 from beanstalk_client.tasks.message import Message
+from beanstalk_client.tasks.results import META, Result
 
 if TYPE_CHECKING:
-    from typing_extensions import ParamSpec
+    from typing_extensions import ParamSpec, Self
 
     from beanstalk_client.tasks.message import Serializer
     from beanstalk_client.tasks.middleware import Middleware
@@ -39,6 +40,7 @@ else:
     P = TypeVar("P")  # Python 3.9 has no other kind of variable for Generic
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 Moment = Union[datetime.datetime, float]
 """A moment with its time zone, or Unix time."""
@@ -49,6 +51,9 @@ RETRIES = 12
 BACKOFF = 2.0
 """With these, a job is tried for a little more than two hours."""
 
+RESULT_TTL = 3600.0
+"""Seconds for which a result is kept."""
+
 
 class Registry(Protocol):
     """What a task, its runner and a queue in memory need of `Tasks`."""
@@ -56,6 +61,10 @@ class Registry(Protocol):
     errors: str | None
     middleware: list[Middleware]
     serializer: Serializer
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether its jobs are put into a queue in memory."""
 
     @property
     def schedules(self) -> Sequence[Any]:
@@ -76,6 +85,10 @@ class Registry(Protocol):
     async def _acancel(self, tube: str, which: str | int) -> bool: ...
 
     async def _report(self, tube: str, job_id: int, body: bytes) -> None: ...
+
+    def _client(self, tube: str) -> Any: ...
+
+    async def _ask(self, tube: str, command: str, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class Task(Generic[P, R]):
@@ -185,6 +198,23 @@ class Task(Generic[P, R]):
         """A call that nobody wants after a time; as `Call.ttl`."""
         return Call(self, _PLAIN).ttl(seconds)
 
+    @overload
+    def result(self: Task[P, Coroutine[Any, Any, T]], ttl: Duration = RESULT_TTL) -> ResultCall[P, T]: ...
+
+    @overload
+    def result(self, ttl: Duration = RESULT_TTL) -> ResultCall[P, R]: ...
+
+    def result(self, ttl: Duration = RESULT_TTL) -> Any:
+        """A call whose result is kept: `task.result(3600).put(…)` returns a handle, and not an id.
+
+        handle = total.result(ttl="1h").put(17)
+        handle.get(timeout=5)
+
+        Args:
+            ttl: how long the result is kept after the run: seconds, "1h", or a timedelta.
+        """
+        return ResultCall(self, _PLAIN.having(result=ttl))
+
     def cancel(self, which: str | int) -> bool:
         """Call off a job that is still delayed, by its key or id. True: it never runs. False: too late, it has run,
         runs, or is about to; or there is none.
@@ -202,7 +232,7 @@ class Task(Generic[P, R]):
         """The body of a job that makes this call, to put it by other means. No middleware sees it."""
         return self.encode(self.message(args, kwargs))
 
-    def message(self, args: Any, kwargs: dict[str, Any]) -> Message:
+    def message(self, args: Any, kwargs: dict[str, Any], result: float | None = None) -> Message:
         """This call.
 
         Raises:
@@ -213,7 +243,7 @@ class Task(Generic[P, R]):
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"task {self.name}: {error}") from None
-        return Message(self.name, args, kwargs, {})
+        return Message(self.name, args, kwargs, {} if result is None else {META: result})
 
     def encode(self, message: Message) -> bytes:
         """The body of a job that makes a call.
@@ -240,8 +270,8 @@ class Task(Generic[P, R]):
         return ""
 
 
-_DURATIONS = ("delay", "hold", "ttl", "ttr")
-_SETTINGS = ("at", "delay", "hold", "key", "priority", "replace", "tries", "ttl", "ttr")
+_DURATIONS = ("delay", "hold", "result", "ttl", "ttr")
+_SETTINGS = ("at", "delay", "hold", "key", "priority", "replace", "result", "tries", "ttl", "ttr")
 
 
 class Options:
@@ -259,6 +289,7 @@ class Options:
         self.ttr: float | None = None
         self.tries: int | None = None
         self.ttl: float | None = None
+        self.result: float | None = None
 
     def having(self, **changes: Any) -> Options:
         """A copy that differs.
@@ -284,7 +315,7 @@ class Options:
 _PLAIN = Options()
 
 
-class Call(Generic[P]):
+class _Call(Generic[P]):
     """A call of a task that is still to be put. Each method returns another call, so one can be kept and put often.
 
     Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta. One that is neither put nor
@@ -309,19 +340,19 @@ class Call(Generic[P]):
             stacklevel=2,
         )
 
-    def _having(self, **changes: Any) -> Call[P]:
+    def _having(self, **changes: Any) -> Self:
         self._is_used = True
-        return Call(self._task, self._options.having(**changes))
+        return type(self)(self._task, self._options.having(**changes))
 
     def _use(self) -> Task[P, Any]:
         self._is_used = True
         return self._task
 
-    def delay(self, seconds: Duration) -> Call[P]:
+    def delay(self, seconds: Duration) -> Self:
         """It runs after this many seconds at the earliest."""
         return self._having(delay=seconds, at=None)
 
-    def at(self, moment: Moment) -> Call[P]:
+    def at(self, moment: Moment) -> Self:
         """It runs at this moment of the server's wall clock, or at once if that is past.
 
         Raises:
@@ -331,7 +362,7 @@ class Call(Generic[P]):
             raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
         return self._having(delay=0.0, at=unix_time_of(moment))
 
-    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Call[P]:
+    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Self:
         """It has a name, which no other job of the tube has: by it, it can be cancelled.
 
         Args:
@@ -345,21 +376,46 @@ class Call(Generic[P]):
         make.cancel_keyed(key)  # which refuses a bad one
         return self._having(key=key, replace=replace, hold=hold)
 
-    def priority(self, priority: int) -> Call[P]:
+    def priority(self, priority: int) -> Self:
         """Its priority; 0 runs before all others."""
         return self._having(priority=priority)
 
-    def ttr(self, seconds: Duration) -> Call[P]:
+    def ttr(self, seconds: Duration) -> Self:
         """Seconds after which the job is another worker's if its own has fallen silent."""
         return self._having(ttr=seconds)
 
-    def tries(self, number: int) -> Call[P]:
+    def tries(self, number: int) -> Self:
         """The server itself buries it after this many failures, also when its workers die."""
         return self._having(tries=number)
 
-    def ttl(self, seconds: Duration) -> Call[P]:
+    def ttl(self, seconds: Duration) -> Self:
         """If no worker takes it for this many seconds, nobody wants it any more, and the server deletes it."""
         return self._having(ttl=seconds)
+
+    def cancel(self) -> bool:
+        """Call off the job with this key, as `Task.cancel` does."""
+        return self._use().cancel(self._name)
+
+    async def acancel(self) -> bool:
+        """As `cancel`, in asyncio."""
+        return await self._use().acancel(self._name)
+
+    @property
+    def _name(self) -> str:
+        if not self._options.key:
+            raise ValueError("what has no key can be cancelled by its id: task.cancel(id)")
+        return self._options.key
+
+
+class Call(_Call[P]):
+    """A call that puts a job and returns its id."""
+
+    __slots__ = ()
+
+    def result(self, ttl: Duration = RESULT_TTL) -> ResultCall[P, Any]:
+        """Its result is kept, as with `Task.result`, which also says its type: `total.result().key("order-17")`."""
+        self._is_used = True
+        return ResultCall(self._task, self._options.having(result=ttl))
 
     def put(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """Put a job that makes this call, and return its id. Blocks until the server has it.
@@ -378,16 +434,23 @@ class Call(Generic[P]):
         """As `put`, in asyncio."""
         return await self._use().tasks._aput(self._task, args, kwargs, self._options)
 
-    def cancel(self) -> bool:
-        """Call off the job with this key, as `Task.cancel` does."""
-        return self._use().cancel(self._name)
 
-    async def acancel(self) -> bool:
-        """As `cancel`, in asyncio."""
-        return await self._use().acancel(self._name)
+class ResultCall(_Call[P], Generic[P, R]):
+    """A call that puts a job whose result is kept, and returns a handle."""
 
-    @property
-    def _name(self) -> str:
-        if not self._options.key:
-            raise ValueError("what has no key can be cancelled by its id: task.cancel(id)")
-        return self._options.key
+    __slots__ = ()
+
+    def put(self, *args: P.args, **kwargs: P.kwargs) -> Result[R]:
+        """Put a job that makes this call; return its result, which is still to come.
+
+        Raises:
+            UnsupportedError: the server is a beanstalkd, which has no keys. Nothing is put.
+            Error, TypeError, ValueError: as `Call.put`.
+        """
+        task = self._use()
+        return Result(task.tasks, task.tube, task.tasks._put(task, args, kwargs, self._options))
+
+    async def aput(self, *args: P.args, **kwargs: P.kwargs) -> Result[R]:
+        """As `put`, in asyncio."""
+        task = self._use()
+        return Result(task.tasks, task.tube, await task.tasks._aput(task, args, kwargs, self._options))

@@ -1,0 +1,316 @@
+"""Results of tasks, for those who ask for them: jobs with keys, in a tube beside that of the task.
+
+    handle = total.result(ttl=3600).put(17)
+    handle.get(timeout=5)
+
+The worker puts the result of job 42 of the tube `shop` into the tube `shop.results`, with the key `job-42`, before it
+deletes the job. Nobody reserves it; the server deletes it after `ttl` seconds. So a result survives and expires as any
+job does. Its body is JSON, or what the serializer of `Tasks` writes:
+
+    {"state": "done", "value": 3}
+    {"state": "running", "progress": 0.4, "note": "page 4 of 10"}
+    {"state": "failed", "error": "ValueError: …", "traceback": ["Traceback (most recent call last):", …]}
+
+A handle asks for it again and again while it waits, at first every 10 ms and then twice a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import traceback
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from beanstalk_client.commands import Duration, seconds_of
+from beanstalk_client.errors import JobTooBigError, NotFoundError, TooLateError
+from beanstalk_client.tasks.failure import describe
+
+if TYPE_CHECKING:
+    from beanstalk_client.tasks.message import Message, Serializer
+
+R = TypeVar("R")
+
+Steps = Generator["tuple[str, Any]", Any, Any]
+
+RESULTS = ".results"
+"""What a tube's name ends with that has the results of another one's jobs."""
+
+META = "result"
+"""Where a message says for how many seconds its result is kept."""
+
+PENDING = "pending"
+RUNNING = "running"
+DONE = "done"
+FAILED = "failed"
+GONE = "gone"
+
+FIRST_PAUSE = 0.01
+LONGEST_PAUSE = 0.5
+"""Seconds between two questions of a handle that waits."""
+
+TRACEBACK = 20_000
+"""Characters of a traceback that are kept; its end says most."""
+
+
+class TaskFailedError(Exception):
+    """The task has failed, and is not tried again.
+
+    Attributes:
+        error: the type and the text of its exception, in one line.
+        traceback: that of the worker, as text; "" if there is none.
+    """
+
+    def __init__(self, error: str, traceback: str = "") -> None:
+        super().__init__(error)
+        self.error = error
+        self.traceback = traceback
+
+
+class ResultGoneError(Exception):
+    """There is no result, and no job that could still have one: it was cancelled, deleted, or has expired."""
+
+
+class Progress(NamedTuple):
+    """What a run has told of itself.
+
+    Attributes:
+        fraction: 0.0 to 1.0.
+        note: for people.
+    """
+
+    fraction: float
+    note: str
+
+
+class Owner(Protocol):
+    """What a result needs of `Tasks`."""
+
+    serializer: Serializer
+
+    @property
+    def schedules(self) -> Sequence[Any]:
+        """What `cron` and `every` have been told."""
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether its jobs are put into a queue in memory."""
+
+    def _client(self, tube: str) -> Any:
+        """This thread's blocking client, using a tube."""
+
+    async def _ask(self, tube: str, command: str, *args: Any, **kwargs: Any) -> Any:
+        """What a client of this event loop, using a tube, answers to a command."""
+
+
+def key_of(job_id: int) -> str:
+    """The key of a job's result."""
+    return f"job-{job_id}"
+
+
+class Result(Generic[R]):
+    """The result of a call, which there is once a worker has run it.
+
+    Make it again in another process from `tube` and `job_id`: `tasks.result_of(tube, job_id)`.
+
+    Attributes:
+        tube: that of the job.
+        job_id: the id of the job.
+    """
+
+    def __init__(self, owner: Owner, tube: str, job_id: int) -> None:
+        self._owner = owner
+        self.tube = tube
+        self.job_id = job_id
+
+    def __repr__(self) -> str:
+        return f"<Result of job {self.job_id} of tube {self.tube}>"
+
+    def get(self, timeout: Duration | None = None) -> R:
+        """Wait for the result, and return it. It can be asked for again until its ttl is over.
+
+        Args:
+            timeout: how long to wait: seconds, "5m", or a timedelta; None for as long as the job is there.
+
+        Raises:
+            TimeoutError: there is no result yet.
+            TaskFailedError: the task has failed, and is not tried again.
+            ResultGoneError: the job was cancelled or deleted, or its result has expired.
+        """
+        value: R = self._do(self._wait(timeout))
+        return value
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self.aget().__await__()
+
+    async def aget(self, timeout: Duration | None = None) -> R:
+        """As `get`, in asyncio; `await handle` is the same without a timeout."""
+        value: R = await self._ado(self._wait(timeout))
+        return value
+
+    @property
+    def state(self) -> str:
+        """ "pending" (ready, delayed, or waiting for its next try), "running", "done", "failed" or "gone"."""
+        return str(self._do(self._look())[0])
+
+    async def astate(self) -> str:
+        """As `state`, in asyncio."""
+        return str((await self._ado(self._look()))[0])
+
+    @property
+    def progress(self) -> Progress | None:
+        """What the run has told last, or None."""
+        return _progress_of(self._do(self._look())[1])
+
+    async def aprogress(self) -> Progress | None:
+        """As `progress`, in asyncio."""
+        return _progress_of((await self._ado(self._look()))[1])
+
+    # What to ask the server, without asking it: each yields a command and its argument, and is sent the answer, or None
+    # where there is no such job.
+
+    def _look(self) -> Steps:
+        """The state, and the body of the result."""
+        found = self._read((yield "peek_keyed", key_of(self.job_id)))
+        if found.get("state") in (DONE, FAILED):
+            return found["state"], found
+        job = yield "stats_job", self.job_id
+        if job is None:  # its result was put before it was deleted, perhaps since the first question
+            found = self._read((yield "peek_keyed", key_of(self.job_id)))
+        return _state_of(found, job), found
+
+    def _wait(self, timeout: Duration | None) -> Steps:
+        """The value of the result, as soon as there is one."""
+        end = None if timeout is None else time.monotonic() + seconds_of(timeout, "timeout")
+        pause = FIRST_PAUSE
+        while True:
+            state, found = yield from self._look()
+            if state in (DONE, FAILED, GONE):
+                return self._value(state, found)
+            left = pause if end is None else end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"job {self.job_id} of tube {self.tube} has no result yet: it is {state}")
+            yield "sleep", min(pause, left)
+            pause = min(pause * 1.5, LONGEST_PAUSE)
+
+    def _do(self, steps: Steps) -> Any:
+        answer = None
+        while True:
+            try:
+                command, argument = steps.send(answer)
+            except StopIteration as end:
+                return end.value
+            if command == "sleep":
+                time.sleep(argument)
+                continue
+            try:
+                answer = getattr(self._owner._client(self.tube + RESULTS), command)(argument)
+            except NotFoundError:
+                answer = None
+
+    async def _ado(self, steps: Steps) -> Any:
+        answer = None
+        while True:
+            try:
+                command, argument = steps.send(answer)
+            except StopIteration as end:
+                return end.value
+            if command == "sleep":
+                await asyncio.sleep(argument)
+                continue
+            try:
+                answer = await self._owner._ask(self.tube + RESULTS, command, argument)
+            except NotFoundError:
+                answer = None
+
+    def _read(self, job: Any) -> dict[str, Any]:
+        found = {} if job is None else self._owner.serializer.read(job.body)
+        return found if isinstance(found, dict) else {}
+
+    def _value(self, state: str, found: dict[str, Any]) -> Any:
+        if state == DONE:
+            return found.get("value")
+        if state == GONE:
+            raise ResultGoneError(f"job {self.job_id} of tube {self.tube} is gone, and there is no result of it")
+        lines = found.get("traceback") or []
+        raise TaskFailedError(str(found.get("error") or "the server has buried the job"), "\n".join(map(str, lines)))
+
+
+def _state_of(found: dict[str, Any], job: dict[str, Any] | None) -> str:
+    """The state of a call, by its result and by its job's statistics."""
+    state = found.get("state")
+    if state in (DONE, FAILED):
+        return str(state)
+    if job is None:
+        return GONE
+    return {"reserved": RUNNING, "buried": FAILED}.get(str(job.get("state")), PENDING)
+
+
+def _progress_of(found: dict[str, Any]) -> Progress | None:
+    if "progress" not in found:
+        return None
+    return Progress(float(found["progress"]), str(found.get("note", "")))
+
+
+# What a worker does
+
+
+def ttl_of(message: Message) -> float:
+    """For how many seconds the result of a call is kept; 0 if nobody asks for it."""
+    ttl = message.meta.get(META, 0)
+    return float(ttl) if isinstance(ttl, (int, float)) else 0.0
+
+
+def told_progress(fraction: float, note: str) -> dict[str, Any]:
+    """The body of a result while its job runs.
+
+    Raises:
+        ValueError: the fraction is not from 0 to 1.
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"progress is {fraction}; it must be from 0 to 1")
+    return {"state": RUNNING, "progress": float(fraction), "note": note}
+
+
+def told_failure(error: BaseException) -> dict[str, Any]:
+    """The body of the result of a task that has failed."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-TRACEBACK:]
+    return {"state": FAILED, "error": describe(error), "traceback": trace.splitlines()}
+
+
+async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> str:
+    """Put a result, in the place of what was told before; return "", or why this value can be no result.
+
+    Raises:
+        Error, OSError: the server is not reached, or refuses it.
+    """
+    try:
+        body = owner.serializer.write(content)
+        await _put(owner, tube, job_id, ttl, body)
+    except (TypeError, ValueError) as error:
+        trouble = f"the result cannot be written: {error}"
+    except JobTooBigError:
+        trouble = f"the result is larger than a job of the server may be: {len(body)} bytes"
+    else:
+        return ""
+    await _put(owner, tube, job_id, ttl, owner.serializer.write({"state": FAILED, "error": trouble, "traceback": []}))
+    return trouble
+
+
+async def _put(owner: Owner, tube: str, job_id: int, ttl: float, body: bytes) -> None:
+    with contextlib.suppress(TooLateError):  # somebody has reserved it, and knows no better than to do so
+        await owner._ask(tube + RESULTS, "put_with", body, key=key_of(job_id), replace=True, ttl=ttl)
+
+
+def tell_progress(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> None:
+    """Put what a run tells of itself, from a plain function.
+
+    Raises:
+        RuntimeError: it is called in an event loop, which would wait.
+    """
+    if not owner.is_in_memory and asyncio._get_running_loop() is not None:  # in memory, plain functions run in a loop
+        raise RuntimeError("progress() was called in a coroutine: say `await current_run().aprogress(…)` there")
+    with contextlib.suppress(TooLateError):
+        body = owner.serializer.write(content)
+        owner._client(tube + RESULTS).put_with(body, key=key_of(job_id), replace=True, ttl=ttl)

@@ -1,0 +1,109 @@
+"""Builds what an index is given: the archives of the sources, and wheels; checks them, and prints their sizes.
+
+`python -m harness.wheels dist`: for the client a pure wheel, for the server a pure one and a compiled one for this
+Python, which `auditwheel` makes fit for other distributions of Linux. Wheels are built from the archives, so an archive
+that lacks a file fails here. Each wheel of the server is installed into an empty environment, together with the
+client's, and a job is put and taken. cibuildwheel builds the compiled wheels for other versions of Python
+(.github/workflows/release.yml).
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.servers import ROOT, Process
+
+TOOLS = Path(sys.executable).parent
+STORY = """
+import sys
+from beanstalk_client import Client
+with Client(sys.argv[1]) as queue:
+    put = queue.put("hello")
+    job = queue.reserve(timeout=10)
+    queue.delete(job)
+    assert (job.id, job.body) == (put, "hello"), job
+"""
+
+
+def run(*line: str | Path, **environment: str) -> None:
+    """Run a tool of this environment; end with what it said if it fails."""
+    path = os.pathsep.join([str(TOOLS), os.environ["PATH"]])
+    command = [str(TOOLS / line[0]), *map(str, line[1:])]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"PATH": path} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{done.stdout}\n{' '.join(command)} failed with exit status {done.returncode}")
+
+
+def build(to: Path, work: Path) -> list[Path]:
+    """Build everything into `to`; return the wheels of the server."""
+    build = ("python", "-m", "build", "--no-isolation")
+    for name, project in (("client", ROOT / "client"), ("server", ROOT)):
+        print(f"building the {name}: the archive of its sources, and a pure wheel from the archive", flush=True)
+        run(*build, "--outdir", to, project, BEANSTALK_SERVER_PURE="1")
+    print("building the server's compiled wheel from the archive", flush=True)
+    (archive,) = to.glob("beanstalk_server-*.tar.gz")
+    shutil.unpack_archive(archive, work)
+    objects = ROOT / "build" / "objects"  # what has been compiled before is not compiled again
+    objects.mkdir(parents=True, exist_ok=True)
+    unpacked = work / archive.name.removesuffix(".tar.gz")
+    (unpacked / "build").mkdir(exist_ok=True)
+    (unpacked / "build" / "objects").symlink_to(objects)
+    run(*build, "--wheel", "--outdir", work, unpacked, BEANSTALK_SERVER_PURE="0")
+    run("auditwheel", "repair", "--strip", "--wheel-dir", to, *work.glob("*.whl"))
+    return sorted(to.glob("beanstalk_server-*.whl"))
+
+
+def check(built: Sequence[Path]) -> None:
+    """Ask the tools that an index and packagers ask."""
+    run("twine", "check", "--strict", *built)
+    run("check-wheel-contents", *(path for path in built if path.suffix == ".whl"))
+
+
+def use(wheels: Sequence[Path], work: Path) -> None:
+    """Install wheels into an empty environment; put a job into a server that is started there, and take it."""
+    place = Path(tempfile.mkdtemp(dir=work))
+    run("python", "-m", "venv", place)
+    python = str(place / "bin" / "python")
+    install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *map(str, wheels)]
+    subprocess.run(install, check=True)
+    server = Process(wheels[0].name, [str(place / "bin" / "beanstalk-server"), "-p", "0"])
+    try:
+        address = ":".join(map(str, server.address))
+        subprocess.run([python, "-c", STORY, address], check=True, cwd=place, timeout=60)
+        kind = "pure Python" if wheels[0].name.endswith("-none-any.whl") else "compiled"
+        if f"({kind})" not in server.log:
+            sys.exit(f"{wheels[0].name} is not {kind}: {server.log}")
+    finally:
+        server.stop()
+
+
+def main() -> None:
+    """Build into the directory that is named, which is emptied first."""
+    to = Path(sys.argv[1]).absolute()
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as directory:
+        wheels = build(to, Path(directory))
+        built = sorted(to.iterdir())
+        check(built)
+        (client,) = to.glob("beanstalk_client-*.whl")
+        for wheel in wheels:
+            print(f"trying {wheel.name} and {client.name} in an empty environment", flush=True)
+            use([wheel, client], Path(directory))
+    for path in built:
+        print(f"{path.stat().st_size / 1000:8,.0f} kB  {path.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -529,23 +529,6 @@ class OpenConnections(Roll):
 class Connections:
     """The open connections, and what they share."""
 
-    __slots__ = (
-        "_emptied",
-        "closing",
-        "gate",
-        "hangups",
-        "listeners",
-        "make_client",
-        "on_unsettled",
-        "open",
-        "places",
-        "queue",
-        "server_info",
-        "shard",
-        "turns",
-        "verbosity",
-    )
-
     def __init__(
         self,
         queue: Queue,

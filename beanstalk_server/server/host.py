@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
 import socket
 import weakref
 from collections.abc import Callable, Sequence
@@ -162,8 +163,6 @@ class Host:
         try:
             self._open_entrances()
             if self.config.user:
-                from beanstalk_server.server.privileges import drop_privileges  # most servers have none to drop
-
                 drop_privileges(self.config.user)
             if self._io is not None:
                 self._io.start()
@@ -488,6 +487,26 @@ class Host:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+def drop_privileges(user: str) -> None:
+    """Become this user, with its group and its supplementary groups.
+
+    Raises:
+        StartError: there is no such user (status 33), or this process may not become it (34).
+    """
+    import pwd  # most servers have no privileges to drop
+
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise StartError(f"{option('user')} {user}: no such user", 33) from None
+    try:
+        os.initgroups(user, entry.pw_gid)
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    except OSError as error:
+        raise StartError(f"{option('user')} {user}: cannot become this user: {error.strerror}", 34) from error
 
 
 def place_of(listener: Listener) -> str:

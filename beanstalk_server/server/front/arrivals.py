@@ -34,10 +34,10 @@ from typing import Any, Final, cast
 from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.server.bounded import Refusals
 from beanstalk_server.server.connection import is_unix, name_of_peer
 from beanstalk_server.server.front.entrance import CERTIFICATE, PEER, TOKEN, Entrance
 from beanstalk_server.server.front.listeners import Listeners
-from beanstalk_server.server.front.refusals import Refusals
 from beanstalk_server.server.turns import Runnable, Turns
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.framing import LINE_LIMIT
@@ -424,19 +424,6 @@ class Arrivals:
         listeners: where they came in; they are told when one has gone.
         make_client: makes what takes the place of one that is known, of its entrance, its user and its name.
     """
-
-    __slots__ = (
-        "_all",
-        "_emptied",
-        "_loop",
-        "_timer",
-        "displaced",
-        "listeners",
-        "make_client",
-        "refusals",
-        "timeouts",
-        "turns",
-    )
 
     _loop: asyncio.AbstractEventLoop
 

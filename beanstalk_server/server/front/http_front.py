@@ -15,12 +15,12 @@ from beanstalk_server.access.user import User
 from beanstalk_server.admin.http import MOST_CONNECTIONS, HttpConnection, HttpConnections
 from beanstalk_server.admin.scrapes import Scrapes
 from beanstalk_server.admin.site import Site
+from beanstalk_server.server.bounded import Refusals
 from beanstalk_server.server.connection import name_of_peer
 from beanstalk_server.server.figures import HostFigures, Shown
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listener, Listeners
 from beanstalk_server.server.front.reception import Reception
-from beanstalk_server.server.front.refusals import Refusals
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.settings.sections import ListenerConfig
 

@@ -15,11 +15,12 @@ import socket
 import stat
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.events import event
-from beanstalk_server.server.front.refusals import Refusals
+from beanstalk_server.server.bounded import Refusals
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.config import NO_SERVICE, option
 from beanstalk_server.settings.sections import ListenerConfig
@@ -49,6 +50,10 @@ FULL_LOG_INTERVAL: Final = 60
 OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
 
+PROC: Final = "/proc"
+LISTENS: Final = "0A"
+"""The state of a listening socket in /proc/net/tcp."""
+
 Address = tuple[str, int] | str
 """Host and port, or the path of a UNIX socket."""
 
@@ -63,8 +68,6 @@ class Listener:
         path: of a UNIX socket that this server has made, and must remove; else "".
         inherited: systemd has opened it.
     """
-
-    __slots__ = ("_inode", "_path", "address", "config", "inherited", "is_crowded", "make_protocol", "sock", "where")
 
     make_protocol: Callable[[], Any]
     is_crowded: Callable[[], bool] | None
@@ -120,21 +123,6 @@ class Listeners:
         accepts: how many connections are accepted from one socket in one round of the event loop, at most.
         shares: what this process has, and others that accept at the same sockets; None if there are none.
     """
-
-    __slots__ = (
-        "_accepting",
-        "_accepts",
-        "_full",
-        "_full_logged_at",
-        "_loop",
-        "_refusals",
-        "_shares",
-        "_started",
-        "all",
-        "limit",
-        "shortages",
-        "taken",
-    )
 
     _loop: asyncio.AbstractEventLoop
 
@@ -436,10 +424,36 @@ def _by_whom(failure: OSError, port: int | str | bytes) -> str:
     """Who has the port already, if that is the failure, as an error says it."""
     if failure.errno != errno.EADDRINUSE:
         return ""
-    from beanstalk_server.server.front.port_holder import port_holder  # most starts have their port
-
     holder = port_holder(int(port))
     return holder and f" by {holder}"
+
+
+def port_holder(port: int) -> str:
+    """Return the name and the id of the process that listens at this port, as an error says them; or "".
+
+    Linux only, and only processes that this user may look into; elsewhere it finds nobody.
+    """
+    from pathlib import Path  # most starts have their port
+
+    proc = Path(PROC)
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (proc / "net" / table).read_text().splitlines()[1:]:
+                words = line.split()
+                if words[3] == LISTENS and int(words[1].rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{words[9]}]")
+    for process in proc.glob("[0-9]*") if sockets else ():
+        with suppress(OSError):  # it has ended, or is another user's
+            if any(_target(file) in sockets for file in (process / "fd").iterdir()):
+                return f"{(process / 'comm').read_text().strip()} (pid {process.name})"
+    return ""
+
+
+def _target(file: os.PathLike[str]) -> str:
+    with suppress(OSError):  # it has been closed
+        return os.readlink(file)
+    return ""
 
 
 def open_unix_socket(path: str, where: str) -> socket.socket:

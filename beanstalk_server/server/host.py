@@ -59,7 +59,7 @@ log = logging.getLogger("beanstalk_server")
 
 
 class IoFront(Protocol):
-    """The processes that have the sockets of clients, beside this one (io_processes/front.py)."""
+    """The processes that have the sockets of clients, beside this one (io_processes/processes.py)."""
 
     def make_context(self) -> Callable[[ListenerConfig], Any]:
         """What makes the TLS contexts of new settings."""

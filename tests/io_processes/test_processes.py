@@ -47,7 +47,7 @@ def listener(**keys):
 
 
 def io(server):
-    return server.server._io.processes.all
+    return server.server._io.all
 
 
 def pids(server):

@@ -99,13 +99,13 @@ class IoProcesses:
             what = f"user id {os.geteuid()} cannot run {sys.executable}"
             raise StartError(f"{option('io_processes')}: {what}: {error.strerror or error}") from error
 
-    async def serve(self, entrances: list[Entrance]) -> None:
+    async def serve(self) -> None:
         """Let them accept clients; return when all of them do.
 
         Raises:
             StartError: one of them cannot.
         """
-        self._take(entrances)
+        self._take()
         await asyncio.gather(*(each.connect() for each in self.all))
         for each in self.all:
             why = await each.is_ready()
@@ -114,22 +114,24 @@ class IoProcesses:
         for each in self.all:
             each.keep_alive()
 
-    async def change(self, entrances: list[Entrance]) -> None:
+    async def change(self) -> None:
         """Let new entrances and users take effect, and what `make_context` has read last; return when they do in all
         processes that live."""
-        self._take(entrances)
+        self._take()
         for each in self.all:
             each.tell()
         for each in self.all:
             await each.is_ready()
 
-    def _take(self, entrances: list[Entrance]) -> None:
+    def _take(self) -> None:
         if self._read is not None:
             self._files.close()
             self._files, self._read = self._read, None
         users: list[Any] = []
         doors = []
-        for listener, entrance in zip(self._listeners.all, entrances, strict=True):
+        self.entrances = {}
+        for listener in self._listeners.all:
+            entrance = listener.entrance
             if not entrance.number:
                 self._number += 1
                 entrance.number = self._number
@@ -137,7 +139,7 @@ class IoProcesses:
             if entrance.accounts is not None:
                 users = entrance.accounts.configs
             doors.append(Door(entrance.number, entrance.place, listener.config, listener.sock.fileno()))
-        self.entrances = {entrance.number: entrance for entrance in entrances}
+            self.entrances[entrance.number] = entrance
         self.settings = IoSettings(doors, users, dict(self._files.descriptors))
 
     def give_up(self) -> None:

@@ -67,10 +67,10 @@ class IoFront(Protocol):
     def start(self) -> None:
         """Start the processes, before the server gives up its privileges."""
 
-    async def serve(self, entrances: list[Entrance]) -> None:
+    async def serve(self) -> None:
         """Let clients come in; return when they can."""
 
-    async def change(self, entrances: list[Entrance]) -> None:
+    async def change(self) -> None:
         """Let new settings take effect."""
 
     def give_up(self) -> None:
@@ -173,7 +173,7 @@ class Host:
             self.listeners.listen()
             _loops[self] = loop
             if self._io is not None:
-                await self._io.serve(self.entrances)
+                await self._io.serve()
         except BaseException:
             self.listeners.close()
             self.listeners.remove_paths()
@@ -310,13 +310,9 @@ class Host:
         except ConfigError as error:
             raise StartError(str(error), BAD_OPTION) from error
         make_context = self._make_context()
-        for listener in self.listeners.all:
-            place = name_of_address(listener.address)
-            self.entrances.append(entrance_of(listener.config, place, accounts, make_context))
-        if self._http is not None:
-            for listener in self._http.listeners.all:
-                place = name_of_address(listener.address)
-                self._http.reception.entrances.append(entrance_of(listener.config, place, accounts))
+        for listener in self._in_order:
+            make = None if listener.config.is_http else make_context
+            listener.entrance = entrance_of(listener.config, name_of_address(listener.address), accounts, make)
 
     def _make_context(self) -> Callable[[ListenerConfig], Any] | None:
         """What makes the TLS contexts of new settings, if not everybody reads the files."""
@@ -357,7 +353,7 @@ class Host:
             self._change_listeners(prepared)
             self._change_policies(prepared.policies)
             if self._io is not None:
-                await self._io.change(self.entrances)
+                await self._io.change()
             closed = await self._judge(prepared.accounts)
         log.info(
             "reloaded: listens on %(listeners)s; connections closed because their user is gone: %(connections)d",
@@ -376,14 +372,14 @@ class Host:
 
     def _change_listeners(self, prepared: Prepared) -> None:
         """Let clients and operators come in at these listeners, and at no others."""
-        self._in_order = prepared.listeners
-        if self._http is None and any(each.is_http for each in prepared.configs):
+        self._in_order = [listener for listener, _ in prepared.listeners]
+        if self._http is None and prepared.of(is_http=True):
             self._http = self._make_http(())  # what could be missing has been looked for
             self._http.start(asyncio.get_running_loop())
             self.listeners.limit = max(self.listeners.limit - self._http.descriptors, 1)
-        self.reception.change(*prepared.of(is_http=False))
+        self.reception.change(prepared.of(is_http=False))
         if self._http is not None:
-            self._http.change(*prepared.of(is_http=True))
+            self._http.change(prepared.of(is_http=True))
 
     def _change_policies(self, policies: Policies | None) -> None:
         """Let tubes and their jobs be under these policies."""

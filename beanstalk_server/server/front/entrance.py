@@ -41,6 +41,7 @@ class Entrance:
         self.accounts: Accounts | None = None  # finds users; None if there are none
         self.auth = NONE  # how users are known: NONE, TOKEN, CERTIFICATE, PEER or LINK
         self.carried = False  # its clients' sockets are in another process, which watches them, and counts them
+        self.config: ListenerConfig  # what it is made of
         self.closed = False  # the listener is gone, and nobody comes in here any more
         self.context: Any = None  # an ssl.SSLContext; None for plain connections
         self.failures = 0  # how many clients have been refused because of what they gave as a proof, or gave instead
@@ -68,6 +69,7 @@ class Entrance:
         )
         self.accounts = other.accounts
         self.auth = other.auth
+        self.config = other.config
         self.context = other.context
         self.trusted = other.trusted
         self.user = other.user
@@ -169,6 +171,7 @@ def entrance_of(
     entrance = Entrance(place)
     entrance.accounts = accounts
     entrance.auth = config.auth
+    entrance.config = config
     entrance.is_http = config.is_http
     entrance.host = config.host
     entrance.wants_header = config.proxy_protocol

@@ -69,6 +69,8 @@ class Listener:
         inherited: systemd has opened it.
     """
 
+    entrance: Entrance
+    """What it asks of its clients."""
     make_protocol: Callable[[], Any]
     is_crowded: Callable[[], bool] | None
     """Whether new clients should wait in the backlog; None if they never need to."""

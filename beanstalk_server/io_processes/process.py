@@ -160,11 +160,7 @@ def _listener_of(door: Door) -> Listener:
 def _make_context(settings: IoSettings, config: ListenerConfig) -> Any:
     from beanstalk_server.server.front.tls_context import make_context  # only where there is TLS
 
-    return make_context(config, _ignore_warning, settings.place)  # the engine process has warned
-
-
-def _ignore_warning(_: str) -> None:
-    """Takes a warning that the log has already."""
+    return make_context(config, lambda _: None, settings.place)  # the engine process has warned
 
 
 def end_with_engine() -> None:

@@ -28,6 +28,8 @@ from beanstalk_server.server.front.listeners import (
     address_of,
     inherited_sockets,
     name_of_address,
+    open_listener,
+    where_of,
 )
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.hangups import HangupWatch
@@ -255,37 +257,33 @@ class Host:
     # Listeners
 
     def _open_listeners(self) -> None:
-        inherited = inherited_sockets()
+        """Open the sockets in the settings, or take those that systemd has opened. Clients cannot connect yet."""
+        sockets = inherited_sockets()
         try:
-            if inherited:
-                configs = self.config.listeners_at([name_of_address(address_of(sock)) for sock in inherited])
+            if sockets:
+                configs = self.config.listeners_at([name_of_address(address_of(sock)) for sock in sockets])
             else:
                 configs = self.config.all_listeners()
         except ConfigError as error:
             raise StartError(str(error), BAD_OPTION) from error
-        sockets = dict(enumerate(inherited))
-        places = [(each, [sockets[index]] if index in sockets else []) for index, each in enumerate(configs)]
-        self._open_group(self.listeners, [each for each in places if not each[0].is_http])
-        operators = [each for each in places if each[0].is_http]
         try:
-            if operators:
+            if any(each.is_http for each in configs):
                 self._http = self._make_http(configs)
-                for place in operators:
-                    self._open_group(self._http.listeners, [place])
+            for index, config in enumerate(configs):
+                by_options = not self.config.listeners or config == self.config.http_listener()
+                if index < len(sockets):
+                    where = where_of(config, by_options=by_options)
+                    listener = Listener(config, sockets[index], where, inherited=True)
+                else:
+                    listener = open_listener(config, by_options=by_options)
+                self._in_order.append(listener)
+                group = self._http.listeners if config.is_http and self._http else self.listeners
+                group.all.append(listener)
         except StartError:
-            self.listeners.close()
-            self.listeners.remove_paths()
+            for listener in self._in_order:
+                listener.close()
+                listener.remove_path()
             raise
-        opened = {False: iter(self.listeners.all), True: iter(self._http.listeners.all if self._http else ())}
-        self._in_order = [next(opened[each.is_http]) for each in configs]
-
-    def _open_group(
-        self, listeners: Listeners, places: Sequence[tuple[ListenerConfig, Sequence[socket.socket]]]
-    ) -> None:
-        """Open some listeners, each of which systemd has opened already, or none."""
-        configs = [config for config, _ in places]
-        by_options = not self.config.listeners or self.config.http_listener() in configs
-        listeners.open(configs, [sock for _, sockets in places for sock in sockets], by_options=by_options)
 
     def _make_http(self, configs: Sequence[ListenerConfig]) -> HttpFront:
         """What serves HTTP.

@@ -323,28 +323,6 @@ def test_a_client_that_half_closes_gets_the_replies_that_wait_for_a_commit():
     run(work)
 
 
-def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(caplog):
-    async def work():
-        journal = RecordingJournal()
-        async with Server(Config(port=0), journal=journal) as server:
-            client = await Conversation.with_(server)
-            client.writer.write(b"put 0 0 60 1\r\nx\r\n")
-            await recorded(server, 1)
-            journal.error = OSError(5, "Input/output error")
-            journal.may_commit.set()
-            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                await asyncio.wait_for(client.reader.readexactly(1), 60)
-            await eventually_async(lambda: not server.connections.open, "nobody is connected")
-            assert server.failure is journal.error
-            with pytest.raises(OSError, match=r"refused|Connect call failed"):
-                await Conversation.with_(server)
-            client.writer.close()
-        assert journal.commits == 1, "a commit that failed is not tried again"
-        assert "the journal failed; the server acknowledges nothing more" in caplog.text
-
-    run(work)
-
-
 def stored(number, state, deadline=0, **more):
     fields = {"tube": "t", "key": "", "priority": 0, "delay": 0, "ttr": SECOND, "body": b"x", "created_at": 0}
     return StoredJob(id=number, state=state, deadline=deadline, **(fields | more))

@@ -11,7 +11,7 @@ from beanstalk_server.queue.journal import DELETIONS
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.alarm import LoopAlarm
 from beanstalk_server.server.front.entrance import entrance_of
-from beanstalk_server.server.front.listeners import Listeners
+from beanstalk_server.server.front.listeners import Listeners, open_listener
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.measurements import INTERVAL, HeldSamples
 from beanstalk_server.settings.sections import ListenerConfig
@@ -213,7 +213,7 @@ def test_a_server_measures_nothing_until_it_is_asked_to(run):
 def test_failures_at_entrances_that_are_gone_are_still_counted():
     listeners = Listeners()
     config = ListenerConfig(address="127.0.0.1:0")
-    listeners.open([config, config], [], by_options=False)
+    listeners.all = [open_listener(config, by_options=False) for _ in range(2)]
     reception = Reception(listeners, lambda: None, lambda: None, accepts=False)
     for listener in listeners.all:
         listener.entrance = entrance_of(config, "here", None)

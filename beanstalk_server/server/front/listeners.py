@@ -14,7 +14,7 @@ import resource
 import socket
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -154,28 +154,6 @@ class Listeners:
             self._refusals.start(asyncio.get_running_loop())
         self._refusals.note(name, entrance.place, "it speaks HTTP")
 
-    def open(self, configs: Sequence[ListenerConfig], inherited: Sequence[socket.socket], *, by_options: bool) -> None:
-        """Open the sockets in the settings, besides those that are open. Clients cannot connect to them yet.
-
-        Args:
-            inherited: sockets that take the place of the addresses, as many as there are listeners; or none.
-            by_options: the command line gives the address, and not the config file.
-
-        Raises:
-            StartError: a socket cannot be opened.
-        """
-        if inherited:
-            for config, sock in zip(configs, inherited, strict=True):
-                self.all.append(Listener(config, sock, where_of(config, by_options=by_options), inherited=True))
-            return
-        try:
-            for config in configs:
-                self.all.append(open_listener(config, by_options=by_options))
-        except StartError:
-            self.close()
-            self.remove_paths()
-            raise
-
     def listen(self) -> None:
         """Let clients connect from now on. None is accepted before `start`.
 
@@ -250,19 +228,20 @@ class Listeners:
     def accept(self, listener: Listener) -> None:
         """Accept the connections that wait at a listener, up to a bound, or leave them to another process."""
         if listener.is_crowded is not None and listener.is_crowded():
-            self._loop.remove_reader(listener.sock.fileno())
-            self._loop.call_later(CROWD_PAUSE, self.accept_again, listener)
+            self._pause(listener, CROWD_PAUSE)
         elif self._shares is not None and self._shares.is_ahead():
-            self._loop.remove_reader(listener.sock.fileno())
-            self._loop.call_later(LEAVE_TO_OTHERS, self._accept_what_is_left, listener)
+            self._pause(listener, LEAVE_TO_OTHERS, takes_what_is_left=True)
         else:
             self._accept(listener)
 
-    def _accept_what_is_left(self, listener: Listener) -> None:
-        """Accept what no other process has taken."""
-        if listener.sock.fileno() >= 0 and not self._full:
-            self._loop.add_reader(listener.sock.fileno(), self.accept, listener)
-            self._accept(listener)
+    def _pause(self, listener: Listener, seconds: float, *, takes_what_is_left: bool = False) -> None:
+        """Accept nothing at a listener for a while.
+
+        Args:
+            takes_what_is_left: accept then what no other process has taken, without a look at these.
+        """
+        self._loop.remove_reader(listener.sock.fileno())
+        self._loop.call_later(seconds, self.accept_again, listener, takes_what_is_left)
 
     def _accept(self, listener: Listener) -> None:
         sock = listener.sock
@@ -281,8 +260,7 @@ class Listeners:
                     "cannot accept connections, trying again in %(seconds)d s: %(error)s",
                     event("accept-failed", seconds=ACCEPT_PAUSE, error=error.strerror),
                 )
-                self._loop.remove_reader(sock.fileno())
-                self._loop.call_later(ACCEPT_PAUSE, self.accept_again, listener)
+                self._pause(listener, ACCEPT_PAUSE)
                 return
             accepted.setblocking(False)
             self.taken += 1
@@ -292,11 +270,13 @@ class Listeners:
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)
 
-    def accept_again(self, listener: Listener) -> None:
+    def accept_again(self, listener: Listener, at_once: bool = False) -> None:
         """Go on accepting at a listener, unless it has been closed or all connections are taken."""
         descriptor = listener.sock.fileno()
         if descriptor >= 0 and not self._full:
             self._loop.add_reader(descriptor, self.accept, listener)
+            if at_once:
+                self._accept(listener)
 
     def _pause_until_one_is_gone(self) -> None:
         """Accept nothing until a connection closes: the file limit allows no more. New clients wait in the backlog."""

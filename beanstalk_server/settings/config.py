@@ -250,7 +250,8 @@ class Config:
                 here = replace(listener, address=address)
             except ConfigError as error:
                 raise ConfigError(*error.within(f"listener {number}")) from None
-            if self.listeners and not here.may_stand_for(listener, among=given):
+            is_elsewhere = here.place != listener.place and here.place in [each.place for each in given]
+            if self.listeners and (is_elsewhere or bool(here.path) != bool(listener.path)):
                 raise ConfigError(
                     f"LISTEN_FDS: socket {number} is at {address!r}, and listener {number} at {listener.address!r}: "
                     "must come in the order of the [[listener]] sections"
@@ -270,7 +271,7 @@ class Config:
         """
         if http is None:
             return (one,) * len(addresses)
-        given = tuple([http if ListenerConfig(address=address).is_at(http) else one for address in addresses])
+        given = tuple([http if ListenerConfig(address=address).place == http.place else one for address in addresses])
         if one not in given:
             raise ConfigError(f"LISTEN_FDS: all sockets are at {self.http!r}, that of {option('http')}: none is left")
         return given

@@ -83,17 +83,10 @@ class ListenerConfig:
         """Whether it is for operators, and not for clients."""
         return self.protocol == HTTP
 
-    def is_at(self, other: ListenerConfig) -> bool:
-        """Whether both have the same path, or the same port, of whatever host."""
-        return (self.path or self.port) == (other.path or other.port) and bool(self.path) == bool(other.path)
-
-    def may_stand_for(self, section: ListenerConfig, among: Sequence[ListenerConfig]) -> bool:
-        """Whether a socket that systemd has opened may take the place of a section: it is of the same kind, TCP or
-        UNIX, and neither its path nor its port is that of another section."""
-        place = self.path or self.port
-        return bool(self.path) == bool(section.path) and (
-            place == (section.path or section.port) or all(place != (each.path or each.port) for each in among)
-        )
+    @property
+    def place(self) -> tuple[str, int | str]:
+        """Its path, or its port, of whatever host."""
+        return self.path, self.port
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -185,19 +185,23 @@ class _TubeFamily(NamedTuple):
     lines: str
 
 
-def _of_tubes(
-    name: str, kind: str, meaning: str, source: str | Mapping[str, str], label: str = "", suffix: str = ""
-) -> _TubeFamily:
+def _of_tubes(name: str, kind: str, meaning: str, source: str | Mapping[str, str], label: str = "") -> _TubeFamily:
     """A family of tubes.
 
     Args:
         source: the figure of its one sample, or the figures of several by the value of their label.
     """
-    family = Family(_PREFIX + name, kind, meaning + suffix, ("tube", label) if label else ("tube",))
+    family = Family(_PREFIX + name, kind, meaning, ("tube", label) if label else ("tube",))
     if isinstance(source, str):
         return _TubeFamily(family, f'{family.name}{{tube="%(name)s"}} %({source})s\n')
     lines = [f'{family.name}{{tube="%(name)s",{label}="{value}"}} %({key})s\n' for value, key in source.items()]
     return _TubeFamily(family, "".join(lines))
+
+
+def _of_policies(name: str, kind: str, meaning: str, source: str | Mapping[str, str], label: str = "") -> _TubeFamily:
+    """A family of tubes with a policy."""
+    key = "refused-…" if label else name.removesuffix("_total").replace("_", "-")
+    return _of_tubes(name, kind, f"{meaning}; only of tubes with a policy (stats-tube: {key})", source, label)
 
 
 _OF_EACH_TUBE: Final = (
@@ -223,40 +227,20 @@ _OF_EACH_TUBE: Final = (
     _of_tubes("pause_seconds", GAUGE, "length of its present pause, or 0 (stats-tube: pause)", "pause"),
     _of_tubes("pause_time_left_seconds", GAUGE, "what is left of it (stats-tube: pause-time-left)", "pause_left"),
 )
-_OF_EACH_POLICY: Final = tuple(
-    [
-        _of_tubes(name, kind, f"{meaning}; only of tubes with a policy (stats-tube: {key})", source, label)
-        for name, kind, meaning, key, source, label in (
-            ("bytes", GAUGE, "bytes of its jobs' bodies", "bytes", "bytes", ""),
-            ("throttled", GAUGE, "whether it is offered to nobody for now", "throttled", "throttled", ""),
-            (
-                "refused_puts_total",
-                COUNTER,
-                "puts refused by its policy",
-                "refused-…",
-                {limit: f"counters.refused_{limit}" for limit in LIMITS},
-                "limit",
-            ),
-            ("expired_jobs_total", COUNTER, "its jobs that have expired", "expired-jobs", "counters.expired", ""),
-            ("dead_jobs_total", COUNTER, "its jobs that have gone to a dead tube", "dead-jobs", "counters.dead", ""),
-            (
-                "retried_jobs_total",
-                COUNTER,
-                "its jobs that were delayed by a backoff",
-                "retried-jobs",
-                "counters.retried",
-                "",
-            ),
-            (
-                "redriven_jobs_total",
-                COUNTER,
-                "jobs that have gone back from it",
-                "redriven-jobs",
-                "counters.redriven",
-                "",
-            ),
-        )
-    ]
+_OF_EACH_POLICY: Final = (
+    _of_policies("bytes", GAUGE, "bytes of its jobs' bodies", "bytes"),
+    _of_policies("throttled", GAUGE, "whether it is offered to nobody for now", "throttled"),
+    _of_policies(
+        "refused_puts_total",
+        COUNTER,
+        "puts refused by its policy",
+        {limit: f"counters.refused_{limit}" for limit in LIMITS},
+        "limit",
+    ),
+    _of_policies("expired_jobs_total", COUNTER, "its jobs that have expired", "counters.expired"),
+    _of_policies("dead_jobs_total", COUNTER, "its jobs that have gone to a dead tube", "counters.dead"),
+    _of_policies("retried_jobs_total", COUNTER, "its jobs that were delayed by a backoff", "counters.retried"),
+    _of_policies("redriven_jobs_total", COUNTER, "jobs that have gone back from it", "counters.redriven"),
 )
 _ROWS_LIMIT: Final = Family(
     "beanstalkd_tube_series_limit", GAUGE, "how many tubes may have rows of their own: `--http-tubes`"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import beanstalk_client
 from beanstalk_client.address import ALPN_PROTOCOL, TLS, Address, read_target
-from beanstalk_client.cli.failure import UNAVAILABLE, USAGE, OperatorError
+from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError
 from beanstalk_client.connection import CLOSED
 
 DEFAULT: Final = "127.0.0.1:11300"

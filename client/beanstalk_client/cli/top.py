@@ -28,8 +28,7 @@ from functools import partial
 from typing import Any, Final
 
 import beanstalk_client
-from beanstalk_client.cli.failure import UNAVAILABLE, USAGE, OperatorError
-from beanstalk_client.cli.output import asks_a_person, on_terminal, show_json
+from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError, asks_a_person, on_terminal, show_json
 from beanstalk_client.cli.target import connect, named, told
 from beanstalk_client.cli.top_samples import (
     BURIED,

@@ -20,8 +20,7 @@ from typing import Final, NamedTuple
 
 import beanstalk_client
 from beanstalk_client.cli.attempt import Rules, run
-from beanstalk_client.cli.failure import USAGE, OperatorError
-from beanstalk_client.cli.output import OutputError, show_json, writing
+from beanstalk_client.cli.output import USAGE, OperatorError, OutputError, show_json, writing
 from beanstalk_client.cli.target import connect, make_async_client, meaning, named
 from beanstalk_client.consumer import DONE, Bury, Consumer, Delivery, Outcome, Release
 

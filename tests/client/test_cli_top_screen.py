@@ -176,11 +176,11 @@ def test_jobs_of_a_tube():
     view.press("enter")
     assert screen(view)[5] == "they are being fetched"
     jobs = [
-        {"id": "3", "state": "ready", "pri": "10", "age": "5", "size": "11", "key": "order-3"},
-        {"id": "4", "state": "buried", "pri": "4294967295", "age": "100", "reason": "released"},
-        {"id": "5", "state": "delayed"},
+        {"id": 3, "state": "ready", "pri": "10", "age": "5", "size": "11", "key": "order-3"},
+        {"id": 4, "state": "buried", "pri": "4294967295", "age": "100", "reason": "released"},
+        {"id": 5, "state": "delayed"},
     ]
-    view.show_jobs(JobsOfTube("mail", 8.0, jobs, {"3": b"\x1b[2Jhello\nworld\xff"}))
+    view.show_jobs(JobsOfTube("mail", 8.0, jobs, {3: b"\x1b[2Jhello\nworld\xff"}))
     lines = screen(view, width=140)
     assert lines[4] == "the first jobs of mail in each state, as they were 3s ago"
     assert lines[6].split()[:4] == ["3", "ready", "10", "5s"]
@@ -240,7 +240,7 @@ def test_a_screen_of_any_size_is_filled_and_not_more(width, height, mode, names,
     view.looked_into = names[0] if names else "mail"
     if mode is Mode.JOBS:
         view.show_jobs(
-            JobsOfTube(view.looked_into, 1.0, [{"id": str(2**64), "state": "ready", "key": name} for name in names])
+            JobsOfTube(view.looked_into, 1.0, [{"id": 2**64, "state": "ready", "key": name} for name in names])
         )
     lines = draw(samples, view, STATUS, (width, height), 1e9, ascii_only=ascii_only)
     assert len(lines) == max(height, 1)

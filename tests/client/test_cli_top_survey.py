@@ -19,13 +19,13 @@ class FakeServer:
         self.asked = []
 
     def figures(self, name):
-        return dict.fromkeys(TUBE_FIGURES, "0") | {"name": f'"{name}"', "current-jobs-ready": self.tubes[name]}
+        return dict.fromkeys(TUBE_FIGURES, "0") | {"name": name, "current-jobs-ready": self.tubes[name]}
 
     def answer(self, question):
         self.asked.append(question)
         match question.split(" "):
             case ["stats"]:
-                return f"---\ncurrent-tubes: {len(self.tubes)}\nid: a\n"
+                return {"current-tubes": len(self.tubes), "id": "a"}
             case ["stats-tubes" | "list-jobs", *_] if not self.has_pages:
                 return UnknownCommandError()
             case ["stats-tubes", first, count]:
@@ -36,15 +36,14 @@ class FakeServer:
             case ["stats-tube", name]:
                 if name not in self.tubes:
                     return NotFoundError()
-                return "---\n" + "".join(f"{key}: {value}\n" for key, value in self.figures(name).items())
+                return self.figures(name)
             case ["list-tubes"]:
-                return "---\n" + "".join(f'- "{name}"\n' for name in self.tubes)
+                return list(self.tubes)
             case ["list-jobs", _, "ready", "0", "1"]:
-                return "---\n- {id: 1, age: 7}\n"
+                return "", [{"id": 1, "age": 7}]
 
     def page(self, names, following):
-        entries = [", ".join(f"{key}: {value}" for key, value in self.figures(name).items()) for name in names]
-        return f'---\nnext: "{following}"\ntubes:\n' + "".join(f"- {{{entry}}}\n" for entry in entries)
+        return following, [self.figures(name) for name in names]
 
 
 class Watcher:

@@ -46,7 +46,7 @@ from beanstalk_client.cli.top_samples import (
     number,
 )
 from beanstalk_client.cli.top_screen import Status, draw, paint
-from beanstalk_client.cli.top_survey import Survey, read_entries
+from beanstalk_client.cli.top_survey import READERS, Survey
 from beanstalk_client.cli.top_terminal import ESCAPE_WITHIN, KeyDecoder, Terminal
 from beanstalk_client.cli.top_view import JobsOfTube, Order, View, jobs
 from beanstalk_client.commands import Command
@@ -103,9 +103,6 @@ REFUSALS: Final = (
     beanstalk_client.OutOfMemoryError,
 )
 """Replies to a question that a survey goes on after."""
-
-TEXT: Final = Document(lambda data: (time.monotonic(), data.decode("utf-8", "replace")))
-"""A reply as text, and when it has come."""
 
 
 class Asker:
@@ -202,27 +199,29 @@ class Asker:
 
 
 def _command(question: str) -> Command[Any]:
-    return Command(question.encode() + b"\r\n", TEXT, True)
+    """A question as it is sent: its reply is when it has come, and what it says."""
+    read = READERS[question.partition(" ")[0]]
+    return Command(question.encode() + b"\r\n", Document(lambda data: (time.monotonic(), read(data))), True)
 
 
-def _list_jobs(client: beanstalk_client.Client[bytes], name: str) -> tuple[list[Figures], dict[str, bytes]]:
+def _list_jobs(client: beanstalk_client.Client[bytes], name: str) -> tuple[list[Figures], dict[int, bytes]]:
     found: list[Figures] = []
     bodies = {}
     for state in STATES:
         (answer,) = client.run_all([_command(f"list-jobs {name} {state} 0 {LOOKED_AT}")])
         if isinstance(answer, Exception):
             raise answer
-        listed = read_entries(answer[1])
+        _, listed = answer[1]
         found += listed
         for job in listed[:1]:
             size = number(job, "size")
             if size is not None and size <= BODY:
                 with contextlib.suppress(beanstalk_client.NotFoundError):  # it has gone since
-                    bodies[job["id"]] = client.peek(int(job["id"])).body
+                    bodies[job["id"]] = client.peek(job["id"]).body
     return found, bodies
 
 
-def _peek_jobs(client: beanstalk_client.Client[bytes], name: str) -> tuple[list[Figures], dict[str, bytes]]:
+def _peek_jobs(client: beanstalk_client.Client[bytes], name: str) -> tuple[list[Figures], dict[int, bytes]]:
     """The same where jobs cannot be listed: the first ready, delayed and buried one."""
     client.stats_tube(name)  # or `use` would make a tube that has gone
     found: list[Figures] = []
@@ -231,9 +230,8 @@ def _peek_jobs(client: beanstalk_client.Client[bytes], name: str) -> tuple[list[
         for peek in (client.peek_ready, client.peek_delayed, client.peek_buried):
             with contextlib.suppress(beanstalk_client.NotFoundError):  # there is none, or it has gone since
                 job = peek()
-                figures = {key: str(value) for key, value in client.stats_job(job.id).items()}
-                found.append(figures | {"size": str(len(job.body))})
-                bodies[str(job.id)] = job.body
+                found.append(client.stats_job(job.id) | {"size": len(job.body)})
+                bodies[job.id] = job.body
     return found, bodies
 
 
@@ -347,9 +345,7 @@ def document(samples: Samples, view: View, survey: Survey) -> dict[str, Any]:
     tubes = [samples.tubes[name] for name in view.ranked[:TUBES_IN_JSON] if name in samples.tubes]
     return {
         "time": round(time.time(), 3),
-        "stats": {
-            key: int(value) if value.isdigit() and key not in TEXTS else value for key, value in samples.figures.items()
-        },
+        "stats": {key: str(value) if key in TEXTS else value for key, value in samples.figures.items()},
         "rates": {name: _rounded(rate) for name, rate in samples.rates.items()},
         "matching": view.matching,
         "complete": survey.is_complete,

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-Figures: TypeAlias = Mapping[str, str]
-"""A reply to stats or stats-tube: keys and values, without quotes."""
+Figures: TypeAlias = Mapping[str, Any]
+"""A reply to stats or stats-tube: keys, and values as numbers or text."""
 
 History: TypeAlias = deque[float | None]
 """What a sparkline is drawn from: the latest values, the newest last; None where there was none."""

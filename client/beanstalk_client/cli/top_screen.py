@@ -263,7 +263,7 @@ def _summary(samples: Samples, status: Status, width: int, bars: str, now: float
         return amount(number(samples.figures, key))
 
     age = samples.age(now)
-    version = samples.figures.get("server") or samples.figures.get("version", "")
+    version = str(samples.figures.get("server") or samples.figures.get("version", ""))
     uptime = "nothing is known of it yet" if age is None else f"up {span(number(samples.figures, 'uptime'))}"
     first = [("beanstalk top", "bold"), (f"  {_one_line(status.target)}", "bold cyan")]
     first.append((f"  {_one_line(version)}  {uptime}", "bold"))
@@ -367,12 +367,12 @@ def _jobs(view: View, width: int, now: float) -> list[Text]:
 
 
 def _job_cells(job: Figures, found: JobsOfTube) -> tuple[str, ...]:
-    identity, priority = job.get("id", ""), number(job, "pri")
-    notes = [job.get("key", ""), f"({reason})" if (reason := job.get("reason")) else ""]
-    notes.append(found.bodies.get(identity, b"")[:BODY].decode("utf-8", "backslashreplace"))
+    priority = number(job, "pri")
+    notes = [str(job.get("key", "")), f"({reason})" if (reason := job.get("reason")) else ""]
+    notes.append(found.bodies.get(job["id"], b"")[:BODY].decode("utf-8", "backslashreplace"))
     return (
-        identity,
-        job.get("state", ""),
+        str(job["id"]),
+        str(job.get("state", "")),
         MISSING if priority is None else str(priority),
         *(span(number(job, key)) for key in ("age", "delay", "ttr", "time-left")),
         *(amount(number(job, key)) for key in ("size", "reserves")),

@@ -26,12 +26,12 @@ Moments are in seconds of a clock that never goes back.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from beanstalk_client.cli.top_samples import READY, Figures, Samples, number
 from beanstalk_client.errors import BadFormatError, Error, NotFoundError, UnknownCommandError
+from beanstalk_client.statistics import read_names, read_page, read_statistics
 
 SURVEYED: Final = 500
 """How many tubes a second are asked about in rounds: some ms of a server's time (`bench --scenario watching`)."""
@@ -57,8 +57,14 @@ LISTED: Final = 2000
 BEGINNING: Final = "-"
 """Where the first page begins: no tube's name does."""
 
-PAIR: Final = re.compile(r'([a-z-]+): (?:"([^"]*)"|([^,}]*))')
-"""A key of a flow mapping and its value, with or without quotes."""
+READERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    "stats": read_statistics,
+    "stats-tube": read_statistics,
+    "stats-tubes": read_page,
+    "list-jobs": read_page,
+    "list-tubes": read_names,
+}
+"""How the answers to questions are read, by their commands."""
 
 
 class Survey:
@@ -123,40 +129,35 @@ class Survey:
         """What remains to be asked in this interval, when everything before has been answered."""
         return self._stock(now) if self.has_pages is False else self._page()
 
-    def take(self, moment: float, question: str, answer: str | Error) -> None:
-        """Take the answer to a question, which is YAML, or a reply that is none."""
+    def take(self, moment: float, question: str, answer: Any) -> None:
+        """Take the answer to a question, as READERS read it, or an Error."""
         command, *arguments = question.split(" ")
         unknown = isinstance(answer, (UnknownCommandError, BadFormatError))  # beanstalkd reads stats-tubes as a stats
-        if isinstance(answer, str):
-            self._take_text(moment, command, arguments, answer)
-        elif command == "stats":
-            self.is_refused = True
-        elif command == "stats-tubes":
-            self._allowed = 0
-            self.has_pages = False if unknown else self.has_pages
-        elif command == "stats-tube" and isinstance(answer, NotFoundError):
-            self._samples.tubes.pop(arguments[0], None)
-        elif command == "list-tubes":
-            self._listed_at = moment
-        elif command == "list-jobs" and unknown:
-            self._has_next_jobs = False
-
-    def _take_text(self, moment: float, command: str, arguments: Sequence[str], text: str) -> None:
+        failed = isinstance(answer, Error)
         match command:
             case "stats":
-                self._samples.take_server(moment, read_figures(text))
-                self.is_refused = False
+                self.is_refused = failed
+                if not failed:
+                    self._samples.take_server(moment, answer)
+            case "stats-tubes" if failed:
+                self._allowed = 0
+                self.has_pages = False if unknown else self.has_pages
             case "stats-tubes":
-                self._take_page(moment, arguments[0], int(arguments[1]), text)
-            case "stats-tube":
-                self._samples.take_tube(moment, arguments[0], read_figures(text))
+                self._take_page(moment, arguments[0], int(arguments[1]), *answer)
+            case "stats-tube" if isinstance(answer, NotFoundError):
+                self._samples.tubes.pop(arguments[0], None)
+            case "stats-tube" if not failed:
+                self._samples.take_tube(moment, arguments[0], answer)
             case "list-tubes":
-                names = [line[2:].strip("\"'") for line in text.splitlines() if line.startswith("- ")]
-                self._names = sorted(name for name in names if name.startswith(self._prefix))
-                self._position, self._listed_at = 0, moment
-            case "list-jobs":
+                self._listed_at = moment
+                if not failed:
+                    self._names = sorted(name for name in answer if name.startswith(self._prefix))
+                    self._position = 0
+            case "list-jobs" if unknown:
+                self._has_next_jobs = False
+            case "list-jobs" if not failed:
                 if tube := self._samples.tubes.get(arguments[0]):
-                    tube.next_age = next((number(job, "age") for job in read_entries(text)), None)
+                    tube.next_age = next((number(job, "age") for job in answer[1]), None)
 
     def _page(self) -> list[str]:
         if self._ended or self._allowed <= 0 or self._asked_pages >= PAGES:
@@ -165,12 +166,11 @@ class Survey:
         self._began |= self._next == (self._prefix or BEGINNING)
         return [f"stats-tubes {self._next} {min(self._allowed, PAGE)}"]
 
-    def _take_page(self, moment: float, first: str, count: int, text: str) -> None:
+    def _take_page(self, moment: float, first: str, count: int, following: str, tubes: Sequence[Figures]) -> None:
         self.has_pages = True
         self._allowed -= count
-        following = read_figures(text[:512]).get("next", "")
-        for tube in read_entries(text):
-            name = tube.get("name", "")
+        for tube in tubes:
+            name = str(tube.get("name", ""))
             if not name.startswith(self._prefix):
                 following = ""  # those that follow do not either
                 break
@@ -228,18 +228,3 @@ class Survey:
         if self._position >= len(self._names):
             self._position = 0
             self._end_round()
-
-
-def read_figures(text: str) -> Figures:
-    """Read keys and values, one pair a line."""
-    pairs = (line.partition(": ") for line in text.splitlines() if not line.startswith("-"))
-    return {key: value.strip("\"'") for key, colon, value in pairs if colon}
-
-
-def read_entries(text: str) -> list[Figures]:
-    """Read a list of flow mappings, one a line."""
-    return [
-        {key: quoted or plain for key, quoted, plain in PAIR.findall(line)}
-        for line in text.splitlines()
-        if line.startswith("- {")
-    ]

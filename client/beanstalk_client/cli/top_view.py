@@ -75,7 +75,7 @@ class JobsOfTube:
     name: str
     moment: float
     jobs: Sequence[Figures] = ()
-    bodies: Mapping[str, bytes] = field(default_factory=dict)
+    bodies: Mapping[int, bytes] = field(default_factory=dict)
     error: str = ""
 
 

@@ -122,8 +122,6 @@ from beanstalk_server.queue.job import (
 )
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.lifetimes import key_hold_of
-from beanstalk_server.queue.limits import refusal
 from beanstalk_server.queue.outcome import (
     DEADLINE_SOON,
     DONE,
@@ -142,7 +140,6 @@ from beanstalk_server.queue.policy import NO_POLICY, Attributes, PolicyOf, no_po
 from beanstalk_server.queue.restore import restore
 from beanstalk_server.queue.states import BATCH_BYTES, FREE_WATCHES, SLICE, States
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
-from beanstalk_server.queue.tries import counts_failures
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import OVERDUE, TICK, Timer
 
@@ -439,7 +436,7 @@ class Broker(States):
             return DRAINING
         size = len(job.body)
         if tube.policy is not NO_POLICY:
-            refused = refusal(tube, self.counters, delay, size, key_hold_of(job) != 0)
+            refused = tube.refusal(self.counters, delay, size, job.key_hold() != 0)
             if refused != DONE:
                 return refused
             if tube.policy.ttl:
@@ -462,7 +459,7 @@ class Broker(States):
         size = len(fresh.body)
         old_size = self.body_size(job)  # now: once the journal has the new body, it does not know the old one
         if tube.policy is not NO_POLICY:
-            refused = refusal(tube, self.counters, delay, size, key_hold_of(fresh) != 0, old_size)
+            refused = tube.refusal(self.counters, delay, size, fresh.key_hold() != 0, old_size)
             if refused != DONE:
                 return refused
             if tube.policy.ttl:
@@ -601,7 +598,7 @@ class Broker(States):
         if self.durations is not None and job.state == RESERVED:
             self.durations.note_end(job, now)
         job.tube.deletes += 1
-        hold = key_hold_of(job)
+        hold = job.key_hold()
         self.end_job(job, now + hold if hold else 0)
         return DONE
 
@@ -615,7 +612,7 @@ class Broker(States):
         job.priority = priority
         job.delay = delay
         job.own_extras().releases += 1
-        if counts_failures(job):
+        if job.counts_failures():
             return self.fail(job, RELEASED, delay, now)
         self.enter(job, delay, now)
         self.record_change(job)

@@ -10,15 +10,13 @@ from typing import Final, cast
 
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import KICK_COST, MOVE_COST, REVIEW_COST, look_cost
-from beanstalk_server.queue.due import Due
 from beanstalk_server.queue.job import DISCONNECTED, READY, RESERVED, DeadLetter, Job
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import FAILED
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.states import States
-from beanstalk_server.queue.tries import counts_failures
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.wheel import OVERDUE, Timer
+from beanstalk_server.queue.wheel import OVERDUE, Due, Timer
 
 COLLECT_SLICE: Final = 4096
 """The most jobs of a disconnected client that are collected at a time, in a fifth of a millisecond."""
@@ -369,7 +367,7 @@ class BulkDisconnect(BulkOperation):
         while jobs and budget > queue.cost:
             job = jobs[-1]
             if job.client is client:  # unless its time to run has ended since
-                is_counted = self.has_left and counts_failures(job) and not queue.halted
+                is_counted = self.has_left and job.counts_failures() and not queue.halted
                 if is_counted and queue.admits != ALL:
                     queue.suspended.append(self)
                     return False

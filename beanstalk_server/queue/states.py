@@ -30,11 +30,10 @@ from beanstalk_server.queue.job import (
     Terms,
 )
 from beanstalk_server.queue.journal import ALL, NONE, Journal
-from beanstalk_server.queue.lifetimes import Lifetimes, key_hold_of
+from beanstalk_server.queue.lifetimes import Lifetimes
 from beanstalk_server.queue.outcome import BURIED_INSTEAD, DEADLINE_SOON, DONE, PENDING, TIMED_OUT, Outcome
 from beanstalk_server.queue.policy import NO_POLICY, Policy, PolicyOf
 from beanstalk_server.queue.throttle import Throttle
-from beanstalk_server.queue.tries import backoff_delay, counts_failures, has_failed_too_often
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.tubes import TubeTable
 from beanstalk_server.queue.wall_clock import WALL_CHECK, WallCheck, WallClock
@@ -406,10 +405,10 @@ class States(Lifetimes):
         terms = self.memory.give_terms(job)
         terms.tries += 1
         terms.reason = reason
-        if has_failed_too_often(job, terms):
+        if job.has_failed_too_often(terms):
             return self.give_up_on(job, terms, now)
         if not delay:
-            delay = backoff_delay(job, terms)
+            delay = job.backoff_delay(terms)
             if delay:  # not the job's own: that is what a client has given, and some release with it once more
                 self.counters.retried += 1
                 job.tube.counters.retried += 1
@@ -639,7 +638,7 @@ class States(Lifetimes):
             if self.stop_waiting(client):
                 client.on_outcome(DEADLINE_SOON)
             return
-        is_counted = counts_failures(job)
+        is_counted = job.counts_failures()
         if is_counted and self.admits != ALL:
             self.suspended.append(job)
             return
@@ -664,7 +663,7 @@ class States(Lifetimes):
             return
         dead_tube = tube.policy.dead_tube
         is_moved = bool(dead_tube) and dead_tube != tube.name
-        hold = key_hold_of(job)
+        hold = job.key_hold()
         if (is_moved or hold) and self.admits != ALL:
             self.suspended.append(expiry)
             return

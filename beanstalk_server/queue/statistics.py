@@ -5,11 +5,9 @@ Moments and durations are in nanoseconds.
 
 from __future__ import annotations
 
-from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.job import DELAYED, RESERVED, SAFETY_MARGIN, Job, Terms
 from beanstalk_server.queue.journal import Files
-from beanstalk_server.queue.policy import NO_POLICY
-from beanstalk_server.queue.tries import counts_failures
+from beanstalk_server.queue.policy import NO_POLICY, Counters
 from beanstalk_server.queue.tube import Tube
 
 
@@ -31,7 +29,7 @@ class JobStatistics:
             end = job.deadline if job.in_safety_margin else job.deadline + SAFETY_MARGIN
             self.time_left = max(end - now, 0)
         terms = job.terms()
-        if terms is None and counts_failures(job):
+        if terms is None and job.counts_failures():
             terms = Terms()
         self.terms = terms
         self.max_tries = 0  # that of the job, or else of its tube; 0 for no limit

@@ -20,15 +20,10 @@ full bucket.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.wheel import OVERDUE, Timer, Wheel
-
-if TYPE_CHECKING:
-    from beanstalk_server.queue.due import Due
+from beanstalk_server.queue.wheel import OVERDUE, Due, Timer, Wheel
 
 
 class Throttle(Timer):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from beanstalk_server.queue.counters import UNREAD, Counters
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, RESERVED, DeadLetter, HeldKey, Holder, Job, Terms
-from beanstalk_server.queue.policy import NO_POLICY, Policy
+from beanstalk_server.queue.outcome import DONE, DRAINING, TOO_BIG, Outcome
+from beanstalk_server.queue.policy import NO_POLICY, UNREAD, Counters, Policy
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.table import KeyTable
 from beanstalk_server.queue.wall_clock import TimedJobs
-from beanstalk_server.queue.wheel import Timer
+from beanstalk_server.queue.wheel import Due, Timer
 
 if TYPE_CHECKING:
-    from beanstalk_server.queue.due import Due
     from beanstalk_server.queue.throttle import Throttle
 
 
@@ -94,6 +93,41 @@ class Tube(Timer):
         self.policy = policy
         if policy is not NO_POLICY and self.counters is UNREAD:
             self.counters = Counters()
+
+    def refusal(self, totals: Counters, delay: int, size: int, holds: bool, replaced: int = -1) -> Outcome:
+        """Why its policy refuses a put with this delay, in nanoseconds, and a body of this size; DONE if it does not.
+
+        A limit that no later attempt could meet comes first. A job that replaces another one adds no job, and only what
+        its body is larger.
+
+        Args:
+            totals: the counters of the queue.
+            holds: the job's key will stay taken when the job is gone.
+            replaced: the size of the body that is replaced, if there is one.
+        """
+        policy = self.policy
+        counters = self.counters
+        if policy.max_job_size and size > policy.max_job_size:
+            counters.refused_size += 1
+            totals.refused_size += 1
+            return TOO_BIG
+        if policy.max_delay and delay > policy.max_delay:
+            counters.refused_delay += 1
+            totals.refused_delay += 1
+            return DRAINING
+        most = policy.max_jobs
+        most_held = policy.max_held_keys or most
+        has_too_many_keys = holds and most_held and len(self.held) >= most_held
+        if has_too_many_keys or (most and replaced < 0 and self.job_count() >= most):
+            counters.refused_jobs += 1
+            totals.refused_jobs += 1
+            return DRAINING
+        growth = size - max(replaced, 0)
+        if policy.max_bytes and growth > 0 and self.bytes + growth > policy.max_bytes:
+            counters.refused_bytes += 1
+            totals.refused_bytes += 1
+            return DRAINING
+        return DONE
 
     def set_blocked(self) -> None:
         """Note that its pause, or what its throttle lacks, has changed."""

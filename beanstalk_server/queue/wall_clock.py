@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.queue.wheel import Timer
+from beanstalk_server.queue.wheel import Due, Timer
 
 if TYPE_CHECKING:
-    from beanstalk_server.queue.due import Due
     from beanstalk_server.queue.job import Job
     from beanstalk_server.queue.tube import Tube
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.job import REASONS, STATES, Terms
+from beanstalk_server.queue.policy import Counters
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.version import VERSION

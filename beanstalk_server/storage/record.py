@@ -185,20 +185,25 @@ def encode_commit(commit_number: int, durable: int, length: int, next_id: int, w
 
 def encode_put(job: StoredJob, seed: int) -> bytes:
     """Encode a whole job."""
-    if job.has_terms:
-        return _encode_put_with(job, seed)
     tube = job.tube.encode()
     key = job.key.encode()
     body = job.body
+    kind = PUT
+    moment = job.bury_sequence if job.state == BURIED else job.deadline
+    names = tube + key
+    if job.has_terms:
+        kind = PUT_WITH
+        moment = _moment(job)
+        names = _encode_own_terms(job) + names
     fixed = _PUT.pack(
-        PUT_SIZE + len(tube) + len(key) + len(body),
-        PUT,
+        PUT_SIZE + len(names) + len(body),
+        kind,
         job.id,
         job.priority,
         job.delay,
         job.ttr,
         job.created_at,
-        job.bury_sequence if job.state == BURIED else job.deadline,
+        moment,
         job.reserves & _COUNT,
         job.timeouts & _COUNT,
         job.releases & _COUNT,
@@ -208,21 +213,30 @@ def encode_put(job: StoredJob, seed: int) -> bytes:
         len(tube),
         len(key),
     )
-    fixed = fixed + tube + key
+    fixed = fixed + names
     return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
 
 
 def encode_change(change: StoredChange, seed: int) -> bytes:
     """Encode what has changed in a job."""
+    kind = CHANGE
+    moment = change.bury_sequence if change.state == BURIED else change.deadline
+    rest = b""
     if change.has_terms:
-        return _encode_change_with(change, seed)
-    rest = _CHANGE.pack(
-        CHANGE_SIZE,
-        CHANGE,
+        kind = CHANGE_WITH
+        moment = _moment(change)
+        present, terms = _encode_terms(change)
+        if not change.keeps_key:
+            present |= NO_KEY
+        tube = change.tube.encode()
+        rest = b"".join((bytes((len(tube), present)), terms, tube))
+    fixed = _CHANGE.pack(
+        CHANGE_SIZE + len(rest),
+        kind,
         change.id,
         change.priority,
         change.delay,
-        change.bury_sequence if change.state == BURIED else change.deadline,
+        moment,
         change.reserves & _COUNT,
         change.timeouts & _COUNT,
         change.releases & _COUNT,
@@ -230,74 +244,21 @@ def encode_change(change: StoredChange, seed: int) -> bytes:
         change.kicks & _COUNT,
         change.state,
     )
-    return _CRC.pack(crc32c(rest, seed)) + rest
+    fixed = fixed + rest
+    return _CRC.pack(crc32c(fixed, seed)) + fixed
 
 
-def _encode_put_with(job: StoredJob, seed: int) -> bytes:
+def _encode_own_terms(job: StoredJob) -> bytes:
+    """Encode all terms of a job, after the byte that says which of them there are."""
     present, terms = _encode_terms(job)
-    own = b""
     if job.max_tries:
         present |= HAS_MAX_TRIES
-        own += _MAX_TRIES.pack(job.max_tries)
-    if job.backoff:
-        present |= HAS_BACKOFF
-        own += _DURATION.pack(job.backoff)
-    if job.ttl:
-        present |= HAS_TTL
-        own += _DURATION.pack(job.ttl)
-    if job.key_hold:
-        present |= HAS_KEY_HOLD
-        own += _DURATION.pack(job.key_hold)
-    tube = job.tube.encode()
-    key = job.key.encode()
-    body = job.body
-    rest = b"".join((bytes((present,)), terms, own, tube, key))
-    fixed = _PUT.pack(
-        PUT_SIZE + len(rest) + len(body),
-        PUT_WITH,
-        job.id,
-        job.priority,
-        job.delay,
-        job.ttr,
-        job.created_at,
-        _moment(job),
-        job.reserves & _COUNT,
-        job.timeouts & _COUNT,
-        job.releases & _COUNT,
-        job.buries & _COUNT,
-        job.kicks & _COUNT,
-        job.state,
-        len(tube),
-        len(key),
-    )
-    fixed = fixed + rest
-    return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
-
-
-def _encode_change_with(change: StoredChange, seed: int) -> bytes:
-    present, terms = _encode_terms(change)
-    if not change.keeps_key:
-        present |= NO_KEY
-    tube = change.tube.encode()
-    rest = b"".join((bytes((len(tube), present)), terms, tube))
-    rest = (
-        _CHANGE.pack(
-            CHANGE_SIZE + len(rest),
-            CHANGE_WITH,
-            change.id,
-            change.priority,
-            change.delay,
-            _moment(change),
-            change.reserves & _COUNT,
-            change.timeouts & _COUNT,
-            change.releases & _COUNT,
-            change.buries & _COUNT,
-            change.kicks & _COUNT,
-            change.state,
-        )
-        + rest
-    )
-    return _CRC.pack(crc32c(rest, seed)) + rest
+        terms += _MAX_TRIES.pack(job.max_tries)
+    for flag, duration in ((HAS_BACKOFF, job.backoff), (HAS_TTL, job.ttl), (HAS_KEY_HOLD, job.key_hold)):
+        if duration:
+            present |= flag
+            terms += _DURATION.pack(duration)
+    return bytes((present,)) + terms
 
 
 def _encode_terms(change: StoredChange) -> tuple[int, bytes]:

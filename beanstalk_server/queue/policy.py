@@ -35,23 +35,6 @@ class Policy:
         burst: maximum number of reservations at once; at least 1.
     """
 
-    __slots__ = (
-        "backoff",
-        "backoff_max",
-        "burst",
-        "dead_tube",
-        "interval",
-        "key_hold",
-        "max_bytes",
-        "max_delay",
-        "max_held_keys",
-        "max_job_size",
-        "max_jobs",
-        "max_reserved",
-        "max_tries",
-        "ttl",
-    )
-
     def __init__(
         self,
         *,
@@ -107,8 +90,6 @@ class Attributes:
         at: when it is due, by the wall clock, in nanoseconds since 1970, instead of a delay.
         max_tries, backoff, ttl, key_hold: instead of what the tube's policy says.
     """
-
-    __slots__ = ("at", "backoff", "key", "key_hold", "max_tries", "replaces", "ttl")
 
     def __init__(
         self,

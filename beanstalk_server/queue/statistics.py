@@ -14,8 +14,6 @@ from beanstalk_server.queue.tube import Tube
 class JobStatistics:
     """A job, its age, the time it has left, and the size of its body in bytes."""
 
-    __slots__ = ("age", "expires_in", "file", "job", "max_tries", "size", "terms", "time_left")
-
     def __init__(self, job: Job, file: int, now: int, wall_offset: int = 0, size: int = 0) -> None:
         self.job = job
         self.file = file  # the number of the journal's file that its record is in, or 0
@@ -43,28 +41,6 @@ class JobStatistics:
 class TubeStatistics:
     """A tube: its jobs in each state, its clients, and what has happened to it so far."""
 
-    __slots__ = (
-        "buried",
-        "bytes",
-        "counters",
-        "delayed",
-        "deletes",
-        "has_policy",
-        "held",
-        "name",
-        "pause",
-        "pause_left",
-        "pauses",
-        "ready",
-        "reserved",
-        "throttled",
-        "total_jobs",
-        "urgent",
-        "using",
-        "waiting",
-        "watching",
-    )
-
     def __init__(self, tube: Tube, now: int) -> None:
         self.name = tube.name
         self.urgent = tube.urgent
@@ -89,28 +65,6 @@ class TubeStatistics:
 
 class ServerStatistics:
     """The queue: its jobs in each state, its tubes and clients, and what has happened so far."""
-
-    __slots__ = (
-        "buried",
-        "connections",
-        "counters",
-        "delayed",
-        "draining",
-        "files",
-        "held",
-        "max_memory",
-        "memory",
-        "producers",
-        "ready",
-        "reserved",
-        "timeouts",
-        "total_connections",
-        "total_jobs",
-        "tubes",
-        "urgent",
-        "waiting",
-        "workers",
-    )
 
     def __init__(self, files: Files, counters: Counters) -> None:
         self.files = files  # of the journal

@@ -57,28 +57,6 @@ class Segment:
         version: of its format; only segments of the newest version are written to.
     """
 
-    __slots__ = (
-        "cleaned",
-        "durable",
-        "end",
-        "file",
-        "ids",
-        "is_closed",
-        "is_cut",
-        "live",
-        "name",
-        "offsets",
-        "reads",
-        "salt",
-        "seed",
-        "sequence",
-        "size",
-        "sizes",
-        "slot",
-        "version",
-        "written",
-    )
-
     def __init__(self, sequence: int, size: int, salt: int, version: int = VERSION) -> None:
         self.sequence = sequence
         self.size = size

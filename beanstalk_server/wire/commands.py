@@ -510,14 +510,7 @@ EXTENSIONS: Final = (
     RESERVE_BATCH,
     Command("clear-tube", grammar.read_name, _clear_tube, ADMIN, TUBE_NAMED, hides=True, needs=DELETIONS),
     Command(
-        "put-with",
-        grammar.read_put_with,
-        _put,
-        PRODUCE,
-        TUBE_IN_USE,
-        needs=DELETIONS,
-        has_body=True,
-        may_be_long=True,
+        "put-with", grammar.read_put_with, _put, PRODUCE, TUBE_IN_USE, needs=DELETIONS, has_body=True, may_be_long=True
     ),
     Command("redrive", grammar.read_redrive, _redrive, ADMIN, TUBE_NAMED, hides=True, needs=ALL),
     Command("list-jobs", grammar.read_list_jobs, _list_jobs, INSPECT, TUBE_NAMED, hides=True, may_be_long=True),

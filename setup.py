@@ -54,7 +54,6 @@ HOT = [
     "beanstalk_server/queue/statistics.py",
     "beanstalk_server/queue/job_search.py",
     "beanstalk_server/queue/interface.py",
-    "beanstalk_server/queue/delivery.py",
     "beanstalk_server/queue/stored_job.py",
     "beanstalk_server/queue/replay.py",
     "beanstalk_server/queue/lifetimes.py",

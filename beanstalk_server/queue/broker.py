@@ -106,7 +106,6 @@ from beanstalk_server.queue.bulk import (
 )
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import PAGE_COST, search_cost, wait_cost
-from beanstalk_server.queue.delivery import FoundDelivery
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import (
@@ -669,10 +668,7 @@ class Broker(States):
         return self._begin(BulkMove(client, tube, state, target, 0 if name == target else bound), now)
 
     def kick(self, client: Client, bound: int, now: int) -> Outcome:
-        operation = BulkKick(client, client.use, bound)
-        outcome = self._begin(operation, now)
-        self.cost += operation.count * operation.price
-        return outcome
+        return self._begin(BulkKick(client, client.use, bound), now)
 
     def _begin(self, operation: BulkCount, now: int) -> Outcome:
         if operation.step(self, SLICE, now):
@@ -782,7 +778,7 @@ class Broker(States):
         if job is None:
             return NOT_FOUND
         if job.body is NOT_IN_MEMORY:
-            return self.deliver(FoundDelivery(client, [job]))
+            return self.deliver(client, [job], client.on_found)
         client.on_found(job)
         return DONE
 

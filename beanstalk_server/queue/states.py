@@ -6,11 +6,11 @@ goes with it. The table of transitions is at the head of broker.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import EXPIRY_COST, FAILURE_COST, NEW_TUBE_COST, copy_cost, wait_cost
-from beanstalk_server.queue.delivery import BatchDelivery, BodyRead, ReservedDelivery
 from beanstalk_server.queue.durations import Durations
 from beanstalk_server.queue.job import (
     BURIED,
@@ -31,7 +31,7 @@ from beanstalk_server.queue.job import (
 )
 from beanstalk_server.queue.journal import ALL, NONE, Journal
 from beanstalk_server.queue.lifetimes import Lifetimes
-from beanstalk_server.queue.outcome import BURIED_INSTEAD, DEADLINE_SOON, DONE, PENDING, TIMED_OUT, Outcome
+from beanstalk_server.queue.outcome import BURIED_INSTEAD, DEADLINE_SOON, DONE, FAILED, PENDING, TIMED_OUT, Outcome
 from beanstalk_server.queue.policy import NO_POLICY, Policy, PolicyOf
 from beanstalk_server.queue.throttle import Throttle
 from beanstalk_server.queue.tube import Tube
@@ -47,6 +47,40 @@ SLICE: Final = 512
 
 FREE_WATCHES: Final = 16
 """Tubes that each client may watch, whatever others watch."""
+
+
+class BodyRead:
+    """An answer that a client gets when bodies are in memory again. It is `busy` until then.
+
+    The broker has done everything else at once. What has happened to the jobs meanwhile makes no difference, as if the
+    reply had been on its way: the time to run of a job may have ended, and another client may have deleted it.
+
+    Args:
+        jobs: at least one, in the order in which the client gets them.
+        tell: tells the client of a single job; None if the jobs are a batch.
+    """
+
+    __slots__ = ("client", "jobs", "tell")
+
+    def __init__(self, client: Client, jobs: list[Job], tell: Callable[[Job], None] | None) -> None:
+        self.client = client
+        self.jobs = jobs
+        self.tell = tell
+
+    def on_fetched(self) -> None:
+        client = self.client
+        if client.leaving:
+            return
+        client.busy = False
+        tell = self.tell
+        try:
+            if tell is None:
+                client.on_reserved_batch(self.jobs)
+            else:
+                tell(self.jobs[0])
+        except Exception:
+            client.on_outcome(FAILED)
+            raise
 
 
 class States(Lifetimes):
@@ -592,7 +626,7 @@ class States(Lifetimes):
     def give(self, client: Client, job: Job) -> Outcome:
         """Give a client the job that it has reserved, now or when its body has been fetched."""
         if job.body is NOT_IN_MEMORY:
-            return self.deliver(ReservedDelivery(client, [job]))
+            return self.deliver(client, [job], client.on_reserved)
         client.on_reserved(job)
         return DONE
 
@@ -600,14 +634,14 @@ class States(Lifetimes):
         """Give a client the jobs that it has reserved, now or when their bodies have been fetched."""
         for job in jobs:
             if job.body is NOT_IN_MEMORY:
-                return self.deliver(BatchDelivery(client, jobs))
+                return self.deliver(client, jobs, None)
         client.on_reserved_batch(jobs)
         return DONE
 
-    def deliver(self, delivery: BodyRead) -> Outcome:
-        """Have the journal fetch the bodies of a delivery, which then answers its client."""
-        delivery.client.busy = True
-        self.journal.fetch(delivery.jobs, delivery.on_fetched)
+    def deliver(self, client: Client, jobs: list[Job], tell: Callable[[Job], None] | None) -> Outcome:
+        """Have the journal fetch the bodies of jobs, and then give the client its answer."""
+        client.busy = True
+        self.journal.fetch(jobs, BodyRead(client, jobs, tell).on_fetched)
         return PENDING
 
     # What is due (due.py)

@@ -310,7 +310,6 @@ class BulkReview(BulkOperation):
         return False
 
     def _review_jobs(self, queue: States, budget: int, now: int) -> bool:
-        """Let as many ready jobs as the budget allows live as long as they may now; return whether all do."""
         if self.pages is None:
             self.pages = queue.jobs.page_indexes()
         while budget > 0:

@@ -316,7 +316,6 @@ class Job(Holder):
 
     @property
     def reserves(self) -> int:
-        """How often it has been reserved."""
         return _unsigned(self._reserves)
 
     @reserves.setter

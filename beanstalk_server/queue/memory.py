@@ -60,7 +60,6 @@ def job_cost(job: Job) -> int:
 
 
 def held_cost(held: HeldKey) -> int:
-    """Bytes that a held key counts for."""
     return HELD_COST + len(held.key)
 
 
@@ -101,11 +100,9 @@ class Memory:
         self.used -= job_cost(job)
 
     def add_held(self, held: HeldKey) -> None:
-        """Count a held key."""
         self.used += held_cost(held)
 
     def remove_held(self, held: HeldKey) -> None:
-        """Count a key no longer that is about to be free."""
         self.used -= held_cost(held)
 
     def give_expiry(self, job: Job, terms: Terms) -> Expiry:

@@ -203,7 +203,6 @@ class Replay:
         return self.tubes[job.tube.name] is not job.tube
 
     def _move_moments(self, job: Job) -> None:
-        """Add the final shift to the moments of a job."""
         job.created_at = stored_moment(job.created_at, self.shift)
         extras = job.extras
         terms = extras if isinstance(extras, Terms) else None
@@ -213,7 +212,6 @@ class Replay:
             job.deadline = stored_moment(job.deadline, self.shift)
 
     def holders(self) -> Iterator[Holder]:
-        """All jobs, and then all held keys."""
         yield from self.jobs.values()
         yield from self.held.values()
 

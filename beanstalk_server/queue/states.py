@@ -189,7 +189,6 @@ class States(Lifetimes):
         return job
 
     def first_delayed(self, tube: Tube) -> Job | None:
-        """The job of a tube whose delay ends first."""
         jobs = tube.delayed.jobs
         first = jobs[0] if jobs else None
         if tube.timed is None:
@@ -246,7 +245,6 @@ class States(Lifetimes):
         self.end_expiry(job)
 
     def reserve_ready(self, job: Job, client: Client, now: int) -> None:
-        """Reserve a ready job."""
         if self.durations is not None:
             self.durations.note_reservation(job, now)
         self.leave_ready(job)
@@ -289,7 +287,6 @@ class States(Lifetimes):
         self.time_wall_clock()
 
     def end_moment(self, job: Job) -> None:
-        """Let a job wait for the wall clock no longer."""
         self.wall.remove(job)
         job.own_terms().at = 0
 
@@ -359,7 +356,6 @@ class States(Lifetimes):
             self.wheel.remove(job)
 
     def leave(self, job: Job) -> None:
-        """Take a job out of its present state, whichever that is."""
         state = job.state
         if state == RESERVED:
             self.leave_reserved(job)
@@ -421,7 +417,6 @@ class States(Lifetimes):
         keys.remove(held)
 
     def bury_one(self, job: Job) -> None:
-        """Bury a job that has left its state."""
         job.own_extras().buries += 1
         self.bury_sequence += 1
         self.enter_buried(job, self.bury_sequence)

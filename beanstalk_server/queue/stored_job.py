@@ -140,7 +140,6 @@ class StoredChange:
             self.ready_since = stored_moment(terms.ready_since, clock_offset)
 
     def describe_held(self, held: HeldKey, clock_offset: int) -> None:
-        """Take the values of a held key: as those of a job with terms of which nothing else is left."""
         self.forget_terms()
         self.id = held.id
         self.state = HELD
@@ -263,7 +262,6 @@ class StoredJob(StoredChange):
         self.key_hold = 0
 
     def describe_holder(self, holder: Holder, clock_offset: int) -> None:
-        """Take the values of a job or a held key."""
         if isinstance(holder, Job):  # asked first: nearly all are jobs
             self.describe(holder, clock_offset)
         else:
@@ -275,7 +273,6 @@ class StoredJob(StoredChange):
         return tuple([getattr(self, name) for name in FIELDS])
 
     def replace(self, **fields: Any) -> StoredJob:
-        """A copy in which these fields have other values."""
         return StoredJob(**(dict(zip(FIELDS, self.values(), strict=True)) | fields))
 
     def __eq__(self, other: object) -> bool:

@@ -104,7 +104,6 @@ class Throttle(Timer):
             self.tube.set_blocked()
 
     def _await_token(self, now: int) -> None:
-        """Wait for a token if there is none."""
         lacks_token = self.full_at - self.credit > now
         if lacks_token:
             self.wheel.set(self, self.next_token())

@@ -151,7 +151,6 @@ class Tube(Timer):
         )
 
     def job_count(self) -> int:
-        """How many jobs it has, in any state."""
         return len(self.ready.jobs) + self.delayed_count() + self.buried_count + len(self.reserved)
 
     def next_ready_age(self, now: int) -> int:
@@ -171,7 +170,6 @@ class Tube(Timer):
         return max(now - since, 0)
 
     def delayed_count(self) -> int:
-        """How many of its jobs are delayed."""
         return len(self.delayed.jobs) + (0 if self.timed is None else len(self.timed.jobs))
 
     def count_of(self, state: int) -> int:
@@ -183,12 +181,10 @@ class Tube(Timer):
         return self.buried_count if state == BURIED else len(self.reserved)
 
     def add_reserved(self, job: Job) -> None:
-        """Add a job of this tube that has been reserved, and so has left its queue."""
         job.heap_index = len(self.reserved)
         self.reserved.append(job)
 
     def remove_reserved(self, job: Job) -> None:
-        """Remove a job that is no longer reserved."""
         last = self.reserved.pop()
         if last is not job:
             self.reserved[job.heap_index] = last
@@ -217,12 +213,10 @@ class Tube(Timer):
             self.letters = None
 
     def add_held(self, held: HeldKey) -> None:
-        """Add a held key of this tube."""
         held.heap_index = len(self.held)
         self.held.append(held)
 
     def remove_held(self, held: HeldKey) -> None:
-        """Remove a key that is held no longer."""
         last = self.held.pop()
         if last is not held:
             self.held[held.heap_index] = last

@@ -263,7 +263,6 @@ class Wheel:
         slot.append(timer)
 
     def _move_to(self, tick: int) -> None:
-        """Let a tick be the present, if it is not past."""
         present = self.present
         level = 0
         while tick > present[level]:

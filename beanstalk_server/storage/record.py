@@ -147,7 +147,6 @@ def own_size(job: Job) -> int:
 
 
 def change_size(job: Job) -> int:
-    """The length of a job's CHANGE or CHANGE_WITH record."""
     extras = job.extras
     if not isinstance(extras, Terms):
         return CHANGE_SIZE
@@ -165,7 +164,6 @@ def hold_size(held: HeldKey) -> int:
 
 
 def clear_size(tube_name: str, reserved_ids: list[int]) -> int:
-    """The length of a CLEAR record."""
     return CLEAR_SIZE + len(tube_name) + ID_SIZE * len(reserved_ids)
 
 
@@ -184,7 +182,6 @@ def encode_commit(commit_number: int, durable: int, length: int, next_id: int, w
 
 
 def encode_put(job: StoredJob, seed: int) -> bytes:
-    """Encode a whole job."""
     tube = job.tube.encode()
     key = job.key.encode()
     body = job.body
@@ -218,7 +215,6 @@ def encode_put(job: StoredJob, seed: int) -> bytes:
 
 
 def encode_change(change: StoredChange, seed: int) -> bytes:
-    """Encode what has changed in a job."""
     kind = CHANGE
     moment = change.bury_sequence if change.state == BURIED else change.deadline
     rest = b""
@@ -283,7 +279,6 @@ def _moment(change: StoredChange) -> int:
 
 
 def encode_delete(job_id: int, seed: int) -> bytes:
-    """Encode the end of a job."""
     rest = _DELETE.pack(DELETE_SIZE, DELETE, job_id)
     return _CRC.pack(crc32c(rest, seed)) + rest
 

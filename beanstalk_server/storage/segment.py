@@ -110,7 +110,6 @@ def seed_of(salt: int) -> int:
 
 
 def segment_name(sequence: int) -> str:
-    """The file name of the segment with this sequence number."""
     return f"segment.{sequence:010d}"
 
 

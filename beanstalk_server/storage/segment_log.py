@@ -180,7 +180,6 @@ class SegmentLog:
         place.segment.reads -= 1
 
     def body_size(self, job: Job) -> int:
-        """Bytes of a body that is not in memory."""
         extras = job.extras
         own = extras.recorded if isinstance(extras, Terms) else len(job.tube.name) + len(extras.key)
         size: int = self.segment_of(job).sizes[job.place]
@@ -356,7 +355,6 @@ class SegmentLog:
         self.written += 1
 
     def _count(self, segment: Segment, size: int) -> None:
-        """Count appended bytes."""
         room = self.room
         segment.end += size
         room.record_size += size
@@ -580,7 +578,6 @@ class SegmentLog:
                     break
 
     def lend(self, bodies: dict[Location, bytes]) -> None:
-        """Lend to cleaning the bodies that it wanted."""
         for place in self.wanted:
             self._lent[place.offset] = bodies[place]
             self.release(place)
@@ -626,7 +623,6 @@ class SegmentLog:
         return newest
 
     def check(self) -> None:
-        """Verify all invariants."""
         live: dict[int, int] = {}
         growth = 0
         for job in [*self.live.values(), *self.held.values()]:

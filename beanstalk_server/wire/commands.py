@@ -289,7 +289,6 @@ def _stats(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def statistics_of(queue: Queue, server: ServerInfo, now: int, quote: str = '"') -> bytes:
-    """What stats says."""
     found = queue.server_statistics()
     return stats(found, server, _counts(PROTOCOL, server.counts), _counts(EXTENSIONS, server.counts), quote, now)
 
@@ -580,7 +579,6 @@ class Dialect:
         self.quote = quote
 
     def with_commands(self, more: Sequence[Command]) -> Dialect:
-        """This dialect, and more commands."""
         return Dialect([*self.commands, *more], self.quote)
 
 

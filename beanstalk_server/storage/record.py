@@ -35,7 +35,7 @@ from beanstalk_server.queue.job import (
     Job,
     Terms,
 )
-from beanstalk_server.queue.stored_job import StoredChange, StoredJob
+from beanstalk_server.queue.stored_job import StoredJob
 
 COMMIT: Final = 1
 PUT: Final = 2
@@ -214,7 +214,7 @@ def encode_put(job: StoredJob, seed: int) -> bytes:
     return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
 
 
-def encode_change(change: StoredChange, seed: int) -> bytes:
+def encode_change(change: StoredJob, seed: int) -> bytes:
     kind = CHANGE
     moment = change.bury_sequence if change.state == BURIED else change.deadline
     rest = b""
@@ -257,7 +257,7 @@ def _encode_own_terms(job: StoredJob) -> bytes:
     return bytes((present,)) + terms
 
 
-def _encode_terms(change: StoredChange) -> tuple[int, bytes]:
+def _encode_terms(change: StoredJob) -> tuple[int, bytes]:
     """Encode the terms that can change: which of them there are, and these."""
     present = IS_AT if change.at else 0
     terms = b""
@@ -271,7 +271,7 @@ def _encode_terms(change: StoredChange) -> tuple[int, bytes]:
     return present, terms
 
 
-def _moment(change: StoredChange) -> int:
+def _moment(change: StoredJob) -> int:
     """What a record of a job with terms has in the field of the deadline."""
     if change.state == BURIED:
         return change.bury_sequence
@@ -330,7 +330,7 @@ class Scanner:
         self.more = 0
         self.names: dict[bytes, str] = {}  # decoded names of tubes
         self._job = StoredJob()
-        self._change = StoredChange()
+        self._change = StoredJob()
 
     def next(self) -> bool:
         """Go to the next record."""
@@ -413,7 +413,7 @@ class Scanner:
             name = self.names[raw] = raw.decode("latin-1")
         return name
 
-    def _take_terms(self, change: StoredChange, at: int, moment: int) -> int:
+    def _take_terms(self, change: StoredJob, at: int, moment: int) -> int:
         """Set what a job with terms has from the record's terms, at an offset; return the offset of their end."""
         data = self.data
         if change.has_terms:
@@ -428,19 +428,18 @@ class Scanner:
             end = at + 1 + data[at]
             change.origin = self._name(at + 1, end)
             at = end
-        if isinstance(change, StoredJob):
-            if present & HAS_MAX_TRIES:
-                change.max_tries = _MAX_TRIES.unpack_from(data, at)[0]
-                at += _MAX_TRIES_SIZE
-            if present & HAS_BACKOFF:
-                change.backoff = _DURATION.unpack_from(data, at)[0]
-                at += _DURATION_SIZE
-            if present & HAS_TTL:
-                change.ttl = _DURATION.unpack_from(data, at)[0]
-                at += _DURATION_SIZE
-            if present & HAS_KEY_HOLD:
-                change.key_hold = _DURATION.unpack_from(data, at)[0]
-                at += _DURATION_SIZE
+        if present & HAS_MAX_TRIES:
+            change.max_tries = _MAX_TRIES.unpack_from(data, at)[0]
+            at += _MAX_TRIES_SIZE
+        if present & HAS_BACKOFF:
+            change.backoff = _DURATION.unpack_from(data, at)[0]
+            at += _DURATION_SIZE
+        if present & HAS_TTL:
+            change.ttl = _DURATION.unpack_from(data, at)[0]
+            at += _DURATION_SIZE
+        if present & HAS_KEY_HOLD:
+            change.key_hold = _DURATION.unpack_from(data, at)[0]
+            at += _DURATION_SIZE
         change.keeps_key = not present & NO_KEY
         state = change.state
         change.at = moment if present & IS_AT else 0
@@ -449,7 +448,7 @@ class Scanner:
             change.deadline = moment
         return at
 
-    def change(self) -> StoredChange:
+    def change(self) -> StoredJob:
         """The change in a CHANGE or CHANGE_WITH record. The next call reuses the object."""
         change = self._change
         (
@@ -585,7 +584,7 @@ class Scanner:
         return "" if state in (READY, DELAYED, BURIED, HELD) else "bad job state"
 
 
-def _set_deadline(change: StoredChange, deadline: int) -> None:
+def _set_deadline(change: StoredJob, deadline: int) -> None:
     """Set what one field of a record means: the deadline of a delayed job, or the bury sequence of a buried one."""
     state = change.state
     change.deadline = deadline if state == DELAYED else 0

@@ -18,7 +18,7 @@ from typing import Final
 
 from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.journal import ALL
-from beanstalk_server.queue.stored_job import StoredChange, StoredJob
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.bodies import Bodies
 from beanstalk_server.storage.record import (
@@ -120,8 +120,7 @@ class SegmentLog:
         self.sequence = 0  # of the last segment
         self.commit_number = 0  # of the last commit
         self.next_id = 1
-        self._change = StoredChange()  # reused for each record, as is the next one
-        self._stored = StoredJob()
+        self._stored = StoredJob()  # reused for each record
         self.written = 0  # how many records
         self.migrated = 0  # how many of them cleaning has moved
         self.may_leave_tail = False  # cleaning has moved all jobs that fit into the tail
@@ -213,9 +212,9 @@ class SegmentLog:
         extras = job.extras
         has_terms = isinstance(extras, Terms)
         segment = self._make_place(change_size(job) if has_terms else CHANGE_SIZE)
-        change = self._change
-        change.describe(job, self.clock_offset)
-        self._append(segment, encode_change(change, segment.seed))
+        stored = self._stored
+        stored.describe_change(job, self.clock_offset)
+        self._append(segment, encode_change(stored, segment.seed))
         if has_terms and job.file:
             self._review_growth(job)
         if segment.end > self.room.change_end:
@@ -228,9 +227,9 @@ class SegmentLog:
             return
         job = self.live[held.id]
         segment = self._make_place(hold_size(held))
-        change = self._change
-        change.describe_held(held, self.clock_offset)
-        self._append(segment, encode_change(change, segment.seed))
+        stored = self._stored
+        stored.describe(held, self.clock_offset)
+        self._append(segment, encode_change(stored, segment.seed))
         self.bodies.discard(job)
         self._count_growth(held, self._growth_of(job), self._growth_of(held))
         job.file = 0
@@ -314,7 +313,7 @@ class SegmentLog:
     def _append_put(self, job: Holder, size: int) -> None:
         segment = self._make_place(size, True)
         stored = self._stored
-        stored.describe_holder(job, self.clock_offset)
+        stored.describe(job, self.clock_offset)
         segment.add_put(job, segment.end, size)
         self._append(segment, encode_put(stored, segment.seed))
         stored.body = b""  # it may be large, and must not outlive the job

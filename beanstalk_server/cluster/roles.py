@@ -327,7 +327,7 @@ class Roles:
             if lease is None:
                 await self._sleep(self.ttl // RETRIES)
                 continue
-            if (lease.epoch, lease.node, lease.secret) == (claim.epoch, claim.node, claim.secret):
+            if lease.is_same(claim):
                 return Tenure(lease, self.ttl, sent)
             contender.observe(lease, self._clock())
             self._log.info(

@@ -8,7 +8,7 @@ from commits import MINE, OTHER, Journal
 
 from beanstalk_server.cli import cluster as cluster_cli
 from beanstalk_server.cluster.engine.interface import CREATE, WRITE, EngineError, EngineRefusedError, File, Lease
-from beanstalk_server.cluster.engine.redis.primaries import slot_of
+from beanstalk_server.cluster.engine.redis.topology import slot_of
 from harness.engines import Alone, AsCluster, WithSentinel
 from harness.servers import unused_port
 from harness.waiting import eventually

@@ -29,7 +29,7 @@ class Step:
         self.sender = Sender(lease._replace(position=Position(1, 1)), 1)
         self.directory = EngineDirectory(self.engine, self.sender)
         self.directory.lock()
-        self.writer = EngineWriter(self.engine, self.directory, self.sender, self.lanes.lane(0))
+        self.writer = EngineWriter(self.engine, self.directory, self.sender, self.lanes, 0)
         self.file = self.directory.open("a")
         self.writer.start()
         self.ends = []

@@ -8,7 +8,7 @@ from commits import MINE, OTHER
 from memory_engine import MemoryConnector, Servers
 
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine.interface import Commit, EngineError, Position
+from beanstalk_server.cluster.engine.interface import Commit, CommitCall, EngineError, Position
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
@@ -46,7 +46,7 @@ class Leader:
         sender = Sender(MINE._replace(position=Position(1, 1)), 1)
         self.directory = EngineDirectory(engine, sender)
         self.directory.lock()
-        self.writer = EngineWriter(engine, self.directory, sender, node.lanes.lane(shard))
+        self.writer = EngineWriter(engine, self.directory, sender, node.lanes, shard)
         self.file = self.directory.open("a")
         self.writer.start()
         self.ends = []
@@ -279,9 +279,10 @@ def test_a_shard_may_be_led_again():
     @on(2)
     async def _(node, first, second):
         first.writer.give_up(GivenUpError("enough"))
-        lane = node.lanes.lane(0)
+        node.lanes.open(0)
         answers = []
-        lane.append(Commit(Position(1, 2), Position(1, 1), [], 0, MINE.stamp.encode()), False, answers.append)
+        commit = Commit(Position(1, 2), Position(1, 1), [], 0, MINE.stamp.encode())
+        node.lanes.append(CommitCall(0, commit, False), answers.append)
         second.write(b"one")
         await second.ended(1)
         await eventually_async(lambda: answers, "an answer")

@@ -4,71 +4,13 @@ import asyncio
 import threading
 
 import pytest
-from memory_engine import MemoryCommitter, Servers
+from leading import on
+from memory_engine import Servers
 
-from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine.interface import EngineError, Position
-from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
-from beanstalk_server.cluster.lanes import Lanes
-from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
+from beanstalk_server.cluster.engine_writer import GivenUpError
+from beanstalk_server.cluster.sender import DivergedError, FencedError
 from harness.waiting import WITHIN, eventually_async
-
-
-class Step:
-    """A leader, whose writer works on a file in the engine."""
-
-    def __init__(self, servers):
-        self.servers = servers
-        self.engine = servers.connect()
-        self.committer = MemoryCommitter(servers, 1)
-        self.lanes = Lanes(self.committer)
-        lease = servers.lead()
-        before = EngineDirectory(self.engine, Sender(lease, 1))
-        before.create("a")
-        before.sync()
-        self.sender = Sender(lease._replace(position=Position(1, 1)), 1)
-        self.directory = EngineDirectory(self.engine, self.sender)
-        self.directory.lock()
-        self.writer = EngineWriter(self.engine, self.directory, self.sender, self.lanes, 0)
-        self.file = self.directory.open("a")
-        self.writer.start()
-        self.ends = []
-
-    def write(self, text=b"x", wait=0.0):
-        """Begin a commit; `ends` gets its error, or the text."""
-        end = self.file.size()
-        self.writer.begin(
-            lambda: self.file.write(end, text),
-            lambda error: self.ends.append(text if error is None else error),
-            wait,
-        )
-
-    async def ended(self, count):
-        await eventually_async(lambda: len(self.ends) >= count, f"{count} commits end")
-        return self.ends
-
-    def close(self):
-        self.writer.close()
-        self.lanes.close()
-
-    def stored(self):
-        return bytes(self.servers.primary.files["a"][1])
-
-
-def on(servers):
-    """Run a test as a coroutine that gets a leader, and close its writer afterwards."""
-
-    def decorate(test):
-        async def work():
-            step = Step(servers)
-            try:
-                await test(step)
-            finally:
-                step.close()
-
-        asyncio.run(work())
-
-    return decorate
 
 
 @pytest.fixture
@@ -77,8 +19,8 @@ def servers():
 
 
 def test_a_commit_that_is_quick_has_ended_when_begin_returns(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         step.write(b"one", WITHIN)
         assert step.ends == [b"one"]
         assert step.stored() == b"one"
@@ -90,8 +32,8 @@ def test_commits_are_made_one_after_the_other_and_end_in_order(servers):
     threads = set()
     servers.before_call = lambda _: threads.add(threading.current_thread())
 
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         threads.clear()
         for number in range(5):
             step.write(b"%d" % number)
@@ -102,8 +44,8 @@ def test_commits_are_made_one_after_the_other_and_end_in_order(servers):
 
 
 def test_work_that_collects_nothing_ends_when_all_before_it_is_durable(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         step.writer.begin(lambda: None, step.ends.append)
         assert step.ends == [], "never within the call"
         await step.ended(1)
@@ -116,8 +58,8 @@ def test_work_that_collects_nothing_ends_when_all_before_it_is_durable(servers):
 
 
 def test_what_the_work_raises_is_told_and_nothing_is_sent(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         calls = servers.calls
         step.writer.begin(lambda: step.directory.open("b"), step.ends.append, WITHIN)
         await step.ended(1)
@@ -128,8 +70,8 @@ def test_what_the_work_raises_is_told_and_nothing_is_sent(servers):
 
 
 def test_run_returns_what_the_work_returns_when_it_is_durable(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         def work():
             step.file.write(0, b"abc")
             return 7
@@ -139,8 +81,8 @@ def test_run_returns_what_the_work_returns_when_it_is_durable(servers):
 
 
 def test_an_engine_that_is_away_is_waited_for_as_long_as_it_takes(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         servers.is_reachable = False
         step.write(b"one")
         calls = servers.calls
@@ -153,8 +95,8 @@ def test_an_engine_that_is_away_is_waited_for_as_long_as_it_takes(servers):
 
 
 def test_a_commit_is_made_once_although_its_answer_was_lost(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         servers.lost_answers = 3
         step.write(b"one")
         await step.ended(1)
@@ -162,8 +104,8 @@ def test_a_commit_is_made_once_although_its_answer_was_lost(servers):
 
 
 def test_nothing_ends_before_the_replicas_have_it(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         servers.lag()
         step.write(b"one", 0.01)
         calls = servers.calls
@@ -175,8 +117,8 @@ def test_nothing_ends_before_the_replicas_have_it(servers):
 
 
 def test_what_a_failover_loses_is_written_again(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         for number in range(3):
             step.write(b"%d" % number)
         await step.ended(3)
@@ -190,8 +132,8 @@ def test_what_a_failover_loses_is_written_again(servers):
 
 
 def test_an_idle_leader_that_hears_of_a_lost_tail_writes_it_again(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         durable = step.writer.durable
         step.write(b"one")
         await step.ended(1)
@@ -210,8 +152,8 @@ def test_an_idle_leader_that_hears_of_a_lost_tail_writes_it_again(servers):
 
 
 def test_a_commit_waits_for_a_lease_that_the_engine_has_lost_and_says_so(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         lost = []
         step.writer.on_lost_lease = lambda: lost.append(step.ends[:])
         lease = servers.primary.lease
@@ -224,8 +166,8 @@ def test_a_commit_waits_for_a_lease_that_the_engine_has_lost_and_says_so(servers
 
 
 def test_another_leader_ends_everything_for_good(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         servers.lead()
         step.write(b"one")
         step.write(b"two")
@@ -236,8 +178,8 @@ def test_another_leader_ends_everything_for_good(servers):
 
 
 def test_an_engine_that_was_wiped_ends_everything_until_the_writer_begins_anew(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         step.write(b"one")
         await step.ended(1)
         servers.wipe()
@@ -257,8 +199,8 @@ def test_an_engine_that_was_wiped_ends_everything_until_the_writer_begins_anew(s
 
 
 def test_a_writer_that_begins_anew_waits_for_the_engine(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         servers.wipe()
         servers.renew()
         step.write(b"one")
@@ -274,8 +216,8 @@ def test_a_writer_that_begins_anew_waits_for_the_engine(servers):
 def test_whoever_gives_up_waits_for_nothing(servers):
     hanging = threading.Event()
 
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(node, step):
         def hang(method):
             if method == "append":
                 hanging.set()
@@ -283,7 +225,7 @@ def test_whoever_gives_up_waits_for_nothing(servers):
                 raise EngineError("closed")
 
         closed = threading.Event()
-        close, step.committer.close = step.committer.close, lambda: (close(), closed.set())
+        close, node.committer.close = node.committer.close, lambda: (close(), closed.set())
         servers.before_call = hang
         step.write(b"one")
         step.write(b"two")
@@ -296,8 +238,8 @@ def test_whoever_gives_up_waits_for_nothing(servers):
 
 
 def test_whoever_gives_up_during_a_pause_is_not_woken(servers):
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         servers.is_reachable = False
         step.write(b"one")
         await eventually_async(lambda: step.writer._timer is not None, "a pause")
@@ -306,35 +248,12 @@ def test_whoever_gives_up_during_a_pause_is_not_woken(servers):
         assert len(step.ends) == 1
 
 
-def test_an_error_that_nobody_expects_ends_everything(servers):
-    @on(servers)
-    async def _(step):
-        def fail(method):
-            raise ZeroDivisionError
-
-        servers.before_call = fail
-        step.write(b"one")
-        assert isinstance((await step.ended(1))[0], ZeroDivisionError)
-
-
-def test_whoever_fails_at_the_end_of_a_commit_holds_up_nobody(servers):
-    @on(servers)
-    async def _(step):
-        failures = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
-        step.write(b"one")
-        step.writer.begin(lambda: step.file.write(3, b"two"), lambda _: 1 // 0)
-        step.write(b"three")
-        assert await step.ended(2) == [b"one", b"three"]
-        assert [type(error) for error in failures] == [ZeroDivisionError]
-
-
 def test_a_full_engine_takes_changes_but_creates_nothing_until_it_has_room_again():
     servers = Servers(limit=0)
     now = [0.0]
 
-    async def work():
-        step = Step(servers)
+    @on(1, servers)
+    async def _(_, step):
         step.writer._clock = lambda: now[0]
         step.write(b"one")
         step.write(b"two")
@@ -351,17 +270,14 @@ def test_a_full_engine_takes_changes_but_creates_nothing_until_it_has_room_again
             step.directory.create("b", 10)
         await eventually_async(lambda: not step.directory.is_full, "somebody has asked the engine")
         await step.writer.run(lambda: step.directory.create("b", 10))
-        step.close()
-
-    asyncio.run(work())
 
 
 def test_the_log_says_when_commits_have_to_wait_and_when_they_do_not_any_more(servers, caplog):
     now = [100.0]
     caplog.set_level("INFO", "beanstalk_server")
 
-    @on(servers)
-    async def _(step):
+    @on(1, servers)
+    async def _(_, step):
         step.writer._clock = lambda: now[0]
         servers.is_reachable = False
         step.write(b"one")

@@ -4,115 +4,13 @@ import asyncio
 import threading
 
 import pytest
-from commits import MINE, OTHER
-from memory_engine import MemoryConnector, Servers
+from leading import on
+from memory_engine import Servers
 
-from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine.interface import Commit, CommitCall, EngineError, Position
-from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
-from beanstalk_server.cluster.lanes import Lanes
-from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
+from beanstalk_server.cluster.engine.interface import START, Commit, CommitCall, EngineError, Position
+from beanstalk_server.cluster.engine_writer import GivenUpError
+from beanstalk_server.cluster.sender import DivergedError, FencedError
 from harness.waiting import WITHIN, eventually_async
-
-
-class Spy:
-    """A committer that notes which shards it is called for."""
-
-    def __init__(self, committer):
-        self._committer = committer
-        self.calls = []
-        self.on_call = lambda: None
-
-    def append(self, calls):
-        self.calls.append(sorted(call.shard for call in calls))
-        self.on_call()
-        return self._committer.append(calls)
-
-    def close(self):
-        self._committer.close()
-
-
-class Leader:
-    """A leader of one shard, whose writer works on a file in the engine."""
-
-    def __init__(self, node, shard):
-        self.shard = shard
-        self.servers = node.servers
-        engine = node.connector.engine(shard)
-        self.servers.change("lease", shard, MINE, 0)
-        before = EngineDirectory(engine, Sender(MINE, 1))
-        before.create("a")
-        before.sync()
-        sender = Sender(MINE._replace(position=Position(1, 1)), 1)
-        self.directory = EngineDirectory(engine, sender)
-        self.directory.lock()
-        self.writer = EngineWriter(engine, self.directory, sender, node.lanes, shard)
-        self.file = self.directory.open("a")
-        self.writer.start()
-        self.ends = []
-
-    def write(self, text=b"x", wait=0.0):
-        """Begin a commit; `ends` gets its error, or the text."""
-        end = self.file.size()
-        self.writer.begin(
-            lambda: self.file.write(end, text), lambda error: self.ends.append(text if error is None else error), wait
-        )
-
-    async def ended(self, count):
-        await eventually_async(lambda: len(self.ends) >= count, f"{count} commits of shard {self.shard} end")
-        return self.ends
-
-    def stored(self):
-        return bytes(self.servers.primary.of(self.shard).files["a"][1])
-
-
-class Joining:
-    """Notes what the lanes tell it. At the next write, `joiners` write something."""
-
-    def __init__(self):
-        self.told = []
-        self.joiners = []
-
-    def join(self):
-        self.told.append("join")
-        while self.joiners:
-            self.joiners.pop()()
-
-    def hold(self):
-        self.told.append("hold")
-
-    def release(self):
-        self.told.append("release")
-
-
-class LeadingNode:
-    """A node that leads some shards."""
-
-    def __init__(self, servers, shards):
-        self.servers = servers
-        self.connector = MemoryConnector(servers)
-        self.committer = Spy(self.connector.committer())
-        self.pace = Joining()
-        self.lanes = Lanes(self.committer, pace=self.pace)
-        self.leaders = [Leader(self, shard) for shard in range(shards)]
-
-
-def on(shards, servers=None):
-    """Run a test as a coroutine that gets a node with this many shards."""
-
-    def decorate(test):
-        async def work():
-            node = LeadingNode(servers or Servers(), shards)
-            try:
-                await test(node, *node.leaders)
-            finally:
-                for leader in node.leaders:
-                    leader.writer.close()
-                node.lanes.close()
-
-        asyncio.run(work())
-
-    return decorate
 
 
 def test_commits_of_one_round_of_the_event_loop_leave_together():
@@ -125,13 +23,6 @@ def test_commits_of_one_round_of_the_event_loop_leave_together():
             assert await leader.ended(1) == [b"%d" % leader.shard]
             assert leader.stored() == b"%d" % leader.shard
         assert node.committer.calls == [[0, 1, 2, 3]]
-
-
-def test_a_node_with_one_shard_waits_for_no_other():
-    @on(1)
-    async def _(node, leader):
-        leader.write(b"one", WITHIN)
-        assert leader.ends == [b"one"]
 
 
 def test_what_comes_while_the_engine_is_asked_leaves_together():
@@ -196,10 +87,11 @@ def test_a_write_leaves_although_one_that_joins_it_fails():
         assert node.committer.calls == [[0, 1]]
 
 
-def test_a_node_with_one_shard_holds_nobody():
+def test_a_node_with_one_shard_waits_for_no_other_and_holds_nobody():
     @on(1)
     async def _(node, leader):
         leader.write(b"one", WITHIN)
+        assert leader.ends == [b"one"]
         assert "hold" not in node.pace.told
 
 
@@ -208,8 +100,8 @@ def test_each_shard_is_answered_for_itself():
 
     @on(4, servers)
     async def _(node, fine, fenced, diverged, late):
-        servers.change("lease", 1, OTHER, 0)
-        servers.change("lease", 2, MINE._replace(position=Position(1, 0)), 0)
+        servers.lead(1)
+        servers.change("lease", 2, servers.primary.of(2).lease._replace(position=Position(1, 0)), 0)
         attempts = []
 
         def refuse_first(method):
@@ -281,7 +173,7 @@ def test_a_shard_may_be_led_again():
         first.writer.give_up(GivenUpError("enough"))
         node.lanes.open(0)
         answers = []
-        commit = Commit(Position(1, 2), Position(1, 1), [], 0, MINE.stamp.encode())
+        commit = Commit(Position(1, 2), Position(1, 1), [], 0, node.servers.primary.lease.stamp.encode())
         node.lanes.append(CommitCall(0, commit, False), answers.append)
         second.write(b"one")
         await second.ended(1)
@@ -320,8 +212,8 @@ def test_a_shard_that_begins_anew_does_not_wait_for_others():
 
     @on(2, servers)
     async def _(node, wiped, other):
-        servers.primary.journals.pop(0)
-        servers.change("lease", 0, MINE, 0)
+        lease = servers.primary.journals.pop(0).lease
+        servers.change("lease", 0, lease._replace(position=START), 0)
         wiped.write(b"lost")
         other.write(b"one")
         assert isinstance((await wiped.ended(1))[0], DivergedError)

@@ -168,6 +168,7 @@ def test_a_request_to_move_ends_with_the_leader(connector, registry):
 
 
 def test_nodes_report_what_they_have_to_do(connector, registry):
+    registry.perform([], Report("a", "there:1"))
     registry.perform([], Report("a", "here:1"))
     registry.perform([observe(0)], Report("b", "[::1]:2", Load(3, 4000, 5_000_000)))
     members = sorted(connector.registry().members())
@@ -248,6 +249,7 @@ def test_too_few_replicas_confirm_no_lease_and_no_number(redis, name, connect):
     found = registry.perform([take(0, Lease(), MINE), observe(1), take(2, Lease(), OTHER)])
     assert [str(each) for each in found[::2]] == ["engine: 2 replicas have confirmed the lease: must be 3"] * 2
     assert found[1] == Lease()
+    assert str(registry.perform([renew(0, MINE)])[0]) == str(found[0])
     lead(connect(redis.url, name, 1), 2)
     answers = connector.committer().append([CommitCall(shard, created(1), False) for shard in range(2)])
     assert [each.replicas for each in answers] == [2, 2]
@@ -304,6 +306,9 @@ def test_an_engine_that_is_full_refuses_each_commit_for_itself(directory, connec
         assert isinstance(third, EngineFullError)
         found = connector.registry().perform([take(0, MINE, OTHER)], Report("a", "here:1"))
         assert found == [OTHER._replace(position=Position(1, 1))]
+        assert connector.registry().perform([renew(1, MINE)])[0].renewals == 1
+        servers.servers[0].ask("CONFIG", "SET", "maxmemory", 0)
+        assert committer.append([CommitCall(2, commit, False)])[0].position == Position(1, 2)
     finally:
         servers.close()
 

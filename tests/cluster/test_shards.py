@@ -36,15 +36,6 @@ def nodes(cluster):
     return start
 
 
-def test_a_node_alone_leads_all_shards(nodes):
-    (node,) = nodes(1)
-    assert led(node) == [0, 1, 2, 3]
-
-
-def test_nodes_that_begin_together_share_the_shards(nodes):
-    assert sorted(counts(*nodes(3))) == [1, 1, 2]
-
-
 def test_a_node_that_joins_gets_its_share(cluster, nodes, caplog):
     caplog.set_level(logging.INFO)
     (first,) = nodes(1)
@@ -103,12 +94,6 @@ def test_a_node_that_finds_another_number_of_shards_later_ends(cluster, nodes):
     cluster.servers.is_reachable = True
     eventually(lambda: node.server.failure is not None, "it ends")
     assert "must be 4" in str(node.server.failure)
-
-
-def test_ids_tell_the_shard(nodes):
-    (node,) = nodes(1)
-    ids = node.call(lambda: [shard.service.broker.take_id() for shard in node.server.shards])
-    assert [job_id % SHARDS for job_id in ids] == [0, 1, 2, 3]
 
 
 def test_shards_that_are_led_together_share_the_rounds_of_the_event_loop(cluster, nodes):
@@ -179,15 +164,6 @@ def test_a_node_keeps_commits_within_one_bound_for_all_its_shards(cluster):
         assert word == b"INSERTED"
         assert client.ask(b"delete %b\r\n" % job_id) == b"DELETED\r\n"
     assert 50_000 < kept() <= 125_000 + SHARDS * 12_000  # and the last one of each
-
-
-def test_nodes_that_are_all_cut_off_from_the_engine_disconnect_their_clients(cluster, nodes):
-    first, second = nodes(2)
-    clients = [cluster.connect(first), cluster.connect(second)]
-    for client in clients:
-        assert put(client).startswith(b"INSERTED")
-    cluster.servers.is_reachable = False
-    assert [client.rest() for client in clients] == [b"", b""]
 
 
 def test_stats_tells_how_many_shards_there_are_and_how_many_the_node_leads(cluster, nodes):

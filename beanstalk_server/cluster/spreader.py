@@ -7,7 +7,7 @@ are alive. What follows are two functions of these figures alone, so nodes that 
     successors   a shard without a leader goes to the node that leads fewest
 
 A node that has just come is given nothing for a while, because it may be gone again. Nothing is given away while a
-shard has no leader: the figures say little then. Must never know how a shard is handed over.
+shard has no leader: the figures say little then. How a shard is handed over is up to the shard.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Spreader:
 def transfers(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     """The fewest transfers after which no node leads more than one shard more than another.
 
-    What is even is left alone, however it came about.
+    Counts that differ by one at most are left alone.
 
     Args:
         counts: how many shards each node leads.

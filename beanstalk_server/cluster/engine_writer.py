@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from beanstalk_server.cluster.directory import FIRST_PAUSE, LONGEST_PAUSE, EngineDirectory
-from beanstalk_server.cluster.engine.interface import Answer, CommitCall, Engine, EngineError, EngineFullError, Position
+from beanstalk_server.cluster.engine.interface import Answer, CommitCall, Engine, EngineError, Position
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import DivergedError, Sender
 from beanstalk_server.events import event
@@ -202,24 +202,20 @@ class EngineWriter:
         if self._failure is not None:
             return
         sender = self._sender
+        now = self._clock()
         try:
-            if isinstance(answer, Answer):
-                goes_on = sender.on_answer(answer, self._exceeds)
-            elif isinstance(answer, EngineFullError):
-                goes_on = sender.on_full(self._exceeds, self._clock())
-            elif isinstance(answer, EngineError):
-                goes_on = False
-            else:
+            if not isinstance(answer, (Answer, EngineError)):
                 raise answer
+            shortage = sender.on_reply(answer, self._exceeds, now)
         except BaseException as failure:
             self._end(failure)
             return
         self._directory.is_full = sender.is_full
-        if goes_on:
+        if not shortage:
             self._note_success()
         else:
             self._is_busy = True
-            self._note_failure(sender.shortage(answer) if isinstance(answer, Answer) else str(answer))
+            self._note_failure(shortage)
             if isinstance(answer, Answer) and answer.position is None and self.on_lost_lease is not None:
                 self.on_lost_lease()
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._resume)
@@ -228,7 +224,7 @@ class EngineWriter:
         try:
             while waiting and waiting[0].position <= sender.durable:
                 ended = waiting.popleft()
-                self.latency.add(round((self._clock() - ended.began) * SECOND))
+                self.latency.add(round((now - ended.began) * SECOND))
                 ended.on_end(None)
         finally:  # a waiter may fail, and the others must not wait for ever
             if not self._is_busy and self._failure is None:

@@ -58,6 +58,8 @@ LARGEST: Final = 1 << 29
 ATTEMPTS: Final = 100
 """How often what has changed meanwhile is copied."""
 
+NO_JOBS: Final = "the engine: holds no jobs"
+
 Progress = Callable[[int, int], None]
 """Called now and then with the number of bytes that have been copied, and with that of all bytes."""
 
@@ -82,11 +84,13 @@ class _Progress:
 def copy_segments(engine: Engine, to: Directory, inside: str = "", on_progress: Progress | None = None) -> list[str]:
     """Copy all segments of the engine into a directory, as they were at some moment; return their names.
 
+    A shard that has never had a job has none, also if a node has led it.
+
     Args:
         inside: the subdirectory of `to` that gets them.
 
     Raises:
-        StorageError: the engine has no segments, or is being taken over.
+        StorageError: the engine is being taken over.
         OSError: the directory cannot be written to.
         EngineError: the engine cannot be reached.
     """
@@ -94,8 +98,6 @@ def copy_segments(engine: Engine, to: Directory, inside: str = "", on_progress: 
     progress = _Progress(on_progress)
     for _ in range(ATTEMPTS):
         files = _segments(engine)
-        if not files:
-            raise StorageError("the engine: holds no jobs")
         progress.total = progress.done + sum(file.length - copied.get(name, 0) for name, file in files.items())
         for name in [name for name in copied if name not in files]:
             to.remove(_path(inside, name))
@@ -129,10 +131,10 @@ def export_jobs(connector: Connector, shards: int, to: Directory, on_progress: P
             copy = RealDirectory(Path(path) / str(shard))
             copy.make()
             with closing(connector.engine(shard)) as engine:
-                if copy_shard(engine, copy, on_progress):
+                if copy_segments(engine, copy, on_progress=on_progress):
                     copies.append(copy)
         if not copies:
-            raise StorageError("the engine: holds no jobs")
+            raise StorageError(NO_JOBS)
         with _made_empty(to):
             join(copies, to)
             return len(segment_names(to))
@@ -143,11 +145,6 @@ def copy_mark(engine: Engine, to: Directory) -> None:
     files = engine.files()
     if STOPPED in files:
         _copy(engine, to, "", STOPPED, -1, files[STOPPED], _Progress(None))
-
-
-def copy_shard(engine: Engine, to: Directory, on_progress: Progress | None = None) -> list[str]:
-    """As copy_segments; but a shard that has never had a job has no segments, also if somebody has led it."""
-    return copy_segments(engine, to, on_progress=on_progress) if _segments(engine) else []
 
 
 @contextmanager
@@ -178,7 +175,8 @@ def _made_empty(to: Directory) -> Iterator[None]:
 def _export_segments(engine: Engine, to: Directory, on_progress: Progress | None) -> None:
     """Write the segments of a shard into an empty directory as they are: all of them, or none."""
     to.make_directory(REWRITING)
-    copy_segments(engine, to, REWRITING, on_progress)
+    if not copy_segments(engine, to, REWRITING, on_progress):
+        raise StorageError(NO_JOBS)
     complete = to.create(COMPLETE)
     complete.write(0, json.dumps({"aside": REWRITING, "kept": [], "removed": []}).encode())
     complete.sync()

@@ -25,7 +25,7 @@ from beanstalk_server.cluster.engine.interface import (
     renew,
     take,
 )
-from harness.engines import Alone, AsCluster, WithSentinel
+from harness.engines import Alone
 from harness.waiting import eventually
 
 
@@ -313,25 +313,11 @@ def test_an_engine_that_is_full_refuses_each_commit_for_itself(directory, connec
         servers.close()
 
 
-def test_with_sentinel_all_shards_move_to_the_new_primary(directory, connect):
-    servers = WithSentinel(directory / "sentinel-shards")
-    try:
-        _outlive_a_primary(servers, connect)
-    finally:
-        servers.close()
-
-
-def test_in_redis_cluster_each_shard_is_where_its_slot_is(directory, connect):
-    servers = AsCluster(directory / "cluster-shards", replicas=2)
-    try:
-        _outlive_a_primary(servers, connect)
-    finally:
-        servers.close()
-
-
-def _outlive_a_primary(servers, connect):
+@pytest.mark.parametrize("kind", ["sentinel", "redis_cluster"])
+def test_all_shards_move_to_the_new_primary(kind, request, name, connect):
     """Commit to twelve shards while a primary goes; one commit of each is made, whatever happens."""
-    connector = connect(servers.url, "beanstalk", 1, timeout=1.0)
+    servers = request.getfixturevalue(kind)
+    connector = connect(servers.url, name, 1, timeout=1.0)
     registry, committer = connector.registry(), connector.committer()
     shards = range(12)
 

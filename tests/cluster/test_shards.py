@@ -96,13 +96,19 @@ def test_a_node_that_finds_another_number_of_shards_later_ends(cluster, nodes):
     assert "must be 4" in str(node.server.failure)
 
 
-def test_shards_that_are_led_together_share_the_rounds_of_the_event_loop(cluster, nodes):
-    (first,) = nodes(1)
-    alone = first.server.shards[0].service.turns.quantum
-    cluster.add(shards=SHARDS)
+def test_shards_that_are_led_together_share_the_rounds_of_the_event_loop_and_the_limit_of_memory(cluster):
+    first = cluster.add(shards=SHARDS, max_memory=1_000_000)
+
+    def shares():
+        services = [shard.service for shard in first.server.shards if shard.leads]
+        return {(service.turns.quantum, service.broker.memory.limit) for service in services}
+
+    eventually(lambda: len(led(first)) == SHARDS, "it leads all")
+    ((quantum, limit),) = shares()
+    assert limit == (1_000_000 - 125_000) // SHARDS
+    cluster.add(shards=SHARDS, max_memory=1_000_000)
     eventually(lambda: len(led(first)) == 2, "it has given two away")
-    shard = led(first)[0]
-    assert first.server.shards[shard].service.turns.quantum == 2 * alone
+    assert shares() == {(2 * quantum, 2 * limit)}
 
 
 def test_a_shard_whose_files_are_damaged_has_no_leader_and_the_others_go_on(cluster, nodes, caplog):
@@ -137,16 +143,6 @@ def test_lines_of_the_log_name_the_shard(nodes, caplog):
     nodes(1)
     for shard in range(SHARDS):
         assert any(line.startswith(f"shard {shard}: leads epoch 1 with 0 jobs") for line in caplog.messages)
-
-
-def test_the_limit_of_memory_is_shared_by_the_shards_of_a_node(cluster):
-    node = cluster.add(shards=SHARDS, max_memory=1_000_000)
-    eventually(lambda: len(led(node)) == SHARDS, "it leads all")
-    assert {shard.service.broker.memory.limit for shard in node.server.shards} == {(1_000_000 - 125_000) // SHARDS}
-    cluster.add(shards=SHARDS, max_memory=1_000_000)
-    eventually(lambda: len(led(node)) == 2, "it has given two away")
-    limits = {shard.service.broker.memory.limit for shard in node.server.shards if shard.leads}
-    assert limits == {(1_000_000 - 125_000) // 2}
 
 
 def test_a_node_keeps_commits_within_one_bound_for_all_its_shards(cluster):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -269,11 +269,24 @@ def import_jobs(
             directories = [RealDirectory(path / str(shard)) for shard in range(shards)]
             divide(source, directories)
             parts = [(each, [name for _, name in segment_names(each)]) for each in directories]
+        progress = _Progress(on_progress)
+        progress.total = sum(_size_of(each, name) for each, found in parts for name in found)
         registry = connector.registry()
         stack.callback(registry.close)
         leases = stack.enter_context(_leading(registry, shards, clock, sleep))
-        into = _Import(registry, leases, parts, _Progress(on_progress), clock)
-        written = [stack.enter_context(into.write(shard, connector.engine(shard), replicas)) for shard in range(shards)]
+        renewed = clock()
+
+        def on_copied(size: int) -> None:
+            nonlocal renewed
+            progress.add(size)
+            if clock() - renewed >= RENEWAL_INTERVAL:
+                renewed = clock()
+                _perform(registry, [renew(shard, lease) for shard, lease in enumerate(leases)])
+
+        written = [
+            stack.enter_context(_written(connector.engine(shard), Sender(lease, replicas), *part, on_copied))
+            for shard, (lease, part) in enumerate(zip(leases, parts, strict=True))
+        ]
         for to, (_, found) in zip(written, parts, strict=True):
             for name in found:
                 to.rename(f"{REWRITING}/{name}", name)
@@ -371,80 +384,55 @@ def _perform(registry: Registry, calls: list[LeaseCall]) -> list[Lease]:
     return [made(lease) for lease in registry.perform(calls)]
 
 
-class _Import:
-    """Writes files into all shards."""
+def _size_of(source: Directory, name: str) -> int:
+    """Bytes of a file that is imported."""
+    file = source.open(name)
+    size = file.size()
+    file.close()
+    if size > LARGEST:
+        raise StorageError(f"{source.path}/{name}: has {size} bytes, and an engine takes {LARGEST} in a file at most")
+    return size
 
-    def __init__(
-        self,
-        registry: Registry,
-        leases: list[Lease],
-        parts: Sequence[tuple[Directory, list[str]]],
-        progress: _Progress,
-        clock: Callable[[], float],
-    ) -> None:
-        self._registry = registry
-        self._leases = leases
-        self._parts = parts
-        self._progress = progress
-        self._clock = clock
-        self._renewed = clock()
-        for source, names in parts:
-            for name in names:
-                self._measure(source, name)
 
-    def _measure(self, source: Directory, name: str) -> None:
-        file = source.open(name)
-        size = file.size()
-        file.close()
-        if size > LARGEST:
-            raise StorageError(
-                f"{source.path}/{name}: has {size} bytes, and an engine takes {LARGEST} in a file at most"
-            )
-        self._progress.total += size
-
-    @contextmanager
-    def write(self, shard: int, engine: Engine, replicas: int) -> Iterator[EngineDirectory]:
-        """Write the files of a shard, where no node looks for them yet; remove them if what follows fails."""
-        lease = self._leases[shard]
-        to = EngineDirectory(engine, Sender(lease, replicas), may_exceed=False)
+@contextmanager
+def _written(
+    engine: Engine, sender: Sender, source: Directory, names: list[str], on_copied: Callable[[int], None]
+) -> Iterator[EngineDirectory]:
+    """Write the files of a shard, where no node looks for them yet; remove them if what follows fails."""
+    to = EngineDirectory(engine, sender, may_exceed=False)
+    try:
+        to.lock()
+        if held := [name for _, name in segment_names(to)] + file_names(to.names()):
+            raise StorageError(f"the engine: holds a journal already ({held[0]}): name another cluster")
+        for name in to.names(REWRITING):  # of an import that was interrupted
+            to.remove(f"{REWRITING}/{name}")
         try:
-            to.lock()
-            if held := [name for _, name in segment_names(to)] + file_names(to.names()):
-                raise StorageError(f"the engine: holds a journal already ({held[0]}): name another cluster")
-            for name in to.names(REWRITING):  # of an import that was interrupted
-                to.remove(f"{REWRITING}/{name}")
-            try:
-                self._copy(*self._parts[shard], to)
-                yield to
-            except BaseException:  # also when others have their files in their places
-                _remove(to, self._parts[shard][1])
-                raise
-        except OSError as error:
-            raise StorageError(f"the engine: cannot be written to: {error.strerror or error}") from error
-        finally:
-            engine.close()
+            for name in names:
+                _write(source, name, to, on_copied)
+            to.sync()
+            yield to
+        except BaseException:  # also when others have their files in their places
+            _remove(to, names)
+            raise
+    except OSError as error:
+        raise StorageError(f"the engine: cannot be written to: {error.strerror or error}") from error
+    finally:
+        engine.close()
 
-    def _copy(self, source: Directory, names: list[str], to: EngineDirectory) -> None:
-        for name in names:
-            file = source.open(name)
-            try:
-                size = file.size()
-                copy = to.create(f"{REWRITING}/{name}", size)
-                for offset in range(0, size, CHUNK):
-                    data = file.read(offset, min(CHUNK, size - offset))
-                    if content := data.rstrip(b"\0"):
-                        copy.write(offset, content)
-                        copy.sync()
-                    self._progress.add(len(data))
-                    self._renew()
-            finally:
-                file.close()
-        to.sync()
 
-    def _renew(self) -> None:
-        if self._clock() - self._renewed >= RENEWAL_INTERVAL:
-            self._renewed = self._clock()
-            _perform(self._registry, [renew(shard, lease) for shard, lease in enumerate(self._leases)])
+def _write(source: Directory, name: str, to: EngineDirectory, on_copied: Callable[[int], None]) -> None:
+    file = source.open(name)
+    try:
+        size = file.size()
+        copy = to.create(f"{REWRITING}/{name}", size)
+        for offset in range(0, size, CHUNK):
+            data = file.read(offset, min(CHUNK, size - offset))
+            if content := data.rstrip(b"\0"):
+                copy.write(offset, content)
+                copy.sync()
+            on_copied(len(data))
+    finally:
+        file.close()
 
 
 def _remove(to: EngineDirectory, files: list[str]) -> None:

@@ -1,6 +1,8 @@
 """A node that leads shards of an engine in memory: what writes to them, without a broker."""
 
 import asyncio
+import functools
+import inspect
 
 from memory_engine import MemoryConnector, Servers
 
@@ -94,19 +96,29 @@ class LeadingNode:
         self.leaders = [Leader(self, shard) for shard in range(shards)]
 
 
-def on(shards, servers=None):
-    """Run a test as a coroutine that gets a node with this many shards."""
+def on(shards, **options):
+    """Run a test as a coroutine that gets a node with this many shards, its leaders, and fixtures by keyword.
+
+    Args:
+        options: of the servers.
+    """
 
     def decorate(test):
-        async def work():
-            node = LeadingNode(servers or Servers(), shards)
+        async def work(fixtures):
+            node = LeadingNode(Servers(**options), shards)
             try:
-                await test(node, *node.leaders)
+                await test(node, *node.leaders, **fixtures)
             finally:
                 for leader in node.leaders:
                     leader.writer.close()
                 node.lanes.close()
 
-        asyncio.run(work())
+        @functools.wraps(test)
+        def run(**fixtures):
+            asyncio.run(work(fixtures))
+
+        parameters = inspect.signature(test).parameters.values()
+        run.__signature__ = inspect.Signature([each for each in parameters if each.kind == each.KEYWORD_ONLY])
+        return run
 
     return decorate

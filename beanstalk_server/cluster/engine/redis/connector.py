@@ -8,15 +8,12 @@ know what is in a file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from beanstalk_server.cluster.engine.interface import (
     Answer,
     Commit,
     CommitCall,
-    Committer,
-    Connector,
-    Engine,
     EngineError,
     File,
     Lease,
@@ -227,15 +224,3 @@ class RedisEngine:
     def _ask(self, *requests: bytes) -> list[Reply]:
         """The replies to requests that change nothing."""
         return [done.reply for done in self._calls.ask([Request(self._shard, each) for each in requests])]
-
-
-if TYPE_CHECKING:
-
-    def _is_engine(engine: RedisEngine) -> Engine:
-        return engine
-
-    def _is_committer(committer: RedisCommitter) -> Committer:
-        return committer
-
-    def _is_connector(connector: RedisConnector) -> Connector:
-        return connector

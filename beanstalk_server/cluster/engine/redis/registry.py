@@ -7,7 +7,7 @@ what changes, and for the rest only if there is another leader.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from beanstalk_server.cluster.engine.interface import (
     OBSERVE,
@@ -22,7 +22,6 @@ from beanstalk_server.cluster.engine.interface import (
     Load,
     Member,
     Position,
-    Registry,
     Report,
 )
 from beanstalk_server.cluster.engine.redis import scripts
@@ -240,9 +239,3 @@ def members_of(reports: Reply, moment: Reply) -> list[Member]:
                 shards, jobs, size, takes = map(int, load or (0, 0, 0, 1))
                 found.append(Member(text_of(node), address, max(seen, 0.0), Load(shards, jobs, size), bool(takes)))
         return found
-
-
-if TYPE_CHECKING:
-
-    def _is_registry(registry: RedisRegistry) -> Registry:
-        return registry

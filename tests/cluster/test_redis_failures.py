@@ -293,10 +293,6 @@ class Dripping:
         self.now += self.seconds
         return len(data[: self.size])
 
-    def sendall(self, data):
-        while data:
-            data = data[self.send(data) :]
-
     def recv(self, size):
         self.now += self.seconds
         piece = self.answer[: min(size, self.size)]

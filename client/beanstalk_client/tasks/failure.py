@@ -49,7 +49,7 @@ class Retry(Exception):  # noqa: N818
 
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or "it asks for another try")
-        self.delay = None if delay is None else seconds_of(delay, "delay")
+        self.delay: float | None = None if delay is None else seconds_of(delay, "delay")
 
 
 class GiveUp(Exception):  # noqa: N818

@@ -59,10 +59,10 @@ class Message:
     __slots__ = ("args", "kwargs", "meta", "task")
 
     def __init__(self, task: str, args: Any, kwargs: dict[str, Any], meta: dict[str, Any]) -> None:
-        self.task = task
-        self.args = args
-        self.kwargs = kwargs
-        self.meta = meta
+        self.task: str = task
+        self.args: Any = args
+        self.kwargs: dict[str, Any] = kwargs
+        self.meta: dict[str, Any] = meta
 
     def __repr__(self) -> str:
         return f"Message(task={self.task!r})"  # arguments may be secret

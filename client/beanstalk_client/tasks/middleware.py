@@ -42,9 +42,9 @@ class Put:
     __slots__ = ("job_id", "message", "tube")
 
     def __init__(self, message: Message, tube: str) -> None:
-        self.message = message
-        self.tube = tube
-        self.job_id = 0
+        self.message: Message = message
+        self.tube: str = tube
+        self.job_id: int = 0
 
     def __repr__(self) -> str:  # without arguments: it may be logged
         return f"<put of {self.message.task} into tube {self.tube}{f': job {self.job_id}' if self.job_id else ''}>"
@@ -64,9 +64,9 @@ class Run:
     def __init__(
         self, message: Message, tube: str, job_id: int, owner: Owner | None = None, task_tube: str = ""
     ) -> None:
-        self.message = message
-        self.tube = tube
-        self.job_id = job_id
+        self.message: Message = message
+        self.tube: str = tube
+        self.job_id: int = job_id
         self._owner = owner
         self._task_tube = task_tube
 

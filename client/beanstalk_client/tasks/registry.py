@@ -102,8 +102,8 @@ class Tasks:
         read_addresses(addresses)  # which refuses a bad one
         self.addresses = addresses
         self.tube = tube
-        self.serializer = Serializer(*serializer)
-        self.middleware = list(middleware)
+        self.serializer: Serializer = Serializer(*serializer)
+        self.middleware: list[Middleware] = list(middleware)
         self.errors = errors
         self.lifespan = lifespan
         self.options = options

@@ -143,7 +143,7 @@ class Task(Generic[P, R]):
         self.default_priority = priority
         self.default_ttr = ttr
         self.give_up_on = give_up_on
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async: bool = inspect.iscoroutinefunction(function)
         self.tasks = tasks
         try:  # not what a decorator has wrapped: it may give arguments of its own
             self._signature: inspect.Signature | None = inspect.signature(function, follow_wrapped=False)
@@ -280,7 +280,7 @@ class Options:
     __slots__ = _SETTINGS
 
     def __init__(self) -> None:
-        self.delay = 0.0
+        self.delay: float = 0.0
         self.at: float | None = None
         self.key = ""
         self.replace = False

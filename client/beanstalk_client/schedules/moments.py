@@ -66,9 +66,9 @@ class Cron:
             raise ImportError(
                 "cron expressions need an extra: pip install './client[cron]' in a clone of beanstalk-server"
             ) from None
-        self.expression = " ".join(expression.split())
-        self.tz = tz
-        self.zone = _zone(tz)
+        self.expression: str = " ".join(expression.split())
+        self.tz: str = tz
+        self.zone: datetime.tzinfo = _zone(tz)
         self._parse: type[CronSim] = CronSim
         self._names_its_hour = not any(field.startswith("*") for field in self.expression.split()[:2])
         if self.expression.count(" ") != 4:  # newer versions of the library take seconds as well, older ones do not
@@ -160,7 +160,7 @@ class Every:
         seconds, rest = divmod(length, datetime.timedelta(seconds=1))
         if seconds < 1 or rest:
             raise ValueError(f"an interval has whole seconds, and one at least, not {interval}")
-        self.seconds = seconds
+        self.seconds: int = seconds
 
     def after(self, moment: int) -> int:
         return (moment // self.seconds + 1) * self.seconds

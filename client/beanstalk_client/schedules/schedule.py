@@ -73,9 +73,9 @@ class Schedule:
             raise ValueError(f"schedule {name!r}: its name can be no key of a job; give it another one: name=…")
         if missed not in RULES:
             raise ValueError(f"schedule {name}: missed is one of {', '.join(RULES)}, not {missed!r}")
-        self.name = name
-        self.moments = moments
-        self.task = task
+        self.name: str = name
+        self.moments: Moments = moments
+        self.task: Task[..., Any] = task
         self.missed = missed
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})

@@ -44,7 +44,7 @@ from beanstalk_client.schedules.schedule import Schedule, key_of
 if TYPE_CHECKING:
     from beanstalk_client.blocking import Client
 
-log = logging.getLogger("beanstalk_client.schedules")
+log: logging.Logger = logging.getLogger("beanstalk_client.schedules")
 
 GROUP: Final = "schedules"
 
@@ -402,7 +402,7 @@ class Turn:
     __slots__ = ("_job_id", "_renewed", "_tube", "queue")
 
     def __init__(self, queue: Client[bytes], group: str) -> None:
-        self.queue = queue
+        self.queue: Client[bytes] = queue
         self._tube = group
         self._renewed = _clocks()
         try:

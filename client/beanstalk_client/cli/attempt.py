@@ -47,9 +47,9 @@ class Rules:
     __slots__ = ("backoff", "backoff_max", "max_tries")
 
     def __init__(self, backoff: float, backoff_max: float, max_tries: int) -> None:
-        self.backoff = backoff
-        self.backoff_max = backoff_max
-        self.max_tries = max_tries
+        self.backoff: float = backoff
+        self.backoff_max: float = backoff_max
+        self.max_tries: int = max_tries
 
     def fate(self, status: int, tries: int) -> tuple[str, float]:
         """What a job's outcome is, and its delay in seconds if it is released.

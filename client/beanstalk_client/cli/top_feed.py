@@ -86,7 +86,7 @@ class Asker:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._client: Client[bytes] | None = None
-        self.connections = 0
+        self.connections: int = 0
 
     def connect(self) -> Client[bytes]:
         """The connection.

@@ -52,7 +52,7 @@ TUBE_FIGURES: Final = (
 URGENT, READY, RESERVED, DELAYED, BURIED, USING, WATCHING, WAITING, PAUSE_LEFT, PUTS, DELETES = range(len(TUBE_FIGURES))
 """Where each of them is in TubeSamples.figures."""
 
-SERVER_COUNTERS: Final = {
+SERVER_COUNTERS: Final[dict[str, str | tuple[str, ...]]] = {
     "puts": "total-jobs",
     "reserves": ("cmd-reserve", "cmd-reserve-with-timeout", "cmd-reserve-job", "cmd-reserve-batch"),
     "deletes": "cmd-delete",
@@ -115,14 +115,15 @@ class TubeSamples:
     )
 
     def __init__(self, name: str, moment: float, figures: tuple[int | None, ...], round_: int) -> None:
-        self.name = name
-        self.moment = self._based = moment
-        self.figures = self._base = figures
+        self.name: str = name
+        self.moment: float = moment
+        self.figures: tuple[int | None, ...] = figures
+        self._based, self._base = moment, figures
         self.puts: float | None = None
         self.deletes: float | None = None
         self.growth: float | None = None
         self.next_age: int | None = None
-        self.round = round_
+        self.round: int = round_
         self.history: History | None = None
 
     def take(self, moment: float, figures: tuple[int | None, ...]) -> None:
@@ -225,7 +226,7 @@ class Samples:
         self._based = 0.0
         self._rates: dict[str, float] = {}
         self._histories: dict[str, History] = {}
-        self.restarts = 0
+        self.restarts: int = 0
 
     @property
     def tubes(self) -> Mapping[str, TubeSamples]:

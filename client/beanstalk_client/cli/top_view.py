@@ -183,22 +183,22 @@ class View:
     )
 
     def __init__(self, sort: str = "ready", prefix: str = "") -> None:
-        self.sort = sort
-        self.backwards = False
-        self.prefix = prefix
-        self.mode = Mode.TUBES
-        self.typed = ""
+        self.sort: str = sort
+        self.backwards: bool = False
+        self.prefix: str = prefix
+        self.mode: Mode = Mode.TUBES
+        self.typed: str = ""
         self.question: Question | None = None
         self.ranked: list[str] = []
-        self.matching = 0
-        self.selected = 0
+        self.matching: int = 0
+        self.selected: int = 0
         self._chosen: str | None = None  # the name that the selection follows, once somebody has moved it
-        self.top = 0
-        self.room = 1
-        self.message = ""
-        self.looked_into = ""
+        self.top: int = 0
+        self.room: int = 1
+        self.message: str = ""
+        self.looked_into: str = ""
         self.jobs: JobsOfTube | None = None
-        self.jobs_top = 0
+        self.jobs_top: int = 0
 
     def rank(self, samples: Samples) -> None:
         """Put the tubes in order; the selection stays on its tube, or where it was if that has gone."""

@@ -54,16 +54,16 @@ class Reserved:
     __slots__ = ("body", "gone", "holder", "id", "key", "priority", "reserves", "try_number", "ttr")
 
     def __init__(self, job: beanstalk_client.Job[bytes], found: dict[str, Any], holder: Client[bytes]) -> None:
-        self.id = job.id
-        self.body = job.body
-        self.priority = int(found["pri"])
-        self.ttr = max(1.0, float(found["ttr"]))
-        self.reserves = int(found["reserves"])
-        self.try_number = int(found["tries"]) + 1 if "tries" in found else self.reserves
-        self.key = str(found.get("key", ""))
+        self.id: int = job.id
+        self.body: bytes = job.body
+        self.priority: int = int(found["pri"])
+        self.ttr: float = max(1.0, float(found["ttr"]))
+        self.reserves: int = int(found["reserves"])
+        self.try_number: int = int(found["tries"]) + 1 if "tries" in found else self.reserves
+        self.key: str = str(found.get("key", ""))
         self.holder: Client[bytes] | None = holder
         """The connection that has reserved it, which may be lost."""
-        self.gone = ""
+        self.gone: str = ""
         """Why it cannot be taken back, once it cannot."""
 
 
@@ -72,9 +72,10 @@ class Worker:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.rules = Rules(options.backoff, options.backoff_max, options.max_tries)
-        self.stopping = threading.Event()
-        self.killed = threading.Event()
+        self.rules: Rules = Rules(options.backoff, options.backoff_max, options.max_tries)
+        self.stopping: threading.Event = threading.Event()
+        self.killed: threading.Event = threading.Event()
+        self.killing: int
         self.killing, self._kill = os.pipe()
         self.failure: OperatorError | OutputError | None = None
         self._lock = threading.Lock()

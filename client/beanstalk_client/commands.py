@@ -160,7 +160,7 @@ Seconds = Union[int, float]
 Duration = Union[int, float, str, datetime.timedelta]
 """Seconds; or a text with a unit: "0.5s", "250ms", "5m", "24h", "30d"; or a timedelta."""
 
-UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+UNITS: Final[dict[str, float]] = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 """Seconds of the units of durations, as the server's config file and `beanstalk` read them."""
 
 
@@ -183,11 +183,11 @@ class Command(Generic[T]):
     """Whether a session must be told what has become of it."""
 
     def __init__(self, data: bytes, reply: Reading[T], repeatable: bool = False, wait: float | None = 0) -> None:
-        self.data = data
-        self.reply = reply
-        self.repeatable = repeatable
-        self.wait = wait
-        self.needs = ""
+        self.data: bytes = data
+        self.reply: Reading[T] = reply
+        self.repeatable: bool = repeatable
+        self.wait: float | None = wait
+        self.needs: str = ""
         self.whole: Command[T] | None = None
 
     def __repr__(self) -> str:
@@ -228,10 +228,10 @@ class Ending(Command[None]):
         self.data = data
         self.reply = reply
         self.repeatable = False
-        self.wait = 0
-        self.needs = ""
-        self.whole = None
-        self.job_id = job_id
+        self.wait: float | None = 0
+        self.needs: str = ""
+        self.whole: Command[None] | None = None
+        self.job_id: int = job_id
 
     def settle(self, result: Error | None, session: Notes) -> None:
         if result is None or isinstance(result, (NotFoundError, BuriedError)):
@@ -259,8 +259,8 @@ class Watch(Command[int]):
 
     def __init__(self, data: bytes, tube: str, begins: bool) -> None:
         super().__init__(data, WATCHING, True)
-        self.tube = tube
-        self.begins = begins
+        self.tube: str = tube
+        self.begins: bool = begins
 
     def settle(self, result: int | Error, session: Notes) -> None:
         if isinstance(result, int):
@@ -283,7 +283,7 @@ class Probe(Command[Any]):
     def __init__(self, asked: str) -> None:
         question = b"release 0 0 0.001\r\n" if asked == FRACTIONS else asked.encode("ascii") + b" -\r\n"
         super().__init__(question, DELETED, True)
-        self.asked = asked
+        self.asked: str = asked
 
     def settle(self, result: Any, session: Notes) -> None:
         if isinstance(result, REFUSALS):
@@ -303,7 +303,7 @@ class CountProbe(Command[Statistics]):
 
     def __init__(self, asked: str) -> None:
         super().__init__(b"stats\r\n", STATISTICS, True)
-        self.asked = asked
+        self.asked: str = asked
 
     def settle(self, result: Any, session: Notes) -> None:
         if isinstance(result, ForbiddenError):
@@ -333,8 +333,8 @@ class Reply(Generic[T]):
     _result: T
 
     def __init__(self, command: Command[T]) -> None:
-        self.command = command
-        self.is_there = False
+        self.command: Command[T] = command
+        self.is_there: bool = False
         self.last: asyncio.Future[None] | None = None
         self._error: Exception | None = None
         self._is_cancelled = False

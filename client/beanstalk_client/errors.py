@@ -241,7 +241,7 @@ class ConnectionLostError(Error, ConnectionError):
 
     def __init__(self, message: str = "the connection is lost", *, reason: str = "", maybe_done: bool = False) -> None:
         super().__init__(f"{message}; the command may or may not have been done" if maybe_done else message)
-        self.reason = reason or message
+        self.reason: str = reason or message
         self.maybe_done = maybe_done
 
 

@@ -22,9 +22,9 @@ class Job(Generic[TBody]):
     )
 
     def __init__(self, id: int, body: TBody, epoch: int = 0) -> None:
-        self.id = id
+        self.id: int = id
         self.body: TBody = body
-        self.epoch = epoch
+        self.epoch: int = epoch
 
     def __repr__(self) -> str:
         return f"beanstalk_client.Job(id={self.id!r}, body={self.body!r})"

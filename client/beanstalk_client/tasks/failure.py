@@ -42,6 +42,10 @@ Backoff = Union[Duration, Callable[[int], Duration]]
 class Retry(Exception):  # noqa: N818
     """Raised by a task: try again, after a delay, and count it as a failure.
 
+    Example:
+        if response.status == 503:
+            raise Retry(delay="5m", reason="the shop is closed")
+
     Args:
         delay: seconds, "5m", or a timedelta; None for the task's backoff.
         reason: for the log.
@@ -54,6 +58,10 @@ class Retry(Exception):  # noqa: N818
 
 class GiveUp(Exception):  # noqa: N818
     """Raised by a task: no further try can succeed. Its job is buried at once.
+
+    Example:
+        if order is None:
+            raise GiveUp("there is no such order")
 
     Args:
         reason: for the log and the report.

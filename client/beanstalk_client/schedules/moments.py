@@ -33,7 +33,12 @@ EPOCH: Final = datetime.datetime(1970, 1, 1)
 
 
 class Moments(Protocol):
-    """The moments of a schedule, without an end."""
+    """The moments of a schedule, without an end.
+
+    Example:
+        def preview(moments: Moments) -> str:
+            return moments.spelled(moments.after(int(time.time())))
+    """
 
     def after(self, moment: int) -> int | None:
         """The first moment after this one, in Unix time; None if there is none in the 50 years that follow."""
@@ -47,6 +52,9 @@ class Moments(Protocol):
 
 class Cron:
     """The moments of a cron expression.
+
+    Example:
+        first = Cron("0 8 * * mon", "Europe/Berlin").after(int(time.time()))
 
     Args:
         expression: minute, hour, day of the month, month and day of the week, as cron reads them.
@@ -145,6 +153,9 @@ class Cron:
 
 class Every:
     """The moments of an interval: its multiples, counted from the beginning of Unix time (1970-01-01T00:00Z).
+
+    Example:
+        first = Every("5m").after(int(time.time()))
 
     Args:
         interval: whole seconds, one at least; or as "5m", or a timedelta.

@@ -29,11 +29,22 @@ class Moment:
 
 MOMENT: Final = Moment()
 """In the arguments of a schedule: the moment of the firing as text, in the schedule's zone, such as
-"2027-02-01T06:00:00+01:00". A task that is late knows by it which firing it is."""
+"2027-02-01T06:00:00+01:00". A task that is late knows by it which firing it is.
+
+Example:
+    @tasks.cron("0 8 * * mon", kwargs={"moment": MOMENT})
+    @tasks.task
+    def weekly_report(moment): ...
+"""
 
 
 class Firing(NamedTuple):
-    """The job of a firing, but for its key and its moment."""
+    """The job of a firing, but for its key and its moment.
+
+    Example:
+        firing: Firing = schedule.firing(1_800_000_000)
+        print(firing.tube, firing.body)
+    """
 
     tube: str
     body: bytes
@@ -44,6 +55,9 @@ class Firing(NamedTuple):
 
 class Schedule:
     """What fires when.
+
+    Example:
+        weekly = Schedule("weekly-report", Cron("0 8 * * mon"), report, kwargs={"moment": MOMENT})
 
     Args:
         name: its own among all schedules of a group; it must stay the same when the expression changes.

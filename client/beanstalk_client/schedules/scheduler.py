@@ -91,6 +91,10 @@ class LockLostError(Error):
 class Scheduler:
     """Plans schedules, again and again.
 
+    Example:
+        with Scheduler(tasks.connect, tasks.schedules).in_thread():
+            serve()
+
     Args:
         connect: makes a client of the server; its encoding must be None.
         schedules: what to plan.

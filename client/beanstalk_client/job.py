@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import Generic, TypeVar, Union
 
 TBody = TypeVar("TBody", str, bytes)
+"""The type of bodies: str with an encoding, otherwise bytes.
+
+Example:
+    def body_of(job: Job[TBody]) -> TBody:
+        return job.body
+"""
 
 
 class Job(Generic[TBody]):
     """A job that was reserved, or looked at.
+
+    Example:
+        job: Job[str] = queue.reserve()
+        print(job.id, job.body)
 
     Attributes:
         id: the server's number for it.
@@ -31,6 +41,12 @@ class Job(Generic[TBody]):
 
 
 JobOrID = Union[Job[TBody], int]
+"""A job, or its id.
+
+Example:
+    def drop(queue: Client[str], job: JobOrID[str]) -> None:
+        queue.delete(job)
+"""
 
 
 def id_of(job: JobOrID[TBody]) -> int:

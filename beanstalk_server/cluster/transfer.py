@@ -35,7 +35,7 @@ from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.beanstalkd.format import file_names
-from beanstalk_server.storage.beanstalkd.takeover import take_over
+from beanstalk_server.storage.beanstalkd.reader import take_over
 from beanstalk_server.storage.disk import Directory, RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, StorageError, lock_directory, unusable
 from beanstalk_server.storage.inspection import inspect

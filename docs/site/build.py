@@ -143,7 +143,7 @@ def default_of(option: Option) -> str:
 
 def wanted(key: Option) -> str:
     """The values that a key may have, in words."""
-    return "true or false" if isinstance(key.kind, kinds.Switch) else key.kind.wanted
+    return "true or false" if key.kind is kinds.SWITCH else key.kind.wanted
 
 
 def value_rows(option: Option) -> list[tuple[str, str]]:

@@ -49,6 +49,11 @@ if TYPE_CHECKING:
     from beanstalk_client.tasks import Tasks
 
 __version__ = VERSION
+"""The version of this package.
+
+Example:
+    print(beanstalk_client.__version__)
+"""
 
 __all__ = [
     "DEFAULT_DELAY",

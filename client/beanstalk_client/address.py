@@ -57,6 +57,13 @@ class Address(NamedTuple):
 
 
 OneAddress = Union[Address, tuple[str, int], str]
+"""The address of a server, in any of the forms above; the package calls it `Address`.
+
+Example:
+    address: Address = ("127.0.0.1", 11300)
+    Client(address)
+"""
+
 Addresses = Union[OneAddress, list[OneAddress], tuple[OneAddress, ...]]
 
 

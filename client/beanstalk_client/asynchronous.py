@@ -68,6 +68,10 @@ class AsyncClient(Asynchronous[TBody]):
     waits holds back what comes behind it, whichever task gives it: the protocol does that. So let who waits for jobs
     have a client of its own. Durations are seconds, a text with a unit ("90s", "15m"), or a timedelta.
 
+    Example:
+        async with AsyncClient("127.0.0.1:11300") as queue:
+            await queue.put("hello")
+
     Args:
         addresses: ("host", port), "host:port", "[v6]:port", "unix:/path", "beanstalk://[:token@]host:port[,host:port…]"
             or "beanstalks://…" for TLS; or a list of several, which are the nodes of a cluster: the first that answers
@@ -221,22 +225,39 @@ class AsyncClient(Asynchronous[TBody]):
 
     @property
     def encoding(self) -> str | None:
-        """Of the bodies; None for bytes."""
+        """Of the bodies; None for bytes.
+
+        Example:
+            AsyncClient("127.0.0.1:11300", encoding=None).encoding  # None
+        """
         return self._session.encoding
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as that is known."""
+        """Whether there is a connection, as far as that is known.
+
+        Example:
+            if not queue.is_connected:
+                await queue.connect()
+        """
         return self._connection is not None
 
     def holds(self, job: Job[TBody]) -> bool:
-        """Whether a job was reserved on the connection that there is, as far as that is known."""
+        """Whether a job was reserved on the connection that there is, as far as that is known.
+
+        Example:
+            if queue.holds(job):
+                await queue.release(job)
+        """
         return job.epoch == self._session.epoch
 
     # The connection
 
     async def connect(self) -> AsyncClient[TBody]:
         """Connect now, if there is no connection. Returns the client.
+
+        Example:
+            queue = await AsyncClient("127.0.0.1:11300").connect()
 
         Raises:
             OSError: no address could be reached; this includes ConnectionLostError, TimeoutError and ssl.SSLError.
@@ -249,6 +270,9 @@ class AsyncClient(Asynchronous[TBody]):
     async def close(self) -> None:
         """Close the connection. Commands that wait for their replies get a ConnectionLostError; jobs that are reserved
         are ready again. May be called more than once.
+
+        Example:
+            await queue.close()
         """
         self._is_closed = True
         self._session.forget_token()
@@ -263,7 +287,11 @@ class AsyncClient(Asynchronous[TBody]):
             await asyncio.wait(list(self._tasks))
 
     async def quit(self) -> None:
-        """The same as `close()`."""
+        """The same as `close()`.
+
+        Example:
+            await queue.quit()
+        """
         await self.close()
 
     def _note_loss(self, connection: AsyncConnection) -> None:
@@ -433,7 +461,11 @@ class AsyncClient(Asynchronous[TBody]):
         self._note_loss(connection)
 
     async def execute(self, command: Command[T]) -> T:
-        """Give a command and wait for its reply; give it again after a loss, if that does no harm."""
+        """Give a command and wait for its reply; give it again after a loss, if that does no harm.
+
+        Example:
+            job_id = await queue.execute(make.put(b"hello"))
+        """
         if command.needs:
             return await self._do_fitting(command)
         connection = self._connection
@@ -486,6 +518,10 @@ class AsyncClient(Asynchronous[TBody]):
     async def knows(self, command: str) -> bool:
         """Whether the server knows a command, by its name in the protocol. It is asked once for each connection.
 
+        Example:
+            if await queue.knows("put-with"):
+                await queue.put_with("hello", tries=5)
+
         Raises:
             ValueError: no server knows it.
         """
@@ -523,6 +559,7 @@ class AsyncClient(Asynchronous[TBody]):
     def pipeline(self, *, raise_errors: bool = True) -> AsyncPipeline[TBody]:
         """Commands that are sent together, in as few writes as there can be.
 
+        Example:
             async with queue.pipeline() as together:
                 first, second = together.put("a"), together.put("b")
             print(first.result(), second.result())
@@ -566,6 +603,10 @@ class AsyncClient(Asynchronous[TBody]):
         """Reserve as many jobs as there are, up to a limit; wait until there is one.
 
         On a server that does not know the command, they are reserved one by one.
+
+        Example:
+            for job in await queue.reserve_batch(100, timeout=5):
+                await queue.delete(job)
 
         Args:
             timeout: seconds to wait; None for ever.
@@ -611,6 +652,10 @@ class AsyncClient(Asynchronous[TBody]):
         Jobs may come and go meanwhile; those that stay where they are are given once each. If the tube goes, there are
         no more.
 
+        Example:
+            async for job in queue.list_jobs("mail", "buried"):
+                print(job["id"])
+
         Args:
             state: "ready", "delayed", "reserved" or "buried".
 
@@ -630,6 +675,10 @@ class AsyncClient(Asynchronous[TBody]):
 
     async def stats_tubes(self, first: str = "", prefix: str = "") -> AsyncIterator[Statistics]:
         """The figures of the tubes, in the order of their names, page by page as they are asked for.
+
+        Example:
+            async for tube in queue.stats_tubes(prefix="mail"):
+                print(tube["name"], tube["current-jobs-ready"])
 
         Args:
             first: the name to begin with; by default the first, or the first that has the prefix.

@@ -93,7 +93,7 @@ class AsyncConnection(asyncio.Protocol):
         self._on_loss = on_loss
         self._on_unclaimed = on_unclaimed
         self._name = name
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._protocol = Protocol(session)
         self._timeout = timeout
         self._timer: asyncio.TimerHandle | None = None
@@ -108,9 +108,9 @@ class AsyncConnection(asyncio.Protocol):
         self._was_idle = False
         self._room: deque[asyncio.Future[None]] = deque()
         self.orphans: set[Waiter] = set()
-        self.is_full = False
-        self.is_hindered = False
-        self.is_lost = False
+        self.is_full: bool = False
+        self.is_hindered: bool = False
+        self.is_lost: bool = False
 
     # Commands
 

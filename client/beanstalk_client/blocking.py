@@ -61,6 +61,10 @@ class Client(Blocking[TBody]):
 
     Durations are seconds, a text with a unit ("250ms", "90s", "15m", "24h", "30d"), or a timedelta.
 
+    Example:
+        with Client("127.0.0.1:11300") as queue:
+            queue.put("hello")
+
     Args:
         addresses: where the server is, as `beanstalk_client.address` has it, or a socket that is connected already.
             Of several, which are the nodes of a cluster, the first that answers is taken, and the next one when that
@@ -200,23 +204,38 @@ class Client(Blocking[TBody]):
 
     @property
     def encoding(self) -> str | None:
-        """The encoding of bodies; None for bytes."""
+        """The encoding of bodies; None for bytes.
+
+        Example:
+            Client("127.0.0.1:11300", encoding=None).encoding  # None
+        """
         return self._session.encoding
 
     def fileno(self) -> int:
         """The file descriptor of the connection, for selectors: there is something to read when it is lost. -1 while
         there is no connection.
+
+        Example:
+            selector.register(queue.fileno(), selectors.EVENT_READ)
         """
         return self._connection.fileno() if self._connection is not None else -1
 
     def close(self) -> None:
-        """Ends the connection. The client must not be used after that."""
+        """Ends the connection. The client must not be used after that.
+
+        Example:
+            queue.close()
+        """
         self._is_closed = True
         self._session.forget_token()
         self._drop()
 
     def quit(self) -> None:
-        """Ends the connection as `close` does, and lets the server know."""
+        """Ends the connection as `close` does, and lets the server know.
+
+        Example:
+            queue.quit()
+        """
         if self._connection is not None:
             self._connection.quit()
         self.close()
@@ -227,6 +246,10 @@ class Client(Blocking[TBody]):
         """Reserves as many jobs as there are, at least one and at most `limit`. Waits until there is one.
 
         A server that does not know reserve-batch is asked for one job, and then for what else is ready.
+
+        Example:
+            for job in queue.reserve_batch(100, timeout=5):
+                queue.delete(job)
 
         Args:
             timeout: the most seconds to wait; None: for ever.
@@ -261,6 +284,10 @@ class Client(Blocking[TBody]):
         Pages are asked for as they are needed. Jobs may come and go meanwhile; those that stay where they are are given
         once each. If the tube goes, there are no more.
 
+        Example:
+            for job in queue.list_jobs("mail", "buried"):
+                print(job["id"])
+
         Args:
             state: `ready`, `delayed`, `reserved` or `buried`.
 
@@ -283,6 +310,10 @@ class Client(Blocking[TBody]):
 
         Tubes may come and go meanwhile; those that stay are given once each.
 
+        Example:
+            for tube in queue.stats_tubes(prefix="mail"):
+                print(tube["name"], tube["current-jobs-ready"])
+
         Args:
             first: the name to begin with; by default the first one that there is, or that has the prefix.
             prefix: what the names must begin with.
@@ -299,7 +330,12 @@ class Client(Blocking[TBody]):
     # The server
 
     def knows(self, command: str) -> bool:
-        """Whether the server knows a command, such as "put-with". It is asked once for each connection."""
+        """Whether the server knows a command, such as "put-with". It is asked once for each connection.
+
+        Example:
+            if queue.knows("put-with"):
+                queue.put_with("hello", tries=5)
+        """
         self._ready()
         answer = None
         for question in self._session.probes(command):
@@ -311,8 +347,9 @@ class Client(Blocking[TBody]):
         return self._session.knows(command, answer)
 
     def pipeline(self, *, raise_errors: bool = True) -> Pipeline[TBody]:
-        """Commands that are sent together, at the end of a block:
+        """Commands that are sent together, at the end of a block.
 
+        Example:
             with queue.pipeline() as together:
                 first, second = together.put("a"), together.put("b")
             print(first.result(), second.result())
@@ -388,6 +425,9 @@ class Client(Blocking[TBody]):
         """Send commands in as few writes as there can be; return what has become of each: a result, or an Exception.
 
         If the connection is lost meanwhile, nothing is said again.
+
+        Example:
+            first, second = queue.run_all([make.put(b"a"), make.put(b"b")])
         """
         if not batch:
             return []

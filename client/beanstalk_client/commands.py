@@ -74,9 +74,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_TUBE: Final = "default"
+"""The tube that a new connection uses and watches.
+
+Example:
+    Client("127.0.0.1:11300", watch=[DEFAULT_TUBE, "mail"])
+"""
+
 DEFAULT_PRIORITY: Final = 2**16
+"""The priority of a job for which none is given; 0 is the most urgent.
+
+Example:
+    queue.put("hello", priority=DEFAULT_PRIORITY - 1)
+"""
+
 DEFAULT_DELAY: Final = 0
+"""The delay of a job for which none is given, in seconds.
+
+Example:
+    queue.put("hello", delay=DEFAULT_DELAY + 60)
+"""
+
 DEFAULT_TTR: Final = 60
+"""The time to run of a job for which none is given, in seconds.
+
+Example:
+    queue.put("hello", ttr=2 * DEFAULT_TTR)
+"""
 
 MAX_PRIORITY: Final = 2**32 - 1
 MAX_ID: Final = 2**64 - 1
@@ -160,7 +183,7 @@ Seconds = Union[int, float]
 Duration = Union[int, float, str, datetime.timedelta]
 """Seconds; or a text with a unit: "0.5s", "250ms", "5m", "24h", "30d"; or a timedelta."""
 
-UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+UNITS: Final[dict[str, float]] = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 """Seconds of the units of durations, as the server's config file and `beanstalk` read them."""
 
 
@@ -183,11 +206,11 @@ class Command(Generic[T]):
     """Whether a session must be told what has become of it."""
 
     def __init__(self, data: bytes, reply: Reading[T], repeatable: bool = False, wait: float | None = 0) -> None:
-        self.data = data
-        self.reply = reply
-        self.repeatable = repeatable
-        self.wait = wait
-        self.needs = ""
+        self.data: bytes = data
+        self.reply: Reading[T] = reply
+        self.repeatable: bool = repeatable
+        self.wait: float | None = wait
+        self.needs: str = ""
         self.whole: Command[T] | None = None
 
     def __repr__(self) -> str:
@@ -228,10 +251,10 @@ class Ending(Command[None]):
         self.data = data
         self.reply = reply
         self.repeatable = False
-        self.wait = 0
-        self.needs = ""
-        self.whole = None
-        self.job_id = job_id
+        self.wait: float | None = 0
+        self.needs: str = ""
+        self.whole: Command[None] | None = None
+        self.job_id: int = job_id
 
     def settle(self, result: Error | None, session: Notes) -> None:
         if result is None or isinstance(result, (NotFoundError, BuriedError)):
@@ -259,8 +282,8 @@ class Watch(Command[int]):
 
     def __init__(self, data: bytes, tube: str, begins: bool) -> None:
         super().__init__(data, WATCHING, True)
-        self.tube = tube
-        self.begins = begins
+        self.tube: str = tube
+        self.begins: bool = begins
 
     def settle(self, result: int | Error, session: Notes) -> None:
         if isinstance(result, int):
@@ -283,7 +306,7 @@ class Probe(Command[Any]):
     def __init__(self, asked: str) -> None:
         question = b"release 0 0 0.001\r\n" if asked == FRACTIONS else asked.encode("ascii") + b" -\r\n"
         super().__init__(question, DELETED, True)
-        self.asked = asked
+        self.asked: str = asked
 
     def settle(self, result: Any, session: Notes) -> None:
         if isinstance(result, REFUSALS):
@@ -303,7 +326,7 @@ class CountProbe(Command[Statistics]):
 
     def __init__(self, asked: str) -> None:
         super().__init__(b"stats\r\n", STATISTICS, True)
-        self.asked = asked
+        self.asked: str = asked
 
     def settle(self, result: Any, session: Notes) -> None:
         if isinstance(result, ForbiddenError):
@@ -333,8 +356,8 @@ class Reply(Generic[T]):
     _result: T
 
     def __init__(self, command: Command[T]) -> None:
-        self.command = command
-        self.is_there = False
+        self.command: Command[T] = command
+        self.is_there: bool = False
         self.last: asyncio.Future[None] | None = None
         self._error: Exception | None = None
         self._is_cancelled = False
@@ -576,6 +599,9 @@ class Commands(Generic[TBody]):
     ) -> Command[int]:
         """Inserts a job into the tube that is used, and returns its id.
 
+        Example:
+            job_id = queue.put("hello", delay="15m")
+
         Args:
             body: what the job is.
             priority: from 0, the most urgent, to 4,294,967,295.
@@ -604,6 +630,10 @@ class Commands(Generic[TBody]):
     ) -> Command[int]:
         """Inserts a job with a key into the tube that is used, and returns its id.
 
+        Example:
+            queue.put_keyed("order-17", "hello", delay="15m")
+            queue.cancel_keyed("order-17")
+
         Args:
             key: the name of the job, by the rules of tube names.
 
@@ -624,6 +654,9 @@ class Commands(Generic[TBody]):
         ttr: Duration = DEFAULT_TTR,
     ) -> Command[int]:
         """Replaces the body, priority, delay and time to run of the job with this key, or inserts it. Returns its id.
+
+        Example:
+            queue.replace_keyed("order-17", "hello again", delay="15m")
 
         Raises:
             TooLateError: a worker has reserved the job, or it is done and the key is held.
@@ -652,6 +685,9 @@ class Commands(Generic[TBody]):
         """Inserts a job into the tube that is used, and demands something special of it. Returns its id.
 
         What is 0 or not given is as the policy of the tube says.
+
+        Example:
+            queue.put_with("hello", key="order-17", tries=5, backoff="10s", ttl="24h")
 
         Args:
             key: the name of the job, by the rules of tube names.
@@ -691,6 +727,10 @@ class Commands(Generic[TBody]):
     def cancel(self, job: JobOrID[TBody]) -> Command[None]:
         """Deletes a job that is still delayed, so that no worker ever receives it.
 
+        Example:
+            job_id = queue.put("hello", delay="15m")
+            queue.cancel(job_id)
+
         Raises:
             TooLateError: it is ready, reserved or buried.
         """
@@ -698,12 +738,21 @@ class Commands(Generic[TBody]):
 
     @command
     def cancel_keyed(self, key: str) -> Command[None]:
-        """Deletes the job with this key in the tube that is used, if it is still delayed."""
+        """Deletes the job with this key in the tube that is used, if it is still delayed.
+
+        Example:
+            queue.put_keyed("order-17", "hello", delay="15m")
+            queue.cancel_keyed("order-17")
+        """
         return Command(b"cancel-keyed %b\r\n" % _name(key, "key"), CANCELLED)
 
     @command
     def reschedule(self, job: JobOrID[TBody], delay: Duration) -> Command[None]:
         """Gives a job that is still delayed another delay, in seconds from now.
+
+        Example:
+            job_id = queue.put("hello", delay="15m")
+            queue.reschedule(job_id, "30m")
 
         Raises:
             TooLateError: it is ready, reserved or buried.
@@ -712,12 +761,22 @@ class Commands(Generic[TBody]):
 
     @command
     def reschedule_keyed(self, key: str, delay: Duration) -> Command[None]:
-        """Gives the job with this key in the tube that is used another delay, if it is still delayed."""
+        """Gives the job with this key in the tube that is used another delay, if it is still delayed.
+
+        Example:
+            queue.put_keyed("order-17", "hello", delay="15m")
+            queue.reschedule_keyed("order-17", "30m")
+        """
         return Command(b"reschedule-keyed %b %b\r\n" % (_name(key, "key"), seconds("delay", delay)), RESCHEDULED)
 
     @command
     def reserve(self, timeout: Duration | None = None) -> Command[Job[TBody]]:
         """Reserves a job of the tubes that are watched, and returns it. Waits until there is one.
+
+        Example:
+            job = queue.reserve(timeout=5)
+            print(job.id, job.body)
+            queue.delete(job)
 
         Args:
             timeout: the most seconds to wait; None: for ever.
@@ -739,6 +798,9 @@ class Commands(Generic[TBody]):
     def reserve_job(self, id: int) -> Command[Job[TBody]]:
         """Reserves the job with this id, whatever its tube, and returns it.
 
+        Example:
+            job = queue.reserve_job(17)
+
         Raises:
             NotFoundError: there is none, or it is reserved.
         """
@@ -749,6 +811,10 @@ class Commands(Generic[TBody]):
         """Reserves as many jobs as there are, at least one and at most `limit`. Waits until there is one.
 
         A server that does not know reserve-batch is asked for one job, and then for what else is ready.
+
+        Example:
+            for job in queue.reserve_batch(100, timeout=5):
+                queue.delete(job)
 
         Args:
             timeout: the most seconds to wait; None: for ever.
@@ -764,7 +830,12 @@ class Commands(Generic[TBody]):
 
     @command
     def delete(self, job: JobOrID[TBody]) -> Command[None]:
-        """Deletes a job. Also one that was reserved on a connection that is lost, if nobody else has it now."""
+        """Deletes a job. Also one that was reserved on a connection that is lost, if nobody else has it now.
+
+        Example:
+            job = queue.reserve()
+            queue.delete(job)
+        """
         job_id = _id(job)
         return Ending(b"delete %d\r\n" % job_id, DELETED, job_id)
 
@@ -773,6 +844,10 @@ class Commands(Generic[TBody]):
         self, job: JobOrID[TBody], priority: int | None = None, delay: Duration = DEFAULT_DELAY
     ) -> Command[None]:
         """Gives a reserved job back.
+
+        Example:
+            job = queue.reserve()
+            queue.release(job, delay="1m")
 
         Args:
             priority: its priority from now on; None for the default one.
@@ -794,6 +869,10 @@ class Commands(Generic[TBody]):
     def bury(self, job: JobOrID[TBody], priority: int | None = None) -> Command[None]:
         """Buries a reserved job: nobody gets it until it is kicked.
 
+        Example:
+            job = queue.reserve()
+            queue.bury(job)
+
         Args:
             priority: its priority from now on; None for the default one.
 
@@ -808,6 +887,10 @@ class Commands(Generic[TBody]):
     def touch(self, job: JobOrID[TBody]) -> Command[None]:
         """Lets the time to run of a reserved job begin anew.
 
+        Example:
+            job = queue.reserve()
+            queue.touch(job)
+
         Raises:
             ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
         """
@@ -818,6 +901,9 @@ class Commands(Generic[TBody]):
     def kick(self, limit: int) -> Command[int]:
         """Makes buried jobs of the tube that is used ready, or if there are none, delayed ones. Returns how many.
 
+        Example:
+            print(queue.kick(100), "jobs are ready again")
+
         Args:
             limit: the most jobs to kick.
         """
@@ -825,54 +911,97 @@ class Commands(Generic[TBody]):
 
     @command
     def kick_job(self, job: JobOrID[TBody]) -> Command[None]:
-        """Makes a buried or delayed job ready."""
+        """Makes a buried or delayed job ready.
+
+        Example:
+            queue.kick_job(17)
+        """
         return Command(b"kick-job %d\r\n" % _id(job), JOB_KICKED)
 
     @command
     def peek(self, id: int) -> Command[Job[TBody]]:
-        """Returns the job with this id, without reserving it."""
+        """Returns the job with this id, without reserving it.
+
+        Example:
+            print(queue.peek(17).body)
+        """
         return Command(b"peek %d\r\n" % _id(id), FOUND, True)
 
     @command
     def peek_ready(self) -> Command[Job[TBody]]:
-        """Returns the next ready job of the tube that is used."""
+        """Returns the next ready job of the tube that is used.
+
+        Example:
+            print(queue.peek_ready().body)
+        """
         return Command(b"peek-ready\r\n", FOUND, True)
 
     @command
     def peek_delayed(self) -> Command[Job[TBody]]:
-        """Returns the delayed job of the tube that is used which is due first."""
+        """Returns the delayed job of the tube that is used which is due first.
+
+        Example:
+            print(queue.peek_delayed().body)
+        """
         return Command(b"peek-delayed\r\n", FOUND, True)
 
     @command
     def peek_buried(self) -> Command[Job[TBody]]:
-        """Returns the job of the tube that is used which was buried first."""
+        """Returns the job of the tube that is used which was buried first.
+
+        Example:
+            job = queue.peek_buried()
+            queue.kick_job(job)
+        """
         return Command(b"peek-buried\r\n", FOUND, True)
 
     @command
     def peek_keyed(self, key: str) -> Command[Job[TBody]]:
-        """Returns the job with this key in the tube that is used."""
+        """Returns the job with this key in the tube that is used.
+
+        Example:
+            print(queue.peek_keyed("order-17").body)
+        """
         return Command(b"peek-keyed %b\r\n" % _name(key, "key"), FOUND, True)
 
     # Tubes
 
     @command
     def use(self, tube: str) -> Command[str]:
-        """Uses another tube from now on, also after reconnecting."""
+        """Uses another tube from now on, also after reconnecting.
+
+        Example:
+            queue.use("mail")
+            queue.put("hello")
+        """
         return Use(b"use %b\r\n" % _name(tube), USING, True)
 
     @command
     def using(self) -> Command[str]:
-        """Returns the tube that is used."""
+        """Returns the tube that is used.
+
+        Example:
+            print("put goes to", queue.using())
+        """
         return Command(b"list-tube-used\r\n", USING, True)
 
     @command
     def watch(self, tube: str) -> Command[int]:
-        """Watches one more tube, also after reconnecting. Returns how many are watched."""
+        """Watches one more tube, also after reconnecting. Returns how many are watched.
+
+        Example:
+            queue.watch("mail")
+            job = queue.reserve()
+        """
         return Watch(b"watch %b\r\n" % _name(tube), tube, True)
 
     @command
     def ignore(self, tube: str) -> Command[int]:
         """Watches a tube no more. Returns how many are watched.
+
+        Example:
+            queue.watch("mail")
+            queue.ignore("default")
 
         Raises:
             NotIgnoredError: it is the only one.
@@ -881,17 +1010,29 @@ class Commands(Generic[TBody]):
 
     @command
     def watching(self) -> Command[list[str]]:
-        """Returns the tubes that are watched."""
+        """Returns the tubes that are watched.
+
+        Example:
+            print("reserve takes from", *queue.watching())
+        """
         return Command(b"list-tubes-watched\r\n", NAMES, True)
 
     @command
     def tubes(self) -> Command[list[str]]:
-        """Returns all tubes."""
+        """Returns all tubes.
+
+        Example:
+            print(*queue.tubes())
+        """
         return Command(b"list-tubes\r\n", NAMES, True)
 
     @command
     def pause_tube(self, tube: str, delay: Duration) -> Command[None]:
-        """Lets nobody reserve jobs of a tube for this many seconds."""
+        """Lets nobody reserve jobs of a tube for this many seconds.
+
+        Example:
+            queue.pause_tube("mail", "5m")
+        """
         delay = seconds_of(delay, "delay")
         made: Command[None] = Command(b"pause-tube %b %b\r\n" % (_name(tube), seconds("delay", delay)), PAUSED, True)
         if not _is_whole(delay):
@@ -900,12 +1041,19 @@ class Commands(Generic[TBody]):
 
     @command
     def clear_tube(self, tube: str) -> Command[int]:
-        """Deletes all ready, delayed and buried jobs of a tube. Returns how many."""
+        """Deletes all ready, delayed and buried jobs of a tube. Returns how many.
+
+        Example:
+            print(queue.clear_tube("mail"), "jobs are deleted")
+        """
         return Command(b"clear-tube %b\r\n" % _name(tube), CLEARED)
 
     @command
     def redrive(self, tube: str, limit: int) -> Command[int]:
         """Sends jobs of a dead tube back to the tubes that they have come from, ready. Returns how many.
+
+        Example:
+            print(queue.redrive("mail.dead", 100), "jobs are ready again")
 
         Args:
             limit: the most jobs to send back.
@@ -917,6 +1065,9 @@ class Commands(Generic[TBody]):
         """Moves the first jobs of a tube in one state to another tube. Returns how many.
 
         They keep their ids, states, priorities and deadlines.
+
+        Example:
+            queue.move_jobs("mail", "buried", "mail.later", 100)
 
         Args:
             state: `ready`, `delayed` or `buried`.
@@ -933,32 +1084,56 @@ class Commands(Generic[TBody]):
 
     @command
     def stats(self) -> Command[Statistics]:
-        """Returns the statistics of the server."""
+        """Returns the statistics of the server.
+
+        Example:
+            print(queue.stats()["current-jobs-ready"])
+        """
         return Command(b"stats\r\n", STATISTICS, True)
 
     @command
     def stats_job(self, job: JobOrID[TBody]) -> Command[Statistics]:
-        """Returns the statistics of a job."""
+        """Returns the statistics of a job.
+
+        Example:
+            print(queue.stats_job(17)["state"])
+        """
         return Command(b"stats-job %d\r\n" % _id(job), STATISTICS, True)
 
     @command
     def stats_tube(self, tube: str) -> Command[Statistics]:
-        """Returns the statistics of a tube."""
+        """Returns the statistics of a tube.
+
+        Example:
+            print(queue.stats_tube("mail")["current-jobs-ready"])
+        """
         return Command(b"stats-tube %b\r\n" % _name(tube), STATISTICS, True)
 
     @command
     def list_clients(self) -> Command[list[Statistics]]:
-        """Returns all clients of the server, each with its name, user, state and figures."""
+        """Returns all clients of the server, each with its name, user, state and figures.
+
+        Example:
+            print(*(client["name"] for client in queue.list_clients()))
+        """
         return Command(b"list-clients\r\n", ENTRIES, True)
 
     @command
     def drain(self) -> Command[None]:
-        """Puts the server into drain mode: it takes no new jobs, and everything else goes on."""
+        """Puts the server into drain mode: it takes no new jobs, and everything else goes on.
+
+        Example:
+            queue.drain()
+        """
         return Command(b"drain\r\n", DRAINED, True)
 
     @command
     def undrain(self) -> Command[None]:
-        """Ends drain mode."""
+        """Ends drain mode.
+
+        Example:
+            queue.undrain()
+        """
         return Command(b"undrain\r\n", UNDRAINED, True)
 
     # What clients have in another form: in pages, or with a way around it
@@ -1007,7 +1182,11 @@ class Blocking(Commands[TBody]):
     __slots__ = ()
 
     def execute(self, command: Command[T]) -> T:
-        """Execute a command: return its result, or raise its error."""
+        """Execute a command: return its result, or raise its error.
+
+        Example:
+            job_id = queue.execute(make.put(b"hello"))
+        """
         raise NotImplementedError
 
 
@@ -1017,7 +1196,11 @@ class Asynchronous(Commands[TBody]):
     __slots__ = ()
 
     async def execute(self, command: Command[T]) -> T:
-        """Execute a command: return its result, or raise its error."""
+        """Execute a command: return its result, or raise its error.
+
+        Example:
+            job_id = await queue.execute(make.put(b"hello"))
+        """
         raise NotImplementedError
 
 
@@ -1027,7 +1210,11 @@ class Pipelined(Commands[TBody]):
     __slots__ = ()
 
     def execute(self, command: Command[T]) -> Reply[T]:
-        """Execute a command together with others."""
+        """Execute a command together with others.
+
+        Example:
+            reply = together.execute(make.put(b"hello"))
+        """
         raise NotImplementedError
 
 

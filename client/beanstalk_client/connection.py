@@ -58,8 +58,8 @@ class Connection:
     __slots__ = ("_is_kernel", "_sock", "_timeout", "name", "protocol")
 
     def __init__(self, sock: socket.socket, session: Session, name: str, timeout: float | None) -> None:
-        self.protocol = Protocol(session)
-        self.name = name
+        self.protocol: Protocol = Protocol(session)
+        self.name: str = name
         self._sock = sock
         self._is_kernel = type(sock) is socket.socket  # of a TLS socket, OpenSSL would try again for ever
         self._timeout = timeout

@@ -86,7 +86,7 @@ LAST_ATTEMPTS = 10.0
 FAULT_DELAY = 60.0
 """Seconds that a job waits whose handler has raised an exception, which none should."""
 
-log = logging.getLogger("beanstalk_client.consumer")
+log: logging.Logger = logging.getLogger("beanstalk_client.consumer")
 
 
 class Outcome:
@@ -118,8 +118,8 @@ class Release(Outcome):
     __slots__ = ("delay", "priority")
 
     def __init__(self, delay: Duration = 0.0, priority: int | None = None) -> None:
-        self.delay = seconds_of(delay, "delay")
-        self.priority = priority
+        self.delay: float = seconds_of(delay, "delay")
+        self.priority: int | None = priority
 
     def __repr__(self) -> str:
         return f"Release(delay={self.delay!r}, priority={self.priority!r})"
@@ -135,7 +135,7 @@ class Bury(Outcome):
     __slots__ = ("priority",)
 
     def __init__(self, priority: int | None = None) -> None:
-        self.priority = priority
+        self.priority: int | None = priority
 
     def __repr__(self) -> str:
         return f"Bury(priority={self.priority!r})"
@@ -168,8 +168,8 @@ class Delivery:
     )
 
     def __init__(self, link: _Link, job: Job[bytes], received: float) -> None:
-        self.job_id = job.id
-        self.body = job.body
+        self.job_id: int = job.id
+        self.body: bytes = job.body
         self._job = job
         self._link = link  # whose connection has it reserved, or had
         self._received = received  # when it came, on the loop's clock
@@ -902,17 +902,17 @@ class _Link:
     task: asyncio.Task[None]
 
     def __init__(self, client: AsyncClient[bytes], tubes: tuple[str, ...]) -> None:
-        self.client = client
-        self.tubes = tubes
+        self.client: AsyncClient[bytes] = client
+        self.tubes: tuple[str, ...] = tubes
         self.in_hand: set[Delivery] = set()  # running, or finished and the server has not heard of it
         self.finished: list[tuple[Delivery, Outcome]] = []  # what the server is to be told next
         self.saying: list[tuple[Delivery, Outcome]] = []  # what it is being told
         self._listeners: list[asyncio.Future[None]] = []  # who waits until the server has heard that
-        self.busy = False  # something is asked and not answered, or nobody can be asked
-        self.waiting = False  # for jobs
+        self.busy: bool = False  # something is asked and not answered, or nobody can be asked
+        self.waiting: bool = False  # for jobs
         self.unheard: list[Any] = []  # replies of which the last ones may not have come when it begins to wait
-        self.watching = False
-        self.touches = 0  # under way
+        self.watching: bool = False
+        self.touches: int = 0  # under way
         self._heard: dict[int, float] = {}  # by epoch: when the server has spoken of a job of it last; the loop's clock
         self._idle: asyncio.Future[None] | None = None
 

@@ -24,11 +24,22 @@ def shown(what: object, longest: int = 160) -> str:
 
 
 class Error(Exception):
-    """Whatever this package raises about a server."""
+    """Whatever this package raises about a server.
+
+    Example:
+        try:
+            queue.put("hello")
+        except Error as error:
+            print("not put:", error)
+    """
 
 
 class UnknownResponseError(Error):
     """A reply that this client does not know. The connection goes on.
+
+    Example:
+        except UnknownResponseError as error:
+            print(error.status)
 
     Attributes:
         status: its first word.
@@ -47,6 +58,10 @@ class UnknownResponseError(Error):
 class UndecodableError(Error, UnicodeDecodeError):
     """The body of a job is no text in the client's encoding. The job is reserved nevertheless, if that was asked for.
 
+    Example:
+        except UndecodableError as error:
+            queue.bury(error.jobs[0])
+
     Attributes:
         jobs: what the server has answered: this job, whose body is bytes, and those that came with it in a batch.
     """
@@ -60,6 +75,10 @@ class UndecodableError(Error, UnicodeDecodeError):
 
 class BeanstalkdError(Error):
     """A reply that is an error. As text, it says what was asked, of which server, and what the reply means.
+
+    Example:
+        except BeanstalkdError as error:
+            print(error.reply, error.asked)
 
     Attributes:
         reply: the word of the protocol.
@@ -83,7 +102,12 @@ class BeanstalkdError(Error):
 
 
 class BadFormatError(BeanstalkdError):
-    """The server cannot read the command."""
+    """The server cannot read the command.
+
+    Example:
+        except BadFormatError as error:
+            print(error.asked)
+    """
 
     reply = "BAD_FORMAT"
     meaning = "the server cannot read the command"
@@ -91,6 +115,10 @@ class BadFormatError(BeanstalkdError):
 
 class BuriedError(BeanstalkdError):
     """The job has been buried: for want of memory, or because a policy says that it has failed too often.
+
+    Example:
+        except BuriedError:
+            print("buried instead of released")
 
     Attributes:
         id: of the job that a put has made; None in reply to a release.
@@ -108,81 +136,142 @@ class BuriedError(BeanstalkdError):
 
 
 class DeadlineSoonError(BeanstalkdError):
-    """The time to run of a job that this client has reserved ends within a second."""
+    """The time to run of a job that this client has reserved ends within a second.
+
+    Example:
+        except DeadlineSoonError:
+            queue.touch(job)
+    """
 
     reply = "DEADLINE_SOON"
     meaning = "the time to run of a job that this client has reserved ends within a second"
 
 
 class DrainingError(BeanstalkdError):
-    """The server takes no new jobs, or the tube is full."""
+    """The server takes no new jobs, or the tube is full.
+
+    Example:
+        except DrainingError:
+            time.sleep(1)  # and put it again
+    """
 
     reply = "DRAINING"
     meaning = "the server takes no new jobs, or the tube is full"
 
 
 class ExpectedCrlfError(BeanstalkdError):
-    """A body was longer than announced."""
+    """A body was longer than announced.
+
+    Example:
+        except ExpectedCrlfError as error:
+            print(error.asked)
+    """
 
     reply = "EXPECTED_CRLF"
     meaning = "the body is longer than announced"
 
 
 class InternalError(BeanstalkdError):
-    """The server reports an error of its own."""
+    """The server reports an error of its own.
+
+    Example:
+        except InternalError as error:
+            print("look into the log of", error.server)
+    """
 
     reply = "INTERNAL_ERROR"
     meaning = "the server reports an error of its own: its log may say which"
 
 
 class JobTooBigError(BeanstalkdError):
-    """The body is larger than the server or the tube takes."""
+    """The body is larger than the server or the tube takes.
+
+    Example:
+        except JobTooBigError:
+            queue.put(url_of(store(body)))
+    """
 
     reply = "JOB_TOO_BIG"
     meaning = "the body is larger than the server or the tube takes (max-job-size)"
 
 
 class NotFoundError(BeanstalkdError):
-    """There is no such job or tube, or the job is not in the state that the command asks for."""
+    """There is no such job or tube, or the job is not in the state that the command asks for.
+
+    Example:
+        except NotFoundError:
+            print("job 17 is gone")
+    """
 
     reply = "NOT_FOUND"
     meaning = "there is no such job or tube, or it is in another state, or somebody else has reserved it"
 
 
 class NotIgnoredError(BeanstalkdError):
-    """The only tube that is watched cannot be ignored."""
+    """The only tube that is watched cannot be ignored.
+
+    Example:
+        except NotIgnoredError:
+            queue.watch("default")
+    """
 
     reply = "NOT_IGNORED"
     meaning = "the only tube that is watched cannot be ignored"
 
 
 class OutOfMemoryError(BeanstalkdError):
-    """The server has no room for the job."""
+    """The server has no room for the job.
+
+    Example:
+        except OutOfMemoryError:
+            time.sleep(1)  # and put it again
+    """
 
     reply = "OUT_OF_MEMORY"
     meaning = "the server has no room for the job"
 
 
 class TimedOutError(BeanstalkdError):
-    """No job could be reserved within the timeout."""
+    """No job could be reserved within the timeout.
+
+    Example:
+        try:
+            job = queue.reserve(timeout=5)
+        except TimedOutError:
+            job = None
+    """
 
     reply = "TIMED_OUT"
     meaning = "no job was ready within the timeout"
 
 
 class UnknownCommandError(BeanstalkdError):
-    """The server does not know the command."""
+    """The server does not know the command.
+
+    Example:
+        except UnknownCommandError:
+            print("cancel needs beanstalk-server")
+    """
 
     reply = "UNKNOWN_COMMAND"
     meaning = "the server does not know this: beanstalk-server has commands that beanstalkd has not"
 
 
 class UnsupportedError(UnknownCommandError):
-    """The server does not know a command that has a body. It was asked, and nothing of the command was sent."""
+    """The server does not know a command that has a body. It was asked, and nothing of the command was sent.
+
+    Example:
+        except UnsupportedError:
+            queue.put("hello")  # without a key
+    """
 
 
 class ExistsError(BeanstalkdError):
     """A job of the tube already has the key, or had it and the key is held. Nothing was changed.
+
+    Example:
+        except ExistsError as error:
+            print("job", error.id, "has this key")
 
     Attributes:
         id: of that job.
@@ -200,39 +289,69 @@ class ExistsError(BeanstalkdError):
 
 
 class TooLateError(BeanstalkdError):
-    """The job is no longer delayed (when it is replaced: reserved, or done and its key held). Nothing was changed."""
+    """The job is no longer delayed (when it is replaced: reserved, or done and its key held). Nothing was changed.
+
+    Example:
+        except TooLateError:
+            print("a worker has it already")
+    """
 
     reply = "TOO_LATE"
     meaning = "the job is no longer delayed; when it is replaced: it is reserved, or done and its key is held"
 
 
 class UnauthorizedError(BeanstalkdError):
-    """The server does not know this token, or asks for one and got none. It has closed the connection."""
+    """The server does not know this token, or asks for one and got none. It has closed the connection.
+
+    Example:
+        except UnauthorizedError:
+            sys.exit("the token is wrong")
+    """
 
     reply = "UNAUTHORIZED"
     meaning = "the server does not know this token, or asks for one and got none"
 
 
 class ForbiddenError(BeanstalkdError):
-    """This user lacks the right that the command asks for. Nothing was changed, and the connection goes on."""
+    """This user lacks the right that the command asks for. Nothing was changed, and the connection goes on.
+
+    Example:
+        except ForbiddenError as error:
+            print("not allowed:", error.asked)
+    """
 
     reply = "FORBIDDEN"
     meaning = "this user lacks the right: those of users are in the config file of the server"
 
 
 class OtherShardError(BeanstalkdError):
-    """The other tube is in another shard of the cluster, to which no job can move. Nothing was changed."""
+    """The other tube is in another shard of the cluster, to which no job can move. Nothing was changed.
+
+    Example:
+        except OtherShardError:
+            queue.put(job.body)  # after use("mail.later")
+    """
 
     reply = "OTHER_SHARD"
     meaning = "the other tube is in another shard of the cluster, to which no job can move"
 
 
 class ReservationLostError(NotFoundError):
-    """The job was reserved on a connection that is lost, so that it is reserved no more. Nothing was sent."""
+    """The job was reserved on a connection that is lost, so that it is reserved no more. Nothing was sent.
+
+    Example:
+        except ReservationLostError:
+            print("another worker may have the job by now")
+    """
 
 
 class ConnectionLostError(Error, ConnectionError):
     """The connection is lost, or was given up because a reply made no sense.
+
+    Example:
+        except ConnectionLostError as error:
+            if not error.maybe_done:
+                queue.put("hello")
 
     Attributes:
         reason: why, without the name of the server.
@@ -241,12 +360,17 @@ class ConnectionLostError(Error, ConnectionError):
 
     def __init__(self, message: str = "the connection is lost", *, reason: str = "", maybe_done: bool = False) -> None:
         super().__init__(f"{message}; the command may or may not have been done" if maybe_done else message)
-        self.reason = reason or message
+        self.reason: str = reason or message
         self.maybe_done = maybe_done
 
 
 class NoAnswerError(ConnectionLostError, TimeoutError):
-    """The server has been silent for too long, and the connection was given up."""
+    """The server has been silent for too long, and the connection was given up.
+
+    Example:
+        except NoAnswerError:
+            print("the server is silent")
+    """
 
 
 def of_command(error: Exception, line: str, server: str) -> Exception:

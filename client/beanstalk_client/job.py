@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import Generic, TypeVar, Union
 
 TBody = TypeVar("TBody", str, bytes)
+"""The type of bodies: str with an encoding, otherwise bytes.
+
+Example:
+    def body_of(job: Job[TBody]) -> TBody:
+        return job.body
+"""
 
 
 class Job(Generic[TBody]):
     """A job that was reserved, or looked at.
+
+    Example:
+        job: Job[str] = queue.reserve()
+        print(job.id, job.body)
 
     Attributes:
         id: the server's number for it.
@@ -22,15 +32,21 @@ class Job(Generic[TBody]):
     )
 
     def __init__(self, id: int, body: TBody, epoch: int = 0) -> None:
-        self.id = id
+        self.id: int = id
         self.body: TBody = body
-        self.epoch = epoch
+        self.epoch: int = epoch
 
     def __repr__(self) -> str:
         return f"beanstalk_client.Job(id={self.id!r}, body={self.body!r})"
 
 
 JobOrID = Union[Job[TBody], int]
+"""A job, or its id.
+
+Example:
+    def drop(queue: Client[str], job: JobOrID[str]) -> None:
+        queue.delete(job)
+"""
 
 
 def id_of(job: JobOrID[TBody]) -> int:

@@ -19,7 +19,7 @@ from beanstalk_client.events import tell
 _OF_RECORDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes of a record that are not the fields of an event."""
 
-log = logging.getLogger("beanstalk_client")
+log: logging.Logger = logging.getLogger("beanstalk_client")
 
 
 class JsonFormatter(logging.Formatter):

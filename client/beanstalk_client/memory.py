@@ -58,14 +58,16 @@ class MemoryJob:
         self.key = key
         self.body = b""
         self.priority = 0
-        self.ttr = 0.0
-        self.delay = 0.0
+        self.ttr: float = 0.0
+        self.delay: float = 0.0
         self.due = created
         self.state = READY
         self.message: Message | None = None
         self.reserves = self.releases = self.buries = self.kicks = 0
         self.tries = self.max_tries = 0
-        self.backoff = self.ttl = self.hold = 0.0
+        self.backoff: float = 0.0
+        self.ttl: float = 0.0
+        self.hold: float = 0.0
         self._created = created
         self._sunk = 0  # which burial was its last
 
@@ -115,7 +117,7 @@ class MemoryQueue:
         self._has_schedules = schedules
         self._firings: dict[str, float] = {}  # the next moment of each schedule
         self._max_job_size = max_job_size
-        self.now = round(time.time() if now is None else now, 6)
+        self.now: float = round(time.time() if now is None else now, 6)
         self.errors: list[BaseException] = []
         self._jobs: dict[int, MemoryJob] = {}
         self._held: dict[tuple[str, str], tuple[float, int]] = {}  # by tube and key: until when, and the job's id

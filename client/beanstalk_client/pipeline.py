@@ -78,6 +78,11 @@ class _Collecting(Pipelined[TBody]):
 class Pipeline(_Collecting[TBody]):
     """The pipeline of a blocking client.
 
+    Example:
+        with Client() as queue, queue.pipeline() as together:  # a Pipeline
+            together.put("a")
+            together.put("b")
+
     Args:
         send: sends the commands and waits for all replies.
     """
@@ -103,6 +108,11 @@ class Pipeline(_Collecting[TBody]):
 
 class AsyncPipeline(_Collecting[TBody]):
     """The pipeline of a client for asyncio.
+
+    Example:
+        async with AsyncClient() as queue, queue.pipeline() as together:  # an AsyncPipeline
+            together.put("a")
+            together.put("b")
 
     Args:
         send: sends the commands and waits for all replies.

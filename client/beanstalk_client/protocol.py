@@ -56,14 +56,14 @@ class Protocol:
     )
 
     def __init__(self, session: Session | None = None) -> None:
-        self.session = Session() if session is None else session
+        self.session: Session = Session() if session is None else session
         self._pending: deque[Command[Any]] = deque()
         self._pieces: list[bytes] = []
         self._count = 0
         self._jobs: list[Any] = []
-        self.missing = 1
-        self.is_lost = False
-        self.is_nonsense = False
+        self.missing: int = 1
+        self.is_lost: bool = False
+        self.is_nonsense: bool = False
 
     @property
     def pending(self) -> int:

@@ -132,7 +132,7 @@ class JobReply(Reading[Any]):
     __slots__ = ("_reserves", "opening")
 
     def __init__(self, word: bytes, *, reserves: bool) -> None:
-        self.opening = word + b" "
+        self.opening: bytes = word + b" "
         self._reserves = reserves
         SUCCESSES.add(word)
 

@@ -63,12 +63,12 @@ class Session(Maker):
     ) -> None:
         if encoding is not None:
             _check_encoding(encoding)
-        self.encoding = encoding
-        self.used = use
+        self.encoding: str | None = encoding
+        self.used: str = use
         self.watched: dict[str, None] = dict.fromkeys([watch] if isinstance(watch, str) else watch)
         self._token = token
         self.reserved: set[int] = set()
-        self.epoch = 1
+        self.epoch: int = 1
         self.known: dict[str, bool] = {}
         self._lost: frozenset[int] = frozenset()
         if not self.watched:

@@ -10,7 +10,12 @@ import re
 from typing import Any
 
 Statistics = dict[str, Any]
-"""Numbers are int, all else is text."""
+"""What a server tells of itself, a tube or a job; the package calls it `Stats`. Numbers are int, all else is text.
+
+Example:
+    stats: Stats = queue.stats_tube("mail")
+    print(stats["current-jobs-ready"])
+"""
 
 HEAD = "---\n"
 

@@ -30,7 +30,7 @@ TUBE_NAME: Final = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}"
 
 MAX_NUMBER: Final = 2**32 - 1
 
-DURATION_UNITS: Final = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+DURATION_UNITS: Final[dict[str, float]] = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 FILES: Final = "files"
 TUBES: Final = "tubes"
@@ -52,9 +52,9 @@ class Argument:
 
     def __init__(self, *flags: str, complete: str = "", **settings: Any) -> None:
         kind, completes = KINDS.get(settings.get("metavar", ""), (None, ""))
-        self.flags = flags
-        self.settings = {"type": kind, **settings} if kind else settings
-        self.complete = complete or completes
+        self.flags: tuple[str, ...] = flags
+        self.settings: dict[str, Any] = {"type": kind, **settings} if kind else settings
+        self.complete: str = complete or completes
 
     @property
     def value(self) -> str:
@@ -94,12 +94,14 @@ class Command:
     def __init__(
         self, name: str, function: str, help: str, *arguments: Argument, about: str = "", tail: str = ""
     ) -> None:
-        self.name = name
+        self.name: str = name
+        self.module: str
+        self.function: str
         self.module, _, self.function = function.partition(".")
-        self.help = help
-        self.arguments = arguments
-        self.about = about
-        self.tail = tail
+        self.help: str = help
+        self.arguments: tuple[Argument, ...] = arguments
+        self.about: str = about
+        self.tail: str = tail
 
     @property
     def synopsis(self) -> str:

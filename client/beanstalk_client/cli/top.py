@@ -115,7 +115,7 @@ class Asker:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._client: beanstalk_client.Client[bytes] | None = None
-        self.connections = 0
+        self.connections: int = 0
 
     def connect(self) -> beanstalk_client.Client[bytes]:
         """The connection.

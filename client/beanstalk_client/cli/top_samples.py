@@ -103,14 +103,15 @@ class Tube:
     )
 
     def __init__(self, name: str, moment: float, figures: tuple[int | None, ...], round_: int) -> None:
-        self.name = name
-        self.moment = self._based = moment
-        self.figures = self._base = figures
+        self.name: str = name
+        self.moment: float = moment
+        self.figures: tuple[int | None, ...] = figures
+        self._based, self._base = moment, figures
         self.puts: float | None = None
         self.deletes: float | None = None
         self.growth: float | None = None
         self.next_age: int | None = None
-        self.round = round_
+        self.round: int = round_
         self.history: History | None = None
 
     def age(self, now: float) -> float:

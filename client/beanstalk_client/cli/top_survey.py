@@ -97,8 +97,8 @@ class Survey:
         self._asked_names = self._asked_tubes = False
         self._began = self._ended = False  # whether a round has
         self.has_pages: bool | None = None
-        self.is_refused = False
-        self.is_complete = False
+        self.is_refused: bool = False
+        self.is_complete: bool = False
 
     def begin(self, now: float, interval: float, visible: Sequence[str], prefix: str) -> list[str]:
         """Begin an interval.

@@ -97,20 +97,20 @@ class View:
     def __init__(self, samples: Samples, sort: str = "ready", prefix: str = "") -> None:
         self._samples = samples
         self._chosen: str | None = None  # the name that the selection follows, once somebody has moved it
-        self.sort = sort
-        self.backwards = False
-        self.prefix = prefix
-        self.mode = Mode.TUBES
+        self.sort: str = sort
+        self.backwards: bool = False
+        self.prefix: str = prefix
+        self.mode: Mode = Mode.TUBES
         self.question: tuple[str, str, Order] | None = None
         self.ranked: list[str] = []
-        self.matching = 0
-        self.selected = 0
-        self.top = 0
-        self.room = 1
-        self.message = ""
-        self.looked_into = ""
+        self.matching: int = 0
+        self.selected: int = 0
+        self.top: int = 0
+        self.room: int = 1
+        self.message: str = ""
+        self.looked_into: str = ""
         self.jobs: JobsOfTube | None = None
-        self.jobs_top = 0
+        self.jobs_top: int = 0
 
     def rank(self) -> None:
         """Put the tubes in order; the selection stays on its tube, or where it was if that has gone."""

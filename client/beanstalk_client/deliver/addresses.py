@@ -97,11 +97,11 @@ class Guard:
         allowed_networks: Sequence[Network] = (),
         forbidden_networks: Sequence[Network] = (),
     ) -> None:
-        self.allowed_hosts = tuple(each.lower() for each in allowed_hosts)
-        self.forbidden_hosts = tuple(each.lower() for each in forbidden_hosts)
-        self.allowed_ports = frozenset(allowed_ports)
-        self.allowed_networks = (*allowed_networks, *(PRIVATE if allow_private else ()))
-        self.forbidden_networks = tuple(forbidden_networks)
+        self.allowed_hosts: tuple[str, ...] = tuple(each.lower() for each in allowed_hosts)
+        self.forbidden_hosts: tuple[str, ...] = tuple(each.lower() for each in forbidden_hosts)
+        self.allowed_ports: frozenset[int] = frozenset(allowed_ports)
+        self.allowed_networks: tuple[Network, ...] = (*allowed_networks, *(PRIVATE if allow_private else ()))
+        self.forbidden_networks: tuple[Network, ...] = tuple(forbidden_networks)
 
     @property
     def reach(self) -> str:

@@ -44,7 +44,7 @@ LOOKUP_DELAY: Final = 5.0
 Report = Callable[[str, int, bytes], Awaitable[None]]
 """Puts what a person should read about a buried job: into a tube, by the id of the job."""
 
-log = logging.getLogger("beanstalk_client.deliver")
+log: logging.Logger = logging.getLogger("beanstalk_client.deliver")
 
 
 class Deliveries:

@@ -119,12 +119,15 @@ class Request:
         Raises:
             RequestError: something of it may not be sent.
         """
+        self.url: str
+        self.host: str
+        self.port: int
         self.url, self.host, self.port = check_url(url)
-        self.method = _checked_method(method)
-        self.headers = _checked_headers({} if headers is None else headers)
+        self.method: str = _checked_method(method)
+        self.headers: dict[str, str] = _checked_headers({} if headers is None else headers)
         if not isinstance(body, (str, bytes, bytearray)):
             raise RequestError(f"body must be str or bytes, not {type(body).__name__}; json=… takes other values")
-        self.body = body.encode() if isinstance(body, str) else bytes(body)
+        self.body: bytes = body.encode() if isinstance(body, str) else bytes(body)
         if json is not None:
             if self.body:
                 raise RequestError("a request has a body or json, not both")
@@ -133,8 +136,8 @@ class Request:
                 self.headers["Content-Type"] = "application/json"
         if self.body and self.method in ("GET", "HEAD"):
             raise RequestError(f"a {self.method} request has no body")
-        self.timeout = _checked_timeout(timeout)
-        self.id = f"msg_{secrets.token_hex(16)}" if id is None else _checked_id(id)
+        self.timeout: float | None = _checked_timeout(timeout)
+        self.id: str = f"msg_{secrets.token_hex(16)}" if id is None else _checked_id(id)
 
     def __repr__(self) -> str:
         """Without what may be secret: the path, the headers, the body."""

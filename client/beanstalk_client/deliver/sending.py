@@ -104,9 +104,9 @@ class Answer:
     __slots__ = ("excerpt", "retry_after", "status")
 
     def __init__(self, status: int, retry_after: str, excerpt: str) -> None:
-        self.status = status
-        self.retry_after = retry_after
-        self.excerpt = excerpt
+        self.status: int = status
+        self.retry_after: str = retry_after
+        self.excerpt: str = excerpt
 
 
 class Limits:
@@ -124,10 +124,10 @@ class Limits:
     def __init__(
         self, *, timeout: float = 30.0, connect_timeout: float = 10.0, redirects: int = 3, response: int = 65_536
     ) -> None:
-        self.timeout = timeout
-        self.connect_timeout = connect_timeout
-        self.redirects = redirects
-        self.response = response
+        self.timeout: float = timeout
+        self.connect_timeout: float = connect_timeout
+        self.redirects: int = redirects
+        self.response: int = response
 
 
 class Sender:
@@ -155,7 +155,7 @@ class Sender:
         lookup: Lookup | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.secrets = secrets or Secrets()
+        self.secrets: Secrets = secrets or Secrets()
         self._guard = guard
         self._limits = limits or Limits()
         self._proxies = getproxies() if proxies_of_environment else {}

@@ -23,7 +23,7 @@ from beanstalk_client.tasks.reports import Reports, tidied
 if TYPE_CHECKING:
     from beanstalk_client.asynchronous import AsyncClient
 
-log = logging.getLogger("beanstalk_client.deliver")
+log: logging.Logger = logging.getLogger("beanstalk_client.deliver")
 
 
 class Deliverer(Consumers):

@@ -79,11 +79,11 @@ class Turns:
     )
 
     def __init__(self, at_once: int, per_host: int, waiting_room: int) -> None:
-        self.at_once = at_once
-        self.per_host = per_host
-        self.waiting_room = waiting_room
-        self.waiting = 0
-        self.busy = 0
+        self.at_once: int = at_once
+        self.per_host: int = per_host
+        self.waiting_room: int = waiting_room
+        self.waiting: int = 0
+        self.busy: int = 0
         self._ready: deque[tuple[_Host, asyncio.Future[None]]] = (
             deque()
         )  # their host has room, but there are at_once requests

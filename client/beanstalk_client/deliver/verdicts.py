@@ -46,10 +46,10 @@ class Rules:
     def __init__(
         self, *, tries: int = 12, backoff: float = 5.0, backoff_max: float = 86_400.0, retry_after_max: float = 86_400.0
     ) -> None:
-        self.tries = tries
-        self.backoff = backoff
-        self.backoff_max = backoff_max
-        self.retry_after_max = retry_after_max
+        self.tries: int = tries
+        self.backoff: float = backoff
+        self.backoff_max: float = backoff_max
+        self.retry_after_max: float = retry_after_max
 
     def delay(self, tries: int, retry_after: float | None, chance: float) -> float:
         """How long a job waits after an attempt, in seconds.
@@ -81,9 +81,9 @@ class Verdict:
     __slots__ = ("delay", "fate", "reason")
 
     def __init__(self, fate: str, delay: float = 0.0, reason: str = "") -> None:
-        self.fate = fate
-        self.delay = delay
-        self.reason = reason
+        self.fate: str = fate
+        self.delay: float = delay
+        self.reason: str = reason
 
     def __repr__(self) -> str:
         return f"<Verdict {self.fate} {self.delay} {self.reason!r}>"

@@ -52,16 +52,17 @@ from beanstalk_client.version import VERSION
 try:
     from kombu import transport as _transports
     from kombu.transport import virtual
+    from kombu.transport.virtual.exchange import DirectExchange
     from kombu.utils.json import dumps, loads
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "kombu is not installed: pip install './client[celery]' in a clone of beanstalk-server"
-    ) from error
+    ) from _error
 
 if TYPE_CHECKING:
     from celery import Celery
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 URGENCY: Final = 1024
 """The distance of two of kombu's priorities in beanstalk's: only those of 9 are urgent, which means below 1024."""
@@ -99,7 +100,7 @@ BROADCAST_LIFE: Final = 60.0
 """Seconds after which nobody needs a message any more that was for everybody, nor the reply to it."""
 
 
-class Direct(virtual.exchange.DirectExchange):  # type: ignore[misc]
+class Direct(DirectExchange):  # type: ignore[misc]
     """A direct exchange, through which the replies to a broadcast come back as well."""
 
     def deliver(self, message: dict[str, Any], exchange: str, routing_key: str, **kwargs: Any) -> None:
@@ -119,7 +120,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]
     def __init__(self, channel: Channel, prefetch_count: int = 0) -> None:
         # Not kombu's: that restores messages when the process ends, and ours are when the connection does.
         self.channel = channel
-        self.prefetch_count = prefetch_count or 0
+        self.prefetch_count: int = prefetch_count or 0
         self._delivered: dict[str, Reservation] = {}
 
     def room(self) -> int:
@@ -174,7 +175,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     QoS = QoS
 
     supports_fanout = True
-    exchange_types = virtual.Channel.exchange_types | {"direct": Direct}
+    exchange_types: dict[str, Any] = virtual.Channel.exchange_types | {"direct": Direct}
 
     ttr: float = commands.DEFAULT_TTR
     """The time-to-run of jobs, in seconds: how long after a worker's machine is gone another one gets them."""
@@ -188,7 +189,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     reject: str = "bury"
     """What becomes of messages that are rejected, and not to be requeued: "bury" or "delete"."""
 
-    from_transport_options = (
+    from_transport_options: tuple[str, ...] = (
         *virtual.Channel.from_transport_options,
         "ttr",
         "queue_name_prefix",
@@ -453,16 +454,16 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     polling_interval = None
     tls = False
 
-    connection_errors = (OSError, EOFError, ConnectionLostError)
+    connection_errors: tuple[type[Exception], ...] = (OSError, EOFError, ConnectionLostError)
 
-    implements = virtual.Transport.implements.extend(
+    implements: Any = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]), heartbeats=False
     )
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
         options = client.transport_options
-        self.patience = float(options.get("timeout", 60.0))
+        self.patience: float = float(options.get("timeout", 60.0))
         self._options = {
             "tls": _context(client.ssl) or options.get("tls", False),
             "server_name": options.get("server_name"),

@@ -49,7 +49,7 @@ from beanstalk_client.events import tell
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 Connect = Callable[[], "tuple[socket.socket, Protocol]"]
 """Makes a connection that has been greeted, and watches the tube "default"."""
@@ -92,15 +92,15 @@ class Reservation:
     __slots__ = ("body", "id", "is_lost", "priority", "reserves", "slot", "touch_at", "ttr", "tube")
 
     def __init__(self, slot: JobConnection, id: int, body: bytes) -> None:
-        self.slot = slot
-        self.id = id
-        self.body = body
-        self.is_lost = False
-        self.priority = DEFAULT_PRIORITY
-        self.reserves = 1
-        self.touch_at = 0.0
-        self.ttr = UNKNOWN_TTR
-        self.tube = ""
+        self.slot: JobConnection = slot
+        self.id: int = id
+        self.body: bytes = body
+        self.is_lost: bool = False
+        self.priority: int = DEFAULT_PRIORITY
+        self.reserves: int = 1
+        self.touch_at: float = 0.0
+        self.ttr: float = UNKNOWN_TTR
+        self.tube: str = ""
 
 
 class JobConnection:
@@ -121,15 +121,17 @@ class JobConnection:
     )
 
     def __init__(self, sock: socket.socket, protocol: Protocol, now: float) -> None:
-        self.sock = sock
-        self.protocol = protocol
+        self.sock: socket.socket = sock
+        self.protocol: Protocol = protocol
         self.answers: deque[Callable[[Any], None] | None] = deque()
-        self.asked_at = self.heard = self.opened = now
+        self.asked_at: float = now
+        self.heard: float = now
+        self.opened: float = now
         self.held: dict[int, Reservation] = {}
-        self.touching = 0
+        self.touching: int = 0
         self.tubes: tuple[str, ...] = (DEFAULT_TUBE,)
-        self.unsent = bytearray()
-        self.waits = 0.0
+        self.unsent: bytearray = bytearray()
+        self.waits: float = 0.0
 
     def fileno(self) -> int:
         return self.sock.fileno()
@@ -182,7 +184,7 @@ class Reservations:
         self._failure: Exception | None = None  # met by the other thread
         self._keeper: threading.Thread | None = None
         self._wakes_at = 0.0  # when the keeper will look next
-        self.is_closed = False
+        self.is_closed: bool = False
         with _guard:
             _all.add(self)
 

@@ -39,10 +39,10 @@ from typing import Any
 
 try:
     from taskiq import AckableMessage, AsyncBroker, BrokerMessage
-except ImportError as missing:
+except ImportError as _missing:
     raise ImportError(
         "a broker for taskiq needs taskiq: pip install './client[taskiq]' in a clone of beanstalk-server"
-    ) from missing
+    ) from _missing
 
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, Duration, seconds_of
@@ -62,7 +62,7 @@ DURATIONS = ("backoff", "delay", "hold", "ttl", "ttr")
 SENT_AGAIN = ("_retries", "X-Taskiq-requeue")
 """The labels of a message that taskiq sends again while the job of its first attempt lives."""
 
-log = logging.getLogger("beanstalk_client.taskiq")
+log: logging.Logger = logging.getLogger("beanstalk_client.taskiq")
 
 
 class BeanstalkBroker(AsyncBroker):

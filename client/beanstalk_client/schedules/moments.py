@@ -33,7 +33,12 @@ EPOCH: Final = datetime.datetime(1970, 1, 1)
 
 
 class Moments(Protocol):
-    """The moments of a schedule, without an end."""
+    """The moments of a schedule, without an end.
+
+    Example:
+        def preview(moments: Moments) -> str:
+            return moments.spelled(moments.after(int(time.time())))
+    """
 
     def after(self, moment: int) -> int | None:
         """The first moment after this one, in Unix time; None if there is none in the 50 years that follow."""
@@ -47,6 +52,9 @@ class Moments(Protocol):
 
 class Cron:
     """The moments of a cron expression.
+
+    Example:
+        first = Cron("0 8 * * mon", "Europe/Berlin").after(int(time.time()))
 
     Args:
         expression: minute, hour, day of the month, month and day of the week, as cron reads them.
@@ -66,9 +74,9 @@ class Cron:
             raise ImportError(
                 "cron expressions need an extra: pip install './client[cron]' in a clone of beanstalk-server"
             ) from None
-        self.expression = " ".join(expression.split())
-        self.tz = tz
-        self.zone = _zone(tz)
+        self.expression: str = " ".join(expression.split())
+        self.tz: str = tz
+        self.zone: datetime.tzinfo = _zone(tz)
         self._parse: type[CronSim] = CronSim
         self._names_its_hour = not any(field.startswith("*") for field in self.expression.split()[:2])
         if self.expression.count(" ") != 4:  # newer versions of the library take seconds as well, older ones do not
@@ -146,6 +154,9 @@ class Cron:
 class Every:
     """The moments of an interval: its multiples, counted from the beginning of Unix time (1970-01-01T00:00Z).
 
+    Example:
+        first = Every("5m").after(int(time.time()))
+
     Args:
         interval: whole seconds, one at least; or as "5m", or a timedelta.
 
@@ -160,7 +171,7 @@ class Every:
         seconds, rest = divmod(length, datetime.timedelta(seconds=1))
         if seconds < 1 or rest:
             raise ValueError(f"an interval has whole seconds, and one at least, not {interval}")
-        self.seconds = seconds
+        self.seconds: int = seconds
 
     def after(self, moment: int) -> int:
         return (moment // self.seconds + 1) * self.seconds

@@ -29,11 +29,22 @@ class Moment:
 
 MOMENT: Final = Moment()
 """In the arguments of a schedule: the moment of the firing as text, in the schedule's zone, such as
-"2027-02-01T06:00:00+01:00". A task that is late knows by it which firing it is."""
+"2027-02-01T06:00:00+01:00". A task that is late knows by it which firing it is.
+
+Example:
+    @tasks.cron("0 8 * * mon", kwargs={"moment": MOMENT})
+    @tasks.task
+    def weekly_report(moment): ...
+"""
 
 
 class Firing(NamedTuple):
-    """The job of a firing, but for its key and its moment."""
+    """The job of a firing, but for its key and its moment.
+
+    Example:
+        firing: Firing = schedule.firing(1_800_000_000)
+        print(firing.tube, firing.body)
+    """
 
     tube: str
     body: bytes
@@ -44,6 +55,9 @@ class Firing(NamedTuple):
 
 class Schedule:
     """What fires when.
+
+    Example:
+        weekly = Schedule("weekly-report", Cron("0 8 * * mon"), report, kwargs={"moment": MOMENT})
 
     Args:
         name: its own among all schedules of a group; it must stay the same when the expression changes.
@@ -73,9 +87,9 @@ class Schedule:
             raise ValueError(f"schedule {name!r}: its name can be no key of a job; give it another one: name=…")
         if missed not in RULES:
             raise ValueError(f"schedule {name}: missed is one of {', '.join(RULES)}, not {missed!r}")
-        self.name = name
-        self.moments = moments
-        self.task = task
+        self.name: str = name
+        self.moments: Moments = moments
+        self.task: Task[..., Any] = task
         self.missed = missed
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})

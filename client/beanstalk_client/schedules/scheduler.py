@@ -44,7 +44,7 @@ from beanstalk_client.schedules.schedule import Schedule, key_of
 if TYPE_CHECKING:
     from beanstalk_client.blocking import Client
 
-log = logging.getLogger("beanstalk_client.schedules")
+log: logging.Logger = logging.getLogger("beanstalk_client.schedules")
 
 GROUP: Final = "schedules"
 
@@ -90,6 +90,10 @@ class LockLostError(Error):
 
 class Scheduler:
     """Plans schedules, again and again.
+
+    Example:
+        with Scheduler(tasks.connect, tasks.schedules).in_thread():
+            serve()
 
     Args:
         connect: makes a client of the server; its encoding must be None.
@@ -402,7 +406,7 @@ class Turn:
     __slots__ = ("_job_id", "_renewed", "_tube", "queue")
 
     def __init__(self, queue: Client[bytes], group: str) -> None:
-        self.queue = queue
+        self.queue: Client[bytes] = queue
         self._tube = group
         self._renewed = _clocks()
         try:

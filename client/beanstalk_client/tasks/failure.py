@@ -42,6 +42,10 @@ Backoff = Union[Duration, Callable[[int], Duration]]
 class Retry(Exception):  # noqa: N818
     """Raised by a task: try again, after a delay, and count it as a failure.
 
+    Example:
+        if response.status == 503:
+            raise Retry(delay="5m", reason="the shop is closed")
+
     Args:
         delay: seconds, "5m", or a timedelta; None for the task's backoff.
         reason: for the log.
@@ -49,11 +53,15 @@ class Retry(Exception):  # noqa: N818
 
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or "it asks for another try")
-        self.delay = None if delay is None else seconds_of(delay, "delay")
+        self.delay: float | None = None if delay is None else seconds_of(delay, "delay")
 
 
 class GiveUp(Exception):  # noqa: N818
     """Raised by a task: no further try can succeed. Its job is buried at once.
+
+    Example:
+        if order is None:
+            raise GiveUp("there is no such order")
 
     Args:
         reason: for the log and the report.

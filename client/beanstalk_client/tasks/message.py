@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 class Serializer(NamedTuple):
     """How bodies are written and read.
 
+    Example:
+        tasks = Tasks(serializer=Serializer(write=msgpack.packb, read=msgpack.unpackb))
+
     Attributes:
         write: a mapping as above to bytes. What it cannot write, it raises TypeError or ValueError for.
         read: bytes to such a mapping. It raises an exception for whatever else it is given.
@@ -43,11 +46,18 @@ def _read_json(body: bytes) -> Any:
 
 
 JSON = Serializer(_write_json, _read_json)
-"""Text, numbers, true, false, null, lists and mappings; tuples arrive as lists, and keys of mappings as text."""
+"""Text, numbers, true, false, null, lists and mappings; tuples arrive as lists, and keys of mappings as text.
+
+Example:
+    tasks = Tasks(serializer=JSON)  # which is the default
+"""
 
 
 class Message:
     """A call of a task.
+
+    Example:
+        message = Message("send_mail", ["a@example.com"], {"subject": "Hello"}, {})
 
     Attributes:
         task: its name.
@@ -59,10 +69,10 @@ class Message:
     __slots__ = ("args", "kwargs", "meta", "task")
 
     def __init__(self, task: str, args: Any, kwargs: dict[str, Any], meta: dict[str, Any]) -> None:
-        self.task = task
-        self.args = args
-        self.kwargs = kwargs
-        self.meta = meta
+        self.task: str = task
+        self.args: Any = args
+        self.kwargs: dict[str, Any] = kwargs
+        self.meta: dict[str, Any] = meta
 
     def __repr__(self) -> str:
         return f"Message(task={self.task!r})"  # arguments may be secret

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 class Put:
     """A put that is under way.
 
+    Example:
+        def putting(self, put: Put):
+            put.message.meta["user"] = user.get()
+            return contextlib.nullcontext()
+
     Attributes:
         message: what is put; `message.meta` is there to be added to.
         tube: where.
@@ -42,9 +47,9 @@ class Put:
     __slots__ = ("job_id", "message", "tube")
 
     def __init__(self, message: Message, tube: str) -> None:
-        self.message = message
-        self.tube = tube
-        self.job_id = 0
+        self.message: Message = message
+        self.tube: str = tube
+        self.job_id: int = 0
 
     def __repr__(self) -> str:  # without arguments: it may be logged
         return f"<put of {self.message.task} into tube {self.tube}{f': job {self.job_id}' if self.job_id else ''}>"
@@ -52,6 +57,10 @@ class Put:
 
 class Run:
     """A run that is under way. A task finds its own with `current_run()`.
+
+    Example:
+        def running(self, run: Run):
+            return log_context(task=run.message.task, job=run.job_id)
 
     Attributes:
         message: the call; `message.meta` has what was added when it was put.
@@ -64,9 +73,9 @@ class Run:
     def __init__(
         self, message: Message, tube: str, job_id: int, owner: Owner | None = None, task_tube: str = ""
     ) -> None:
-        self.message = message
-        self.tube = tube
-        self.job_id = job_id
+        self.message: Message = message
+        self.tube: str = tube
+        self.job_id: int = job_id
         self._owner = owner
         self._task_tube = task_tube
 
@@ -74,6 +83,9 @@ class Run:
         """Tell who waits for the result how far the run is. Does nothing if the call was put without `result`.
 
         Each call is a put: call it a few times a second at most.
+
+        Example:
+            current_run().progress(0.4, "page 4 of 10")
 
         Args:
             fraction: 0.0 to 1.0.
@@ -88,7 +100,11 @@ class Run:
             tell_progress(self._owner, self._task_tube, self.job_id, ttl_of(self.message), content)
 
     async def aprogress(self, fraction: float, note: str = "") -> None:
-        """As `progress`, in a coroutine."""
+        """As `progress`, in a coroutine.
+
+        Example:
+            await current_run().aprogress(0.4, "page 4 of 10")
+        """
         content = told_progress(fraction, note)
         if self._owner is not None and ttl_of(self.message):
             await put_result(self._owner, self._task_tube, self.job_id, ttl_of(self.message), content)
@@ -99,6 +115,10 @@ class Run:
 
 class Failure(NamedTuple):
     """A run that has failed, and what becomes of its job.
+
+    Example:
+        def failed(self, run: Run, failure: Failure):
+            print(run.message.task, failure.error, failure.tries)
 
     Attributes:
         error: what the task has raised.
@@ -112,7 +132,13 @@ class Failure(NamedTuple):
 
 
 class Middleware:
-    """Does nothing. Override what you need."""
+    """Does nothing. Override what you need.
+
+    Example:
+        class Logged(Middleware):
+            def failed(self, run, failure):
+                print(run.message.task, failure.error)
+    """
 
     def putting(self, put: Put) -> AbstractContextManager[Any]:
         """Around each put."""
@@ -131,6 +157,11 @@ current: ContextVar[Run] = ContextVar("beanstalk_client.run")
 
 def current_run() -> Run:
     """The run that the caller is part of.
+
+    Example:
+        @tasks.task
+        def total(order):
+            print("job", current_run().job_id)
 
     Raises:
         LookupError: it is part of none.

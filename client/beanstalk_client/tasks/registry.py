@@ -62,6 +62,12 @@ class ClientOptions(TypedDict, total=False):
 class Tasks:
     """The tasks of a program.
 
+    Example:
+        tasks = Tasks("beanstalk://127.0.0.1:11300", tube="shop")
+
+        @tasks.task
+        def send_mail(to, subject): ...
+
     Args:
         addresses: of the server, or of the nodes of a cluster, as `Client` takes them.
         tube: where the jobs of tasks go that name no other.
@@ -102,8 +108,8 @@ class Tasks:
         read_addresses(addresses)  # which refuses a bad one
         self.addresses = addresses
         self.tube = tube
-        self.serializer = Serializer(*serializer)
-        self.middleware = list(middleware)
+        self.serializer: Serializer = Serializer(*serializer)
+        self.middleware: list[Middleware] = list(middleware)
         self.errors = errors
         self.lifespan = lifespan
         self.options = options
@@ -157,6 +163,10 @@ class Tasks:
 
         Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta.
 
+        Example:
+            @tasks.task(tube="mail", retries=3, backoff="10s")
+            def send_mail(to, subject): ...
+
         Args:
             name: what jobs call it; by default that of the function. Keep it when the function gets another one, as
                 long as there are jobs.
@@ -196,17 +206,29 @@ class Tasks:
         return make if function is None else make(function)
 
     def get(self, name: str) -> Task[..., Any] | None:
-        """The task of this name, or None."""
+        """The task of this name, or None.
+
+        Example:
+            task = tasks.get("send_mail")
+        """
         return self._tasks.get(name)
 
     @property
     def tubes(self) -> list[str]:
-        """The tubes of all tasks, sorted."""
+        """The tubes of all tasks, sorted.
+
+        Example:
+            queue = tasks.connect(watch=tasks.tubes)
+        """
         return sorted({task.tube for task in self._tasks.values()})
 
     @property
     def where(self) -> str:
-        """Where the server is, for people; without a token."""
+        """Where the server is, for people; without a token.
+
+        Example:
+            print("putting to", tasks.where)
+        """
         return ", ".join(map(str, read_addresses(self.addresses)[0]))
 
     # Schedules
@@ -222,6 +244,11 @@ class Tasks:
         kwargs: Mapping[str, Any] | None = None,
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Let a task be due at the moments of a cron expression: `@tasks.cron("0 8 * * mon")` above `@tasks.task`.
+
+        Example:
+            @tasks.cron("0 8 * * mon", tz="Europe/Berlin")
+            @tasks.task
+            def weekly_report(): ...
 
         Args:
             tz: the name of a time zone.
@@ -251,6 +278,11 @@ class Tasks:
         kwargs: Mapping[str, Any] | None = None,
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Let a task be due again and again: `@tasks.every(minutes=5)` above `@tasks.task`.
+
+        Example:
+            @tasks.every(minutes=5)
+            @tasks.task
+            def fetch_rates(): ...
 
         Args:
             interval: what the others say in parts: whole seconds, "5m", or a timedelta. Its multiples are counted from
@@ -290,13 +322,22 @@ class Tasks:
 
     @property
     def schedules(self) -> list[Schedule]:
-        """What `cron` and `every` have been told, in this order."""
+        """What `cron` and `every` have been told, in this order.
+
+        Example:
+            Scheduler(tasks.connect, tasks.schedules).run()
+        """
         return list(self._schedules.values())
 
     # Clients
 
     def connect(self, **options: Unpack[ClientOptions]) -> Client[bytes]:
-        """A new blocking client of the server, for bodies that are bytes."""
+        """A new blocking client of the server, for bodies that are bytes.
+
+        Example:
+            with tasks.connect(use="mail") as queue:
+                queue.put(send_mail.body("a@example.com"))
+        """
         self._look_for_memory()
         from beanstalk_client.blocking import Client
 
@@ -304,7 +345,12 @@ class Tasks:
         return Client(self.addresses, encoding=None, **all_options)
 
     def connect_async(self, **options: Unpack[ClientOptions]) -> AsyncClient[bytes]:
-        """A new client for asyncio, which is still to be connected."""
+        """A new client for asyncio, which is still to be connected.
+
+        Example:
+            async with tasks.connect_async() as queue:
+                print(await queue.stats_tube("mail"))
+        """
         self._look_for_memory()
         from beanstalk_client.asynchronous import AsyncClient
 
@@ -319,14 +365,22 @@ class Tasks:
             )
 
     def close(self) -> None:
-        """Close the clients that `put` has made, in all threads. None of them may be at it."""
+        """Close the clients that `put` has made, in all threads. None of them may be at it.
+
+        Example:
+            tasks.close()
+        """
         for client in list(self._blocking):
             client.close()
         self._blocking.clear()
         self._of_thread = threading.local()
 
     async def aclose(self) -> None:
-        """Close the clients that `aput` has made in this event loop."""
+        """Close the clients that `aput` has made in this event loop.
+
+        Example:
+            await tasks.aclose()
+        """
         import asyncio
 
         for client in self._of_loop.pop(asyncio.get_running_loop(), {}).values():
@@ -442,12 +496,20 @@ class Tasks:
     # Results
 
     def result_of(self, tube: str, job_id: int) -> Result[Any]:
-        """The result of a call that was put with `result`, perhaps by another process: `handle.tube, handle.job_id`."""
+        """The result of a call that was put with `result`, perhaps by another process: `handle.tube, handle.job_id`.
+
+        Example:
+            value = tasks.result_of("shop", 42).get(timeout=5)
+        """
         return Result(self, tube, job_id)
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether jobs are put into a queue in memory (`in_memory`)."""
+        """Whether jobs are put into a queue in memory (`in_memory`).
+
+        Example:
+            assert tasks.is_in_memory, "this test needs no server"
+        """
         return self._memory is not None
 
     async def _ask(self, tube: str, command: str, *args: Any, **kwargs: Any) -> Any:
@@ -464,10 +526,11 @@ class Tasks:
     ) -> Iterator[MemoryQueue]:
         """Put into a queue in memory until the block ends, whose clock the test moves: for tests of what uses tasks.
 
-        with tasks.in_memory() as queue:
-            send_mail.delay(60).put("a@example.com")
-            queue.advance(60)
-            queue.run()
+        Example:
+            with tasks.in_memory() as queue:
+                send_mail.delay(60).put("a@example.com")
+                queue.advance(60)
+                queue.run()
 
         Args:
             now: what its clock says to begin with, in Unix time; by default what the machine's says.

@@ -31,7 +31,7 @@ PAUSE_EACH: Final = 0.1
 
 _KEY: Final = re.compile(r"job-([0-9]+)")
 
-log = logging.getLogger("beanstalk_client.reports")
+log: logging.Logger = logging.getLogger("beanstalk_client.reports")
 
 
 async def put_report(client: AsyncClient[bytes], job_id: int, body: bytes) -> None:

@@ -57,6 +57,12 @@ TRACEBACK = 20_000
 class TaskFailedError(Exception):
     """The task has failed, and is not tried again.
 
+    Example:
+        try:
+            handle.get()
+        except TaskFailedError as error:
+            print(error.error)
+
     Attributes:
         error: the type and the text of its exception, in one line.
         traceback: that of the worker, as text; "" if there is none.
@@ -69,11 +75,21 @@ class TaskFailedError(Exception):
 
 
 class ResultGoneError(Exception):
-    """There is no result, and no job that could still have one: it was cancelled, deleted, or has expired."""
+    """There is no result, and no job that could still have one: it was cancelled, deleted, or has expired.
+
+    Example:
+        try:
+            handle.get()
+        except ResultGoneError:
+            print("cancelled, or too old")
+    """
 
 
 class Progress(NamedTuple):
     """What a run has told of itself.
+
+    Example:
+        progress: Progress = handle.progress or Progress(0.0, "waiting")
 
     Attributes:
         fraction: 0.0 to 1.0.
@@ -114,6 +130,10 @@ class Result(Generic[R]):
 
     Make it again in another process from `tube` and `job_id`: `tasks.result_of(tube, job_id)`.
 
+    Example:
+        result: Result[int] = total.result(ttl="1h").put(17)
+        print(result.state, result.get(timeout=5))
+
     Attributes:
         tube: that of the job.
         job_id: the id of the job.
@@ -130,6 +150,9 @@ class Result(Generic[R]):
     def get(self, timeout: Duration | None = None) -> R:
         """Wait for the result, and return it. It can be asked for again until its ttl is over.
 
+        Example:
+            value = handle.get(timeout=5)
+
         Args:
             timeout: how long to wait: seconds, "5m", or a timedelta; None for as long as the job is there.
 
@@ -145,26 +168,49 @@ class Result(Generic[R]):
         return self.aget().__await__()
 
     async def aget(self, timeout: Duration | None = None) -> R:
-        """As `get`, in asyncio; `await handle` is the same without a timeout."""
+        """As `get`, in asyncio; `await handle` is the same without a timeout.
+
+        Example:
+            value = await handle.aget(timeout=5)
+        """
         value: R = await self._ado(self._wait(timeout))
         return value
 
     @property
     def state(self) -> str:
-        """ "pending" (ready, delayed, or waiting for its next try), "running", "done", "failed" or "gone"."""
+        """ "pending" (ready, delayed, or waiting for its next try), "running", "done", "failed" or "gone".
+
+        Example:
+            if handle.state == "done":
+                print(handle.get())
+        """
         return str(self._do(self._look())[0])
 
     async def astate(self) -> str:
-        """As `state`, in asyncio."""
+        """As `state`, in asyncio.
+
+        Example:
+            if await handle.astate() == "done":
+                print(await handle.aget())
+        """
         return str((await self._ado(self._look()))[0])
 
     @property
     def progress(self) -> Progress | None:
-        """What the run has told last, or None."""
+        """What the run has told last, or None.
+
+        Example:
+            if handle.progress is not None:
+                print(f"{handle.progress.fraction:.0%}")
+        """
         return _progress_of(self._do(self._look())[1])
 
     async def aprogress(self) -> Progress | None:
-        """As `progress`, in asyncio."""
+        """As `progress`, in asyncio.
+
+        Example:
+            progress = await handle.aprogress()
+        """
         return _progress_of((await self._ado(self._look()))[1])
 
     # What to ask the server, without asking it: each yields a command and its argument, and is sent the answer, or None

@@ -49,7 +49,7 @@ LOOKUP_DELAY = 5.0
 LONGEST_NAME = 200
 """Characters of the name of an unknown task that are shown."""
 
-log = logging.getLogger("beanstalk_client.worker")
+log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
 
 class AnyDelivery(Protocol):

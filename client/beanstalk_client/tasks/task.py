@@ -94,6 +94,12 @@ class Registry(Protocol):
 class Task(Generic[P, R]):
     """A function that can be put. It is made by `Tasks.task`.
 
+    Example:
+        @tasks.task(tube="mail", retries=3)
+        def send_mail(to, subject): ...
+
+        send_mail.put("a@example.com", subject="Hello")  # send_mail is a Task
+
     Attributes:
         function: what it calls.
         name: what jobs call it.
@@ -143,7 +149,7 @@ class Task(Generic[P, R]):
         self.default_priority = priority
         self.default_ttr = ttr
         self.give_up_on = give_up_on
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async: bool = inspect.iscoroutinefunction(function)
         self.tasks = tasks
         try:  # not what a decorator has wrapped: it may give arguments of its own
             self._signature: inspect.Signature | None = inspect.signature(function, follow_wrapped=False)
@@ -159,6 +165,9 @@ class Task(Generic[P, R]):
     def put(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """Put a job that makes this call, and return its id. Blocks until the server has it.
 
+        Example:
+            job_id = send_mail.put("a@example.com", subject="Hello")
+
         Raises:
             TypeError: the function cannot be called with these arguments. Nothing is put.
             TypeError, ValueError: the serializer cannot write an argument. Nothing is put.
@@ -167,35 +176,68 @@ class Task(Generic[P, R]):
         return self.tasks._put(self, args, kwargs, _PLAIN)
 
     async def aput(self, *args: P.args, **kwargs: P.kwargs) -> int:
-        """As `put`, in asyncio."""
+        """As `put`, in asyncio.
+
+        Example:
+            job_id = await send_mail.aput("a@example.com", subject="Hello")
+        """
         return await self.tasks._aput(self, args, kwargs, _PLAIN)
 
     def delay(self, seconds: Duration) -> Call[P]:
-        """A call that runs after this many seconds; as `Call.delay`. It puts nothing: `task.delay(900).put(…)` does."""
+        """A call that runs after this many seconds; as `Call.delay`. It puts nothing: `task.delay(900).put(…)` does.
+
+        Example:
+            send_mail.delay("15m").put("a@example.com")
+        """
         return Call(self, _PLAIN).delay(seconds)
 
     def at(self, moment: Moment) -> Call[P]:
-        """A call that runs at this moment; as `Call.at`."""
+        """A call that runs at this moment; as `Call.at`.
+
+        Example:
+            send_mail.at(datetime(2027, 1, 1, tzinfo=timezone.utc)).put("a@example.com")
+        """
         return Call(self, _PLAIN).at(moment)
 
     def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Call[P]:
-        """A call with a name; as `Call.key`."""
+        """A call with a name; as `Call.key`.
+
+        Example:
+            send_mail.key("order-17").delay("15m").put("a@example.com")
+            send_mail.cancel("order-17")
+        """
         return Call(self, _PLAIN).key(key, replace=replace, hold=hold)
 
     def priority(self, priority: int) -> Call[P]:
-        """A call with another priority; as `Call.priority`."""
+        """A call with another priority; as `Call.priority`.
+
+        Example:
+            send_mail.priority(0).put("a@example.com")
+        """
         return Call(self, _PLAIN).priority(priority)
 
     def ttr(self, seconds: Duration) -> Call[P]:
-        """A call with another time to run; as `Call.ttr`."""
+        """A call with another time to run; as `Call.ttr`.
+
+        Example:
+            send_mail.ttr("5m").put("a@example.com")
+        """
         return Call(self, _PLAIN).ttr(seconds)
 
     def tries(self, number: int) -> Call[P]:
-        """A call that the server itself buries; as `Call.tries`."""
+        """A call that the server itself buries; as `Call.tries`.
+
+        Example:
+            send_mail.tries(5).put("a@example.com")
+        """
         return Call(self, _PLAIN).tries(number)
 
     def ttl(self, seconds: Duration) -> Call[P]:
-        """A call that nobody wants after a time; as `Call.ttl`."""
+        """A call that nobody wants after a time; as `Call.ttl`.
+
+        Example:
+            send_mail.ttl("24h").put("a@example.com")
+        """
         return Call(self, _PLAIN).ttl(seconds)
 
     @overload
@@ -207,8 +249,9 @@ class Task(Generic[P, R]):
     def result(self, ttl: Duration = RESULT_TTL) -> Any:
         """A call whose result is kept: `task.result(3600).put(…)` returns a handle, and not an id.
 
-        handle = total.result(ttl="1h").put(17)
-        handle.get(timeout=5)
+        Example:
+            handle = total.result(ttl="1h").put(17)
+            handle.get(timeout=5)
 
         Args:
             ttl: how long the result is kept after the run: seconds, "1h", or a timedelta.
@@ -219,21 +262,36 @@ class Task(Generic[P, R]):
         """Call off a job that is still delayed, by its key or id. True: it never runs. False: too late, it has run,
         runs, or is about to; or there is none.
 
+        Example:
+            send_mail.key("order-17").delay("15m").put("a@example.com")
+            send_mail.cancel("order-17")
+
         Raises:
             UnknownCommandError: the server is a beanstalkd, which cannot do this.
         """
         return self.tasks._cancel(self.tube, which)
 
     async def acancel(self, which: str | int) -> bool:
-        """As `cancel`, in asyncio."""
+        """As `cancel`, in asyncio.
+
+        Example:
+            await send_mail.acancel("order-17")
+        """
         return await self.tasks._acancel(self.tube, which)
 
     def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
-        """The body of a job that makes this call, to put it by other means. No middleware sees it."""
+        """The body of a job that makes this call, to put it by other means. No middleware sees it.
+
+        Example:
+            queue.put(send_mail.body("a@example.com", subject="Hello"))
+        """
         return self.encode(self.message(args, kwargs))
 
     def message(self, args: Any, kwargs: dict[str, Any], result: float | None = None) -> Message:
         """This call.
+
+        Example:
+            message = send_mail.message(["a@example.com"], {"subject": "Hello"})
 
         Raises:
             TypeError: the function cannot be called with these arguments.
@@ -247,6 +305,9 @@ class Task(Generic[P, R]):
 
     def encode(self, message: Message) -> bytes:
         """The body of a job that makes a call.
+
+        Example:
+            body = send_mail.encode(send_mail.message(["a@example.com"], {}))
 
         Raises:
             TypeError, ValueError: the serializer cannot write it.
@@ -280,7 +341,7 @@ class Options:
     __slots__ = _SETTINGS
 
     def __init__(self) -> None:
-        self.delay = 0.0
+        self.delay: float = 0.0
         self.at: float | None = None
         self.key = ""
         self.replace = False
@@ -349,11 +410,18 @@ class _Call(Generic[P]):
         return self._task
 
     def delay(self, seconds: Duration) -> Self:
-        """It runs after this many seconds at the earliest."""
+        """It runs after this many seconds at the earliest.
+
+        Example:
+            send_mail.key("order-17").delay("15m").put("a@example.com")
+        """
         return self._having(delay=seconds, at=None)
 
     def at(self, moment: Moment) -> Self:
         """It runs at this moment of the server's wall clock, or at once if that is past.
+
+        Example:
+            send_mail.key("order-17").at(time.time() + 900).put("a@example.com")
 
         Raises:
             TypeError, ValueError: it is no moment, or a datetime without a time zone.
@@ -364,6 +432,9 @@ class _Call(Generic[P]):
 
     def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Self:
         """It has a name, which no other job of the tube has: by it, it can be cancelled.
+
+        Example:
+            send_mail.delay("15m").key("order-17", replace=True).put("a@example.com")
 
         Args:
             replace: if there is one with this name, and it does not run yet, this one takes its place. Otherwise
@@ -377,27 +448,51 @@ class _Call(Generic[P]):
         return self._having(key=key, replace=replace, hold=hold)
 
     def priority(self, priority: int) -> Self:
-        """Its priority; 0 runs before all others."""
+        """Its priority; 0 runs before all others.
+
+        Example:
+            send_mail.delay("15m").priority(0).put("a@example.com")
+        """
         return self._having(priority=priority)
 
     def ttr(self, seconds: Duration) -> Self:
-        """Seconds after which the job is another worker's if its own has fallen silent."""
+        """Seconds after which the job is another worker's if its own has fallen silent.
+
+        Example:
+            send_mail.delay("15m").ttr("5m").put("a@example.com")
+        """
         return self._having(ttr=seconds)
 
     def tries(self, number: int) -> Self:
-        """The server itself buries it after this many failures, also when its workers die."""
+        """The server itself buries it after this many failures, also when its workers die.
+
+        Example:
+            send_mail.delay("15m").tries(5).put("a@example.com")
+        """
         return self._having(tries=number)
 
     def ttl(self, seconds: Duration) -> Self:
-        """If no worker takes it for this many seconds, nobody wants it any more, and the server deletes it."""
+        """If no worker takes it for this many seconds, nobody wants it any more, and the server deletes it.
+
+        Example:
+            send_mail.delay("15m").ttl("24h").put("a@example.com")
+        """
         return self._having(ttl=seconds)
 
     def cancel(self) -> bool:
-        """Call off the job with this key, as `Task.cancel` does."""
+        """Call off the job with this key, as `Task.cancel` does.
+
+        Example:
+            send_mail.key("order-17").cancel()
+        """
         return self._use().cancel(self._name)
 
     async def acancel(self) -> bool:
-        """As `cancel`, in asyncio."""
+        """As `cancel`, in asyncio.
+
+        Example:
+            await send_mail.key("order-17").acancel()
+        """
         return await self._use().acancel(self._name)
 
     @property
@@ -408,17 +503,29 @@ class _Call(Generic[P]):
 
 
 class Call(_Call[P]):
-    """A call that puts a job and returns its id."""
+    """A call that puts a job and returns its id.
+
+    Example:
+        reminder: Call = send_mail.delay("24h")
+        reminder.put("a@example.com")
+    """
 
     __slots__ = ()
 
     def result(self, ttl: Duration = RESULT_TTL) -> ResultCall[P, Any]:
-        """Its result is kept, as with `Task.result`, which also says its type: `total.result().key("order-17")`."""
+        """Its result is kept, as with `Task.result`, which also says its type: `total.result().key("order-17")`.
+
+        Example:
+            handle = total.key("order-17").result(ttl="1h").put(17)
+        """
         self._is_used = True
         return ResultCall(self._task, self._options.having(result=ttl))
 
     def put(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """Put a job that makes this call, and return its id. Blocks until the server has it.
+
+        Example:
+            job_id = send_mail.delay("15m").put("a@example.com")
 
         Raises:
             ExistsError: the tube has a job with this key. Nothing is put.
@@ -431,17 +538,29 @@ class Call(_Call[P]):
         return self._use().tasks._put(self._task, args, kwargs, self._options)
 
     async def aput(self, *args: P.args, **kwargs: P.kwargs) -> int:
-        """As `put`, in asyncio."""
+        """As `put`, in asyncio.
+
+        Example:
+            job_id = await send_mail.delay("15m").aput("a@example.com")
+        """
         return await self._use().tasks._aput(self._task, args, kwargs, self._options)
 
 
 class ResultCall(_Call[P], Generic[P, R]):
-    """A call that puts a job whose result is kept, and returns a handle."""
+    """A call that puts a job whose result is kept, and returns a handle.
+
+    Example:
+        call: ResultCall = total.result(ttl="1h")
+        print(call.put(17).get(timeout=5))
+    """
 
     __slots__ = ()
 
     def put(self, *args: P.args, **kwargs: P.kwargs) -> Result[R]:
         """Put a job that makes this call; return its result, which is still to come.
+
+        Example:
+            handle = total.result(ttl="1h").put(17)
 
         Raises:
             UnsupportedError: the server is a beanstalkd, which has no keys. Nothing is put.
@@ -451,6 +570,11 @@ class ResultCall(_Call[P], Generic[P, R]):
         return Result(task.tasks, task.tube, task.tasks._put(task, args, kwargs, self._options))
 
     async def aput(self, *args: P.args, **kwargs: P.kwargs) -> Result[R]:
-        """As `put`, in asyncio."""
+        """As `put`, in asyncio.
+
+        Example:
+            handle = await total.result(ttl="1h").aput(17)
+            value = await handle
+        """
         task = self._use()
         return Result(task.tasks, task.tube, await task.tasks._aput(task, args, kwargs, self._options))

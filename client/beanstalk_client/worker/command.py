@@ -34,7 +34,7 @@ MOST_THREADS = 40
 """How many threads there are at most, unless told."""
 
 
-log = logging.getLogger("beanstalk_client.worker")
+log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
 
 class UsageError(Exception):

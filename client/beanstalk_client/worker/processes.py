@@ -26,7 +26,7 @@ PAUSE: Final = 1.0
 BELOW: Final = "BEANSTALK_WORKER_BELOW"
 """The variable that tells a process what it was started for: "reload" or "processes"."""
 
-log = logging.getLogger("beanstalk_client.worker")
+log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:

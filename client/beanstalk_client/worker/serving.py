@@ -21,7 +21,7 @@ from beanstalk_client.tasks.reports import tidied
 from beanstalk_client.tasks.runner import Runner
 from beanstalk_client.tasks.threads import Threads
 
-log = logging.getLogger("beanstalk_client.worker")
+log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
 
 class Group(NamedTuple):

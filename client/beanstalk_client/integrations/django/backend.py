@@ -49,7 +49,7 @@ APP = "beanstalk_client.integrations.django"
 
 
 @dataclass(frozen=True)
-class BeanstalkTask(Task):  # type: ignore[misc]
+class BeanstalkTask(Task):
     """A task that may say what becomes of it when it fails: `@task(retries=5, backoff=10)`.
 
     Attributes:
@@ -61,7 +61,7 @@ class BeanstalkTask(Task):  # type: ignore[misc]
     backoff: Duration | None = None
 
 
-class BeanstalkBackend(BaseTaskBackend):  # type: ignore[misc]
+class BeanstalkBackend(BaseTaskBackend):
     """Django's tasks through a beanstalk server."""
 
     task_class = BeanstalkTask

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 BACKPORT = "django_tasks"
 
@@ -38,8 +41,6 @@ _signals: Any = importlib.import_module(f"{NAME}.signals")
 
 task_backends: Any = _package.task_backends
 DEFAULT_TASK_BACKEND_ALIAS: str = _package.DEFAULT_TASK_BACKEND_ALIAS
-BaseTaskBackend: Any = importlib.import_module(f"{NAME}.backends.base").BaseTaskBackend
-Task: Any = _base.Task
 task: Any = _base.task
 TaskContext: Any = _base.TaskContext
 TaskError: Any = _base.TaskError
@@ -53,3 +54,21 @@ normalize_json: Any = importlib.import_module(
 task_enqueued: Any = _signals.task_enqueued
 task_started: Any = _signals.task_started
 task_finished: Any = _signals.task_finished
+
+if TYPE_CHECKING:  # Django has no types: this is what is used of them
+
+    class BaseTaskBackend:
+        alias: str
+        options: dict[str, Any]
+        queues: set[str]
+
+        def __init__(self, alias: str, params: Mapping[str, Any]) -> None: ...
+        def validate_task(self, task: Any) -> None: ...
+        def check(self, **kwargs: Any) -> Iterable[Any]: ...
+
+    class Task:
+        def using(self, **changes: Any) -> Any: ...
+
+else:
+    BaseTaskBackend = importlib.import_module(f"{NAME}.backends.base").BaseTaskBackend
+    Task = _base.Task

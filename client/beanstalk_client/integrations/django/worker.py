@@ -53,7 +53,7 @@ from .library import (
 )
 from .message import Message, decode
 
-log = logging.getLogger("beanstalk_client.django")
+log: logging.Logger = logging.getLogger("beanstalk_client.django")
 
 
 class UnrunnableError(Exception):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils.crypto import get_random_string
 from django.utils.module_loading import autodiscover_modules
 
@@ -25,6 +25,11 @@ from beanstalk_client.tasks.reports import tidied
 from ...backend import BeanstalkBackend
 from ...library import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend, task_backends
 from ...worker import Runner, log
+
+if TYPE_CHECKING:
+    BaseCommand = object  # Django has no types
+else:
+    from django.core.management.base import BaseCommand
 
 
 def whole(text: str) -> int:
@@ -42,7 +47,7 @@ def seconds(text: str) -> float:
     return value
 
 
-class Command(BaseCommand):  # type: ignore[misc]
+class Command(BaseCommand):
     help = "Runs tasks from a beanstalk server. SIGTERM and SIGINT let those that run end; a second one does not."
 
     def add_arguments(self, parser: Any) -> None:

@@ -340,7 +340,7 @@ async def replace(client: Client, job_id: int, target: str, body: bytes | None, 
     if found["state"] == "reserved":
         raise NotFoundError
     key = str(found.get("key", ""))
-    how = {
+    how: dict[str, Any] = {
         "priority": settings.get("pri", int(found["pri"])),
         "ttr": settings.get("ttr", int(found["ttr"])),
         "delay": settings.get("delay", int(found["time-left"]) if found["state"] == "delayed" and body is None else 0),

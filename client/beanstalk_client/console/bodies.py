@@ -94,10 +94,10 @@ def describe(body: bytes) -> Body:
     if isinstance(value, (dict, list)):
         text = json.dumps(value, indent=2, ensure_ascii=False)
         return Body("json", text[:MAX_SHOWN].split("\n"), len(body), len(text) > MAX_SHOWN, call, report)
-    text = _text(body)
-    if text is None:
+    plain = _text(body)
+    if plain is None:
         return Body("binary", list(hex_rows(body[:HEX_SHOWN])), len(body), len(body) > HEX_SHOWN, call, report)
-    return Body("text", text[:MAX_SHOWN].split("\n"), len(body), len(text) > MAX_SHOWN, call, report)
+    return Body("text", plain[:MAX_SHOWN].split("\n"), len(body), len(plain) > MAX_SHOWN, call, report)
 
 
 def call_of(body: bytes) -> Call | None:
@@ -150,7 +150,7 @@ def report_in(value: Any) -> Report | None:
 
 def _json(body: bytes) -> Any:
     """What the JSON of a body says; None if it is none."""
-    if body[:1] not in b" \t\r\n{[" or not body:
+    if body[:1] not in b" \t\r\n{[":
         return None
     try:
         return json.loads(body.decode())

@@ -13,6 +13,15 @@ from markupsafe import Markup, escape
 Values = Sequence[float | None]
 """The newest last; None where nothing is known."""
 
+STEP: Final = 10.0
+"""Seconds between two values of a chart."""
+
+SHORTEST: Final = 30
+"""How many values the time axis has at least: five minutes."""
+
+NONE: Final = "\u2013"
+"""What stands for a figure that is not known."""
+
 WIDTH: Final = 640
 HEIGHT: Final = 120
 
@@ -20,7 +29,7 @@ HEIGHT: Final = 120
 def compact(value: float | None) -> str:
     """A number in at most five characters: 950, 12.3k, 4.5M."""
     if value is None:
-        return "–"
+        return NONE
     size = abs(value)
     if size < 10 and value != int(value):
         return f"{value:.1f}"
@@ -33,8 +42,17 @@ def compact(value: float | None) -> str:
     raise AssertionError
 
 
+def recent(*lines: Values) -> list[list[float | None]]:
+    """Lines of the same length without the time before the first known value, but for the last minutes."""
+    length = max(map(len, lines), default=0)
+    known = [number for line in lines for number, value in enumerate(line) if value is not None]
+    first = min([*known, max(length - SHORTEST, 0)])
+    return [list(line[first:]) for line in lines]
+
+
 def sparkline(values: Values, label: str = "", width: int = 96, height: int = 20) -> Markup:
     """A line without axes; nothing where fewer than two values are known."""
+    (values,) = recent(values)
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return Markup("")
@@ -46,13 +64,15 @@ def sparkline(values: Values, label: str = "", width: int = 96, height: int = 20
     ).format(width, height, label, lines)
 
 
-def chart(title: str, lines: Sequence[tuple[str, Values]], unit: str = "", seconds: float = 3600.0) -> Markup:
+def chart(title: str, lines: Sequence[tuple[str, Values]], unit: str = "") -> Markup:
     """Lines over time with one axis, a legend, and the latest value of each.
 
     Args:
-        lines: a name and values of each; at most six are told apart.
-        seconds: the length of the time axis, which ends now.
+        lines: a name and values of each; at most four are told apart. The last value is of now.
     """
+    cut = recent(*[values for _, values in lines])
+    lines = [(name, values) for (name, _), values in zip(lines, cut, strict=True)]
+    seconds = STEP * max(map(len, cut), default=0)
     known = [value for _, values in lines for value in values if value is not None]
     top = nice(max(known, default=0.0))
     parts = []
@@ -60,8 +80,8 @@ def chart(title: str, lines: Sequence[tuple[str, Values]], unit: str = "", secon
         y = round(HEIGHT - 2 - share * (HEIGHT - 12), 1)
         parts.append(Markup('<line class="grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(WIDTH, y, y))
     for number, (_, values) in enumerate(lines):
-        for run in _runs(values, top, WIDTH, HEIGHT - 12, 2, 10):
-            parts.append(Markup('<polyline class="l{}" points="{}"/>').format(number, run))
+        runs = _runs(values, top, WIDTH, HEIGHT - 12, 2, 10)
+        parts += [Markup('<polyline class="l{}" points="{}"/>').format(number, run) for run in runs]
     latest = [(name, next((value for value in reversed(values) if value is not None), None)) for name, values in lines]
     told = ", ".join(f"{name} {compact(value)}{unit}" for name, value in latest)
     legend = Markup("").join(
@@ -73,7 +93,7 @@ def chart(title: str, lines: Sequence[tuple[str, Values]], unit: str = "", secon
         '<figure class="chart"><figcaption>{title}<ul>{legend}</ul></figcaption>'
         '<div class="plot"><svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
         'aria-label="{title}, last {span}: {told}">{drawn}</svg><span class="top">{top}</span>'
-        '<span class="from">−{span}</span><span class="to">now</span></div></figure>'
+        '<span class="from">\u2212{span}</span><span class="to">now</span></div></figure>'
     ).format(
         title=title, legend=legend, width=WIDTH, height=HEIGHT, span=escape(_span(seconds)), told=told, drawn=drawn,
         top=compact(top) + unit,

@@ -62,7 +62,7 @@ class Node:
     @property
     def shards(self) -> list[dict[str, object]]:
         """The shards as this node sees them."""
-        found = []
+        found: list[dict[str, object]] = []
         for labels, value in self.samples.get("beanstalkd_cluster_role", []):
             if value == 1:
                 shard = labels.get("shard", "")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from beanstalk_client.console.charts import chart, compact, sparkline
+from beanstalk_client.console.charts import NONE, chart, compact, sparkline
 from beanstalk_client.errors import shown
 from beanstalk_client.version import VERSION
 
@@ -44,20 +44,20 @@ def exact(value: str) -> Markup:
 
 def number(value: Any) -> str:
     """A number with commas, or a dash for none."""
-    return "–" if value is None else f"{value:,}"
+    return NONE if value is None else f"{value:,}"
 
 
 def rate(value: float | None) -> str:
     """A rate, a second, in at most five characters."""
     if value is None:
-        return "–"
+        return NONE
     return "0" if value < 0.05 else compact(value)
 
 
 def size(value: float | None) -> str:
     """Bytes with a unit."""
     if value is None:
-        return "–"
+        return NONE
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
             return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
@@ -68,9 +68,9 @@ def size(value: float | None) -> str:
 def age(seconds: float | None) -> str:
     """A duration in its two largest units: 3m 12s."""
     if seconds is None:
-        return "–"
+        return NONE
     left = int(seconds)
-    parts = []
+    parts: list[str] = []
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         if left >= length or (unit == "s" and not parts):
             parts.append(f"{left // length}{unit}")
@@ -83,8 +83,20 @@ def age(seconds: float | None) -> str:
 def moment(unix: float | None) -> str:
     """A moment, in UTC."""
     if unix is None:
-        return "–"
+        return NONE
     return datetime.datetime.fromtimestamp(unix, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def signed(value: float | None) -> str:
+    """A rate that may be below 0."""
+    return rate(value) if value is None or value >= 0 else f"\u2212{rate(-value)}"
+
+
+def long(seconds: float | None) -> str:
+    """A short time: 0.21 ms, 1.5 s."""
+    if seconds is None:
+        return NONE
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def make_environment() -> Environment:
@@ -98,7 +110,16 @@ def make_environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update(
-        line=line, exact=exact, num=number, rate=rate, bytes=size, age=age, moment=moment, compact=compact
+        line=line,
+        exact=exact,
+        num=number,
+        rate=rate,
+        bytes=size,
+        age=age,
+        moment=moment,
+        compact=compact,
+        signed=signed,
+        long=long,
     )
     made.globals.update(sparkline=sparkline, chart=chart, version=VERSION)
     return made

@@ -37,6 +37,7 @@ from beanstalk_client.cli.top_survey import (
     Unknown,
 )
 from beanstalk_client.commands import Command, make
+from beanstalk_client.console.charts import STEP
 from beanstalk_client.errors import (
     BadFormatError,
     BeanstalkdError,
@@ -58,9 +59,8 @@ IDLE_INTERVAL: Final = 10.0
 LOOKED_WITHIN: Final = 30.0
 """Seconds after the last look until nobody looks any more."""
 
-STEP: Final = 10.0
 KEPT: Final = 360
-"""Seconds of a step of the history, and how many steps are kept: an hour."""
+"""How many steps of the history are kept: an hour."""
 
 MAX_TRACKED: Final = 500
 """How many tubes have a history at most; those that were shown last, if there are more."""

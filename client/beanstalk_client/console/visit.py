@@ -161,7 +161,8 @@ def read_name(text: str, what: str = "tube") -> str:
     """
     if not is_name(text.encode("utf-8", "replace")):
         raise BadRequestError(
-            f"Bad {what} {shown(text, 210)!r}: must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a hyphen."
+            f"Bad {what} {shown(text, 210)!r}: must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a "
+            "hyphen."
         )
     return text
 

@@ -1,4 +1,4 @@
-"""Server-sent events: one each time that there are new figures. The script then asks again for what is on the screen."""
+"""Server-sent events: one for each sample. The script then asks again for what is on the screen."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ async def order(visit: Visit) -> Response:
     make_order = OPERATIONS.get(op)
     if make_order is None:
         raise BadRequestError("There is no such operation.")
-    back = _back(visit, _one(form, "back"))
+    back = _back(_one(form, "back"))
     found = await make_order(visit, form)
     if (found.asks or found.is_final) and _one(form, "sure") != "1":
         kept = [(name, value) for name, values in form.items() for value in values if name not in ("csrf", "sure")]
@@ -125,7 +125,7 @@ def _one(form: Form, name: str, default: str = "") -> str:
     return form.get(name, [default])[0]
 
 
-def _back(visit: Visit, asked: str) -> str:
+def _back(asked: str) -> str:
     """Where to go afterwards: one of the console's own pages."""
     parts = urlsplit(asked)
     path = parts.path.strip("/")
@@ -241,7 +241,7 @@ async def _redrive(visit: Visit, form: Form) -> Order:
     return Order(what, total, lambda client: actions.redrive(client, tube, max(total, 1)), warning, asks=True)
 
 
-async def _tubes(visit: Visit, form: Form) -> list[str]:
+def _tubes(form: Form) -> list[str]:
     names = [read_name(name) for name in form.get("tube", [])]
     if not names:
         raise BadRequestError("No tube is marked.")
@@ -254,7 +254,7 @@ def _tubes_in_words(names: Sequence[str]) -> str:
     return f"tube {names[0]}" if len(names) == 1 else f"{len(names):,} tubes"
 
 
-async def _for_tubes(client: Client, names: Sequence[str], steps: Callable[[str], Steps]) -> Steps:
+async def _for_tubes(names: Sequence[str], steps: Callable[[str], Steps]) -> Steps:
     for name in names:
         try:
             async for step in steps(name):
@@ -264,7 +264,7 @@ async def _for_tubes(client: Client, names: Sequence[str], steps: Callable[[str]
 
 
 async def _clear(visit: Visit, form: Form) -> Order:
-    names = await _tubes(visit, form)
+    names = _tubes(form)
     total = 0
     for figures in await visit.user.together([make.stats_tube(name) for name in names]):
         if isinstance(figures, dict):
@@ -273,14 +273,14 @@ async def _clear(visit: Visit, form: Form) -> Order:
     return Order(
         what,
         total,
-        lambda client: _for_tubes(client, names, lambda name: actions.clear(client, name)),
+        lambda client: _for_tubes(names, lambda name: actions.clear(client, name)),
         "Jobs that workers have reserved stay.",
         is_final=True,
     )
 
 
 async def _kick_tubes(visit: Visit, form: Form) -> Order:
-    names = await _tubes(visit, form)
+    names = _tubes(form)
     found = await visit.user.together([make.stats_tube(name) for name in names])
     totals = {
         name: int(figures["current-jobs-buried"])
@@ -290,14 +290,14 @@ async def _kick_tubes(visit: Visit, form: Form) -> Order:
     total = sum(totals.values())
 
     def steps(client: Client) -> Steps:
-        return _for_tubes(client, names, lambda name: actions.kick(client, name, "buried", totals.get(name, 0)))
+        return _for_tubes(names, lambda name: actions.kick(client, name, "buried", totals.get(name, 0)))
 
     what = f"Kick {jobs_in_words(total)} that {'is' if total == 1 else 'are'} buried in {_tubes_in_words(names)}"
     return Order(what, total, steps, "They are ready at once.", asks=total >= MANY)
 
 
 async def _pause(visit: Visit, form: Form) -> Order:
-    names = await _tubes(visit, form)
+    names = _tubes(form)
     seconds = read_number(_one(form, "seconds"), "pause", DEFAULT_PAUSE, MAX_PAUSE)
     if not seconds:
         raise BadRequestError("A pause is 1 second at least.")
@@ -312,10 +312,10 @@ async def _pause(visit: Visit, form: Form) -> Order:
 
 
 async def _resume(visit: Visit, form: Form) -> Order:
-    names = await _tubes(visit, form)
+    names = _tubes(form)
 
     def steps(client: Client) -> Steps:
-        return _for_tubes(client, names, lambda name: actions.once(client.pause_tube(name, 0), "resumed"))
+        return _for_tubes(names, lambda name: actions.once(client.pause_tube(name, 0), "resumed"))
 
     return Order(f"Resume {_tubes_in_words(names)}", None, steps, asks=len(names) >= MANY)
 
@@ -376,7 +376,7 @@ async def _change(visit: Visit, form: Form) -> Order:
     )
 
 
-async def _run_now(visit: Visit, form: Form) -> Order:
+async def _run_now(_: Visit, form: Form) -> Order:
     """Put a copy of the next firing: the schedule goes on as planned."""
     tube, key = read_name(_one(form, "tube")), _firing_key(form)
 
@@ -392,7 +392,7 @@ async def _run_now(visit: Visit, form: Form) -> Order:
     return Order(f"Run schedule {_one(form, 'schedule')} now", 1, steps, warning, asks=True)
 
 
-async def _skip(visit: Visit, form: Form) -> Order:
+async def _skip(_: Visit, form: Form) -> Order:
     """Delete the next firing. Its key stays held, so no scheduler puts it again; to cancel it would free the key."""
     tube, key = read_name(_one(form, "tube")), _firing_key(form)
 

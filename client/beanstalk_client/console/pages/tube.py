@@ -10,6 +10,7 @@ from starlette.responses import Response
 from beanstalk_client.console.reader import PAGE_SIZE
 from beanstalk_client.console.visit import BadRequestError, Visit, read_name
 from beanstalk_client.errors import ForbiddenError, NotFoundError, UnknownCommandError
+from beanstalk_client.statistics import Statistics
 
 STATES: Final = ("ready", "reserved", "delayed", "buried")
 
@@ -34,14 +35,11 @@ async def tube(visit: Visit) -> Response:
     name = visit.tube()
     sampler = visit.user.sampler
     await sampler.look([name])
-    if visit.live:
-        figures = {}
-        row = sampler.samples.row(name, sampler.now)
-        jobs, following, problem = [], "", ""
-    else:
+    figures: Statistics = {}
+    if not visit.live:
         figures = await visit.user.client.stats_tube(name)
         sampler.samples.take_tube(sampler.now, name, figures)
-        row = sampler.samples.row(name, sampler.now)
+    row = sampler.samples.row(name, sampler.now)
     if row is None:
         raise NotFoundError
     state = visit.text("state") or next(
@@ -52,7 +50,8 @@ async def tube(visit: Visit) -> Response:
     following = visit.text("from", "0")
     if not re.fullmatch(r"[-0-9]{1,83}", following):
         raise BadRequestError("Bad position in the list.")
-    jobs, problem = [], ""
+    jobs: list[Statistics] = []
+    problem = ""
     if not visit.live:
         try:
             following, jobs = await visit.user.jobs(name, state, following)

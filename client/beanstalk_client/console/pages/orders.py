@@ -296,7 +296,7 @@ async def _kick_tubes(visit: Visit, form: Form) -> Order:
     return Order(what, total, steps, "They are ready at once.", asks=total >= MANY)
 
 
-async def _pause(visit: Visit, form: Form) -> Order:
+async def _pause(_: Visit, form: Form) -> Order:
     names = _tubes(form)
     seconds = read_number(_one(form, "seconds"), "pause", DEFAULT_PAUSE, MAX_PAUSE)
     if not seconds:
@@ -304,14 +304,12 @@ async def _pause(visit: Visit, form: Form) -> Order:
     what = f"Pause {_tubes_in_words(names)} for {seconds} s"
 
     def steps(client: Client) -> Steps:
-        return _for_tubes(
-            client, names, lambda name: actions.once(client.pause_tube(name, seconds), f"paused for {seconds} s")
-        )
+        return _for_tubes(names, lambda name: actions.once(client.pause_tube(name, seconds), f"paused for {seconds} s"))
 
     return Order(what, None, steps, "Workers get no job of it until then.", asks=len(names) >= MANY)
 
 
-async def _resume(visit: Visit, form: Form) -> Order:
+async def _resume(_: Visit, form: Form) -> Order:
     names = _tubes(form)
 
     def steps(client: Client) -> Steps:

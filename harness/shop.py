@@ -92,7 +92,7 @@ def put(server: str) -> None:
 def _put_once(queue: Client[bytes]) -> None:
     """Jobs of others: bodies of each kind."""
     queue.use("others")
-    command = 'O:17:"App\\Jobs\\ShipOrder":2:{s:8:"\0*\0order";i:4711;s:7:"carrier";s:3:"DHL";}'
+    command = 'O:18:"App\\Jobs\\ShipOrder":2:{s:8:"\0*\0order";i:4711;s:7:"carrier";s:3:"DHL";}'
     call = base64.b64encode(json.dumps([[4711], {"express": True}, {}]).encode()).decode()
     bodies: list[object] = [
         {"displayName": "App\\Jobs\\ShipOrder", "job": "x@call", "maxTries": 3, "data": {"command": command}},

@@ -5,13 +5,12 @@ import json
 import re
 
 import pytest
-from visiting import ORIGIN, Visitor, visit, visiting
-
 from beanstalk_client import Client
 from beanstalk_client.console import console
 from beanstalk_client.tasks.failure import report
+from visiting import Visitor, visit, visiting
 
-HOSTILE = '<script>alert(1)</script>\u202e\x1b[31m"\'&'
+HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&"
 
 
 @pytest.fixture
@@ -110,8 +109,14 @@ def test_what_comes_from_outside_is_harmless(server, queue):
             assert "<script>alert" not in page.text and "\u202e" not in page.text and "\x1b" not in page.text
         await visitor.get(f"/job?id={ids[1]}")
         assert "\\u202e" in visitor.text
-        for path in (f"/tubes?q={HOSTILE}&only={HOSTILE}&sort={HOSTILE}", f"/tube?name={HOSTILE}", f"/job?id={HOSTILE}"):
-            page = await visitor.http.get(path.split("?")[0], params=dict(p.split("=", 1) for p in path.split("?")[1].split("&") if "=" in p))
+        for path in (
+            f"/tubes?q={HOSTILE}&only={HOSTILE}&sort={HOSTILE}",
+            f"/tube?name={HOSTILE}",
+            f"/job?id={HOSTILE}",
+        ):
+            page = await visitor.http.get(
+                path.split("?")[0], params=dict(p.split("=", 1) for p in path.split("?")[1].split("&") if "=" in p)
+            )
             assert "<script>alert" not in page.text and "\u202e" not in page.text
 
     visit(server.address, story)
@@ -252,12 +257,10 @@ def test_an_action_is_stopped(server, queue):
                 await asyncio.sleep(0.01)
                 yield Step(1)
 
-        action = visitor.app.state.actions.begin("me", "", "go on", None, lambda: Client_of(visitor), forever)
+        user = next(iter(visitor.app.state.users._users.values()))
+        action = visitor.app.state.actions.begin("me", "", "go on", None, user.connect, forever)
         await visitor.send("/stop", id=str(action.id))
         assert action.state == "stopped" and action.done > 0
-
-    def Client_of(visitor):
-        return next(iter(visitor.app.state.users._users.values())).connect()
 
     visit(server.address, story)
 
@@ -428,6 +431,3 @@ def test_a_server_that_is_away_is_told_and_comes_back(run):
             assert (await visitor.get("/tube?name=mails")).status_code == 503
 
     asyncio.run(told())
-
-
-assert ORIGIN

@@ -8,7 +8,6 @@ import threading
 
 import httpx
 import uvicorn
-
 from beanstalk_client.console import console
 
 ORIGIN = "http://localhost"
@@ -39,7 +38,7 @@ class Visitor:
                 await self.get("/log")
             csrf = self.csrf if 'name="csrf"' in self.page.text else await self._any_csrf()
         sent = {"sec-fetch-site": "same-origin", "origin": ORIGIN} | (headers or {})
-        data = {name: value for name, value in fields.items()} | {"csrf": csrf}
+        data = dict(fields.items()) | {"csrf": csrf}
         self.page = await self.http.post(f"{self.base}{path}", data=data, headers=sent)
         if follow and self.page.status_code == 303:
             self.page = await self.http.get(self.page.headers["location"])

@@ -223,7 +223,7 @@ async def each_job(client: Client, ids: Iterable[int], command: Callable[[int], 
 async def all_in_state(
     client: Client, tube: str, state: str, most: int, command: Callable[[int], Command[Any]]
 ) -> Steps:
-    """Give a command for each job of a tube in a state, at most so many, as they are listed now."""
+    """Give a command for each job of a tube in a state, as they are listed now, `most` at most."""
     following = "0"
     left = most
     while following and left > 0:

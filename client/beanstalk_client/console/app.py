@@ -131,6 +131,8 @@ class Console:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        if not self.state.settings.login:
+            self.state.users.of("").sampler.start()  # so that the first who looks finds charts
         try:
             yield
         finally:

@@ -54,7 +54,7 @@ class Node:
         return None
 
     def buckets(self, name: str) -> dict[float, float]:
-        """The buckets of a histogram: how many were no longer than so many seconds."""
+        """The buckets of a histogram: by the seconds that each ends at, how many were no longer."""
         return {
             float(labels["le"]): value for labels, value in self.samples.get(f"{name}_bucket", []) if "le" in labels
         }

@@ -22,7 +22,7 @@ Connect = Callable[[str], AsyncClient[bytes]]
 """Makes a client that is not connected, with this token; "" for the console's own."""
 
 CLIENTS_A_SECOND: Final = 1000
-"""So many entries of list-clients are asked for a second at most: a millisecond or two of the server's time."""
+"""Maximum entries of list-clients a second, on average: a millisecond or two of the server's time."""
 
 
 class Reader:

@@ -96,7 +96,9 @@ def long(seconds: float | None) -> str:
     """A short time: 0.21 ms, 1.5 s."""
     if seconds is None:
         return NONE
-    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    if seconds < 0.001:
+        return f"{seconds * 1_000_000:.0f} \u00b5s"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def make_environment() -> Environment:

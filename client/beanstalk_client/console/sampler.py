@@ -130,7 +130,7 @@ class Series:
         for each in range(step - count + 1, step + 1):
             value = self._values[each % KEPT] if self._step - KEPT < each <= self._step else math.nan
             found.append(None if math.isnan(value) else value)
-        while found and found[-1] is None and len(found) > count - 3:  # a step that has just begun
+        if found[-1] is None:  # a step that has just begun
             found.pop()
         return found
 
@@ -210,16 +210,20 @@ class Sampler:
     # For pages
 
     async def look(self, shown: Iterable[str] = (), within: float = 0.15) -> None:
-        """Somebody looks at these tubes: sample from now on, and wait for a first sample for some seconds."""
+        """Somebody looks at these tubes: sample from now on. If the last sample is old, wait for one, but not long."""
         was_idle = not self.is_looked_at
         self._looked = self._clock()
         self.show(shown)
+        self.start()
+        if was_idle:
+            self._wake.set()
+        if was_idle or not (self.taken or self.problem):
+            await self.wait(within)
+
+    def start(self) -> None:
+        """Sample from now on, slowly while nobody looks."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
-        elif was_idle:
-            self._wake.set()
-        if not self.taken and not self.problem:
-            await self.wait(within)
 
     def show(self, shown: Iterable[str]) -> None:
         """These tubes are shown to somebody."""

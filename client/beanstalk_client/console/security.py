@@ -86,7 +86,8 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Iterable[str]) -> tu
 def is_good_host(host: str, hosts: Iterable[str]) -> bool:
     """Whether a Host header may name the console: an address, a name without a dot, a local one, or one of these."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        parts = urlsplit(f"//{host}")
+        name = parts.hostname or "" if parts.port is None or parts.port else ""
     except ValueError:
         return False
     try:

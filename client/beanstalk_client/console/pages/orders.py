@@ -29,7 +29,7 @@ DEFAULT_PAUSE: Final = 600
 MAX_PAUSE: Final = 2**31 - 1
 
 MANY: Final = 10
-"""From so many jobs on it is asked once more also where nothing is lost."""
+"""Minimum number of jobs from which an order that loses nothing asks for confirmation, too."""
 
 SHOWN_WITHIN: Final = 0.7
 """Seconds for which a form waits for its action; one that takes longer is shown with its progress."""

@@ -7,11 +7,11 @@ import sys
 import urllib.request
 
 import pytest
-
 from beanstalk_client import Client
 from beanstalk_client.cli.console import read_listen
 from beanstalk_client.cli.failure import OperatorError
 from beanstalk_client.cli.main import main
+
 from harness.servers import INTERPRETED, environment_of
 
 BEANSTALK = "import sys; from beanstalk_client.cli.main import main; sys.exit(main())"

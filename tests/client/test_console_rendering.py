@@ -1,11 +1,10 @@
 """How values become text and charts."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from beanstalk_client.console.charts import chart, compact, nice, recent, sparkline
 from beanstalk_client.console.rendering import age, harmless, line, long, make_environment, rate, signed, size
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(

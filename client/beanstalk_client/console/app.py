@@ -185,7 +185,7 @@ class Console:
             try:
                 if changes and self.state.settings.read_only:
                     raise BadRequestError("This console is read-only.", 403)
-                return await page(visit)
+                return visit.live_page() or await page(visit)
             except BadRequestError as error:
                 return visit.page("message.html", error.status, title="Not done", text=str(error))
             except RefusedError as error:

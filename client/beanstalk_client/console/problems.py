@@ -5,6 +5,7 @@ A problem has a level: "bad" is what loses or holds up jobs, "odd" is what someb
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -77,11 +78,10 @@ def _of_tubes(tubes: Iterable[TubeSamples], throttled: set[str]) -> Iterable[Pro
     buried = 0
     for tube in tubes:
         figures = tube.figures
-        ready = figures[READY] or 0
         if figures[BURIED]:
             failed.append(tube)
             buried += figures[BURIED] or 0
-        if not ready or tube.name.endswith(ERRORS):
+        if not figures[READY] or tube.name.endswith(ERRORS):
             continue
         if figures[PAUSE_LEFT]:
             paused.append(tube)
@@ -115,8 +115,8 @@ def _of_tubes(tubes: Iterable[TubeSamples], throttled: set[str]) -> Iterable[Pro
 
 
 def _problem(level: str, text: str, page: str, tubes: list[TubeSamples]) -> Problem:
-    worst = sorted(tubes, key=lambda tube: -((tube.figures[READY] or 0) + (tube.figures[BURIED] or 0)))
-    return Problem(level, text, page, [tube.name for tube in worst[:TOLD]])
+    worst = heapq.nlargest(TOLD, tubes, key=lambda tube: (tube.figures[READY] or 0) + (tube.figures[BURIED] or 0))
+    return Problem(level, text, page, [tube.name for tube in worst])
 
 
 def _count(number: int, one: str, more: str = "") -> str:

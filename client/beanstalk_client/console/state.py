@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from beanstalk_client.console.actions import Actions
 from beanstalk_client.console.metrics import Metrics
 from beanstalk_client.console.reader import Connect
@@ -23,6 +25,10 @@ class State:
         self.searches = Searches()
         self.metrics = Metrics(settings.metrics)
         self.templates = make_environment()
+        for name in self.templates.list_templates():
+            self.templates.get_template(name)  # compiled now, so that no visitor waits for it
+        self.live: OrderedDict[tuple[object, ...], str] = OrderedDict()
+        """Pages that scripts have asked for again: of one sample, they are the same for all who look at them."""
 
     async def close(self) -> None:
         await self.actions.close()

@@ -22,6 +22,9 @@ MAX_FORM: Final = 17 * 1024 * 1024
 
 MAX_FIELDS: Final = 20_000
 
+MAX_LIVE: Final = 32
+"""How many pages are kept for those who look at the same."""
+
 Form = Mapping[str, Sequence[str]]
 
 
@@ -57,7 +60,7 @@ class Visit:
         self.cookie = cookie
         self.is_new = is_new
         self.base = str(request.scope.get("root_path", "")).rstrip("/")
-        self.live = request.headers.get("x-live") == "1"
+        self.live = user is not None and request.method == "GET" and request.headers.get("x-live") == "1"
 
     @property
     def user(self) -> User:
@@ -123,20 +126,39 @@ class Visit:
 
     def page(self, template: str, status: int = 200, **context: Any) -> Response:
         """A page made of a template."""
+        own = csrf_field(self.state.forms.value(self.cookie))
         text = self.state.templates.get_template(template).render(
             visit=self,
             base=self.base,
             url=self.url,
             settings=self.settings,
             can_change=not self.settings.read_only,
-            csrf=Markup('<input type="hidden" name="csrf" value="{}">').format(self.state.forms.value(self.cookie)),
+            csrf=csrf_field("") if self.live else own,
             did=self._did(),
             live=self.live,
             **context,
         )
-        response = HTMLResponse(text, status)
+        if self.live and status == 200 and "data-busy" not in text:  # what is at work changes sooner
+            self.state.live[self.live_key] = text
+            while len(self.state.live) > MAX_LIVE:
+                self.state.live.popitem(last=False)
+        response = HTMLResponse(text.replace(csrf_field(""), own) if self.live else text, status)
         self.keep_cookie(response)
         return response
+
+    def live_page(self) -> Response | None:
+        """The page as somebody else has got it from the same sample, if the script asks for it."""
+        text = self.state.live.get(self.live_key) if self.live else None
+        return (
+            HTMLResponse(text.replace(csrf_field(""), csrf_field(self.state.forms.value(self.cookie))))
+            if text
+            else None
+        )
+
+    @property
+    def live_key(self) -> tuple[object, ...]:
+        url = self.request.url
+        return self.owner, self.who, url.path, url.query, self.base, self.user.sampler.taken
 
     def redirect(self, url: str) -> Response:
         response = RedirectResponse(url, 303)
@@ -151,6 +173,11 @@ class Visit:
         """The action whose outcome is to be told on this page, or None."""
         asked = self.text("did")
         return self.state.actions.find(self.owner, int(asked)) if asked.isascii() and asked.isdigit() else None
+
+
+def csrf_field(value: str) -> Markup:
+    """The field of a form that shows whose page it is from."""
+    return Markup('<input type="hidden" name="csrf" value="{}">').format(value)
 
 
 def read_name(text: str, what: str = "tube") -> str:

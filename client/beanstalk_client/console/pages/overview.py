@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import Final
 
 from starlette.responses import Response
@@ -24,10 +25,10 @@ async def overview(visit: Visit) -> Response:
     if sees_server:
         metrics.look()
     tubes = sampler.tubes()
-    busiest = sorted(
-        tubes.values(), key=lambda tube: (-(tube.puts or 0) - (tube.deletes or 0), -(tube.figures[READY] or 0))
+    busiest = heapq.nlargest(
+        BUSIEST, tubes.values(), key=lambda tube: ((tube.puts or 0) + (tube.deletes or 0), tube.figures[READY] or 0)
     )
-    sampler.show([tube.name for tube in busiest[:BUSIEST]])
+    sampler.show([tube.name for tube in busiest])
     aged = [tube for tube in tubes.values() if tube.next_age is not None]
     oldest = max(aged, key=lambda tube: tube.next_age or 0, default=None)
     rates = {name: server.rates.get(name) for name in ("puts", "reserves", "deletes")}
@@ -41,7 +42,7 @@ async def overview(visit: Visit) -> Response:
         rates={**rates, "failures": sampler.failures},
         history=sampler.history,
         oldest=oldest,
-        busiest=[sampler.samples.row(tube.name, sampler.now) for tube in busiest[:BUSIEST]],
+        busiest=[sampler.samples.row(tube.name, sampler.now) for tube in busiest],
         known=len(tubes),
         count=server.number("current-tubes") if sees_server else len(tubes),
         percentiles={"Waiting": metrics.percentiles(WAIT), "Processing": metrics.percentiles(RUN)}

@@ -65,7 +65,7 @@ async def tubes(visit: Visit) -> Response:
     first, last = (page - 1) * PAGE_SIZE, page * PAGE_SIZE
     if sort in COLUMNS:
         figure = COLUMNS[sort][1]
-        shown = heapq.nsmallest(last, found, key=lambda tube: (-figure(tube), tube.name))[first:]
+        shown = heapq.nlargest(last, found, key=figure)[first:]  # of equal ones, in the order of their names
     else:
         sort = "name"
         shown = heapq.nsmallest(last, found, key=lambda tube: tube.name)[first:]

@@ -7,8 +7,12 @@ import re
 import pytest
 from beanstalk_client import Client
 from beanstalk_client.console import console
+from beanstalk_client.schedules import Scheduler
+from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import report
 from visiting import Visitor, visit, visiting
+
+from beanstalk_server import TubeConfig
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&"
 
@@ -320,6 +324,60 @@ def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queu
         assert counts(queue, "mails") == (2, 0, 1)
 
     visit(server.address, story)
+
+
+def test_schedules_are_shown_run_and_skipped(server, queue):
+    address = "{}:{}".format(*server.address)
+    tasks = Tasks(address, tube="reports")
+
+    @tasks.every("1h")
+    @tasks.task
+    def count():
+        pass
+
+    Scheduler(tasks.connect, tasks.schedules).run_once()
+
+    async def story(visitor):
+        page = await visitor.get("/schedules")
+        fields = {
+            name: re.search(f'name="{name}" value="([^"]*)"', page.text)[1]
+            for name in ("group", "schedule", "tube", "moment")
+        }
+        assert fields["schedule"] == "count" and "every 3600 s" in visitor.text
+        await visitor.order("run", back="schedules", **fields)
+        assert counts(queue, "reports") == (1, 1, 0)
+        await visitor.order("skip", back="schedules", **fields)
+        assert counts(queue, "reports") == (1, 0, 0)
+        Scheduler(tasks.connect, tasks.schedules).run_once()
+        assert counts(queue, "reports") == (1, 0, 0), "what is skipped stays so"
+        assert "skipped" in visitor.text
+        await visitor.order("skip", back="schedules", **fields)
+        assert "no such job" in visitor.text
+
+    visit(server.address, story)
+    tasks.close()
+
+
+def test_jobs_of_dead_tubes_are_failures_and_redriven(run):
+    server = run(tubes=(TubeConfig(match="mails", max_tries=1, dead_tube="graves"),))
+    with Client(server.address, encoding=None) as queue:
+        put(queue, "mails", b'{"task": "send"}', 2)
+        queue.watch("mails")
+        for _ in range(2):
+            queue.release(queue.reserve(0))
+
+        async def story(visitor):
+            await sampled(visitor)
+            await visitor.get("/failures")
+            assert (
+                "graves" in visitor.text
+                and "dead, from mails" in visitor.text
+                and "released by a worker" in visitor.text
+            )
+            await visitor.order("redrive", tube="graves", back="failures")
+            assert counts(queue, "mails") == (2, 0, 0)
+
+        visit(server.address, story)
 
 
 # ------------------------------------------------------------------------------------------- who may

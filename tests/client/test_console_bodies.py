@@ -13,6 +13,7 @@ from beanstalk_client.console.bodies import (
     hex_rows,
     read_php,
     report_of,
+    summary,
 )
 from beanstalk_client.tasks.failure import report
 from hypothesis import given
@@ -118,6 +119,21 @@ def test_of_a_large_body_the_beginning_is_shown(body):
 
 def test_half_a_character_at_the_end_is_no_text():
     assert describe("Grü".encode()[:-1]).kind == "binary"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b'{"task": "shop.send", "args": [17], "kwargs": {"fast": true}}', "shop.send(17, fast=true)"),
+        (b'{"job": 17, "error": "KeyError", "buried": "x"}', "report on job 17: KeyError"),
+        (b"one\ntwo", "one two"),
+        (b"\xff\x00", "ff 00"),
+        (b"x" * 1000, "x" * 120),
+        (b"", ""),
+    ],
+)
+def test_a_body_in_one_line(body, text):
+    assert summary(body) == text
 
 
 def test_the_report_of_a_worker_is_read():

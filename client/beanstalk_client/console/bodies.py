@@ -24,6 +24,9 @@ MAX_SHOWN: Final = 65_536
 MAX_DECODED: Final = 1_048_576
 """Bytes of the largest body that decoders read."""
 
+MAX_SUMMARY: Final = 120
+"""Characters of a body in one line."""
+
 HEX_ROW: Final = 16
 HEX_SHOWN: Final = 4096
 
@@ -98,6 +101,23 @@ def describe(body: bytes) -> Body:
     if plain is None:
         return Body("binary", list(hex_rows(body[:HEX_SHOWN])), len(body), len(body) > HEX_SHOWN, call, report)
     return Body("text", plain[:MAX_SHOWN].split("\n"), len(body), len(plain) > MAX_SHOWN, call, report)
+
+
+def summary(body: bytes) -> str:
+    """A body in one line: the function and its arguments, or how it begins."""
+    value = _json(body)
+    call, report = call_in(value), report_in(value)
+    if report is not None:
+        return f"report on job {report.job}: {report.error}"[:MAX_SUMMARY]
+    if call is not None:
+        args = [_brief(each) for each in call.args] + [f"{name}={_brief(each)}" for name, each in call.kwargs.items()]
+        return f"{call.function}({', '.join(args)})"[:MAX_SUMMARY]
+    text = _text(body)
+    return body[:24].hex(" ") if text is None else " ".join(text[:MAX_SUMMARY].split())
+
+
+def _brief(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)[:MAX_SUMMARY]
 
 
 def call_of(body: bytes) -> Call | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.commands import DEFAULT_TUBE, Command, make
+from beanstalk_client.console.bodies import summary
 from beanstalk_client.console.sampler import Sampler, Shared
 from beanstalk_client.errors import Error, NotFoundError, UnknownCommandError
 from beanstalk_client.job import Job
@@ -17,6 +18,9 @@ from beanstalk_client.statistics import Statistics
 
 PAGE_SIZE: Final = 50
 """How many jobs a page of a tube has."""
+
+MAX_SUMMARIZED: Final = 8192
+"""Bytes of the largest body that is read for a line of a list."""
 
 Connect = Callable[[str], AsyncClient[bytes]]
 """Makes a client that is not connected, with this token; "" for the console's own."""
@@ -93,6 +97,12 @@ class Reader:
             except NotFoundError:
                 return []
         return [{**found, "size": len(job.body)}]
+
+    async def summaries(self, jobs: Iterable[Statistics]) -> dict[int, str]:
+        """The bodies of some jobs in one line each; large ones are not asked for."""
+        ids = [int(job["id"]) for job in jobs if int(job.get("size", 0)) <= MAX_SUMMARIZED]
+        found = await self.together([make.peek(each) for each in ids])
+        return {job.id: summary(job.body) for job in found if isinstance(job, Job)}
 
     async def together(self, commands: Iterable[Command[Any]]) -> list[Any]:
         """Give commands that depend on no tube in use, all at once; return results, or errors that are replies."""

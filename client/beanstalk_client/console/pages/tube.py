@@ -28,7 +28,7 @@ POLICY: Final = {
 }
 """What stats-tube says of a tube with a policy, in words."""
 
-SEARCH_PAGE: Final = 200
+SEARCH_PAGE: Final = 50
 
 
 async def tube(visit: Visit) -> Response:
@@ -51,10 +51,12 @@ async def tube(visit: Visit) -> Response:
     if not re.fullmatch(r"[-0-9]{1,83}", following):
         raise BadRequestError("Bad position in the list.")
     jobs: list[Statistics] = []
+    bodies: dict[int, str] = {}
     problem = ""
     if not visit.live:
         try:
             following, jobs = await visit.user.jobs(name, state, following)
+            bodies = await visit.user.summaries(jobs)
         except ForbiddenError:
             following, problem = "", "Your token has no right to inspect the jobs of this tube."
     return visit.page(
@@ -67,6 +69,7 @@ async def tube(visit: Visit) -> Response:
         states=STATES,
         state=state,
         jobs=jobs,
+        bodies=bodies,
         size=PAGE_SIZE,
         following=following,
         position=visit.text("from", "0"),
@@ -106,11 +109,13 @@ async def search(visit: Visit) -> Response:
         raise BadRequestError("There is no such search any more.", 404)
     found.look()
     page = max(visit.number("page", 1, 10**4), 1)
+    jobs = found.found[(page - 1) * SEARCH_PAGE : page * SEARCH_PAGE]
     return visit.page(
         "search.html",
         tab="tubes",
         search=found,
-        jobs=found.found[(page - 1) * SEARCH_PAGE : page * SEARCH_PAGE],
+        jobs=jobs,
+        bodies=await visit.user.summaries(jobs),
         page=page,
         pages=max(-(-len(found.found) // SEARCH_PAGE), 1),
     )

@@ -117,6 +117,12 @@ def test_of_a_large_body_the_beginning_is_shown(body):
     assert found.is_cut and sum(map(len, found.lines)) <= max(MAX_SHOWN, 4096 * 5) and found.size == len(body)
 
 
+@pytest.mark.parametrize("depth", [300, 900, 5000, 100_000])
+def test_what_is_nested_deeply_is_shown_somehow(depth):
+    for body in (b"[" * depth + b"]" * depth, b'{"task":"a","args":' + b"[" * depth + b"]" * depth + b"}"):
+        assert describe(body).lines and summary(body)
+
+
 def test_half_a_character_at_the_end_is_no_text():
     assert describe("Grü".encode()[:-1]).kind == "binary"
 

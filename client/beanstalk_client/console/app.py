@@ -34,7 +34,8 @@ from beanstalk_client.schedules.scheduler import GROUP
 
 STATIC: Final = Path(__file__).parent / "static"
 
-STATIC_LIFE: Final = "max-age=3600"
+STATIC_LIFE: Final = "no-cache"
+"""Browsers ask whether a file has changed, and get it again only then."""
 
 Page = Callable[[Visit], Awaitable[Response]]
 
@@ -216,7 +217,7 @@ class Console:
         if session is not None:
             await state.users.keep(state.sessions.tokens())
             who = shown(name, 80) or session.name
-            return Visit(request, state, state.users.of(session.token), who, session.token, cookie, is_new)
+            return Visit(request, state, state.users.of(session.token), who, session.owner, cookie, is_new)
         if known:
             return None
         return Visit(request, state, None, "", "", cookie, is_new)

@@ -94,8 +94,7 @@ def describe(body: bytes) -> Body:
         call, report = call_in(value), report_in(value)
     if not body:
         return Body("empty", [], 0, False, None, None)
-    if isinstance(value, (dict, list)):
-        text = json.dumps(value, indent=2, ensure_ascii=False)
+    if isinstance(value, (dict, list)) and (text := _indented(value)) is not None:
         return Body("json", text[:MAX_SHOWN].split("\n"), len(body), len(text) > MAX_SHOWN, call, report)
     plain = _text(body)
     if plain is None:
@@ -110,14 +109,26 @@ def summary(body: bytes) -> str:
     if report is not None:
         return f"report on job {report.job}: {report.error}"[:MAX_SUMMARY]
     if call is not None:
-        args = [_brief(each) for each in call.args] + [f"{name}={_brief(each)}" for name, each in call.kwargs.items()]
+        args = [in_json(each) for each in call.args] + [f"{name}={in_json(each)}" for name, each in call.kwargs.items()]
         return f"{call.function}({', '.join(args)})"[:MAX_SUMMARY]
     text = _text(body)
     return body[:24].hex(" ") if text is None else " ".join(text[:MAX_SUMMARY].split())
 
 
-def _brief(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)[:MAX_SUMMARY]
+def in_json(value: Any) -> str:
+    """A value in JSON on one line, or what stands for one that is nested too deeply."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "(nested too deeply)"
+
+
+def _indented(value: Any) -> str | None:
+    """A value in JSON on several lines; None if it is nested too deeply."""
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    except RecursionError:
+        return None
 
 
 def call_of(body: bytes) -> Call | None:

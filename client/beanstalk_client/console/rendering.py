@@ -13,6 +13,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from beanstalk_client.console.bodies import in_json
 from beanstalk_client.console.charts import NONE, chart, compact, sparkline
 from beanstalk_client.errors import shown
 from beanstalk_client.version import VERSION
@@ -120,6 +121,7 @@ def make_environment() -> Environment:
         age=age,
         moment=moment,
         compact=compact,
+        json=in_json,
         signed=signed,
         long=long,
     )

@@ -152,14 +152,16 @@ class Session:
 
     Attributes:
         token: of the queue.
+        owner: a digest of it: the log keeps it for longer than the token.
         name: as the log calls them.
         expires: when it ends, by the clock of the sessions.
     """
 
-    __slots__ = ("expires", "name", "token")
+    __slots__ = ("expires", "name", "owner", "token")
 
     def __init__(self, token: str, name: str, expires: float) -> None:
         self.token = token
+        self.owner = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
         self.name = name
         self.expires = expires
 

@@ -27,6 +27,7 @@ class State:
         self.templates = make_environment()
         for name in self.templates.list_templates():
             self.templates.get_template(name)  # compiled now, so that no visitor waits for it
+        self.streams = 0
         self.live: OrderedDict[tuple[object, ...], str] = OrderedDict()
         """Pages that scripts have asked for again: of one sample, they are the same for all who look at them."""
 

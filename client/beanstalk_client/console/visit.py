@@ -42,7 +42,7 @@ class Visit:
     Attributes:
         user: whose rights count. (BadRequestError: nobody, on the page to sign in.)
         who: what the log calls them.
-        owner: the token, or "": who has ordered what is told apart by it.
+        owner: a digest of the token, or "": who has ordered what is told apart by it.
         cookie: theirs; `is_new` if they have to get it yet.
         base: what stands before all paths.
         live: the script asks again for what is on the screen: only what has been sampled may change, and the server
@@ -95,8 +95,11 @@ class Visit:
     def number(self, name: str, default: int | None = None, most: int = 2**64 - 1) -> int:
         return read_number(self.text(name), name, default, most)
 
-    async def form(self) -> Form:
+    async def form(self, most: int = MAX_FORM) -> Form:
         """The fields of a form, each with all its values, if it has been sent from a page of who sends it.
+
+        Args:
+            most: bytes of it.
 
         Raises:
             BadRequestError: it is too large, or has not.
@@ -104,7 +107,7 @@ class Visit:
         data = b""
         async for part in self.request.stream():
             data += part
-            if len(data) > MAX_FORM:
+            if len(data) > most:
                 raise BadRequestError("The form is too large.", 413)
         fields: dict[str, list[str]] = {}
         try:

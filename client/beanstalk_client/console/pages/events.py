@@ -7,16 +7,21 @@ from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
-from beanstalk_client.console.visit import Visit
+from beanstalk_client.console.visit import BadRequestError, Visit
 
 SILENCE: Final = 15.0
 """Seconds after which a comment is sent, so that proxies keep the connection."""
+
+MAX_STREAMS: Final = 500
+"""How many pages are live at a time."""
 
 LIFE: Final = 600.0
 """Seconds after which the browser has to ask again: with a session that has ended, it gets nothing more."""
 
 
 async def events(visit: Visit) -> Response:
+    if visit.state.streams >= MAX_STREAMS:
+        raise BadRequestError("Too many pages are open.", 503)
     return StreamingResponse(
         _ticks(visit), media_type="text/event-stream", headers={"x-accel-buffering": "no", "cache-control": "no-store"}
     )
@@ -25,7 +30,11 @@ async def events(visit: Visit) -> Response:
 async def _ticks(visit: Visit) -> AsyncIterator[str]:
     sampler = visit.user.sampler
     until = sampler.now + LIFE
-    yield "retry: 3000\n\n"
-    while sampler.now < until:
-        await sampler.look()
-        yield "event: tick\ndata: 1\n\n" if await sampler.wait(SILENCE) else ": \n\n"
+    visit.state.streams += 1
+    try:
+        yield "retry: 3000\n\n"
+        while sampler.now < until:
+            await sampler.look()
+            yield "event: tick\ndata: 1\n\n" if await sampler.wait(SILENCE) else ": \n\n"
+    finally:
+        visit.state.streams -= 1

@@ -16,6 +16,9 @@ from beanstalk_client.errors import Error, UnauthorizedError, UnknownCommandErro
 MAX_AT_ONCE: Final = 4
 """How many tokens are tried at a time."""
 
+MAX_FORM: Final = 16_384
+"""Bytes of a form of somebody who is not known."""
+
 PAUSE: Final = 0.5
 """Seconds before somebody is told that a token is wrong."""
 
@@ -27,7 +30,7 @@ async def login(visit: Visit) -> Response:
         return visit.redirect(visit.url(""))
     if visit.request.method != "POST":
         return visit.page("login.html", tab="", problem="")
-    form = await visit.form()
+    form = await visit.form(MAX_FORM)
     token, name = form.get("token", [""])[0].strip(), form.get("name", [""])[0].strip()
     problem = await _problem(visit, token)
     if problem:
@@ -41,7 +44,7 @@ async def login(visit: Visit) -> Response:
 
 
 async def logout(visit: Visit) -> Response:
-    await visit.form()
+    await visit.form(MAX_FORM)
     visit.state.sessions.end(visit.cookie)
     await visit.state.users.keep(visit.state.sessions.tokens())
     response = visit.redirect(visit.url("login" if visit.settings.login else ""))

@@ -39,6 +39,11 @@
         all(".scroll", part).forEach((each, place) => { each.scrollLeft = scrolled[place] ?? 0; });
         if (path) one(path, part)?.focus({ preventScroll: true });
         prepare(part);
+        if (part.dataset.sorted) {
+          const [place, up] = part.dataset.sorted.split(" ");
+          const head = one("table[data-sortable] thead tr", part)?.children[place];
+          if (head) sort(head.closest("table"), head, up === "true");
+        }
       }
       count();
     } catch { tell(false); } finally { asking = false; }
@@ -106,14 +111,15 @@
         const button = document.createElement("button");
         button.type = "button"; button.dataset.sort = ""; button.textContent = head.textContent;
         head.replaceChildren(button);
-        button.addEventListener("click", () => sort(table, head));
+        button.addEventListener("click", () => sort(table, head, head.getAttribute("aria-sort") !== "ascending"));
       }
     }
   };
 
-  const sort = (table, head) => {
+  const sort = (table, head, up) => {
     const place = [...head.parentNode.children].indexOf(head);
-    const up = head.getAttribute("aria-sort") !== "ascending";
+    const live = table.closest("[data-live]");
+    if (live) live.dataset.sorted = `${place} ${up}`;
     for (const each of all("th", table)) each.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
     const value = (row) => { const cell = row.children[place]; return cell?.dataset.v ?? cell?.textContent.trim() ?? ""; };

@@ -6,6 +6,7 @@ import pytest
 from beanstalk_client.console.metrics import WAIT, Metrics, Node, get, quantile, read_metrics
 
 from beanstalk_server.settings.sections import ListenerConfig
+from harness.servers import unused_port
 
 PAGE = """\
 # TYPE beanstalkd_job_wait_seconds histogram
@@ -41,14 +42,11 @@ def test_an_empty_histogram_has_none():
 
 @pytest.mark.sockets
 def test_the_page_of_a_server_is_asked_for(run):
-    server = run(
-        listeners=(ListenerConfig(address="127.0.0.1:0"), ListenerConfig(address="127.0.0.1:0", protocol="http"))
-    )
+    port = unused_port()
+    run(listeners=(ListenerConfig(address="127.0.0.1:0"), ListenerConfig(address=f"127.0.0.1:{port}", protocol="http")))
 
     async def story():
-        url = "http://:TOKEN@{}:{}".format(*server.addresses[1]) if hasattr(server, "addresses") else ""
-        if not url:
-            return
+        url = f"http://:TOKEN@127.0.0.1:{port}"
         assert "beanstalkd_uptime_seconds" in read_metrics(await get(url))
         metrics = Metrics([url])
         metrics.look()

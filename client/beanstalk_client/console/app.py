@@ -121,9 +121,9 @@ class Console:
             "/log": pages.orders.log,
             "/events": pages.events.events,
         }
-        changes: dict[str, Page] = {"/order": pages.orders.order, "/stop": pages.orders.stop}
         routes: list[Any] = [Route(path, self._endpoint(page), methods=["GET"]) for path, page in looks.items()]
-        routes += [Route(path, self._endpoint(page, changes=True), methods=["POST"]) for path, page in changes.items()]
+        routes.append(Route("/order", self._endpoint(pages.orders.order, changes=True), methods=["POST"]))
+        routes.append(Route("/stop", self._endpoint(pages.orders.stop), methods=["POST"]))
         routes.append(Route("/search", self._endpoint(pages.tube.begin_search), methods=["POST"]))
         routes.append(Route("/login", self._endpoint(pages.signing.login, known=False), methods=["GET", "POST"]))
         routes.append(Route("/logout", self._endpoint(pages.signing.logout, known=False), methods=["POST"]))

@@ -189,6 +189,22 @@ def test_all_that_match_are_asked_for_with_their_number_and_done(server, queue, 
     visit(server.address, story)
 
 
+@pytest.mark.parametrize(("op", "state", "left"), [("delete", "buried", (0, 2, 0)), ("kick", "delayed", (2, 0, 3))])
+def test_at_beanstalkd_all_of_a_state_are_done_one_by_one(beanstalkd, op, state, left):
+    with Client(beanstalkd.address, encoding=None) as queue:
+        bury(queue, "mails", 3)
+        put(queue, "mails", delay=100, count=2)
+
+        async def story(visitor):
+            await visitor.order(op, scope="all", tube="mails", state=state)
+            for action in visitor.app.state.actions.of(""):
+                await action.task
+                assert action.state == "done", action
+            assert counts(queue, "mails") == left
+
+        visit(beanstalkd.address, story)
+
+
 def test_kicking_all_buried_jobs_kicks_no_delayed_one(server, queue):
     bury(queue, "mails", 3)
     put(queue, "mails", delay=100, count=4)

@@ -231,9 +231,28 @@ async def all_in_state(
             following, jobs = await client.execute(make._job_page(tube, state, following))
         except NotFoundError:
             return
+        except UnknownCommandError:
+            async for step in first_in_state(client, tube, state, most, command):
+                yield step
+            return
         async for step in each_job(client, [int(job["id"]) for job in jobs[:left]], command):
             yield step
         left -= len(jobs)
+
+
+async def first_in_state(
+    client: Client, tube: str, state: str, most: int, command: Callable[[int], Command[Any]]
+) -> Steps:
+    """The same at a server that cannot list jobs, as beanstalkd cannot: the first one, again and again."""
+    peeks = {"ready": client.peek_ready, "delayed": client.peek_delayed, "buried": client.peek_buried}
+    await client.use(tube)
+    for _ in range(most):
+        try:
+            job = await peeks[state]()
+        except NotFoundError:
+            return
+        async for step in each_job(client, [job.id], command):
+            yield step
 
 
 async def kick(client: Client, tube: str, state: str, most: int) -> Steps:

@@ -9,8 +9,8 @@ import urllib.request
 import pytest
 from beanstalk_client import Client
 from beanstalk_client.cli.console import read_listen
-from beanstalk_client.cli.failure import OperatorError
 from beanstalk_client.cli.main import main
+from beanstalk_client.cli.output import OperatorError
 
 from harness.servers import INTERPRETED, environment_of
 

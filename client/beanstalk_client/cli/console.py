@@ -13,7 +13,7 @@ import webbrowser
 from typing import Final
 
 from beanstalk_client.address import TLS, read_target
-from beanstalk_client.cli.failure import UNAVAILABLE, USAGE, OperatorError
+from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError
 from beanstalk_client.cli.target import SERVER_VARIABLE, tls_context, token_of
 
 DEFAULT_PORT: Final = 11380

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from beanstalk_client.cli.top_samples import BURIED, PAUSE_LEFT, READY, WAITING, WATCHING, ServerRow, TubeSamples
-from beanstalk_client.console.sampler import Sampler
+from beanstalk_client.cli.top_samples import BURIED, PAUSE_LEFT, READY, WAITING, WATCHING, Tube
+from beanstalk_client.console.sampler import Sampler, Server
 from beanstalk_client.tasks.failure import ERRORS
 
 FULL: Final = 0.8
@@ -53,7 +53,7 @@ def problems_of(sampler: Sampler) -> list[Problem]:
     return sorted(found, key=lambda problem: problem.level != "bad")
 
 
-def _of_server(row: ServerRow) -> Iterable[Problem]:
+def _of_server(row: Server) -> Iterable[Problem]:
     if not row.figures:
         return
     if str(row.figures.get("draining", "false")).lower() == "true":
@@ -73,7 +73,7 @@ def _of_server(row: ServerRow) -> Iterable[Problem]:
         yield Problem("odd", f"{_count(refused, 'put was', 'puts were')} refused by policies since the server started.")
 
 
-def _of_tubes(tubes: Iterable[TubeSamples], throttled: set[str]) -> Iterable[Problem]:
+def _of_tubes(tubes: Iterable[Tube], throttled: set[str]) -> Iterable[Problem]:
     unwatched, paused, slow, late, failed = [], [], [], [], []
     buried = 0
     for tube in tubes:
@@ -114,7 +114,7 @@ def _of_tubes(tubes: Iterable[TubeSamples], throttled: set[str]) -> Iterable[Pro
         )
 
 
-def _problem(level: str, text: str, page: str, tubes: list[TubeSamples]) -> Problem:
+def _problem(level: str, text: str, page: str, tubes: list[Tube]) -> Problem:
     worst = heapq.nlargest(TOLD, tubes, key=lambda tube: (tube.figures[READY] or 0) + (tube.figures[BURIED] or 0))
     return Problem(level, text, page, [tube.name for tube in worst])
 

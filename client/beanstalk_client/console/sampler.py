@@ -18,25 +18,26 @@ import math
 import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from beanstalk_client.asynchronous import AsyncClient
-from beanstalk_client.cli.top_samples import BURIED, DELAYED, READY, RESERVED, Samples, ServerRow, TubeSamples
-from beanstalk_client.cli.top_survey import (
-    Answer,
-    Gone,
-    Names,
-    NextJob,
-    Page,
-    PageOfTubes,
-    Question,
-    Refused,
-    Stats,
-    Survey,
+from beanstalk_client.cli.top_samples import (
+    BURIED,
+    DELAYED,
+    PAUSE_LEFT,
+    PUTS,
+    READY,
+    RESERVED,
+    USING,
+    WAITING,
+    WATCHING,
+    Figures,
+    Samples,
     Tube,
-    Unknown,
+    number,
 )
-from beanstalk_client.commands import Command, make
+from beanstalk_client.cli.top_survey import READERS, Survey
+from beanstalk_client.commands import Command
 from beanstalk_client.console.charts import STEP
 from beanstalk_client.errors import (
     BadFormatError,
@@ -48,7 +49,7 @@ from beanstalk_client.errors import (
     OutOfMemoryError,
     UnknownCommandError,
 )
-from beanstalk_client.replies import PAGE, TUBE_PAGE
+from beanstalk_client.replies import Document
 
 T = TypeVar("T")
 
@@ -89,14 +90,54 @@ FAILURES: Final = ("cmd-release", "cmd-bury", "job-timeouts")
 
 STATES: Final = {"ready": READY, "reserved": RESERVED, "delayed": DELAYED, "buried": BURIED}
 
-REFUSALS: Final[dict[type[Exception], type[Gone | Unknown | Refused]]] = {
-    NotFoundError: Gone,
-    UnknownCommandError: Unknown,
-    BadFormatError: Unknown,  # beanstalkd takes stats-tubes for a stats with an argument
-    ForbiddenError: Refused,
-    InternalError: Refused,
-    OutOfMemoryError: Refused,
-}
+REFUSALS: Final = (
+    NotFoundError,
+    UnknownCommandError,
+    BadFormatError,  # beanstalkd takes stats-tubes for a stats with an argument
+    ForbiddenError,
+    InternalError,
+    OutOfMemoryError,
+)
+"""Replies that answer a question, so that sampling goes on."""
+
+
+class Row(NamedTuple):
+    """A tube as pages show it; what is not known is None."""
+
+    name: str
+    ready: int | None
+    reserved: int | None
+    delayed: int | None
+    buried: int | None
+    using: int | None
+    watching: int | None
+    waiting: int | None
+    pause_left: int | None
+    total: int | None
+    puts: float | None
+    deletes: float | None
+    growth: float | None
+    next_age: int | None
+
+
+PLACES: Final = (READY, RESERVED, DELAYED, BURIED, USING, WATCHING, WAITING, PAUSE_LEFT, PUTS)
+"""Where the figures of a row are."""
+
+
+class Server(NamedTuple):
+    """The server as pages show it.
+
+    Attributes:
+        age: how many seconds ago it was sampled; None if it has never been.
+    """
+
+    age: float | None
+    figures: Figures
+    rates: Mapping[str, float]
+
+    def number(self, key: str) -> int | None:
+        """A figure, or None if the server has not sent it."""
+        return number(self.figures, key)
 
 
 class Series:
@@ -242,8 +283,17 @@ class Sampler:
             return False
         return True
 
-    def server(self) -> ServerRow:
-        return self.samples.server(self._clock())
+    def server(self) -> Server:
+        samples = self.samples
+        return Server(samples.age(self._clock()), samples.figures, samples.rates)
+
+    def row(self, name: str) -> Row | None:
+        """A tube as it is shown; None if it is not known."""
+        tube = self.samples.tubes.get(name)
+        if tube is None:
+            return None
+        figures = [tube.figures[place] for place in PLACES]
+        return Row._make([name, *figures, tube.puts, tube.deletes, tube.growth, tube.next_age])
 
     def totals(self) -> dict[str, int]:
         """The jobs by state: those of the server, or of the tubes that are known if the user may not see the server."""
@@ -258,7 +308,7 @@ class Sampler:
         series = self._tracked.get(tube, {}).get(name) if tube else self._series.get(name)
         return series.last(self._clock(), count) if series else []
 
-    def tubes(self) -> Mapping[str, TubeSamples]:
+    def tubes(self) -> Mapping[str, Tube]:
         return self.samples.tubes
 
     async def close(self) -> None:
@@ -297,7 +347,7 @@ class Sampler:
     async def _sample(self) -> None:
         now = self._clock()
         if not self.is_looked_at:
-            await self._ask([Stats()])
+            await self._ask(["stats"])
         else:
             for name in [name for name, moment in self._shown.items() if now - moment > LOOKED_WITHIN]:
                 del self._shown[name]
@@ -312,30 +362,16 @@ class Sampler:
         top = heapq.nlargest(TOP, self.samples.tubes.values(), key=lambda tube: tube.figures[READY] or 0)
         return list(dict.fromkeys([*[tube.name for tube in top], *reversed(self._shown)]))[:MAX_SHOWN]
 
-    async def _ask(self, questions: Sequence[Question]) -> None:
+    async def _ask(self, questions: Sequence[str]) -> None:
         asked = [self._client.execute(_command(question)) for question in questions]
         results = await asyncio.gather(*asked, return_exceptions=True)
         for question, result in zip(questions, results, strict=True):
-            self.survey.take(self._clock(), question, self._answer(question, result))
-
-    def _answer(self, question: Question, result: Any) -> Answer:
-        refusal = REFUSALS.get(type(result))
-        if refusal is not None:
-            return refusal()
-        if isinstance(result, BaseException):
-            raise result
-        match question:
-            case Page():
-                following, entries = result
-                for entry in entries:
-                    self._note_policy(entry)
-                return PageOfTubes(entries, following)
-            case NextJob():
-                return next((int(entry["age"]) for entry in result[1]), None)
-            case Tube():
-                self._note_policy(result)
-        answer: Answer = result
-        return answer
+            if isinstance(result, BaseException) and not isinstance(result, REFUSALS):
+                raise result
+            if question.startswith("stats-tube") and not isinstance(result, BaseException):
+                for figures in result[1] if isinstance(result, tuple) else [result]:
+                    self._note_policy(figures)
+            self.survey.take(self._clock(), question, result)
 
     def _note_policy(self, figures: Mapping[str, Any]) -> None:
         if figures.get("throttled"):
@@ -344,7 +380,7 @@ class Sampler:
             self.throttled.discard(str(figures["name"]))
 
     def _record(self, now: float) -> None:
-        row = self.samples.server(now)
+        row = self.server()
         if self.survey.is_refused:
             for state, total in self.totals().items():
                 self._series[state].add(now, total)
@@ -375,7 +411,7 @@ class Sampler:
         while len(self._tracked) > MAX_TRACKED:
             del self._tracked[next(iter(self._tracked))]
 
-    def _count_failures(self, now: float, row: ServerRow) -> None:
+    def _count_failures(self, now: float, row: Server) -> None:
         count = float(sum(row.number(key) or 0 for key in FAILURES))
         before, self._counted = self._counted, (now, count)
         if before is None or now <= before[0] or count < before[1]:
@@ -384,15 +420,5 @@ class Sampler:
         self._series["failures"].add(now, self.failures)
 
 
-def _command(question: Question) -> Command[Any]:
-    match question:
-        case Stats():
-            return make.stats()
-        case Page(first, count):
-            return Command(f"stats-tubes {first} {count}\r\n".encode(), TUBE_PAGE, True)
-        case Tube(name):
-            return make.stats_tube(name)
-        case Names():
-            return make.tubes()
-        case NextJob(name):
-            return Command(f"list-jobs {name} ready 0 1\r\n".encode(), PAGE, True)
+def _command(question: str) -> Command[Any]:
+    return Command(f"{question}\r\n".encode(), Document(READERS[question.partition(" ")[0]]), True)

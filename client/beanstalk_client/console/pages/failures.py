@@ -16,7 +16,7 @@ async def failures(visit: Visit) -> Response:
     await user.sampler.look()
     groups = await user.failures.refresh()
     tubes = user.sampler.tubes()
-    buried = [user.sampler.samples.row(name, user.sampler.now) for name, tube in tubes.items() if tube.figures[BURIED]]
+    buried = [user.sampler.row(name) for name, tube in tubes.items() if tube.figures[BURIED]]
     return visit.page(
         "failures.html",
         tab="failures",

@@ -42,7 +42,7 @@ async def overview(visit: Visit) -> Response:
         rates={**rates, "failures": sampler.failures},
         history=sampler.history,
         oldest=oldest,
-        busiest=[sampler.samples.row(tube.name, sampler.now) for tube in busiest],
+        busiest=[sampler.row(tube.name) for tube in busiest],
         known=len(tubes),
         count=server.number("current-tubes") if sees_server else len(tubes),
         percentiles={"Waiting": metrics.percentiles(WAIT), "Processing": metrics.percentiles(RUN)}

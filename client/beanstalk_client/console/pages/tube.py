@@ -39,7 +39,7 @@ async def tube(visit: Visit) -> Response:
     if not visit.live:
         figures = await visit.user.client.stats_tube(name)
         sampler.samples.take_tube(sampler.now, name, figures)
-    row = sampler.samples.row(name, sampler.now)
+    row = sampler.row(name)
     if row is None:
         raise NotFoundError
     state = visit.text("state") or next(

@@ -17,13 +17,13 @@ from beanstalk_client.cli.top_samples import (
     RESERVED,
     WAITING,
     WATCHING,
-    TubeSamples,
+    Tube,
 )
 from beanstalk_client.console.visit import Visit
 
 PAGE_SIZE: Final = 50
 
-COLUMNS: Final[dict[str, tuple[str, Callable[[TubeSamples], Any]]]] = {
+COLUMNS: Final[dict[str, tuple[str, Callable[[Tube], Any]]]] = {
     "ready": ("ready", lambda tube: tube.figures[READY] or 0),
     "reserved": ("reserved", lambda tube: tube.figures[RESERVED] or 0),
     "delayed": ("delayed", lambda tube: tube.figures[DELAYED] or 0),
@@ -37,7 +37,7 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[TubeSamples], Any]]]] = {
 }
 """What tubes can be sorted by, largest first: the heading, and the figure."""
 
-ONLY: Final[dict[str, tuple[str, Callable[[TubeSamples], bool]]]] = {
+ONLY: Final[dict[str, tuple[str, Callable[[Tube], bool]]]] = {
     "unwatched": (
         "with ready jobs and no worker",
         lambda tube: bool(tube.figures[READY]) and not tube.figures[WATCHING] and not tube.name.endswith(".errors"),
@@ -75,7 +75,7 @@ async def tubes(visit: Visit) -> Response:
     return visit.page(
         "tubes.html",
         tab="tubes",
-        rows=[sampler.samples.row(tube.name, sampler.now) for tube in shown],
+        rows=[sampler.row(tube.name) for tube in shown],
         columns={name: heading for name, (heading, _) in COLUMNS.items()},
         only=only,
         filters={name: heading for name, (heading, _) in ONLY.items()},

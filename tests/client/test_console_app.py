@@ -9,7 +9,7 @@ from beanstalk_client import Client
 from beanstalk_client.console import console
 from beanstalk_client.schedules import Scheduler
 from beanstalk_client.tasks import Tasks
-from beanstalk_client.tasks.failure import report
+from beanstalk_client.tasks.failure import describe, report
 from visiting import Visitor, visit, visiting
 
 from beanstalk_server import TubeConfig
@@ -325,7 +325,8 @@ def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queu
     queue.use("mails.errors")
     for number, job_id in enumerate(ids):
         error = ValueError(f"order {number}: {HOSTILE}") if number < 2 else KeyError("x")
-        queue.put_with(report(job_id, "mails", "shop.send", 3, error), key=f"job-{job_id}")
+        body = report(job_id, "mails", describe(error), 3, by="worker", task="shop.send")
+        queue.put_with(body, key=f"job-{job_id}")
 
     async def story(visitor):
         await sampled(visitor)

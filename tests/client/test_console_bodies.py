@@ -143,10 +143,8 @@ def test_a_body_in_one_line(body, text):
 
 
 def test_the_report_of_a_worker_is_read():
-    try:
-        raise KeyError("x")
-    except KeyError as error:
-        body = report(17, "mails", "shop.send", 3, error)
+    trace = "Traceback (most recent call last):\nKeyError: 'x'\n"
+    body = report(17, "mails", "KeyError: 'x'", 3, by="worker", trace=trace, task="shop.send")
     found = describe(body)
     assert (found.report.job, found.report.task, found.report.error, found.report.tries) == (
         17,

@@ -526,12 +526,11 @@ COMMANDS: Final = (
             help="name by which browsers know the page, beside addresses and local names; may be repeated",
         ),
         Argument("--base-path", metavar="PATH", help="path before all pages behind a proxy: /queue"),
-        Argument("--listen-cert", metavar="FILE", help="certificate of the page, for TLS", complete=FILES),
+        Argument("--listen-cert", metavar="FILE", help="certificate of the page, for TLS"),
         Argument(
             "--listen-key",
             metavar="FILE",
             help="key of this certificate (default: the same file)",
-            complete=FILES,
         ),
         Argument(
             "--metrics",

@@ -30,7 +30,7 @@ POOL := $(VENV)/bin/pytest -q --dist load --tx $(PROCESSORS)*popen//env:TEST_PAC
 FOR_TESTS := beanstalkd redis-server
 FOR_ALL_TESTS := haproxy stunnel4 openssl systemd prometheus strace php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3
 
-.PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster bench docs wheels clean
+.PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster console bench docs wheels clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
@@ -62,7 +62,7 @@ coverage: $(VENV)/developer debian    ## of the sources by all tests but the slo
 style: $(VENV)/developer
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/vermin --quiet --no-tips --eval-annotations --violations -t=3.9- --exclude-regex /cli/ client/beanstalk_client
+	$(VENV)/bin/vermin --quiet --no-tips --eval-annotations --violations -t=3.9- --exclude-regex "/(cli|console)/" client/beanstalk_client
 
 types: $(VENV)/developer
 	$(VENV)/bin/mypy
@@ -75,6 +75,9 @@ fuzz: $(VENV)/installed $(VENV)/developer debian    ## beside beanstalkd, as lon
 
 cluster: $(VENV)/installed debian    ## Redis with two replicas and two nodes on this machine, until Ctrl-C
 	@$(VENV)/bin/python -m harness.cluster $(ARGS)
+
+console: $(VENV)/installed        ## a server with work in it, and the console beside it, until Ctrl-C
+	@$(VENV)/bin/python -m harness.console $(ARGS)
 
 bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: make bench ARGS="--help"
 	$(VENV)/bin/python -m bench $(ARGS)
@@ -113,7 +116,7 @@ $(VENV)/python:
 
 $(VENV)/builder: $(VENV)/python pyproject.toml
 	@echo "installing what the server and its build need"
-	$(call install-requirements,build run cli http)
+	$(call install-requirements,build run cli console http)
 	@touch $@
 
 $(VENV)/installed: $(VENV)/builder $(SOURCES)

@@ -57,7 +57,7 @@ CONTENTS = (
     ),
     (
         "Operate",
-        ["docs/deploy", "docs/operating", "docs/beanstalk", "docs/observability"],
+        ["docs/deploy", "docs/operating", "docs/beanstalk", "docs/console", "docs/observability"],
     ),
     (
         "Know more",

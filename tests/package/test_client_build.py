@@ -54,8 +54,9 @@ def test_a_wheel_needs_nothing_and_works_alone(builder, sources, tmp_path):
     wheel = build(builder, sources, "wheel")
     assert wheel.name == f"beanstalk_client-{VERSION}-py3-none-any.whl"
     assert CLIENT_VERSION == VERSION
-    modules = {str(path.relative_to(sources)) for path in sources.glob("beanstalk_client/**/*.py")}
-    assert files_of(wheel) == {*modules, "beanstalk_client/py.typed"}
+    found = [*sources.glob("beanstalk_client/**/*.py"), *sources.glob("beanstalk_client/console/[st]*/*.*")]
+    files = {str(path.relative_to(sources)) for path in found}
+    assert files_of(wheel) == {*files, "beanstalk_client/py.typed"}
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = email.message_from_bytes(archive.read(name))

@@ -27,8 +27,8 @@ from beanstalk_client.cli.parser import make_parser
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
 
-LIBRARIES: Final = ("rich", "shtab")
-"""What the commands need beyond Python: the extra `cli`."""
+LIBRARIES: Final = {"rich": "cli", "shtab": "cli", "jinja2": "console", "starlette": "console", "uvicorn": "console"}
+"""What the commands need beyond Python, and the extra that has it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +61,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         if error.name not in LIBRARIES:
             raise
         return _fail(
-            name, f"needs {error.name}: pip install './client[cli]' in a clone of beanstalk-server", UNAVAILABLE
+            name,
+            f"needs {error.name}: pip install './client[{LIBRARIES[error.name]}]' in a clone of beanstalk-server",
+            UNAVAILABLE,
         )
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -59,7 +59,7 @@ class Argument:
     @property
     def value(self) -> str:
         """What stands for its value; "" for an option that has none."""
-        if "action" in self.settings:
+        if self.settings.get("action", "append") != "append":
             return ""
         return str(self.settings.get("metavar") or "{" + ",".join(self.settings["choices"]) + "}")
 
@@ -500,6 +500,54 @@ COMMANDS: Final = (
         "mutate.undrain",
         "make the server accept new jobs again",
         about="Needs undrain, which beanstalkd does not have.",
+    ),
+    Command(
+        "console",
+        "console.serve",
+        "serve a web page to inspect and change the server",
+        Argument("url", metavar="URL", nargs="?", help="address of the server, as --server"),
+        Argument(
+            "--listen",
+            metavar="HOST:PORT",
+            default="127.0.0.1:11380",
+            help="address of the page (default: %(default)s)",
+        ),
+        Argument("--login", action="store_true", help="ask each person for a token of the server; its rights count"),
+        Argument("--read-only", action="store_true", help="allow no changes"),
+        Argument("--behind-proxy", metavar="HEADER", help="header in which a proxy names the user: X-Forwarded-User"),
+        Argument(
+            "--proxy-from",
+            metavar="NETWORK",
+            action="append",
+            help="with --behind-proxy: network of the proxy; may be repeated (default: loopback)",
+        ),
+        Argument(
+            "--host",
+            metavar="NAME",
+            action="append",
+            help="name by which browsers know the page, beside addresses and local names; may be repeated",
+        ),
+        Argument("--base-path", metavar="PATH", help="path before all pages behind a proxy: /queue"),
+        Argument("--listen-cert", metavar="FILE", help="certificate of the page, for TLS"),
+        Argument(
+            "--listen-key",
+            metavar="FILE",
+            help="key of this certificate (default: the same file)",
+        ),
+        Argument(
+            "--metrics",
+            metavar="URL",
+            action="append",
+            help="HTTP listener of a server, for percentiles and shards; may be repeated",
+        ),
+        Argument(
+            "--schedules",
+            metavar="TUBE",
+            action="append",
+            help="tube of a scheduler's plans (its --group); may be repeated (default: schedules)",
+        ),
+        Argument("--open", action="store_true", help="open the page in a browser"),
+        about="On an address that others can reach, it needs --login or --behind-proxy. Needs the extra console.",
     ),
     Command(
         "work",

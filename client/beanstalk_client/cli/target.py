@@ -72,7 +72,7 @@ def _arguments(options: argparse.Namespace) -> tuple[tuple[Address, ...], dict[s
     name = named(options)
     try:
         target = read_target(
-            _written(options), tls=_context(options) or False, token=_token(options), insecure_token=True
+            _written(options), tls=tls_context(options) or False, token=token_of(options), insecure_token=True
         )
     except ValueError as error:
         raise OperatorError(str(error), USAGE) from None
@@ -171,7 +171,8 @@ def asking(
         yield client
 
 
-def _token(options: argparse.Namespace) -> str:
+def token_of(options: argparse.Namespace) -> str:
+    """The token of --token-file, or of the environment; "" for none."""
     if not options.token_file:
         return os.environ.get(TOKEN_VARIABLE, "")
     try:
@@ -188,7 +189,7 @@ def _asks_for_tls(options: argparse.Namespace) -> bool:
     return bool(options.tls or options.tls_ca or options.tls_cert)
 
 
-def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
+def tls_context(options: argparse.Namespace) -> ssl.SSLContext | None:
     """The TLS context that the options ask for, or None for a plain connection."""
     if options.tls_key and not options.tls_cert:
         raise OperatorError("--tls-key goes together with --tls-cert", USAGE)

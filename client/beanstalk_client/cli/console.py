@@ -1,0 +1,101 @@
+"""The command `beanstalk console`: serves the console on this machine, or on an address where people must say who they
+are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+import sys
+import webbrowser
+from typing import Final
+
+from beanstalk_client.address import TLS, read_target
+from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError
+from beanstalk_client.cli.target import SERVER_VARIABLE, tls_context, token_of
+
+DEFAULT_PORT: Final = 11380
+
+
+def read_listen(text: str) -> tuple[str, int]:
+    """The host and the port of --listen.
+
+    Raises:
+        OperatorError: it is malformed.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = text, str(DEFAULT_PORT)
+    host = host.strip("[]") or "127.0.0.1"
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise OperatorError(f"--listen {text}: must be host:port, and a port is from 0 to 65535", USAGE)
+    return host, int(port)
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Serve the console until SIGINT or SIGTERM."""
+    import uvicorn  # ModuleNotFoundError: the extra is missing, and main says so
+
+    from beanstalk_client.console.app import console
+    from beanstalk_client.console.security import is_loopback
+
+    host, port = read_listen(options.listen)
+    if not is_loopback(host) and not options.login and not options.behind_proxy:
+        raise OperatorError(
+            f"--listen {options.listen}: others can reach this address: give --login, or --behind-proxy HEADER", USAGE
+        )
+    if options.listen_key and not options.listen_cert:
+        raise OperatorError("--listen-key goes together with --listen-cert", USAGE)
+    if options.login and not is_loopback(host) and not options.listen_cert:
+        print(
+            "beanstalk console: people's tokens come without TLS: give --listen-cert, or let a proxy speak TLS",
+            file=sys.stderr,
+        )
+    server = options.url or options.server or os.environ.get(SERVER_VARIABLE) or "127.0.0.1:11300"
+    try:
+        target = read_target(server, tls=tls_context(options) or False, token=token_of(options), insecure_token=True)
+        if target.token and target.context is None and not all(address.is_local for address in target.addresses):
+            raise ValueError(f"a token is sent over TLS only, or to this machine: --tls, or {TLS}")
+        made = console(
+            list(target.addresses),
+            tls=target.context or False,
+            server_name=options.tls_name,
+            token=target.token,
+            login=options.login,
+            read_only=options.read_only,
+            user_header=options.behind_proxy or "",
+            **({"trusted": options.proxy_from} if options.proxy_from else {}),
+            hosts=options.host or (),
+            base_path=options.base_path or "",
+            metrics=options.metrics or (),
+            **({"schedules": options.schedules} if options.schedules else {}),
+        )
+    except ValueError as error:
+        raise OperatorError(str(error), USAGE) from None
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise OperatorError(f"--listen {options.listen}: {error.strerror or error}", UNAVAILABLE) from None
+    scheme = "https" if options.listen_cert else "http"
+    shown = f"[{host}]" if ":" in host else host
+    url = f"{scheme}://{shown}:{listener.getsockname()[1]}{made.state.settings.base_path}/"
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    config = uvicorn.Config(
+        made,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        ssl_certfile=options.listen_cert,
+        ssl_keyfile=options.listen_key,
+        timeout_graceful_shutdown=1,
+        lifespan="on",
+    )
+    print(f"The console of {made.state.settings.server} is at {url}", flush=True)
+    if options.open:
+        webbrowser.open(url)
+    uvicorn.Server(config).run(sockets=[listener])
+    return 0

@@ -1,0 +1,13 @@
+"""A web page in which an operator finds what is wrong with a queue, and mends it (docs/console.md).
+
+    from beanstalk_client.console import console
+
+    app.mount("/queue", console("beanstalk://127.0.0.1:11300"))
+
+Runs in a process of its own, or in that of another ASGI application: to the server it is a client. It needs the extra
+`console`, and Python 3.11. Must never show text from outside but through `shown`.
+"""
+
+from beanstalk_client.console.app import console
+
+__all__ = ["console"]

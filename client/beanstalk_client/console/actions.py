@@ -1,0 +1,389 @@
+"""What an operator orders: kick, delete, move and so on, of some jobs or of all that match, and the log of that.
+
+An action runs on a connection of its own, with the rights of who ordered it, goes on when the page is closed, tells how
+far it is, and can be stopped between two steps. Where the server has a command for many jobs it is used (kick,
+clear-tube, move-jobs, redrive), STEP jobs at a time; otherwise commands for single jobs are sent BATCH at a time.
+
+A job that is gone, or is in another state by now, is passed over and counted. What else the server refuses ends the
+action; what has been done stays done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.commands import Command, make
+from beanstalk_client.errors import (
+    BeanstalkdError,
+    Error,
+    ForbiddenError,
+    NotFoundError,
+    TooLateError,
+    UnauthorizedError,
+    UnknownCommandError,
+    shown,
+)
+from beanstalk_client.statistics import Statistics
+
+STEP: Final = 1000
+"""How many jobs one command is about, so that there is progress to show and a moment to stop at."""
+
+BATCH: Final = 100
+"""How many commands are sent together."""
+
+KEPT: Final = 500
+"""How many actions the log has."""
+
+MAX_RUNNING: Final = 16
+"""How many run at a time."""
+
+log = logging.getLogger("beanstalk_client.console")
+
+Client = AsyncClient[bytes]
+Steps = AsyncIterator["Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a step has done: to how many jobs, and how many were passed over."""
+
+    done: int = 0
+    passed_over: int = 0
+    note: str = ""
+
+
+class RefusedError(Exception):
+    """An action cannot be done; the message says why."""
+
+
+@dataclass(slots=True)
+class Action:
+    """What somebody has ordered.
+
+    Attributes:
+        who: ordered it, as the log calls them.
+        owner: whose token it was: only they see it.
+        what: in words: "delete buried jobs of tube mails".
+        total: how many jobs it is about; None if that is not known.
+        note: what it has made, in words.
+        state: "runs", "done", "stopped" or "failed".
+    """
+
+    id: int
+    who: str
+    owner: str
+    what: str
+    total: int | None
+    began: datetime
+    done: int = 0
+    passed_over: int = 0
+    note: str = ""
+    state: str = "runs"
+    error: str = ""
+    seconds: float = 0.0
+    is_to_stop: bool = False
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def share(self) -> float:
+        """How far it is, from 0 to 1."""
+        return min((self.done + self.passed_over) / self.total, 1.0) if self.total else float(self.state != "runs")
+
+    @property
+    def told(self) -> str:
+        """What has come of it, in a sentence."""
+        jobs = f"{self.done:,} {'job' if self.done == 1 else 'jobs'}"
+        parts = [self.note or jobs]
+        if self.passed_over:
+            parts.append(f"{self.passed_over:,} passed over (gone, or in another state)")
+        if self.error:
+            parts.append(self.error)
+        return "; ".join(parts)
+
+
+class Actions:
+    """The actions of a console, and its log."""
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._log: deque[Action] = deque(maxlen=KEPT)
+
+    def of(self, owner: str) -> list[Action]:
+        """The actions that somebody may see, the latest first."""
+        return [action for action in reversed(self._log) if action.owner == owner]
+
+    def find(self, owner: str, id: int) -> Action | None:
+        return next((action for action in self.of(owner) if action.id == id), None)
+
+    def begin(
+        self,
+        who: str,
+        owner: str,
+        what: str,
+        total: int | None,
+        connect: Callable[[], Client],
+        steps: Callable[[Client], Steps],
+    ) -> Action:
+        """Begin an action.
+
+        Raises:
+            RefusedError: too many run.
+        """
+        if sum(action.state == "runs" for action in self._log) >= MAX_RUNNING:
+            raise RefusedError(f"{MAX_RUNNING} actions are running: wait for one, or stop one.")
+        action = Action(next(self._ids), who, owner, what, total, datetime.now(UTC))
+        self._log.append(action)
+        action.task = asyncio.get_running_loop().create_task(_run(action, connect, steps))
+        return action
+
+    async def close(self) -> None:
+        """Stop all that run."""
+        running = [action.task for action in self._log if action.task is not None and not action.task.done()]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+
+async def _run(action: Action, connect: Callable[[], Client], steps: Callable[[Client], Steps]) -> None:
+    began = time.monotonic()
+    client = connect()
+    try:
+        async with contextlib.aclosing(steps(client)) as each:  # type: ignore[type-var]
+            async for step in each:
+                action.done += step.done
+                action.passed_over += step.passed_over
+                action.note = step.note or action.note
+                action.seconds = time.monotonic() - began
+                if action.is_to_stop:
+                    action.state = "stopped"
+                    break
+                await asyncio.sleep(0)
+            else:
+                action.state = "done"
+    except RefusedError as error:
+        action.state, action.error = "failed", str(error)
+    except (Error, OSError, ValueError, TypeError) as error:
+        action.state, action.error = "failed", meaning(error)
+    except asyncio.CancelledError:
+        action.state = "stopped"
+        raise
+    finally:
+        action.seconds = time.monotonic() - began
+        with contextlib.suppress(Error, OSError):
+            await client.close()
+        log.info("%s: %s: %s: %s", shown(action.who), shown(action.what, 400), action.state, shown(action.told, 400))
+
+
+def meaning(error: BaseException) -> str:
+    """What an error means to an operator."""
+    if isinstance(error, ForbiddenError):
+        return "The server refuses it: this token has no right to it (docs/access.md)."
+    if isinstance(error, UnauthorizedError):
+        return "The server does not know this token."
+    if isinstance(error, UnknownCommandError):
+        command = (error.asked or "this command").split(" ")[0]
+        return f"This server does not know {command}: beanstalk-server does."
+    if isinstance(error, NotFoundError):
+        return "There is no such job or tube, or this token may not see it."
+    if isinstance(error, BeanstalkdError):
+        text = error.args[0] if error.args and isinstance(error.args[0], str) else error.meaning
+        return f"The server refuses it: {text or type(error).__name__}."
+    if isinstance(error, OSError):
+        return f"The server does not answer: {error}"
+    return str(error) or type(error).__name__
+
+
+# ------------------------------------------------------------------------------------------- the steps
+
+
+async def each_job(client: Client, ids: Iterable[int], command: Callable[[int], Command[Any]]) -> Steps:
+    """Give a command for each of these jobs."""
+    rest = iter(ids)
+    while batch := list(itertools.islice(rest, BATCH)):
+        results = await asyncio.gather(*[client.execute(command(each)) for each in batch], return_exceptions=True)
+        done = sum(not isinstance(result, BaseException) for result in results)
+        passed = sum(isinstance(result, (NotFoundError, TooLateError)) for result in results)
+        yield Step(done, passed)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, (NotFoundError, TooLateError)):
+                raise result
+
+
+async def all_in_state(
+    client: Client, tube: str, state: str, most: int, command: Callable[[int], Command[Any]]
+) -> Steps:
+    """Give a command for each job of a tube in a state, as they are listed now, `most` at most."""
+    following = "0"
+    left = most
+    while following and left > 0:
+        try:
+            following, jobs = await client.execute(make._job_page(tube, state, following))
+        except NotFoundError:
+            return
+        except UnknownCommandError:
+            async for step in first_in_state(client, tube, state, most, command):
+                yield step
+            return
+        async for step in each_job(client, [int(job["id"]) for job in jobs[:left]], command):
+            yield step
+        left -= len(jobs)
+
+
+async def first_in_state(
+    client: Client, tube: str, state: str, most: int, command: Callable[[int], Command[Any]]
+) -> Steps:
+    """The same at a server that cannot list jobs, as beanstalkd cannot: the first one, again and again."""
+    peeks = {"ready": client.peek_ready, "delayed": client.peek_delayed, "buried": client.peek_buried}
+    await client.use(tube)
+    for _ in range(most):
+        try:
+            job = await peeks[state]()
+        except NotFoundError:
+            return
+        async for step in each_job(client, [job.id], command):
+            yield step
+
+
+async def kick(client: Client, tube: str, state: str, most: int) -> Steps:
+    """Make jobs ready: buried ones by `kick`, as long as there are any, so that no delayed one is kicked instead."""
+    if state != "buried":
+        async for step in all_in_state(client, tube, state, most, make.kick_job):
+            yield step
+        return
+    left = most
+    while left > 0:
+        try:
+            buried = int((await client.stats_tube(tube))["current-jobs-buried"])
+            if not buried:
+                return
+            await client.use(tube)
+            kicked = await client.kick(min(STEP, left, buried))
+        except NotFoundError:
+            return
+        if not kicked:
+            return
+        left -= kicked
+        yield Step(kicked)
+
+
+async def in_parts(ask: Callable[[int], Awaitable[int]], most: int) -> Steps:
+    """Give a command that is about some jobs at a time, until it has been about all."""
+    left = most
+    while left > 0:
+        part = min(STEP, left)
+        try:
+            done = await ask(part)
+        except NotFoundError:
+            if left == most:
+                raise
+            return
+        yield Step(done)
+        left -= done
+        if done < part:
+            return
+
+
+def move(client: Client, tube: str, state: str, target: str, most: int) -> Steps:
+    return in_parts(lambda part: client.move_jobs(tube, state, target, part), most)
+
+
+def redrive(client: Client, tube: str, most: int) -> Steps:
+    return in_parts(lambda part: client.redrive(tube, part), most)
+
+
+async def clear(client: Client, tube: str) -> Steps:
+    yield Step(await client.clear_tube(tube))
+
+
+async def once(command: Awaitable[Any], note: str, done: int = 0) -> Steps:
+    """Do one thing."""
+    await command
+    yield Step(done, note=note)
+
+
+async def bury(client: Client, ids: Sequence[int]) -> Steps:
+    """Bury jobs with their own priorities: the protocol lets only who has reserved a job bury it."""
+    for each in ids:
+        try:
+            found = await client.stats_job(each)
+            if found["state"] in ("buried", "reserved"):
+                raise NotFoundError
+            await client.bury(await client.reserve_job(each), int(found["pri"]))
+        except NotFoundError:
+            yield Step(0, 1)
+        else:
+            yield Step(1)
+
+
+async def copy(client: Client, ids: Sequence[int], target: str) -> Steps:
+    """Move single jobs, for which the protocol has no command: put a copy, then delete the job. Copies have new ids."""
+    for each in ids:
+        try:
+            found = await client.stats_job(each)
+            new = await replace(client, each, target, None, {})
+        except NotFoundError:
+            yield Step(0, 1)
+        else:
+            yield Step(1, note=f"job {found['id']} is job {new} of tube {target}" if len(ids) == 1 else "")
+
+
+async def change(client: Client, job_id: int, tube: str, body: bytes, settings: dict[str, int]) -> Steps:
+    """Put a job again with another body."""
+    new = await replace(client, job_id, tube, body, settings)
+    yield Step(
+        1, note=f"job {new} of tube {tube} replaces job {job_id}" if new != job_id else f"job {new} has the new body"
+    )
+
+
+async def replace(client: Client, job_id: int, target: str, body: bytes | None, settings: dict[str, int]) -> int:
+    """Let a new job take the place of a job that nobody has reserved; return its id.
+
+    A job with a key keeps its id, if it stays in its tube. Otherwise the job is reserved meanwhile, so that no worker
+    gets both; a crash between the put and the delete leaves both.
+
+    Raises:
+        NotFoundError: it is gone, or a worker has reserved it.
+    """
+    found = await client.stats_job(job_id)
+    if found["state"] == "reserved":
+        raise NotFoundError
+    key = str(found.get("key", ""))
+    how: dict[str, Any] = {
+        "priority": settings.get("pri", int(found["pri"])),
+        "ttr": settings.get("ttr", int(found["ttr"])),
+        "delay": settings.get("delay", int(found["time-left"]) if found["state"] == "delayed" and body is None else 0),
+    }
+    if key and target == found["tube"]:
+        content = (await client.peek(job_id)).body if body is None else body
+        await client.use(target)
+        return await client.put_with(content, key=key, replace=True, **how)
+    await client.use(target)
+    job = await client.reserve_job(job_id)
+    try:
+        content = job.body if body is None else body
+        new = await (client.put_with(content, key=key, **how) if key else client.put(content, **how))
+    except BaseException:
+        await _give_back(client, job_id, found)
+        raise
+    await client.delete(job)
+    return new
+
+
+async def _give_back(client: Client, job_id: int, found: Statistics) -> None:
+    """Let a job that was reserved for a moment be as it was."""
+    with contextlib.suppress(Error, OSError):  # the end of the connection makes it ready
+        if found["state"] == "buried":
+            await client.bury(job_id, int(found["pri"]))
+        else:
+            await client.release(job_id, int(found["pri"]), int(found["time-left"]))

@@ -1,0 +1,265 @@
+"""What has failed: buried jobs, and jobs in dead tubes, grouped by tube, task and error.
+
+Workers leave a report about each job that they bury, in the tube NAME.errors (tasks/failure.py). Those are read once
+each, some in a second, so that a page with many of them fills within seconds and the server serves others meanwhile. A
+buried job without a report is grouped by what its body calls, and by the reason that the server gives.
+
+    list-jobs NAME buried, NAME.errors      in pages, each LISTED_AGAIN seconds while somebody looks
+    peek                                    PEEKED a second, of reports and jobs that have not been read yet
+
+Two errors are the same if they differ in numbers and quoted text only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from beanstalk_client.cli.top_samples import BURIED, DELAYED, READY
+from beanstalk_client.commands import make
+from beanstalk_client.console.bodies import Report, call_of, report_of
+from beanstalk_client.console.reader import Reader
+from beanstalk_client.errors import Error, UnknownCommandError
+from beanstalk_client.job import Job
+from beanstalk_client.statistics import Statistics
+from beanstalk_client.tasks.failure import ERRORS
+
+LISTED_AGAIN: Final = 5.0
+"""Seconds after which the lists are asked for again."""
+
+MAX_TUBES: Final = 100
+"""How many tubes with buried jobs are looked into, those with the most jobs first; and as many dead tubes."""
+
+MAX_JOBS: Final = 2000
+"""How many jobs of a tube are looked at, and how many bodies are remembered of all."""
+
+MAX_BODIES: Final = 20_000
+
+PEEKED: Final = 100
+"""Bodies that are read a second: a millisecond or two of the server's time."""
+
+BATCH: Final = 20
+
+VARIABLE: Final = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|\d+|'[^']*'|\"[^\"]*\"")
+
+REASONS: Final = {
+    "released": "released by a worker",
+    "timed-out": "its time to run ended",
+    "disconnected": "its worker disconnected",
+    "expired": "its time to live ended",
+}
+
+
+@dataclass(slots=True)
+class Failed:
+    """A job that has failed.
+
+    Attributes:
+        state: "buried", or "dead" if it is in a dead tube.
+        age: seconds since it was put.
+        size: bytes of its body.
+    """
+
+    id: int
+    tube: str
+    state: str
+    age: int
+    size: int
+    reason: str
+    report: Report | None
+    task: str
+    origin: str = ""
+
+
+@dataclass(slots=True)
+class Group:
+    """Jobs that have failed alike.
+
+    Attributes:
+        key: tells it from the others, also after a restart.
+        error: of the latest.
+        first, last: when they were buried, as their reports say; "" if no report does.
+    """
+
+    key: str
+    tube: str
+    state: str
+    task: str
+    error: str
+    jobs: list[Failed] = field(default_factory=list)
+    first: str = ""
+    last: str = ""
+    origins: set[str] = field(default_factory=set)
+
+    @property
+    def example(self) -> Failed:
+        """The latest job that has a report, or else the first."""
+        return max(
+            self.jobs, key=lambda job: (job.report is not None, job.report.buried if job.report else "", -job.age)
+        )
+
+
+def same_error(error: str) -> str:
+    """An error without what differs from job to job."""
+    return VARIABLE.sub("…", error)[:300]
+
+
+def group(jobs: Iterable[Failed]) -> list[Group]:
+    """Group jobs by tube, state, task and error, the largest group first."""
+    groups: dict[str, Group] = {}
+    for job in jobs:
+        error = job.report.error if job.report else REASONS.get(job.reason, job.reason)
+        told = "\0".join([job.tube, job.state, job.task, same_error(error)])
+        key = hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:16]
+        found = groups.setdefault(key, Group(key, job.tube, job.state, job.task, error))
+        found.jobs.append(job)
+        if job.origin:
+            found.origins.add(job.origin)
+        if job.report is not None:
+            found.first = min(found.first or job.report.buried, job.report.buried)
+            if job.report.buried >= found.last:
+                found.last, found.error = job.report.buried, error
+    return sorted(groups.values(), key=lambda each: (-len(each.jobs), each.tube, each.key))
+
+
+class Failures:
+    """The failures that a token may see.
+
+    Attributes:
+        groups: as they were found last.
+        is_partial: there are more jobs than are looked at.
+        unread: how many bodies are still to be read.
+        can_list: whether the server can list jobs; None before it was asked.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._lock = asyncio.Lock()
+        self._listed_at = -LISTED_AGAIN
+        self._listed: list[tuple[str, str, Statistics, str]] = []  # tube, state, job, origin
+        self._reports: dict[int, tuple[str, int]] = {}  # by the id of the job: the tube of errors, and the report's id
+        self._bodies: dict[int, Report | str] = {}  # by id: the report, or what a job calls
+        self.groups: list[Group] = []
+        self.is_partial = False
+        self.unread = 0
+        self.can_list: bool | None = None
+
+    async def refresh(self, within: float = 0.15) -> list[Group]:
+        """Look what has failed, for some seconds at most; what remains is for the next time."""
+        if self._lock.locked():
+            return self.groups
+        async with self._lock:
+            now = time.monotonic()
+            if now - self._listed_at >= LISTED_AGAIN:
+                self._listed_at = now
+                with contextlib.suppress(UnknownCommandError):
+                    await self._list()
+            await self._read(now + within)
+            self.groups = group(self._jobs())
+        return self.groups
+
+    def find(self, key: str) -> Group | None:
+        return next((each for each in self.groups if each.key == key), None)
+
+    async def _list(self) -> None:
+        tubes = self._reader.sampler.tubes()
+        buried = [name for name, tube in tubes.items() if tube.figures[BURIED] and not name.endswith(ERRORS)]
+        buried.sort(key=lambda name: -(tubes[name].figures[BURIED] or 0))
+        self.is_partial = len(buried) > MAX_TUBES
+        listed: list[tuple[str, str, Statistics, str]] = []
+        reports: dict[int, tuple[str, int]] = {}
+        for name in buried[:MAX_TUBES]:
+            listed += [(name, "buried", job, "") for job in await self._all(name, "buried")]
+        errors = [name for name, tube in tubes.items() if name.endswith(ERRORS) and tube.figures[READY]]
+        for name in errors[:MAX_TUBES]:
+            for job in await self._all(name, "ready"):
+                matched = re.fullmatch(r"job-(\d{1,20})", str(job.get("key", "")))
+                if matched:
+                    reports[int(matched[1])] = (name, int(job["id"]))
+        for name, first in await self._dead_tubes():
+            for job in await self._all(name, "ready"):
+                listed.append((name, "dead", job, str(first["origin"]) if job["id"] == first["id"] else ""))
+        self.can_list = True
+        self._listed, self._reports = listed, reports
+
+    async def _all(self, tube: str, state: str) -> list[Statistics]:
+        """The jobs of a tube in a state: as many as are looked at."""
+        try:
+            following, jobs = await self._reader.client.execute(make._job_page(tube, state))
+            while following and len(jobs) < MAX_JOBS:
+                following, more = await self._reader.client.execute(make._job_page(tube, state, following))
+                jobs += more
+        except UnknownCommandError:
+            self.can_list = False
+            raise
+        except Error:  # it has gone, or may not be seen
+            return []
+        self.is_partial |= bool(following)
+        return jobs
+
+    async def _dead_tubes(self) -> list[tuple[str, Statistics]]:
+        """The tubes that have dead letters, with the first ready job of each, which has come from another tube."""
+        tubes = self._reader.sampler.tubes()
+        names = [name for name, tube in tubes.items() if tube.figures[READY] and not name.endswith(ERRORS)]
+        names = [name for name in names if not tubes[name].figures[DELAYED]]
+        names.sort(key=lambda name: ("dead" not in name.lower(), -(tubes[name].figures[READY] or 0)))
+        pages = await asyncio.gather(
+            *[self._reader.jobs(name, "ready", count=1) for name in names[:MAX_TUBES]], return_exceptions=True
+        )
+        first = [
+            (name, page[1][0])
+            for name, page in zip(names, pages, strict=False)
+            if not isinstance(page, BaseException) and page[1] and page[1][0].get("reason")
+        ]
+        found = await self._reader.together([make.stats_job(job["id"]) for _, job in first])
+        return [
+            (name, job)
+            for (name, _), job in zip(first, found, strict=True)
+            if isinstance(job, dict) and job.get("origin")
+        ]
+
+    async def _read(self, until: float) -> None:
+        """Read bodies that have not been read yet: reports, then those of jobs without a report."""
+        wanted = [self._reports[job["id"]][1] for _, _, job, _ in self._listed if job["id"] in self._reports]
+        wanted += [job["id"] for _, _, job, _ in self._listed if job["id"] not in self._reports]
+        missing = [each for each in wanted if each not in self._bodies]
+        done = 0
+        while done < len(missing) and done < 2 * PEEKED and time.monotonic() < until:
+            batch = missing[done : done + BATCH]
+            results = await self._reader.together([make.peek(each) for each in batch])
+            for each, result in zip(batch, results, strict=True):
+                self._bodies[each] = _read_body(result)
+            done += len(batch)
+        self.unread = len(missing) - done
+        if len(self._bodies) > MAX_BODIES:
+            kept = set(wanted)
+            self._bodies = {each: body for each, body in self._bodies.items() if each in kept}
+
+    def _jobs(self) -> list[Failed]:
+        found = []
+        for tube, state, job, origin in self._listed:
+            job_id = int(job["id"])
+            report_id = self._reports.get(job_id, ("", 0))[1]
+            read = self._bodies.get(report_id or job_id, "")
+            report = read if isinstance(read, Report) and read.job == job_id else None
+            task = report.task if report else read if isinstance(read, str) else ""
+            age, size = int(job.get("age", 0)), int(job.get("size", 0))
+            found.append(Failed(job_id, tube, state, age, size, str(job.get("reason", "")), report, task, origin))
+        return found
+
+
+def _read_body(result: Any) -> Report | str:
+    """The report that a job's body is, or the name of what it calls; "" for neither."""
+    if not isinstance(result, Job):
+        return ""
+    report = report_of(result.body)
+    if report is not None:
+        return report
+    call = call_of(result.body)
+    return call.function if call is not None else ""

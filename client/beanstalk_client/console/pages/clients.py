@@ -1,0 +1,87 @@
+"""Who is connected, and the cluster: both of the whole server."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from beanstalk_client.console.visit import Visit
+from beanstalk_client.errors import ForbiddenError, UnknownCommandError
+
+SHOWN: Final = 500
+
+CLUSTER: Final = {
+    "cluster-role": "role of the node that answers",
+    "cluster-leader": "leader",
+    "cluster-epoch": "epoch",
+    "cluster-shards": "shards",
+    "cluster-shards-led": "of these, led by the node that answers",
+    "cluster-commit-latency-p50": "commit, p50 (µs)",
+    "cluster-commit-latency-p99": "commit, p99 (µs)",
+}
+
+SERVER: Final = ("server", "version", "hostname", "os", "platform", "pid", "uptime", "max-job-size", "draining", "id")
+
+
+async def clients(visit: Visit) -> Response:
+    sampler = visit.user.sampler
+    await sampler.look()
+    problem = ""
+    found: list[dict[str, Any]] = []
+    try:
+        found = list(await visit.user.list_clients())
+    except UnknownCommandError:
+        problem = "This server cannot list its clients: beanstalk-server can."
+    except ForbiddenError:
+        problem = 'Your token may not list clients: that needs the right admin = "*".'
+    text, only = visit.text("q").lower(), visit.text("only")
+    if text:
+        found = [one for one in found if text in f"{one['name']} {one['user']} {one['using']}".lower()]
+    count = {
+        "workers": sum(1 for one in found if one.get("worker")),
+        "waiting": sum(1 for one in found if one.get("state") == "waiting"),
+        "holding": sum(1 for one in found if one.get("reserved")),
+        "producers": sum(1 for one in found if one.get("producer")),
+    }
+    kinds = {"workers": "worker", "holding": "reserved", "producers": "producer"}
+    if only in kinds:
+        found = [one for one in found if one.get(kinds[only])]
+    elif only == "waiting":
+        found = [one for one in found if one.get("state") == "waiting"]
+    found.sort(key=lambda one: (-int(one.get("reserved", 0)), -int(one.get("worker", 0)), -int(one.get("age", 0))))
+    return visit.page(
+        "clients.html",
+        tab="clients",
+        clients=found[:SHOWN],
+        total=len(found),
+        count=count,
+        q=visit.text("q"),
+        only=only,
+        problem=problem,
+        server=sampler.server(),
+        history=sampler.history,
+    )
+
+
+async def cluster(visit: Visit) -> Response:
+    sampler = visit.user.sampler
+    await sampler.look()
+    server = sampler.server()
+    sees_server = bool(server.figures) and not sampler.survey.is_refused
+    if sees_server:
+        visit.state.metrics.look()
+    return visit.page(
+        "cluster.html",
+        tab="cluster",
+        server=server,
+        sees_server=sees_server,
+        figures={text: server.figures[key] for key, text in CLUSTER.items() if key in server.figures}
+        if sees_server
+        else {},
+        about={key: server.figures[key] for key in SERVER if key in server.figures} if sees_server else {},
+        nodes=visit.state.metrics.nodes if sees_server else [],
+        draining=str(server.figures.get("draining", "")).lower() == "true",
+        knows_drain="cmd-drain" in server.figures,
+        problem=sampler.problem,
+    )

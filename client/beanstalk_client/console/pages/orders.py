@@ -1,0 +1,435 @@
+"""Orders: what forms ask for, asked once more with the number where jobs are lost or many change, and the log.
+
+A form names an operation (`op`) and what it is about (`scope`):
+
+    marked    the jobs `id`, or the tubes `tube`
+    all       all jobs of `tube` in `state`
+    search    what the search `search` has found
+    group     a group of failures, `group`
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.responses import Response
+
+from beanstalk_client.commands import make
+from beanstalk_client.console import actions
+from beanstalk_client.console.actions import Client, Steps
+from beanstalk_client.console.visit import BadRequestError, Form, Visit, read_name, read_number
+from beanstalk_client.errors import NotFoundError
+from beanstalk_client.schedules.schedule import key_of
+
+DEFAULT_PAUSE: Final = 600
+MAX_PAUSE: Final = 2**31 - 1
+
+MANY: Final = 10
+"""Minimum number of jobs from which an order that loses nothing asks for confirmation, too."""
+
+SHOWN_WITHIN: Final = 0.7
+"""Seconds for which a form waits for its action; one that takes longer is shown with its progress."""
+
+MAX_MARKED: Final = 10_000
+
+STATES: Final = ("ready", "reserved", "delayed", "buried")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The jobs that an order is about.
+
+    Attributes:
+        ids: those that are named one by one; empty for all of a tube in a state.
+        total: how many there are.
+        words: in words: "3 marked jobs", "all 120 buried jobs of tube mails".
+        state: "dead" for jobs of a dead tube.
+    """
+
+    ids: Sequence[int]
+    total: int
+    words: str
+    tube: str = ""
+    state: str = ""
+
+
+@dataclass(slots=True)
+class Order:
+    """What is to be done.
+
+    Attributes:
+        what: in words, as a sentence without a period: "Delete 3 marked jobs".
+        warning: what cannot be undone, or is not as one might think; "" for nothing.
+        is_final: it cannot be undone.
+        asks: it is asked once more.
+    """
+
+    what: str
+    total: int | None
+    steps: Callable[[Client], Steps]
+    warning: str = ""
+    is_final: bool = False
+    asks: bool = False
+
+
+async def order(visit: Visit) -> Response:
+    form = await visit.form()
+    op = _one(form, "op")
+    make_order = OPERATIONS.get(op)
+    if make_order is None:
+        raise BadRequestError("There is no such operation.")
+    back = _back(_one(form, "back"))
+    found = await make_order(visit, form)
+    if (found.asks or found.is_final) and _one(form, "sure") != "1":
+        kept = [(name, value) for name, values in form.items() for value in values if name not in ("csrf", "sure")]
+        return visit.page("confirm.html", tab="", order=found, fields=kept, back=back)
+    action = visit.state.actions.begin(visit.who, visit.owner, found.what, found.total, visit.user.connect, found.steps)
+    assert action.task is not None
+    await asyncio.wait([action.task], timeout=SHOWN_WITHIN)
+    if action.state == "runs":
+        return visit.redirect(visit.url("log", id=action.id))
+    return visit.redirect(f"{visit.base}/{back}{'&' if '?' in back else '?'}did={action.id}")
+
+
+async def stop(visit: Visit) -> Response:
+    form = await visit.form()
+    number = read_number(_one(form, "id"), "id")
+    if _one(form, "what") == "search":
+        search = visit.state.searches.find(visit.owner, number)
+        if search is not None:
+            search.stop()
+        return visit.redirect(visit.url("search", id=number))
+    action = visit.state.actions.find(visit.owner, number)
+    if action is not None:
+        action.is_to_stop = True
+        if action.task is not None:
+            await asyncio.wait([action.task], timeout=SHOWN_WITHIN)
+    return visit.redirect(visit.url("log", id=number))
+
+
+async def log(visit: Visit) -> Response:
+    await visit.user.sampler.look()
+    asked = visit.text("id")
+    one = visit.state.actions.find(visit.owner, read_number(asked, "id")) if asked else None
+    return visit.page("log.html", tab="log", actions=visit.state.actions.of(visit.owner), one=one)
+
+
+# ------------------------------------------------------------------------------------------- what an order is about
+
+
+def _one(form: Form, name: str, default: str = "") -> str:
+    return form.get(name, [default])[0]
+
+
+def _back(asked: str) -> str:
+    """Where to go afterwards: one of the console's own pages."""
+    parts = urlsplit(asked)
+    path = parts.path.strip("/")
+    if parts.scheme or parts.netloc or not path.isalpha() or any(ord(each) < 0x21 for each in asked):
+        return ""
+    pairs = [pair for pair in parts.query.split("&") if pair and not pair.startswith("did=")]
+    return path + ("?" + "&".join(pairs) if pairs else "")
+
+
+def jobs_in_words(number: int) -> str:
+    return f"{number:,} {'job' if number == 1 else 'jobs'}"
+
+
+async def select(visit: Visit, form: Form) -> Selection:
+    """The jobs that a form is about.
+
+    Raises:
+        BadRequestError: none, or too many.
+    """
+    scope = _one(form, "scope", "marked")
+    if scope == "all":
+        tube, state = read_name(_one(form, "tube")), _one(form, "state")
+        if state not in STATES:
+            raise BadRequestError("There is no such state: ready, reserved, delayed, buried.")
+        total = int((await visit.user.client.stats_tube(tube))[f"current-jobs-{state}"])
+        return Selection([], total, f"all {total:,} {state} jobs of tube {tube}", tube, state)
+    if scope == "search":
+        search = visit.state.searches.find(visit.owner, read_number(_one(form, "search"), "search"))
+        if search is None:
+            raise BadRequestError("There is no such search any more.", 404)
+        ids = [int(job["id"]) for job in search.found]
+        words = f"all {jobs_in_words(len(ids))} found in tube {search.tube}"
+        return Selection(ids, len(ids), words, search.tube, search.job_state)
+    if scope == "group":
+        group = visit.user.failures.find(_one(form, "group"))
+        if group is None:
+            raise BadRequestError("There is no such group any more: reload the page.", 404)
+        words = f"{jobs_in_words(len(group.jobs))} of tube {group.tube} that failed alike"
+        return Selection([job.id for job in group.jobs], len(group.jobs), words, group.tube, group.state)
+    ids = [read_number(text, "id") for text in form.get("id", [])]
+    if not ids:
+        raise BadRequestError("No job is marked.")
+    if len(ids) > MAX_MARKED:
+        raise BadRequestError(f"More than {MAX_MARKED:,} jobs are marked.")
+    words = f"job {ids[0]}" if len(ids) == 1 else f"{len(ids):,} marked jobs"
+    tube = _one(form, "tube")
+    return Selection(ids, len(ids), words, read_name(tube) if tube else "", _one(form, "state"))
+
+
+async def _kick(visit: Visit, form: Form) -> Order:
+    found = await select(visit, form)
+
+    def steps(client: Client) -> Steps:
+        if found.ids:
+            return actions.each_job(client, found.ids, make.kick_job)
+        return actions.kick(client, found.tube, found.state, found.total)
+
+    if not found.ids and found.state not in ("buried", "delayed"):
+        raise BadRequestError("Only buried and delayed jobs can be kicked.")
+    return Order(f"Kick {found.words}", found.total, steps, "They are ready at once.", asks=found.total >= MANY)
+
+
+async def _delete(visit: Visit, form: Form) -> Order:
+    found = await select(visit, form)
+
+    def steps(client: Client) -> Steps:
+        if found.ids:
+            return actions.each_job(client, found.ids, make.delete)
+        return actions.all_in_state(client, found.tube, found.state, found.total, make.delete)
+
+    if found.state == "reserved" and not found.ids:
+        raise BadRequestError("Jobs that workers have reserved cannot be deleted: only their workers can.")
+    return Order(f"Delete {found.words}", found.total, steps, is_final=True)
+
+
+async def _bury(visit: Visit, form: Form) -> Order:
+    found = await select(visit, form)
+    if not found.ids:
+        raise BadRequestError("The protocol buries single jobs: mark them.")
+    warning = "Each is reserved for a moment, which counts as a reserve. Reserved jobs are passed over."
+    return Order(
+        f"Bury {found.words}",
+        found.total,
+        lambda client: actions.bury(client, found.ids),
+        warning,
+        asks=found.total >= MANY,
+    )
+
+
+async def _move(visit: Visit, form: Form) -> Order:
+    found = await select(visit, form)
+    target = read_name(_one(form, "to"), "destination tube")
+    if found.ids:
+        warning = (
+            "The protocol moves no single jobs: each is put into the other tube as a new job with a new id, ready or "
+            "delayed, and then deleted. Its age, its tries, and the demands of its producer begin anew."
+        )
+        what = f"Move {found.words} to tube {target}"
+        return Order(what, found.total, lambda client: actions.copy(client, found.ids, target), warning, asks=True)
+    if found.state == "reserved":
+        raise BadRequestError("Jobs that workers have reserved cannot be moved.")
+    warning = "They keep their ids, states, priorities and deadlines."
+    what = f"Move {found.words} to tube {target}"
+    tube, state, total = found.tube, found.state, found.total
+    return Order(what, total, lambda client: actions.move(client, tube, state, target, total), warning, asks=True)
+
+
+async def _redrive(visit: Visit, form: Form) -> Order:
+    tube = read_name(_one(form, "tube"))
+    total = int((await visit.user.client.stats_tube(tube))["current-jobs-ready"])
+    warning = "Each goes back to the tube that it has come from, ready, with all its tries. Other jobs stay."
+    what = f"Redrive {jobs_in_words(total)} of tube {tube}"
+    return Order(what, total, lambda client: actions.redrive(client, tube, max(total, 1)), warning, asks=True)
+
+
+def _tubes(form: Form) -> list[str]:
+    names = [read_name(name) for name in form.get("tube", [])]
+    if not names:
+        raise BadRequestError("No tube is marked.")
+    if len(names) > MAX_MARKED:
+        raise BadRequestError(f"More than {MAX_MARKED:,} tubes are marked.")
+    return names
+
+
+def _tubes_in_words(names: Sequence[str]) -> str:
+    return f"tube {names[0]}" if len(names) == 1 else f"{len(names):,} tubes"
+
+
+async def _for_tubes(names: Sequence[str], steps: Callable[[str], Steps]) -> Steps:
+    for name in names:
+        try:
+            async for step in steps(name):
+                yield step
+        except NotFoundError:
+            yield actions.Step(0, 1)
+
+
+async def _clear(visit: Visit, form: Form) -> Order:
+    names = _tubes(form)
+    total = 0
+    for figures in await visit.user.together([make.stats_tube(name) for name in names]):
+        if isinstance(figures, dict):
+            total += sum(int(figures[f"current-jobs-{state}"]) for state in ("ready", "delayed", "buried"))
+    what = f"Clear {_tubes_in_words(names)}: delete {jobs_in_words(total)}, ready, delayed and buried"
+    return Order(
+        what,
+        total,
+        lambda client: _for_tubes(names, lambda name: actions.clear(client, name)),
+        "Jobs that workers have reserved stay.",
+        is_final=True,
+    )
+
+
+async def _kick_tubes(visit: Visit, form: Form) -> Order:
+    names = _tubes(form)
+    found = await visit.user.together([make.stats_tube(name) for name in names])
+    totals = {
+        name: int(figures["current-jobs-buried"])
+        for name, figures in zip(names, found, strict=True)
+        if isinstance(figures, dict)
+    }
+    total = sum(totals.values())
+
+    def steps(client: Client) -> Steps:
+        return _for_tubes(names, lambda name: actions.kick(client, name, "buried", totals.get(name, 0)))
+
+    what = f"Kick {jobs_in_words(total)} that {'is' if total == 1 else 'are'} buried in {_tubes_in_words(names)}"
+    return Order(what, total, steps, "They are ready at once.", asks=total >= MANY)
+
+
+async def _pause(_: Visit, form: Form) -> Order:
+    names = _tubes(form)
+    seconds = read_number(_one(form, "seconds"), "pause", DEFAULT_PAUSE, MAX_PAUSE)
+    if not seconds:
+        raise BadRequestError("A pause is 1 second at least.")
+    what = f"Pause {_tubes_in_words(names)} for {seconds} s"
+
+    def steps(client: Client) -> Steps:
+        return _for_tubes(names, lambda name: actions.once(client.pause_tube(name, seconds), f"paused for {seconds} s"))
+
+    return Order(what, None, steps, "Workers get no job of it until then.", asks=len(names) >= MANY)
+
+
+async def _resume(_: Visit, form: Form) -> Order:
+    names = _tubes(form)
+
+    def steps(client: Client) -> Steps:
+        return _for_tubes(names, lambda name: actions.once(client.pause_tube(name, 0), "resumed"))
+
+    return Order(f"Resume {_tubes_in_words(names)}", None, steps, asks=len(names) >= MANY)
+
+
+async def _drain(_: Visit, __: Form) -> Order:
+    warning = "Every put is answered DRAINING until drain mode is ended or the server restarts. Workers go on."
+    return Order(
+        "Drain the server: take no new jobs",
+        None,
+        lambda client: actions.once(client.drain(), "drains"),
+        warning,
+        asks=True,
+    )
+
+
+async def _undrain(_: Visit, __: Form) -> Order:
+    return Order("End drain mode", None, lambda client: actions.once(client.undrain(), "takes new jobs"))
+
+
+# ------------------------------------------------------------------------------------------- putting
+
+
+def _settings(form: Form) -> dict[str, int]:
+    """Priority, delay and time to run, as far as a form gives them."""
+    limits = {"pri": 2**32 - 1, "delay": 2**32 - 1, "ttr": 2**32 - 1}
+    return {name: read_number(_one(form, name), name, most=most) for name, most in limits.items() if _one(form, name)}
+
+
+def _body(form: Form) -> bytes:
+    """A body as it was written: browsers send lines with CR LF."""
+    return _one(form, "body").replace("\r\n", "\n").encode()
+
+
+async def _put(_: Visit, form: Form) -> Order:
+    tube, body, given = read_name(_one(form, "tube")), _body(form), _settings(form)
+    key = read_name(_one(form, "key"), "key") if _one(form, "key") else ""
+    how: dict[str, Any] = {
+        "priority": given.get("pri", 65536),
+        "delay": given.get("delay", 0),
+        "ttr": given.get("ttr", 60),
+    }
+
+    async def steps(client: Client) -> Steps:
+        await client.use(tube)
+        new = await (client.put_with(body, key=key, **how) if key else client.put(body, **how))
+        yield actions.Step(1, note=f"job {new} is in tube {tube}")
+
+    return Order(f"Put a job of {len(body):,} bytes into tube {tube}", 1, steps)
+
+
+async def _change(visit: Visit, form: Form) -> Order:
+    job_id, body, given = read_number(_one(form, "id"), "id"), _body(form), _settings(form)
+    tube = str((await visit.user.client.stats_job(job_id))["tube"])
+    return Order(
+        f"Put job {job_id} of tube {tube} again with a changed body",
+        1,
+        lambda client: actions.change(client, job_id, tube, body, given),
+    )
+
+
+async def _run_now(_: Visit, form: Form) -> Order:
+    """Put a copy of the next firing: the schedule goes on as planned."""
+    tube, key = read_name(_one(form, "tube")), _firing_key(form)
+
+    async def steps(client: Client) -> Steps:
+        await client.stats_tube(tube)
+        await client.use(tube)
+        job = await client.peek_keyed(key)
+        found = await client.stats_job(job.id)
+        new = await client.put(job.body, int(found["pri"]), 0, int(found["ttr"]))
+        yield actions.Step(1, note=f"job {new} is in tube {tube}")
+
+    warning = "A job as that of the next firing is put now; the schedule goes on as planned."
+    return Order(f"Run schedule {_one(form, 'schedule')} now", 1, steps, warning, asks=True)
+
+
+async def _skip(_: Visit, form: Form) -> Order:
+    """Delete the next firing. Its key stays held, so no scheduler puts it again; to cancel it would free the key."""
+    tube, key = read_name(_one(form, "tube")), _firing_key(form)
+
+    async def steps(client: Client) -> Steps:
+        await client.stats_tube(tube)
+        await client.use(tube)
+        job = await client.peek_keyed(key)
+        if (await client.stats_job(job.id))["state"] != "delayed":
+            raise actions.RefusedError("It has fired by now.")
+        await client.delete(job.id)
+        yield actions.Step(1, note=f"the firing {key} is skipped")
+
+    return Order(f"Skip the next firing of schedule {_one(form, 'schedule')}", 1, steps, is_final=True)
+
+
+def _firing_key(form: Form) -> str:
+    """The key of a firing, made of names that are checked."""
+    group, name = read_name(_one(form, "group")), read_name(_one(form, "schedule"), "schedule")
+    try:
+        return key_of(group, name, read_number(_one(form, "moment"), "moment", most=2**32 - 1))
+    except ValueError as error:
+        raise BadRequestError(str(error)) from None
+
+
+OPERATIONS: Final[dict[str, Callable[[Visit, Form], Any]]] = {
+    "kick": _kick,
+    "delete": _delete,
+    "bury": _bury,
+    "move": _move,
+    "redrive": _redrive,
+    "clear": _clear,
+    "kick-tubes": _kick_tubes,
+    "pause": _pause,
+    "resume": _resume,
+    "drain": _drain,
+    "undrain": _undrain,
+    "put": _put,
+    "change": _change,
+    "run": _run_now,
+    "skip": _skip,
+}
+"""What can be ordered, by the `op` of a form."""

@@ -1,0 +1,133 @@
+"""What fires when, and how the last firing went: from the plans that schedulers leave in the server (schedules/)."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from beanstalk_client.commands import make
+from beanstalk_client.console.bodies import Call, call_of
+from beanstalk_client.console.visit import Visit
+from beanstalk_client.errors import ForbiddenError, NotFoundError, UnknownCommandError
+from beanstalk_client.job import Job
+from beanstalk_client.schedules.moments import Cron, Every, Moments, last
+from beanstalk_client.schedules.planner import Plan
+from beanstalk_client.schedules.schedule import key_of
+from beanstalk_client.schedules.scheduler import PLAN_KEY
+
+MAX_PLANS: Final = 200
+
+DAY: Final = 86400
+
+OUTCOMES: Final = {
+    "ready": "waits for a worker",
+    "reserved": "runs",
+    "delayed": "failed, and is tried again",
+    "buried": "failed",
+    "": "done",
+}
+"""How a firing went, by the state of its job: a job that is gone was done."""
+
+
+@dataclass(slots=True)
+class Line:
+    """A schedule as it is shown.
+
+    Attributes:
+        next: when it fires next, and the job of that firing.
+        last: when it fired last, how that went, and the job of that if there is one.
+        is_stale: no scheduler renews the plan.
+    """
+
+    group: str
+    name: str
+    plan: Plan
+    next: int | None = None
+    next_job: dict[str, Any] | None = None
+    last: int | None = None
+    outcome: str = ""
+    last_job: dict[str, Any] | None = None
+    call: Call | None = None
+    is_stale: bool = False
+
+
+def read_timing(text: str) -> Moments | None:
+    """The moments that a plan names; None if they cannot be computed here: cron expressions need the extra `cron`."""
+    if matched := re.fullmatch(r"every (\d{1,10}) s", text):
+        return Every(int(matched[1])) if int(matched[1]) else None
+    if matched := re.fullmatch(r"cron (.{1,200}) (\S{1,60})", text):
+        try:
+            return Cron(matched[1], matched[2])
+        except (ImportError, ValueError):
+            return None
+    return None
+
+
+async def schedules(visit: Visit) -> Response:
+    await visit.user.sampler.look()
+    if visit.live:
+        return visit.page("message.html", title="", text="")
+    lines: list[Line] = []
+    problem = ""
+    try:
+        for group in visit.settings.schedules:
+            lines += await _plans(visit, group)
+    except UnknownCommandError:
+        problem = "This server has no keys and no lists, so it has no schedules: beanstalk-server has."
+    except ForbiddenError:
+        problem = "Your token has no right to inspect the tubes of plans."
+    lines.sort(key=lambda line: (line.next or 2**40, line.name))
+    return visit.page("schedules.html", tab="schedules", lines=lines, problem=problem, now=time.time())
+
+
+async def _plans(visit: Visit, group: str) -> list[Line]:
+    try:
+        _, jobs = await visit.user.client.execute(make._job_page(group, "delayed"))
+    except NotFoundError:
+        return []
+    named = {
+        int(job["id"]): str(job["key"])[len(PLAN_KEY) :] for job in jobs if str(job.get("key", "")).startswith(PLAN_KEY)
+    }
+    ids = list(named)[:MAX_PLANS]
+    bodies = await visit.user.together([make.peek(each) for each in ids])
+    lines = []
+    for each, found in zip(ids, bodies, strict=True):
+        if isinstance(found, Job):
+            try:
+                lines.append(Line(group, named[each], Plan.decode(found.body.decode("utf-8", "replace"))))
+            except ValueError:
+                continue
+    for line in lines:
+        await _complete(visit, line)
+    return lines
+
+
+async def _complete(visit: Visit, line: Line) -> None:
+    """Look for the jobs of the next firing and of the last one."""
+    now = int(time.time())
+    plan = line.plan
+    line.next = next((moment for moment in plan.planned if moment > now), None)
+    line.is_stale = plan.renewed_until < now
+    past = [moment for moment in plan.planned if moment <= now]
+    moments = read_timing(plan.timing)
+    line.last = past[-1] if past else last(moments, now - 400 * DAY, now) if moments is not None else None
+    if line.next is not None:
+        line.next_job, line.call = await _firing(visit, line, line.next)
+    if line.last is not None:
+        line.last_job, call = await _firing(visit, line, line.last)
+        line.call = line.call or call
+        line.outcome = OUTCOMES.get(line.last_job["state"] if line.last_job else "", "")
+
+
+async def _firing(visit: Visit, line: Line, moment: int) -> tuple[dict[str, Any] | None, Call | None]:
+    try:
+        key = key_of(line.group, line.name, moment)
+        async with visit.user.using(line.plan.tube) as client:
+            job = await client.peek_keyed(key)
+        return dict(await visit.user.client.stats_job(job.id)), call_of(job.body)
+    except (NotFoundError, ForbiddenError, ValueError):
+        return None, None

@@ -1,0 +1,78 @@
+"""Signing in with a token of the queue, and out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from starlette.responses import Response
+
+from beanstalk_client.console.actions import meaning
+from beanstalk_client.console.security import set_cookie
+from beanstalk_client.console.visit import BadRequestError, Visit
+from beanstalk_client.errors import Error, UnauthorizedError, UnknownCommandError
+
+MAX_AT_ONCE: Final = 4
+"""How many tokens are tried at a time."""
+
+MAX_FORM: Final = 16_384
+"""Bytes of a form of somebody who is not known."""
+
+PAUSE: Final = 0.5
+"""Seconds before somebody is told that a token is wrong."""
+
+_trying = asyncio.Semaphore(MAX_AT_ONCE)
+
+
+async def login(visit: Visit) -> Response:
+    if not visit.settings.login:
+        return visit.redirect(visit.url(""))
+    if visit.request.method != "POST":
+        return visit.page("login.html", tab="", problem="")
+    form = await visit.form(MAX_FORM)
+    token, name = form.get("token", [""])[0].strip(), form.get("name", [""])[0].strip()
+    problem = await _problem(visit, token)
+    if problem:
+        return visit.page("login.html", 401, tab="", problem=problem)
+    cookie, _ = visit.state.sessions.begin(token, name[:40])
+    response = visit.redirect(visit.url(""))
+    if visit.is_new:
+        del response.headers["set-cookie"]
+    response.headers.append("set-cookie", set_cookie(visit.base, cookie, secure=visit.is_secure))
+    return response
+
+
+async def logout(visit: Visit) -> Response:
+    await visit.form(MAX_FORM)
+    visit.state.sessions.end(visit.cookie)
+    await visit.state.users.keep(visit.state.sessions.tokens())
+    response = visit.redirect(visit.url("login" if visit.settings.login else ""))
+    response.headers.append("set-cookie", set_cookie(visit.base, "", secure=visit.is_secure, life=0))
+    return response
+
+
+async def _problem(visit: Visit, token: str) -> str:
+    """Why a token is not taken; "" if it is."""
+    if not token:
+        return "Give a token of the queue server."
+    if _trying.locked():
+        raise BadRequestError("Too many sign in at this moment: try again.", 429)
+    async with _trying:
+        try:
+            client = visit.state.connect(token)
+        except ValueError as error:
+            return str(error)
+        try:
+            await client.connect()
+        except (UnauthorizedError, UnknownCommandError) as error:
+            await asyncio.sleep(PAUSE)
+            if isinstance(error, UnknownCommandError):
+                return "This server has no users, so it takes no token: start the console without --login."
+            return "The server does not know this token."
+        except (Error, OSError) as error:
+            return meaning(error)
+        finally:
+            with contextlib.suppress(Error, OSError):
+                await client.close()
+    return ""

@@ -1,0 +1,121 @@
+"""A tube: its charts, its policy, its jobs by state in their order, and a search through them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from starlette.responses import Response
+
+from beanstalk_client.console.reader import PAGE_SIZE
+from beanstalk_client.console.visit import BadRequestError, Visit, read_name
+from beanstalk_client.errors import ForbiddenError, NotFoundError, UnknownCommandError
+from beanstalk_client.statistics import Statistics
+
+STATES: Final = ("ready", "reserved", "delayed", "buried")
+
+POLICY: Final = {
+    "bytes": "bytes of bodies",
+    "refused-jobs": "puts refused: too many jobs",
+    "refused-bytes": "puts refused: too many bytes",
+    "refused-delay": "puts refused: delay too long",
+    "refused-size": "puts refused: body too large",
+    "expired-jobs": "expired",
+    "dead-jobs": "gone to the dead tube",
+    "retried-jobs": "retried after a backoff",
+    "redriven-jobs": "redriven from here",
+    "held-keys": "held keys",
+}
+"""What stats-tube says of a tube with a policy, in words."""
+
+SEARCH_PAGE: Final = 50
+
+
+async def tube(visit: Visit) -> Response:
+    name = visit.tube()
+    sampler = visit.user.sampler
+    await sampler.look([name])
+    figures: Statistics = {}
+    if not visit.live:
+        figures = await visit.user.client.stats_tube(name)
+        sampler.samples.take_tube(sampler.now, name, figures)
+    row = sampler.row(name)
+    if row is None:
+        raise NotFoundError
+    state = visit.text("state") or next(
+        (each for each in ("buried", "ready", "reserved", "delayed") if getattr(row, each)), "ready"
+    )
+    if state not in STATES:
+        raise BadRequestError("There is no such state: ready, reserved, delayed, buried.")
+    following = visit.text("from", "0")
+    if not re.fullmatch(r"[-0-9]{1,83}", following):
+        raise BadRequestError("Bad position in the list.")
+    jobs: list[Statistics] = []
+    bodies: dict[int, str] = {}
+    problem = ""
+    if not visit.live:
+        try:
+            following, jobs = await visit.user.jobs(name, state, following)
+            bodies = await visit.user.summaries(jobs)
+        except ForbiddenError:
+            following, problem = "", "Your token has no right to inspect the jobs of this tube."
+    return visit.page(
+        "tube.html",
+        tab="tubes",
+        name=name,
+        row=row,
+        figures=figures,
+        policy={text: figures[key] for key, text in POLICY.items() if key in figures},
+        states=STATES,
+        state=state,
+        jobs=jobs,
+        bodies=bodies,
+        size=PAGE_SIZE,
+        following=following,
+        position=visit.text("from", "0"),
+        problem=problem,
+        is_throttled=name in sampler.throttled,
+        history=sampler.history,
+        can_list=await _can_list(visit),
+    )
+
+
+async def _can_list(visit: Visit) -> bool:
+    """Whether the server can list jobs."""
+    try:
+        return await visit.user.client.knows("list-jobs")
+    except (UnknownCommandError, ForbiddenError):
+        return False
+
+
+async def begin_search(visit: Visit) -> Response:
+    form = await visit.form()
+    name = read_name(form.get("name", [""])[0])
+    state = form.get("state", ["ready"])[0]
+    text = form.get("text", [""])[0].strip()
+    if state not in STATES or not text or len(text) > 1000:
+        raise BadRequestError("A search needs a text of 1 to 1,000 characters, and a state.")
+    if not await _can_list(visit):
+        raise BadRequestError("This server cannot list jobs, so they cannot be searched: beanstalk-server can.", 501)
+    figures = await visit.user.client.stats_tube(name)
+    total = int(figures[f"current-jobs-{state}"])
+    search = visit.state.searches.begin(visit.owner, visit.user, name, state, text, total)
+    return visit.redirect(visit.url("search", id=search.id))
+
+
+async def search(visit: Visit) -> Response:
+    found = visit.state.searches.find(visit.owner, visit.number("id"))
+    if found is None:
+        raise BadRequestError("There is no such search any more.", 404)
+    found.look()
+    page = max(visit.number("page", 1, 10**4), 1)
+    jobs = found.found[(page - 1) * SEARCH_PAGE : page * SEARCH_PAGE]
+    return visit.page(
+        "search.html",
+        tab="tubes",
+        search=found,
+        jobs=jobs,
+        bodies=await visit.user.summaries(jobs),
+        page=page,
+        pages=max(-(-len(found.found) // SEARCH_PAGE), 1),
+    )

@@ -1,0 +1,122 @@
+"""What pages read of a server, with the rights of one token: over a connection and from a sampler of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Final
+
+from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.commands import DEFAULT_TUBE, Command, make
+from beanstalk_client.console.bodies import summary
+from beanstalk_client.console.sampler import Sampler, Shared
+from beanstalk_client.errors import Error, NotFoundError, UnknownCommandError
+from beanstalk_client.job import Job
+from beanstalk_client.replies import PAGE
+from beanstalk_client.statistics import Statistics
+
+PAGE_SIZE: Final = 50
+"""How many jobs a page of a tube has."""
+
+MAX_SUMMARIZED: Final = 8192
+"""Bytes of the largest body that is read for a line of a list."""
+
+Connect = Callable[[str], AsyncClient[bytes]]
+"""Makes a client that is not connected, with this token; "" for the console's own."""
+
+CLIENTS_A_SECOND: Final = 1000
+"""Maximum entries of list-clients a second, on average: a millisecond or two of the server's time."""
+
+
+class Reader:
+    """Reads with the rights of a token.
+
+    Attributes:
+        sampler: the figures that this token may see.
+    """
+
+    def __init__(self, connect: Connect, token: str = "", users: Callable[[], int] = lambda: 1) -> None:
+        self._connect = connect
+        self._token = token
+        self._client = connect(token)
+        self._lock = asyncio.Lock()  # `use` and what follows are two commands
+        self._clients: Shared[list[Statistics]] = Shared()
+        self.sampler = Sampler(connect(token), users=users)
+
+    def connect(self) -> AsyncClient[bytes]:
+        """A client of its own, for an action."""
+        return self._connect(self._token)
+
+    @property
+    def client(self) -> AsyncClient[bytes]:
+        """The client of pages, whose tube in use is for `using` to change."""
+        return self._client
+
+    @contextlib.asynccontextmanager
+    async def using(self, tube: str) -> AsyncIterator[AsyncClient[bytes]]:
+        """The client of pages while it uses a tube that exists.
+
+        Raises:
+            NotFoundError: there is no such tube.
+        """
+        async with self._lock:
+            await self._client.stats_tube(tube)  # or `use` would make a tube that has gone
+            await self._client.use(tube)
+            try:
+                yield self._client
+            finally:
+                with contextlib.suppress(Error, OSError):  # it stays here; or the loss is told elsewhere
+                    await self._client.use(DEFAULT_TUBE)
+
+    async def jobs(
+        self, tube: str, state: str, following: str = "0", count: int = PAGE_SIZE
+    ) -> tuple[str, list[Statistics]]:
+        """A page of the jobs of a tube in a state, and where the next one begins; "" if there is none.
+
+        A server that cannot list jobs is asked for the first one.
+
+        Raises:
+            NotFoundError: there is no such tube.
+        """
+        make._job_page(tube, state, following)  # which refuses what is malformed
+        line = f"list-jobs {tube} {state} {following} {count}\r\n".encode()
+        try:
+            return await self._client.execute(Command(line, PAGE, True))
+        except UnknownCommandError:
+            return "", await self._first(tube, state)
+
+    async def _first(self, tube: str, state: str) -> list[Statistics]:
+        if state == "reserved":
+            return []
+        async with self.using(tube) as client:
+            peek = {"ready": client.peek_ready, "delayed": client.peek_delayed, "buried": client.peek_buried}[state]
+            try:
+                job: Job[bytes] = await peek()
+                found = await client.stats_job(job.id)
+            except NotFoundError:
+                return []
+        return [{**found, "size": len(job.body)}]
+
+    async def summaries(self, jobs: Iterable[Statistics]) -> dict[int, str]:
+        """The bodies of some jobs in one line each; large ones are not asked for."""
+        ids = [int(job["id"]) for job in jobs if int(job.get("size", 0)) <= MAX_SUMMARIZED]
+        found = await self.together([make.peek(each) for each in ids])
+        return {job.id: summary(job.body) for job in found if isinstance(job, Job)}
+
+    async def together(self, commands: Iterable[Command[Any]]) -> list[Any]:
+        """Give commands that depend on no tube in use, all at once; return results, or errors that are replies."""
+        results = await asyncio.gather(*map(self._client.execute, commands), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, Error):
+                raise result
+        return results
+
+    async def list_clients(self) -> list[Statistics]:
+        """The clients of the server: asked for once for all who look, and the less often, the more there are."""
+        latest = self._clients.latest or []
+        return await self._clients.get(self._client.list_clients, max(2.0, len(latest) / CLIENTS_A_SECOND))
+
+    async def close(self) -> None:
+        await self.sampler.close()
+        await self._client.close()

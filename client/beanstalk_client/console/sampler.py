@@ -1,0 +1,424 @@
+"""Asks a server for figures, once for all who look with the same rights, and keeps the last hour of them.
+
+    somebody looks          each INTERVAL: `stats`, a page of `stats-tubes`, the tubes that are shown, the ages of the
+                            next jobs of some (cli/top_survey.py has the budget)
+    nobody has, for a time  each IDLE_INTERVAL: `stats` alone, so that the charts have no gap
+    several users           each has a sampler, as each may see other tubes; together they keep to one budget
+    the server is away      `problem` says why; each interval tries again
+
+The budget is 5 ms of the server's time a second. Memory is bounded: a tube takes 400 bytes; MAX_TRACKED of them have
+an hour of figures, 5 kB each. Time is a number of seconds that never goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import time
+from array import array
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.cli.top_samples import (
+    BURIED,
+    DELAYED,
+    PAUSE_LEFT,
+    PUTS,
+    READY,
+    RESERVED,
+    USING,
+    WAITING,
+    WATCHING,
+    Figures,
+    Samples,
+    Tube,
+    number,
+)
+from beanstalk_client.cli.top_survey import READERS, Survey
+from beanstalk_client.commands import Command
+from beanstalk_client.console.charts import STEP
+from beanstalk_client.errors import (
+    BadFormatError,
+    BeanstalkdError,
+    Error,
+    ForbiddenError,
+    InternalError,
+    NotFoundError,
+    OutOfMemoryError,
+    UnknownCommandError,
+)
+from beanstalk_client.replies import Document
+
+T = TypeVar("T")
+
+INTERVAL: Final = 2.0
+IDLE_INTERVAL: Final = 10.0
+"""Seconds between two samples."""
+
+LOOKED_WITHIN: Final = 30.0
+"""Seconds after the last look until nobody looks any more."""
+
+KEPT: Final = 360
+"""How many steps of the history are kept: an hour."""
+
+MAX_TRACKED: Final = 500
+"""How many tubes have a history at most; those that were shown last, if there are more."""
+
+MAX_SHOWN: Final = 100
+"""How many tubes are asked for in each interval because somebody looks at them."""
+
+TOP: Final = 10
+"""Of how many tubes with the most ready jobs the age of the next job is asked for."""
+
+SERVER_SERIES: Final = {
+    "ready": "current-jobs-ready",
+    "reserved": "current-jobs-reserved",
+    "delayed": "current-jobs-delayed",
+    "buried": "current-jobs-buried",
+    "memory": "current-memory",
+    "connections": "current-connections",
+    "waiting": "current-waiting",
+}
+"""The figures of the server that have a history, beside the rates, by their keys in `stats`."""
+
+RATE_SERIES: Final = ("puts", "reserves", "deletes", "failures")
+
+FAILURES: Final = ("cmd-release", "cmd-bury", "job-timeouts")
+"""The counters that tell of failures: a job that is released, buried or runs out of time has failed."""
+
+STATES: Final = {"ready": READY, "reserved": RESERVED, "delayed": DELAYED, "buried": BURIED}
+
+REFUSALS: Final = (
+    NotFoundError,
+    UnknownCommandError,
+    BadFormatError,  # beanstalkd takes stats-tubes for a stats with an argument
+    ForbiddenError,
+    InternalError,
+    OutOfMemoryError,
+)
+"""Replies that answer a question, so that sampling goes on."""
+
+
+class Row(NamedTuple):
+    """A tube as pages show it; what is not known is None."""
+
+    name: str
+    ready: int | None
+    reserved: int | None
+    delayed: int | None
+    buried: int | None
+    using: int | None
+    watching: int | None
+    waiting: int | None
+    pause_left: int | None
+    total: int | None
+    puts: float | None
+    deletes: float | None
+    growth: float | None
+    next_age: int | None
+
+
+PLACES: Final = (READY, RESERVED, DELAYED, BURIED, USING, WATCHING, WAITING, PAUSE_LEFT, PUTS)
+"""Where the figures of a row are."""
+
+
+class Server(NamedTuple):
+    """The server as pages show it.
+
+    Attributes:
+        age: how many seconds ago it was sampled; None if it has never been.
+    """
+
+    age: float | None
+    figures: Figures
+    rates: Mapping[str, float]
+
+    def number(self, key: str) -> int | None:
+        """A figure, or None if the server has not sent it."""
+        return number(self.figures, key)
+
+
+class Series:
+    """The mean of a figure in each of the last steps of time."""
+
+    __slots__ = ("_count", "_step", "_values")
+
+    def __init__(self) -> None:
+        self._values = array("f", [math.nan]) * KEPT
+        self._step = -1  # the number of the latest step; its place is the remainder by KEPT
+        self._count = 0
+
+    def add(self, now: float, value: float | None) -> None:
+        """Take a value; None is none."""
+        step = int(now // STEP)
+        if step > self._step:
+            for passed in range(max(self._step + 1, step - KEPT + 1), step + 1):
+                self._values[passed % KEPT] = math.nan
+            self._step, self._count = step, 0
+        if value is None or step < self._step:
+            return
+        place = step % KEPT
+        mean = self._values[place] if self._count else 0.0
+        self._count += 1
+        self._values[place] = mean + (value - mean) / self._count
+
+    def last(self, now: float, count: int = KEPT) -> list[float | None]:
+        """The latest steps until now, the newest last; None where nothing was taken."""
+        step = int(now // STEP)
+        found: list[float | None] = []
+        for each in range(step - count + 1, step + 1):
+            value = self._values[each % KEPT] if self._step - KEPT < each <= self._step else math.nan
+            found.append(None if math.isnan(value) else value)
+        if found[-1] is None:  # a step that has just begun
+            found.pop()
+        return found
+
+
+class Shared(Generic[T]):
+    """What several ask for at a time is fetched once, and is good for some seconds."""
+
+    __slots__ = ("_at", "_clock", "_lock", "_value")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._at = -math.inf
+        self._value: T | None = None
+
+    async def get(self, fetch: Callable[[], Awaitable[T]], good_for: float) -> T:
+        async with self._lock:
+            if self._value is None or self._clock() - self._at > good_for:
+                self._value = await fetch()
+                self._at = self._clock()
+            return self._value
+
+    @property
+    def latest(self) -> T | None:
+        """What was fetched last, however long ago."""
+        return self._value
+
+
+class Sampler:
+    """Samples a server, with the rights of one user.
+
+    Args:
+        client: a client of its own.
+        clock: seconds.
+        users: how many samplers share the budget at present.
+
+    Attributes:
+        samples: the latest figures of the server and its tubes.
+        survey: which tubes have been asked about.
+        problem: why the server does not answer; "" if it does.
+        throttled: the tubes whose policy holds back their jobs at present.
+        failures: the rate of failures, a second, or None.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient[bytes],
+        clock: Callable[[], float] = time.monotonic,
+        users: Callable[[], int] = lambda: 1,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._users = users
+        self._task: asyncio.Task[None] | None = None
+        self._tick = asyncio.Event()  # set at the end of a sample, and replaced
+        self._wake = asyncio.Event()
+        self._looked = -math.inf
+        self._shown: dict[str, float] = {}  # the tubes that somebody looks at, and since when: the latest last
+        self._series = {name: Series() for name in (*RATE_SERIES, *SERVER_SERIES)}
+        self._tracked: dict[str, dict[str, Series]] = {}
+        self._counted: tuple[float, float] | None = None  # the moment, and the failures counted then
+        self.samples = Samples(2)
+        self.survey = Survey(self.samples)
+        self.problem = ""
+        self.throttled: set[str] = set()
+        self.failures: float | None = None
+        self.taken = 0
+
+    @property
+    def now(self) -> float:
+        return self._clock()
+
+    @property
+    def is_looked_at(self) -> bool:
+        return self._clock() - self._looked < LOOKED_WITHIN
+
+    # For pages
+
+    async def look(self, shown: Iterable[str] = (), within: float = 0.15) -> None:
+        """Somebody looks at these tubes: sample from now on. If the last sample is old, wait for one, but not long."""
+        was_idle = not self.is_looked_at
+        self._looked = self._clock()
+        self.show(shown)
+        self.start()
+        if was_idle:
+            self._wake.set()
+        if was_idle or not (self.taken or self.problem):
+            await self.wait(within)
+
+    def start(self) -> None:
+        """Sample from now on, slowly while nobody looks."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def show(self, shown: Iterable[str]) -> None:
+        """These tubes are shown to somebody."""
+        now = self._clock()
+        for name in shown:
+            self._shown.pop(name, None)
+            self._shown[name] = now
+        while len(self._shown) > MAX_SHOWN:
+            del self._shown[next(iter(self._shown))]
+
+    async def wait(self, within: float) -> bool:
+        """Wait for the next sample; tell whether there was one."""
+        try:
+            await asyncio.wait_for(self._tick.wait(), within)
+        except TimeoutError:
+            return False
+        return True
+
+    def server(self) -> Server:
+        samples = self.samples
+        return Server(samples.age(self._clock()), samples.figures, samples.rates)
+
+    def row(self, name: str) -> Row | None:
+        """A tube as it is shown; None if it is not known."""
+        tube = self.samples.tubes.get(name)
+        if tube is None:
+            return None
+        figures = [tube.figures[place] for place in PLACES]
+        return Row._make([name, *figures, tube.puts, tube.deletes, tube.growth, tube.next_age])
+
+    def totals(self) -> dict[str, int]:
+        """The jobs by state: those of the server, or of the tubes that are known if the user may not see the server."""
+        row = self.server()
+        if row.figures and not self.survey.is_refused:
+            return {state: row.number(f"current-jobs-{state}") or 0 for state in STATES}
+        tubes = self.samples.tubes.values()
+        return {state: sum(tube.figures[place] or 0 for tube in tubes) for state, place in STATES.items()}
+
+    def history(self, name: str, tube: str = "", count: int = KEPT) -> list[float | None]:
+        """The last hour of a figure of the server, or of a tube."""
+        series = self._tracked.get(tube, {}).get(name) if tube else self._series.get(name)
+        return series.last(self._clock(), count) if series else []
+
+    def tubes(self) -> Mapping[str, Tube]:
+        return self.samples.tubes
+
+    async def close(self) -> None:
+        """End sampling."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._client.close()
+
+    # Sampling
+
+    async def _run(self) -> None:
+        while True:
+            began = self._clock()
+            await self.sample()
+            pause = (INTERVAL if self.is_looked_at else IDLE_INTERVAL) * max(self._users(), 1)
+            self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), max(began + pause - self._clock(), 0.1))
+            except TimeoutError:
+                continue
+
+    async def sample(self) -> None:
+        """Take one sample; what goes wrong is in `problem`."""
+        try:
+            await self._sample()
+            self.problem = ""
+            self.taken += 1
+        except BeanstalkdError as error:
+            self.problem = error.meaning or str(error)
+        except (Error, OSError) as error:
+            self.problem = str(error) or type(error).__name__
+        tick, self._tick = self._tick, asyncio.Event()
+        tick.set()
+
+    async def _sample(self) -> None:
+        now = self._clock()
+        if not self.is_looked_at:
+            await self._ask(["stats"])
+        else:
+            for name in [name for name, moment in self._shown.items() if now - moment > LOOKED_WITHIN]:
+                del self._shown[name]
+            questions = self.survey.begin(now, INTERVAL, self._wanted(), "")
+            while questions:
+                await self._ask(questions)
+                questions = self.survey.more(now)
+        self._record(self._clock())
+
+    def _wanted(self) -> Sequence[str]:
+        """The tubes to look at more closely: those that are shown, latest first, and those with the most ready jobs."""
+        top = heapq.nlargest(TOP, self.samples.tubes.values(), key=lambda tube: tube.figures[READY] or 0)
+        return list(dict.fromkeys([*[tube.name for tube in top], *reversed(self._shown)]))[:MAX_SHOWN]
+
+    async def _ask(self, questions: Sequence[str]) -> None:
+        asked = [self._client.execute(_command(question)) for question in questions]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        for question, result in zip(questions, results, strict=True):
+            if isinstance(result, BaseException) and not isinstance(result, REFUSALS):
+                raise result
+            if question.startswith("stats-tube") and not isinstance(result, BaseException):
+                for figures in result[1] if isinstance(result, tuple) else [result]:
+                    self._note_policy(figures)
+            self.survey.take(self._clock(), question, result)
+
+    def _note_policy(self, figures: Mapping[str, Any]) -> None:
+        if figures.get("throttled"):
+            self.throttled.add(str(figures["name"]))
+        elif self.throttled:
+            self.throttled.discard(str(figures["name"]))
+
+    def _record(self, now: float) -> None:
+        row = self.server()
+        if self.survey.is_refused:
+            for state, total in self.totals().items():
+                self._series[state].add(now, total)
+            for name in ("puts", "deletes"):
+                rates = [getattr(tube, name) for tube in self.samples.tubes.values()]
+                self._series[name].add(now, sum(rate for rate in rates if rate is not None))
+        elif row.figures:
+            for name, key in SERVER_SERIES.items():
+                self._series[name].add(now, row.number(key))
+            for name in ("puts", "reserves", "deletes"):
+                self._series[name].add(now, row.rates.get(name))
+            self._count_failures(now, row)
+        tubes = self.samples.tubes
+        names = tubes if len(tubes) <= MAX_TRACKED else self._wanted()
+        for name in names:
+            tube = tubes.get(name)
+            if tube is None or tube.moment < now - 2 * INTERVAL:
+                continue
+            series = self._tracked.pop(name, None)
+            if series is None:
+                series = {each: Series() for each in ("ready", "puts", "deletes")}
+            self._tracked[name] = series
+            series["ready"].add(now, tube.figures[READY])
+            series["puts"].add(now, tube.puts)
+            series["deletes"].add(now, tube.deletes)
+        for name in [name for name in self._tracked if name not in tubes]:
+            del self._tracked[name]
+        while len(self._tracked) > MAX_TRACKED:
+            del self._tracked[next(iter(self._tracked))]
+
+    def _count_failures(self, now: float, row: Server) -> None:
+        count = float(sum(row.number(key) or 0 for key in FAILURES))
+        before, self._counted = self._counted, (now, count)
+        if before is None or now <= before[0] or count < before[1]:
+            return
+        self.failures = (count - before[1]) / (now - before[0])
+        self._series["failures"].add(now, self.failures)
+
+
+def _command(question: str) -> Command[Any]:
+    return Command(f"{question}\r\n".encode(), Document(READERS[question.partition(" ")[0]]), True)

@@ -1,0 +1,218 @@
+"""Who may see a page, and which requests are taken: the checks that stand before every page.
+
+    Host             an address, a local name, or a name that the console was given: no DNS rebinding
+    Sec-Fetch-Site   a change comes from a page of the console's own origin; where a browser does not send it, Origin
+                     must be that of Host. Only navigations may come from other sites
+    csrf             each form has a value that belongs to the cookie of who got the form
+    session          with --login: a token of the queue, in memory, for 12 hours; the cookie is random, and new at login
+    user header      behind a proxy: only from the networks that are trusted
+
+Must never log or show a token, a cookie, or the value of a form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+LIFE: Final = 12 * 3600.0
+"""Seconds that a session lasts."""
+
+MAX_SESSIONS: Final = 1000
+"""How many sessions there are at most: the oldest gives way."""
+
+COOKIE: Final = "beanstalk_console"
+
+LOCAL_ENDINGS: Final = (".local", ".internal", ".localhost", ".svc")
+
+POLICY: Final = "; ".join(
+    [
+        "default-src 'none'",
+        "style-src 'self'",
+        "script-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",  # with no-referrer, browsers send "null" as the Origin of a form
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""What each response has."""
+
+SAFE: Final = ("GET", "HEAD")
+
+
+def refusal(method: str, headers: Mapping[str, str], hosts: Iterable[str]) -> tuple[int, str] | None:
+    """Why a request is not taken, as a status and a sentence; None if it is.
+
+    Args:
+        headers: with names in lower case.
+        hosts: the names that the console was given.
+    """
+    host = headers.get("host", "")
+    if not is_good_host(host, hosts):
+        return 421, "This name is not one of the console's: start it with --host NAME, or mount it with hosts=[NAME]."
+    site = headers.get("sec-fetch-site", "")
+    if method in SAFE:
+        navigates = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if site in ("cross-site", "same-site") and not navigates:
+            return 403, "Another site has asked for this."
+        return None
+    if site and site != "same-origin":
+        return 403, "Another site has sent this form."
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        return 403, "Another site has sent this form."
+    return None
+
+
+def is_good_host(host: str, hosts: Iterable[str]) -> bool:
+    """Whether a Host header may name the console: an address, a name without a dot, a local one, or one of these."""
+    try:
+        parts = urlsplit(f"//{host}")
+        name = parts.hostname or "" if parts.port is None or parts.port else ""
+    except ValueError:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return bool(name) and (
+            "." not in name
+            or name.endswith(LOCAL_ENDINGS)
+            or name == socket.gethostname().lower()
+            or name in {each.lower() for each in hosts}
+        )
+    return True
+
+
+def is_trusted(peer: str, networks: Iterable[str]) -> bool:
+    """Whether an address is in one of these networks; a UNIX socket, which has none, is."""
+    if not peer:
+        return True
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return False
+    return any(address in ipaddress.ip_network(network) for network in networks)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches what listens here."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Forms:
+    """Makes and checks the value that each form has: it belongs to the cookie of who got it."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
+
+    def value(self, cookie: str) -> str:
+        return hmac.new(self._secret, cookie.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+    def fits(self, cookie: str, value: str) -> bool:
+        given = value.encode("utf-8", "replace")
+        return bool(cookie) and hmac.compare_digest(self.value(cookie).encode(), given)
+
+
+def new_cookie() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def set_cookie(path: str, value: str, *, secure: bool, life: float | None = None) -> str:
+    """A Set-Cookie header: the cookie ends with the browser, or after some seconds."""
+    age = "" if life is None else f"; Max-Age={life:.0f}"
+    return f"{COOKIE}={value}; Path={path or '/'}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}{age}"
+
+
+class Session:
+    """Somebody who has given a token.
+
+    Attributes:
+        token: of the queue.
+        owner: a digest of it: the log keeps it for longer than the token.
+        name: as the log calls them.
+        expires: when it ends, by the clock of the sessions.
+    """
+
+    __slots__ = ("expires", "name", "owner", "token")
+
+    def __init__(self, token: str, name: str, expires: float) -> None:
+        self.token = token
+        self.owner = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+        self.name = name
+        self.expires = expires
+
+    def __repr__(self) -> str:
+        return f"<Session of {self.name}>"
+
+
+class Sessions:
+    """Those who have signed in, in memory."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._sessions: dict[bytes, Session] = {}  # by the digest of the cookie, the oldest first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, token: str, name: str = "") -> tuple[str, Session]:
+        """Sign in; return the cookie, and the session."""
+        self.tokens()
+        while len(self._sessions) >= MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        cookie = new_cookie()
+        session = Session(token, name or fingerprint(token), self._clock() + LIFE)
+        self._sessions[_digest(cookie)] = session
+        return cookie, session
+
+    def find(self, cookie: str) -> Session | None:
+        """The session of a cookie, if it has not ended."""
+        session = self._sessions.get(_digest(cookie))
+        if session is not None and session.expires <= self._clock():
+            del self._sessions[_digest(cookie)]
+            return None
+        return session
+
+    def end(self, cookie: str) -> None:
+        """Sign out."""
+        self._sessions.pop(_digest(cookie), None)
+
+    def tokens(self) -> set[str]:
+        """The tokens of all sessions that have not ended; the others are forgotten."""
+        now = self._clock()
+        self._sessions = {cookie: each for cookie, each in self._sessions.items() if each.expires > now}
+        return {each.token for each in self._sessions.values()}
+
+
+def fingerprint(token: str) -> str:
+    """What tells a token from others, and nothing of it: the log calls those without a name so."""
+    return f"token {hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+def _digest(cookie: str) -> bytes:
+    """So the time that a search takes tells nothing of a cookie."""
+    return hashlib.sha256(cookie.encode("utf-8", "replace")).digest()

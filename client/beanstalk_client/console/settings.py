@@ -1,0 +1,38 @@
+"""How a console is set up: what `beanstalk console` and `console(...)` are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from beanstalk_client.schedules.scheduler import GROUP
+
+LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings.
+
+    Attributes:
+        server: the server as people call it, without a token.
+        login: everybody gives a token of the queue.
+        read_only: nothing can be changed.
+        user_header: the header in which a proxy says who somebody is, in lower case; "" for none.
+        trusted: the networks of that proxy.
+        hosts: the names by which browsers may know the console, beside addresses and local names.
+        base_path: what a proxy may leave before each path.
+        schedules: the tubes of plans of schedulers.
+        metrics: the URLs of the nodes' metrics, for percentiles and shards.
+    """
+
+    server: str = "127.0.0.1:11300"
+    login: bool = False
+    read_only: bool = False
+    user_header: str = ""
+    trusted: Sequence[str] = LOOPBACK
+    hosts: Sequence[str] = ()
+    base_path: str = ""
+    schedules: Sequence[str] = (GROUP,)
+    metrics: Sequence[str] = ()

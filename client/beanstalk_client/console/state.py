@@ -1,0 +1,37 @@
+"""What a console keeps between requests: users, sessions, actions, searches; all in memory, all bounded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from beanstalk_client.console.actions import Actions
+from beanstalk_client.console.metrics import Metrics
+from beanstalk_client.console.reader import Connect
+from beanstalk_client.console.rendering import make_environment
+from beanstalk_client.console.search import Searches
+from beanstalk_client.console.security import Forms, Sessions
+from beanstalk_client.console.settings import Settings
+from beanstalk_client.console.users import Users
+
+
+class State:
+    def __init__(self, settings: Settings, connect: Connect) -> None:
+        self.settings = settings
+        self.connect = connect
+        self.users = Users(connect)
+        self.sessions = Sessions()
+        self.forms = Forms()
+        self.actions = Actions()
+        self.searches = Searches()
+        self.metrics = Metrics(settings.metrics)
+        self.templates = make_environment()
+        for name in self.templates.list_templates():
+            self.templates.get_template(name)  # compiled now, so that no visitor waits for it
+        self.streams = 0
+        self.live: OrderedDict[tuple[object, ...], str] = OrderedDict()
+        """Pages that scripts have asked for again: of one sample, they are the same for all who look at them."""
+
+    async def close(self) -> None:
+        await self.actions.close()
+        await self.searches.close()
+        await self.users.close()

@@ -1,0 +1,189 @@
+// Makes pages live, sortable and keyboard-friendly. Without it they can be read and used as they are.
+"use strict";
+(() => {
+  const all = (what, within = document) => [...within.querySelectorAll(what)];
+  const one = (what, within = document) => within.querySelector(what);
+
+  // What is live: parts of the page with an id are taken from the same page, asked for again.
+
+  let asking = false;
+  let stale = false;
+  const alive = one("#alive");
+
+  const busy = () => {  // somebody works with what would be replaced
+    const at = document.activeElement;
+    return document.hidden || one("#help[open]") || (at && at.closest("[data-live]") && at.matches("input:not([type=checkbox]), select, textarea"));
+  };
+
+  const renew = async () => {
+    if (asking || busy() || !one("[data-live]")) { stale = true; return; }
+    asking = true; stale = false;
+    try {
+      const answer = await fetch(location.href, { headers: { "x-live": "1" }, redirect: "manual" });
+      if (answer.type === "opaqueredirect") { location.reload(); return; }
+      if (!answer.ok) return;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const part of all("[data-live][id]")) {
+        const now = page.getElementById(part.id);
+        if (!now) continue;
+        for (const name of ["data-busy"]) now.hasAttribute(name) ? part.setAttribute(name, "") : part.removeAttribute(name);
+        if (part.innerHTML === now.innerHTML) continue;
+        const marked = new Set(all("input[type=checkbox]:checked", part).map((box) => box.value));
+        const on = one("tr.on", part)?.dataset.row;
+        const scrolled = all(".scroll", part).map((each) => each.scrollLeft);
+        const at = part.contains(document.activeElement) ? document.activeElement : null;
+        const path = at && (at.value ? `[name="${CSS.escape(at.name)}"][value="${CSS.escape(at.value)}"]` : at.getAttribute("href") ? `[href="${CSS.escape(at.getAttribute("href"))}"]` : null);
+        part.replaceChildren(...now.childNodes);
+        for (const box of all("input[type=checkbox]", part)) box.checked = marked.has(box.value);
+        for (const row of all("tr[data-row]", part)) row.classList.toggle("on", row.dataset.row === on);
+        all(".scroll", part).forEach((each, place) => { each.scrollLeft = scrolled[place] ?? 0; });
+        if (path) one(path, part)?.focus({ preventScroll: true });
+        prepare(part);
+        if (part.dataset.sorted) {
+          const [place, up] = part.dataset.sorted.split(" ");
+          const head = one("table[data-sortable] thead tr", part)?.children[place];
+          if (head) sort(head.closest("table"), head, up === "true");
+        }
+      }
+      count();
+    } catch { tell(false); } finally { asking = false; }
+  };
+
+  const tell = (good) => {
+    if (!alive) return;
+    alive.hidden = false;
+    alive.classList.toggle("off", !good);
+    alive.textContent = good ? "live" : "not live";
+  };
+
+  if (document.body.dataset.events && one("[data-live]")) {
+    const source = new EventSource(document.body.dataset.events);
+    source.addEventListener("tick", () => { tell(true); renew(); });
+    source.onopen = () => tell(true);
+    source.onerror = () => tell(false);
+    addEventListener("pagehide", () => source.close());
+    document.addEventListener("visibilitychange", () => { if (!document.hidden && stale) renew(); });
+    setInterval(() => { if (one("[data-busy]")) renew(); }, 700);
+  }
+
+  // Marks: how many, and all of a page.
+
+  const count = () => {
+    for (const form of all("form")) {
+      const told = one("[data-marked]", form);
+      if (!told) continue;
+      const boxes = all("tbody input[type=checkbox]", form);
+      const number = boxes.filter((box) => box.checked).length;
+      told.textContent = `${number} marked`;
+      const every = one("[data-all]", form);
+      if (every) { every.checked = number > 0 && number === boxes.length; every.indeterminate = number > 0 && number < boxes.length; }
+    }
+  };
+
+  document.addEventListener("change", (event) => {
+    const box = event.target;
+    if (box.matches("[data-all]")) for (const each of all("tbody input[type=checkbox]", box.closest("table"))) each.checked = box.checked;
+    if (box.matches("[data-submit]")) box.form.requestSubmit();
+    if (box.matches("tbody input[type=checkbox]")) { const marked = one("input[name=scope][value=marked]", box.form || document); if (marked) marked.checked = true; }
+    count();
+  });
+
+  let last = null;  // with Shift, from the last mark to this one
+  document.addEventListener("click", (event) => {
+    const box = event.target;
+    if (!(box instanceof HTMLElement) || !box.matches("tbody input[type=checkbox]")) return;
+    const boxes = all("tbody input[type=checkbox]", box.closest("table"));
+    if (event.shiftKey && boxes.includes(last)) {
+      const [from, to] = [boxes.indexOf(last), boxes.indexOf(box)].sort((a, b) => a - b);
+      for (const each of boxes.slice(from, to + 1)) each.checked = box.checked;
+      count();
+    }
+    last = box;
+  });
+
+  // Tables whose rows are all on the page: sorted here.
+
+  const prepare = (within) => {
+    for (const each of all(".script", within)) each.hidden = false;
+    for (const table of all("table[data-sortable]", within)) {
+      for (const head of all("thead th:not(.mark)", table)) {
+        if (!head.textContent.trim() || one("button", head)) continue;
+        const button = document.createElement("button");
+        button.type = "button"; button.dataset.sort = ""; button.textContent = head.textContent;
+        head.replaceChildren(button);
+        button.addEventListener("click", () => sort(table, head, head.getAttribute("aria-sort") !== "ascending"));
+      }
+    }
+  };
+
+  const sort = (table, head, up) => {
+    const place = [...head.parentNode.children].indexOf(head);
+    const live = table.closest("[data-live]");
+    if (live) live.dataset.sorted = `${place} ${up}`;
+    for (const each of all("th", table)) each.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    const value = (row) => { const cell = row.children[place]; return cell?.dataset.v ?? cell?.textContent.trim() ?? ""; };
+    const rows = all("tbody tr", table).map((row) => [value(row), row]);
+    rows.sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }) * (up ? 1 : -1));
+    table.tBodies[0].append(...rows.map(([, row]) => row));
+  };
+
+  // Keys.
+
+  const pages = Object.fromEntries(all("[data-go]").map((link) => [link.dataset.go, link.href]));
+  let leads = false;
+
+  const step = (by) => {
+    const rows = all("tr[data-row]");
+    if (!rows.length) return;
+    const at = rows.findIndex((row) => row.classList.contains("on"));
+    const next = rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + by))];
+    for (const row of rows) row.classList.toggle("on", row === next);
+    next.scrollIntoView({ block: "nearest" });
+    one("[data-open]", next)?.focus({ preventScroll: true });
+  };
+
+  const help = one("#help");
+  const keys = {
+    j: () => step(1),
+    k: () => step(-1),
+    x: () => { one("tr.on input[type=checkbox]")?.click(); },
+    o: () => { one("tr.on [data-open]")?.click(); },
+    r: () => location.reload(),
+    "[": () => one("a[rel=prev]")?.click(),
+    "]": () => one("a[rel=next]")?.click(),
+    "/": () => (one("[data-search]") || one("#find"))?.focus(),
+    i: () => one("#find")?.focus(),
+    "?": () => help.showModal(),
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+    const at = event.target;
+    if (at.matches("input:not([type=checkbox]):not([type=radio]), select, textarea")) {
+      if (event.key === "Escape") at.blur();
+      return;
+    }
+    if (leads) {
+      leads = false;
+      if (pages[event.key]) { event.preventDefault(); location.href = pages[event.key]; }
+      return;
+    }
+    if (event.key === "g") { leads = true; setTimeout(() => { leads = false; }, 1500); return; }
+    const what = keys[event.key];
+    if (what) { event.preventDefault(); what(); }
+  });
+
+  one("#keys")?.addEventListener("click", () => help.showModal());
+
+  // A form is sent once.
+
+  document.addEventListener("submit", (event) => {
+    if (event.target.method !== "post") return;
+    setTimeout(() => { for (const button of all("button", event.target)) button.disabled = true; });
+  });
+  addEventListener("pageshow", () => { for (const button of all("form button")) button.disabled = false; });
+
+  prepare(document);
+  count();
+})();

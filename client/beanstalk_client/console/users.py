@@ -1,0 +1,71 @@
+"""A user of the console: connections and samples with the rights of one token of the queue.
+
+All who gave the same token are one user, and without --login everybody is. So nothing that one token may see reaches a
+page of another one: it comes over different connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from beanstalk_client.console.failures import Failures
+from beanstalk_client.console.reader import Connect, Reader
+
+MAX_USERS: Final = 50
+"""How many users there are at most: the one that has looked longest ago gives way."""
+
+
+class User(Reader):
+    """One of them.
+
+    Attributes:
+        failures: what has failed, in the tubes that this user may see.
+    """
+
+    def __init__(self, connect: Connect, token: str = "", users: Callable[[], int] = lambda: 1) -> None:
+        super().__init__(connect, token, users)
+        self.failures = Failures(self)
+
+
+class Users:
+    """All users, by their tokens.
+
+    Args:
+        connect: makes a client with a token.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._users: dict[str, User] = {}
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def of(self, token: str) -> User:
+        """The user of a token; "" is that of the console itself."""
+        user = self._users.pop(token, None)
+        if user is None:
+            user = User(self._connect, token, self._active)
+        self._users[token] = user
+        return user
+
+    def _active(self) -> int:
+        """How many are looking."""
+        return sum(user.sampler.is_looked_at for user in self._users.values())
+
+    async def keep(self, tokens: set[str]) -> None:
+        """Forget the users whose tokens are not among these, and those who are too many."""
+        gone = [token for token in self._users if token and token not in tokens]
+        gone += [token for token in self._users if token not in gone][
+            : max(len(self._users) - len(gone) - MAX_USERS, 0)
+        ]
+        for token in gone:
+            user = self._users.pop(token, None)
+            if user is not None:
+                await user.close()
+
+    async def close(self) -> None:
+        users, self._users = list(self._users.values()), {}
+        for user in users:
+            await user.close()

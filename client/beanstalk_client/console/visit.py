@@ -1,0 +1,210 @@
+"""One request: who it is from, what it asks for, and how its page is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from beanstalk_client.console.security import set_cookie
+from beanstalk_client.console.settings import Settings
+from beanstalk_client.console.state import State
+from beanstalk_client.console.users import User
+from beanstalk_client.errors import shown
+from beanstalk_client.replies import is_name
+
+MAX_FORM: Final = 17 * 1024 * 1024
+"""Bytes of the largest form: a body of 10 MB, as it is encoded."""
+
+MAX_FIELDS: Final = 20_000
+
+MAX_LIVE: Final = 32
+"""How many pages are kept for those who look at the same."""
+
+Form = Mapping[str, Sequence[str]]
+
+
+class BadRequestError(Exception):
+    """A request is malformed; the message says how."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Visit:
+    """A request of somebody who may look.
+
+    Attributes:
+        user: whose rights count. (BadRequestError: nobody, on the page to sign in.)
+        who: what the log calls them.
+        owner: a digest of the token, or "": who has ordered what is told apart by it.
+        cookie: theirs; `is_new` if they have to get it yet.
+        base: what stands before all paths.
+        live: the script asks again for what is on the screen: only what has been sampled may change, and the server
+            must be asked for nothing.
+    """
+
+    def __init__(
+        self, request: Request, state: State, user: User | None, who: str, owner: str, cookie: str, is_new: bool
+    ) -> None:
+        self.request = request
+        self.state = state
+        self._user = user
+        self.who = who
+        self.owner = owner
+        self.cookie = cookie
+        self.is_new = is_new
+        self.base = str(request.scope.get("root_path", "")).rstrip("/")
+        self.live = user is not None and request.method == "GET" and request.headers.get("x-live") == "1"
+
+    @property
+    def user(self) -> User:
+        if self._user is None:
+            raise BadRequestError("Sign in first.", 401)
+        return self._user
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is somebody who may look."""
+        return self._user is not None
+
+    @property
+    def settings(self) -> Settings:
+        return self.state.settings
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the browser speaks TLS: with the console, or with the proxy before it."""
+        forwarded = self.request.headers.get("x-forwarded-proto", "")
+        return "https" in (self.request.url.scheme, forwarded.split(",")[0].strip())
+
+    # What it asks for
+
+    def text(self, name: str, default: str = "") -> str:
+        return str(self.request.query_params.get(name, default))
+
+    def tube(self, name: str = "name") -> str:
+        """The name of a tube."""
+        return read_name(self.text(name))
+
+    def number(self, name: str, default: int | None = None, most: int = 2**64 - 1) -> int:
+        return read_number(self.text(name), name, default, most)
+
+    async def form(self, most: int = MAX_FORM) -> Form:
+        """The fields of a form, each with all its values, if it has been sent from a page of who sends it.
+
+        Args:
+            most: bytes of it.
+
+        Raises:
+            BadRequestError: it is too large, or has not.
+        """
+        data = b""
+        async for part in self.request.stream():
+            data += part
+            if len(data) > most:
+                raise BadRequestError("The form is too large.", 413)
+        fields: dict[str, list[str]] = {}
+        try:
+            pairs = parse_qsl(data.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        except ValueError:
+            raise BadRequestError("The form is malformed.") from None
+        for name, value in pairs:
+            fields.setdefault(name, []).append(value)
+        if not self.state.forms.fits(self.cookie, fields.get("csrf", [""])[0]):
+            raise BadRequestError("This form is from an older page: reload the page, and try again.", 403)
+        return fields
+
+    # Its page
+
+    def url(self, path: str, **query: Any) -> str:
+        """The address of a page."""
+        asked = urlencode([(name, value) for name, value in query.items() if value not in (None, "")], quote_via=quote)
+        return f"{self.base}/{path}" + (f"?{asked}" if asked else "")
+
+    def page(self, template: str, status: int = 200, **context: Any) -> Response:
+        """A page made of a template."""
+        own = csrf_field(self.state.forms.value(self.cookie))
+        text = self.state.templates.get_template(template).render(
+            visit=self,
+            base=self.base,
+            url=self.url,
+            settings=self.settings,
+            can_change=not self.settings.read_only,
+            csrf=csrf_field("") if self.live else own,
+            did=self._did(),
+            live=self.live,
+            **context,
+        )
+        if self.live and status == 200 and "data-busy" not in text:  # what is at work changes sooner
+            self.state.live[self.live_key] = text
+            while len(self.state.live) > MAX_LIVE:
+                self.state.live.popitem(last=False)
+        response = HTMLResponse(text.replace(csrf_field(""), own) if self.live else text, status)
+        self.keep_cookie(response)
+        return response
+
+    def live_page(self) -> Response | None:
+        """The page as somebody else has got it from the same sample, if the script asks for it."""
+        text = self.state.live.get(self.live_key) if self.live else None
+        return (
+            HTMLResponse(text.replace(csrf_field(""), csrf_field(self.state.forms.value(self.cookie))))
+            if text
+            else None
+        )
+
+    @property
+    def live_key(self) -> tuple[object, ...]:
+        url = self.request.url
+        return self.owner, self.who, url.path, url.query, self.base, self.user.sampler.taken
+
+    def redirect(self, url: str) -> Response:
+        response = RedirectResponse(url, 303)
+        self.keep_cookie(response)
+        return response
+
+    def keep_cookie(self, response: Response) -> None:
+        if self.is_new:
+            response.headers.append("set-cookie", set_cookie(self.base, self.cookie, secure=self.is_secure))
+
+    def _did(self) -> Any:
+        """The action whose outcome is to be told on this page, or None."""
+        asked = self.text("did")
+        return self.state.actions.find(self.owner, int(asked)) if asked.isascii() and asked.isdigit() else None
+
+
+def csrf_field(value: str) -> Markup:
+    """The field of a form that shows whose page it is from."""
+    return Markup('<input type="hidden" name="csrf" value="{}">').format(value)
+
+
+def read_name(text: str, what: str = "tube") -> str:
+    """The name of a tube, or a key.
+
+    Raises:
+        BadRequestError: it can be none.
+    """
+    if not is_name(text.encode("utf-8", "replace")):
+        raise BadRequestError(
+            f"Bad {what} {shown(text, 210)!r}: must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a "
+            "hyphen."
+        )
+    return text
+
+
+def read_number(text: str, name: str, default: int | None = None, most: int = 2**64 - 1) -> int:
+    """A whole number.
+
+    Raises:
+        BadRequestError: it is none, or too large.
+    """
+    if not text and default is not None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 21 and int(text) <= most):
+        raise BadRequestError(f"Bad {name} {shown(text, 30)!r}: must be a number from 0 to {most}.")
+    return int(text)

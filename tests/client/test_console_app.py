@@ -1,0 +1,508 @@
+"""The console at servers: every page, every order, who may what, and what comes from outside."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from beanstalk_client import Client
+from beanstalk_client.console import console
+from beanstalk_client.schedules import Scheduler
+from beanstalk_client.tasks import Tasks
+from beanstalk_client.tasks.failure import describe, report
+from visiting import Visitor, visit, visiting
+
+from beanstalk_server import TubeConfig
+
+HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&"
+
+
+@pytest.fixture
+def server(run):
+    return run()
+
+
+@pytest.fixture
+def queue(server):
+    with Client(server.address, encoding=None) as client:
+        yield client
+
+
+def put(queue, tube, body=b"{}", count=1, **how):
+    queue.use(tube)
+    return [queue.put(body, **how) for _ in range(count)]
+
+
+def bury(queue, tube, count=1, body=b"{}"):
+    ids = put(queue, tube, body, count)
+    queue.watch(tube)
+    for _ in ids:
+        queue.bury(queue.reserve(0))
+    queue.ignore(tube)
+    return ids
+
+
+def counts(queue, tube):
+    found = queue.stats_tube(tube)
+    return tuple(found[f"current-jobs-{state}"] for state in ("ready", "delayed", "buried"))
+
+
+async def sampled(visitor):
+    """Wait until the sampler has seen all tubes."""
+    await visitor.get("/")
+    user = next(iter(visitor.app.state.users._users.values()))
+    for _ in range(3):
+        await user.sampler.sample()
+
+
+PATHS = ["/", "/tubes", "/tube?name=mails", "/failures", "/schedules", "/clients", "/cluster", "/log"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_pages_are_shown_with_the_headers_that_protect_them(server, queue, path):
+    put(queue, "mails")
+
+    async def story(visitor):
+        page = await visitor.get(path)
+        assert page.status_code == 200
+        policy = page.headers["content-security-policy"]
+        assert "unsafe" not in policy and "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+        assert page.headers["x-content-type-options"] == "nosniff" and page.headers["cache-control"] == "no-store"
+        assert not re.search(r"<(script|style)(?![^>]*src=)|\son\w+=|\sstyle=", page.text)
+        cookie = page.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
+
+    visit(server.address, story)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_pages_of_beanstalkd_leave_out_what_it_cannot_answer(beanstalkd, path):
+    with Client(beanstalkd.address, encoding=None) as queue:
+        put(queue, "mails")
+        bury(queue, "mails", 2)
+
+    async def story(visitor):
+        await sampled(visitor)
+        assert (await visitor.get(path)).status_code == 200
+
+    visit(beanstalkd.address, story)
+
+
+def test_the_overview_says_what_is_wrong(server, queue):
+    put(queue, "mails", count=3)
+    bury(queue, "payments", 2)
+    queue.pause_tube("mails", 100)
+
+    async def story(visitor):
+        await sampled(visitor)
+        await visitor.get("/")
+        assert "2 jobs are buried in 1 tube." in visitor.text
+        assert "1 tube with ready jobs is paused." in visitor.text
+
+    visit(server.address, story)
+
+
+def test_what_comes_from_outside_is_harmless(server, queue):
+    body = json.dumps({"task": HOSTILE, "args": [HOSTILE], "kwargs": {HOSTILE: HOSTILE}}).encode()
+    ids = put(queue, "mails", body) + put(queue, "mails", HOSTILE.encode()) + put(queue, "mails", b"\xff\x00<script>")
+
+    async def story(visitor):
+        for job_id in ids:
+            page = await visitor.get(f"/job?id={job_id}")
+            assert page.status_code == 200
+            assert "<script>alert" not in page.text and "\u202e" not in page.text and "\x1b" not in page.text
+        await visitor.get(f"/job?id={ids[1]}")
+        assert "\\u202e" in visitor.text
+        for path in (
+            f"/tubes?q={HOSTILE}&only={HOSTILE}&sort={HOSTILE}",
+            f"/tube?name={HOSTILE}",
+            f"/job?id={HOSTILE}",
+        ):
+            page = await visitor.http.get(
+                path.split("?")[0], params=dict(p.split("=", 1) for p in path.split("?")[1].split("&") if "=" in p)
+            )
+            assert "<script>alert" not in page.text and "\u202e" not in page.text
+
+    visit(server.address, story)
+
+
+def test_a_body_is_downloaded_as_a_file(server, queue):
+    (job_id,) = put(queue, "mails", b"<script>alert(1)</script>")
+
+    async def story(visitor):
+        page = await visitor.get(f"/job/body?id={job_id}")
+        assert page.content == b"<script>alert(1)</script>"
+        assert page.headers["content-type"] == "application/octet-stream"
+        assert page.headers["content-disposition"].startswith("attachment")
+
+    visit(server.address, story)
+
+
+# ------------------------------------------------------------------------------------------- orders
+
+
+def test_marked_jobs_are_kicked_deleted_and_moved(server, queue):
+    ids = bury(queue, "mails", 4)
+
+    async def story(visitor):
+        await visitor.get("/tube?name=mails")
+        await visitor.order("kick", id=[str(ids[0]), str(ids[1])], back="tube?name=mails")
+        assert "Kick 2 marked jobs : 2 jobs" in visitor.text
+        assert counts(queue, "mails") == (2, 0, 2)
+        await visitor.order("delete", id=str(ids[2]), back="tube?name=mails")
+        assert counts(queue, "mails") == (2, 0, 1)
+        await visitor.order("move", id=str(ids[3]), to="letters", back="tube?name=mails")
+        assert counts(queue, "mails") == (2, 0, 0)
+        assert counts(queue, "letters") == (1, 0, 0)
+        await visitor.get("/log")
+        assert visitor.text.index("Move job") < visitor.text.index("Kick 2 marked jobs")
+
+    visit(server.address, story)
+
+
+@pytest.mark.parametrize(
+    ("op", "more", "mails", "letters"),
+    [
+        ("kick", {}, (2500, 0, 0), None),
+        ("delete", {}, (0, 0, 0), None),
+        ("move", {"to": "letters"}, (0, 0, 0), (0, 0, 2500)),
+    ],
+)
+def test_all_that_match_are_asked_for_with_their_number_and_done(server, queue, op, more, mails, letters):
+    bury(queue, "mails", 2500)
+    queue.use("mails")
+
+    async def story(visitor):
+        await visitor.get("/tube?name=mails&state=buried")
+        await visitor.order(op, sure=False, scope="all", tube="mails", state="buried", **more)
+        assert "2,500 buried jobs of tube mails" in visitor.text
+        assert ("This cannot be undone." in visitor.text) == (op == "delete")
+        assert counts(queue, "mails") == (0, 0, 2500)
+        await visitor.order(op, scope="all", tube="mails", state="buried", **more)
+        for action in visitor.app.state.actions.of(""):
+            await action.task
+            assert (action.state, action.done) == ("done", 2500), action
+        assert counts(queue, "mails") == mails
+        if letters:
+            assert counts(queue, "letters") == letters
+
+    visit(server.address, story)
+
+
+@pytest.mark.parametrize(("op", "state", "left"), [("delete", "buried", (0, 2, 0)), ("kick", "delayed", (2, 0, 3))])
+def test_at_beanstalkd_all_of_a_state_are_done_one_by_one(beanstalkd, op, state, left):
+    with Client(beanstalkd.address, encoding=None) as queue:
+        bury(queue, "mails", 3)
+        put(queue, "mails", delay=100, count=2)
+
+        async def story(visitor):
+            await visitor.order(op, scope="all", tube="mails", state=state)
+            for action in visitor.app.state.actions.of(""):
+                await action.task
+                assert action.state == "done", action
+            assert counts(queue, "mails") == left
+
+        visit(beanstalkd.address, story)
+
+
+def test_kicking_all_buried_jobs_kicks_no_delayed_one(server, queue):
+    bury(queue, "mails", 3)
+    put(queue, "mails", delay=100, count=4)
+
+    async def story(visitor):
+        await visitor.order("kick", scope="all", tube="mails", state="buried")
+        assert counts(queue, "mails") == (3, 4, 0)
+
+    visit(server.address, story)
+
+
+def test_tubes_are_paused_resumed_kicked_and_cleared_together(server, queue):
+    for tube in ("a", "b"):
+        bury(queue, tube, 2)
+
+    async def story(visitor):
+        await visitor.order("pause", tube=["a", "b"], seconds="60", back="tubes")
+        assert queue.stats_tube("b")["pause"] == 60
+        await visitor.order("resume", tube=["a", "b"], back="tubes")
+        assert queue.stats_tube("b")["pause"] == 0
+        await visitor.order("kick-tubes", tube=["a", "b"], back="tubes")
+        assert counts(queue, "a") == counts(queue, "b") == (2, 0, 0)
+        await visitor.order("clear", sure=False, tube=["a", "b"], back="tubes")
+        assert "delete 4 jobs" in visitor.text and "cannot be undone" in visitor.text
+        await visitor.order("clear", tube=["a", "b"], back="tubes")
+        queue.use("default")
+        assert {"a", "b"}.isdisjoint(queue.tubes())
+
+    visit(server.address, story)
+
+
+def test_a_job_is_put_and_put_again_with_a_changed_body(server, queue):
+    async def story(visitor):
+        await visitor.order("put", tube="mails", body="one\r\ntwo", pri="5", delay="0", ttr="30", key="")
+        queue.use("mails")
+        job = queue.peek_ready()
+        assert job.body == b"one\ntwo" and queue.stats_job(job.id)["pri"] == 5
+        await visitor.order("change", id=str(job.id), body="three", pri="", delay="", ttr="")
+        new = queue.peek_ready()
+        assert (new.body, queue.stats_job(new.id)["pri"], new.id != job.id) == (b"three", 5, True)
+        assert counts(queue, "mails") == (1, 0, 0)
+        await visitor.order("put", tube="mails", body="x", pri="0", delay="0", ttr="9", key="order-1")
+        keyed = queue.peek_keyed("order-1")
+        await visitor.order("change", id=str(keyed.id), body="y")
+        assert queue.peek_keyed("order-1").body == b"y" and queue.peek_keyed("order-1").id == keyed.id
+
+    visit(server.address, story)
+
+
+def test_a_job_is_buried_with_its_own_priority(server, queue):
+    (job_id,) = put(queue, "mails", priority=7)
+
+    async def story(visitor):
+        await visitor.order("bury", id=str(job_id), back=f"job?id={job_id}")
+        assert (queue.stats_job(job_id)["state"], queue.stats_job(job_id)["pri"]) == ("buried", 7)
+
+    visit(server.address, story)
+
+
+def test_an_action_is_stopped(server, queue):
+    bury(queue, "mails", 30)
+
+    async def story(visitor):
+        await visitor.get("/log")
+
+        async def forever(_):
+            from beanstalk_client.console.actions import Step
+
+            while True:
+                await asyncio.sleep(0.01)
+                yield Step(1)
+
+        user = next(iter(visitor.app.state.users._users.values()))
+        action = visitor.app.state.actions.begin("me", "", "go on", None, user.connect, forever)
+        await visitor.send("/stop", id=str(action.id))
+        assert action.state == "stopped" and action.done > 0
+
+    visit(server.address, story)
+
+
+def test_what_the_server_refuses_is_told(server, queue):
+    put(queue, "mails")
+
+    async def story(visitor):
+        await visitor.order("drain")
+        assert "drains" in visitor.text
+        await visitor.order("put", tube="mails", body="x")
+        assert "the server takes no new jobs" in visitor.text
+        await visitor.order("undrain")
+        assert (await visitor.get("/job?id=99")).status_code == 404
+        assert (await visitor.get("/tube?name=nowhere")).status_code == 404
+        assert "nowhere" not in queue.tubes()
+
+    visit(server.address, story)
+
+
+def test_jobs_are_found_by_body_and_key_and_all_of_them_deleted(server, queue):
+    put(queue, "mails", b"for Mr. SMITH", count=3)
+    put(queue, "mails", b"for Mrs. Jones", count=30)
+    queue.put_with(b"-", key="smith-1")
+
+    async def story(visitor):
+        await visitor.get("/tube?name=mails")
+        await visitor.send("/search", name="mails", state="ready", text="smith")
+        (search,) = visitor.app.state.searches._searches.values()
+        await search.task
+        assert (search.state, search.seen, len(search.found)) == ("done", 34, 4)
+        await visitor.get(f"/search?id={search.id}")
+        assert "34 of 34 ready jobs looked at, 4 found" in visitor.text
+        await visitor.order("delete", scope="search", search=str(search.id), state="ready")
+        assert counts(queue, "mails") == (30, 0, 0)
+
+    visit(server.address, story)
+
+
+def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queue):
+    ids = bury(queue, "mails", 3)
+    queue.use("mails.errors")
+    for number, job_id in enumerate(ids):
+        error = ValueError(f"order {number}: {HOSTILE}") if number < 2 else KeyError("x")
+        body = report(job_id, "mails", describe(error), 3, by="worker", task="shop.send")
+        queue.put_with(body, key=f"job-{job_id}")
+
+    async def story(visitor):
+        await sampled(visitor)
+        await visitor.get("/failures")
+        user = next(iter(visitor.app.state.users._users.values()))
+        assert [(len(group.jobs), group.task) for group in user.failures.groups] == [(2, "shop.send"), (1, "shop.send")]
+        assert "<script>alert" not in visitor.page.text and "KeyError" in visitor.text
+        key = user.failures.groups[0].key
+        await visitor.get(f"/failure?key={key}")
+        assert "ValueError" in visitor.text and "<script>alert" not in visitor.page.text
+        await visitor.order("kick", scope="group", group=key, back="failures")
+        assert counts(queue, "mails") == (2, 0, 1)
+
+    visit(server.address, story)
+
+
+def test_schedules_are_shown_run_and_skipped(server, queue):
+    address = "{}:{}".format(*server.address)
+    tasks = Tasks(address, tube="reports")
+
+    @tasks.every("1h")
+    @tasks.task
+    def count():
+        pass
+
+    Scheduler(tasks.connect, tasks.schedules).run_once()
+
+    async def story(visitor):
+        page = await visitor.get("/schedules")
+        fields = {
+            name: re.search(f'name="{name}" value="([^"]*)"', page.text)[1]
+            for name in ("group", "schedule", "tube", "moment")
+        }
+        assert fields["schedule"] == "count" and "every 3600 s" in visitor.text
+        await visitor.order("run", back="schedules", **fields)
+        assert counts(queue, "reports") == (1, 1, 0)
+        await visitor.order("skip", back="schedules", **fields)
+        assert counts(queue, "reports") == (1, 0, 0)
+        Scheduler(tasks.connect, tasks.schedules).run_once()
+        assert counts(queue, "reports") == (1, 0, 0), "what is skipped stays so"
+        assert "skipped" in visitor.text
+        await visitor.order("skip", back="schedules", **fields)
+        assert "no such job" in visitor.text
+
+    visit(server.address, story)
+    tasks.close()
+
+
+def test_jobs_of_dead_tubes_are_failures_and_redriven(run):
+    server = run(tubes=(TubeConfig(match="mails", max_tries=1, dead_tube="graves"),))
+    with Client(server.address, encoding=None) as queue:
+        put(queue, "mails", b'{"task": "send"}', 2)
+        queue.watch("mails")
+        for _ in range(2):
+            queue.release(queue.reserve(0))
+
+        async def story(visitor):
+            await sampled(visitor)
+            await visitor.get("/failures")
+            assert (
+                "graves" in visitor.text
+                and "dead, from mails" in visitor.text
+                and "released by a worker" in visitor.text
+            )
+            await visitor.order("redrive", tube="graves", back="failures")
+            assert counts(queue, "mails") == (2, 0, 0)
+
+        visit(server.address, story)
+
+
+# ------------------------------------------------------------------------------------------- who may
+
+
+def test_a_form_needs_the_value_of_its_own_cookie(server, queue):
+    put(queue, "mails")
+
+    async def story(visitor):
+        await visitor.get("/log")
+        assert (await visitor.order("drain", csrf="0" * 64)).status_code == 403
+        other = Visitor(visitor.app)
+        await other.get("/tube?name=mails")
+        assert (await visitor.order("drain", csrf=other.csrf)).status_code == 403
+        await other.http.aclose()
+        assert queue.stats()["draining"] == "false"
+
+    visit(server.address, story)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "none"},
+        {"sec-fetch-site": "", "origin": "https://evil.example"},
+        {"sec-fetch-site": "", "origin": "null"},
+        {"host": "evil.example", "sec-fetch-site": "same-origin", "origin": "http://evil.example"},
+    ],
+)
+def test_other_sites_change_nothing(server, queue, headers):
+    put(queue, "mails")
+
+    async def story(visitor):
+        await visitor.get("/tube?name=mails")
+        assert (await visitor.order("drain", headers=headers)).status_code in (403, 421)
+        assert queue.stats()["draining"] == "false"
+
+    visit(server.address, story)
+
+
+def test_a_read_only_console_shows_no_form_and_takes_none(server, queue):
+    (job_id,) = put(queue, "mails")
+
+    async def story(visitor):
+        for path in (*PATHS, f"/job?id={job_id}"):
+            page = await visitor.get(path)
+            assert 'action="/order"' not in page.text or "<button name" not in page.text
+        await visitor.get("/tube?name=mails")
+        page = await visitor.order("delete", id=str(job_id))
+        assert page.status_code == 403 and queue.stats_job(job_id)
+
+    visit(server.address, story, read_only=True)
+
+
+def test_below_a_base_path_all_links_are(server, queue):
+    put(queue, "mails")
+
+    async def story(visitor):
+        for prefix in ("/queue", ""):  # a proxy that leaves it, and one that takes it away
+            page = await visitor.http.get(f"{prefix}/tubes")
+            assert page.status_code == 200
+            links = re.findall(r'(?:href|action|src)="([^"]*)"', page.text)
+            assert links and all(link.startswith(("/queue/", "#")) for link in links)
+            assert "Path=/queue" in page.headers.get("set-cookie", "Path=/queue")
+
+    visit(server.address, story, base_path="/queue")
+
+
+def test_it_is_mounted_in_another_application(server):
+    from starlette.applications import Starlette
+
+    async def told():
+        inner = console(server.address)
+        app = Starlette()
+        app.mount("/jobs", inner)
+        visitor = Visitor(app)
+        page = await visitor.get("/jobs/tubes")
+        assert page.status_code == 200 and 'href="/jobs/static/console.css"' in page.text
+        assert (await visitor.get("/jobs/static/console.css")).status_code == 200
+        await visitor.http.aclose()
+        await inner.state.close()
+
+    asyncio.run(told())
+
+
+def test_behind_a_proxy_it_wants_a_name(server):
+    async def story(visitor):
+        assert (await visitor.get("/")).status_code == 403
+        assert (await visitor.get("/", x_user="ada")).status_code == 200
+        app = visitor.app
+        far = Visitor(app)
+        far.http._transport.client = ("203.0.113.5", 1)
+        assert (await far.get("/", x_user="ada")).status_code == 403
+        await far.http.aclose()
+
+    visit(server.address, story, user_header="X-User")
+
+
+def test_a_server_that_is_away_is_told_and_comes_back(run):
+    async def told():
+        async with visiting("127.0.0.1:1") as visitor:
+            page = await visitor.get("/")
+            assert page.status_code == 200
+            await sampled(visitor)
+            await visitor.get("/")
+            assert "The server does not answer" in visitor.text
+            assert (await visitor.get("/tube?name=mails")).status_code == 503
+
+    asyncio.run(told())

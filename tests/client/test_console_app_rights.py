@@ -1,0 +1,176 @@
+"""Against the rights of docs/access.md: no page shows and no order does what a token may not, with any rights."""
+
+import asyncio
+from itertools import combinations
+
+import pytest
+from beanstalk_client import Client
+from visiting import Visitor, visiting
+
+from beanstalk_server.access.accounts import hash_of_token
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
+
+RIGHTS = ("produce", "consume", "inspect", "admin")
+SETS = [each for number in range(len(RIGHTS) + 1) for each in combinations(RIGHTS, number)]
+
+ROOT = "root-token-of-all-rights-" + "0" * 20
+SECRET = "SECRET-BODY"
+KEY = "SECRET-KEY"
+TUBE = "hidden-bills"
+
+
+def token_of(rights):
+    return "token-" + ("-".join(rights) or "none") + "-" * 20
+
+
+@pytest.fixture
+def server(run):
+    users = [
+        UserConfig(
+            name="-".join(rights) or "none",
+            token_sha256=(hash_of_token(token_of(rights)),),
+            **{right: ("open", TUBE) if right in rights else ("open",) for right in RIGHTS},
+        )
+        for rights in SETS
+    ]
+    users.append(UserConfig(name="root", token_sha256=(hash_of_token(ROOT),), **dict.fromkeys(RIGHTS, ("*",))))
+    return run(listeners=(ListenerConfig(address="127.0.0.1:0", auth="token"),), users=tuple(users))
+
+
+@pytest.fixture
+def queue(server):
+    with Client(server.address, encoding=None, token=ROOT) as client:
+        yield client
+
+
+async def sign_in(app, token):
+    visitor = Visitor(app)
+    await visitor.get("/login")
+    await visitor.send("/login", token=token, name="")
+    return visitor
+
+
+def state_of(queue):
+    """All that orders could change, but for what reserving counts."""
+    found = queue.stats_tube(TUBE)
+    jobs = [
+        (job["id"], job["state"], job["pri"])
+        for state in ("ready", "delayed", "buried")
+        for job in queue.list_jobs(TUBE, state)
+    ]
+    return jobs, found["pause"], found["total-jobs"]
+
+
+@pytest.fixture
+def ids(queue):
+    queue.use(TUBE)
+    made = {"ready": queue.put(SECRET.encode()), "delayed": queue.put_with(SECRET.encode(), delay=1000, key=KEY)}
+    made["buried"] = queue.put(SECRET.encode(), 0)
+    queue.watch(TUBE)
+    queue.bury(queue.reserve(0), 0)
+    queue.use("open")
+    queue.put(b"for all")
+    return made
+
+
+ORDERS = {
+    "kick": ({"scope": "all", "tube": TUBE, "state": "buried"}, "admin"),
+    "kick ": ({"id": "{buried}"}, "admin"),
+    "delete": ({"id": "{ready}"}, "consume"),
+    "delete ": ({"scope": "all", "tube": TUBE, "state": "ready"}, "consume"),
+    "bury": ({"id": "{ready}"}, "consume"),
+    "move": ({"id": "{ready}", "to": "open"}, "consume"),
+    "move ": ({"scope": "all", "tube": TUBE, "state": "buried", "to": "open"}, "admin"),
+    "clear": ({"tube": TUBE}, "admin"),
+    "kick-tubes": ({"tube": TUBE}, "admin"),
+    "pause": ({"tube": TUBE, "seconds": "60"}, "admin"),
+    "put": ({"tube": TUBE, "body": "x"}, "produce"),
+    "change": ({"id": "{ready}", "body": "x"}, "produce"),
+}
+"""What is ordered, and a right without which nothing may change."""
+
+
+@pytest.mark.parametrize("rights", [each for each in SETS if "inspect" not in each], ids="-".join)
+def test_no_page_shows_what_the_token_may_not_see(server, queue, ids, rights):
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            root = await sign_in(first.app, ROOT)
+            await root.get("/tube?name=" + TUBE)  # so the console itself has seen it
+            await root.send("/search", name=TUBE, state="ready", text="SECRET")
+            visitor = await sign_in(first.app, token_of(rights))
+            paths = ["/", "/tubes", "/failures", "/schedules", "/clients", "/cluster", "/log", "/search?id=1"]
+            paths += [f"/tube?name={TUBE}&state={state}" for state in ids]
+            paths += [f"/{page}?id={job_id}" for page in ("job", "job/body") for job_id in ids.values()]
+            for path in paths * 2:
+                for live in ("", "1"):
+                    page = await visitor.get(path, x_live=live)
+                    assert SECRET not in page.text and KEY not in page.text, path
+                    assert TUBE not in page.text or rights, path
+            await visitor.get("/tubes")
+            assert TUBE not in visitor.page.text and "open" in visitor.text
+            await root.http.aclose()
+            await visitor.http.aclose()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("rights", SETS, ids=lambda rights: "-".join(rights) or "none")
+def test_no_order_does_what_the_token_may_not_do(server, queue, ids, rights):
+    before = state_of(queue)
+
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            visitor = await sign_in(first.app, token_of(rights))
+            for op, (fields, needed) in ORDERS.items():
+                if needed in rights:
+                    continue
+                filled = {name: value.format(**ids) for name, value in fields.items()}
+                await visitor.get("/log")
+                await visitor.order(op.strip(), **filled)
+                assert state_of(queue) == before, (op, visitor.text)
+            await visitor.http.aclose()
+
+    asyncio.run(story())
+
+
+def test_signing_in_takes_a_token_that_the_server_knows_and_out_forgets_it(server, queue, ids):
+    async def story():
+        async with visiting(server.address, login=True) as visitor:
+            for path in ("/", "/tubes", f"/job?id={ids['ready']}", "/events", "/log"):
+                page = await visitor.get(path)
+                assert page.status_code == 303 and page.headers["location"] == "/login"
+            await visitor.get("/login")
+            assert (await visitor.send("/login", token="wrong", name="")).status_code == 401
+            assert "does not know this token" in visitor.text and "wrong" not in visitor.page.text
+            fixed = dict(visitor.http.cookies)
+            await visitor.send("/login", token=ROOT, name="Ada")
+            assert dict(visitor.http.cookies) != fixed, "a cookie from before is not the session's"
+            assert (await visitor.get(f"/job?id={ids['ready']}")).status_code == 200
+            assert ROOT not in visitor.page.text
+            await visitor.order("pause", tube="open", seconds="5")
+            await visitor.get("/log")
+            assert "Ada" in visitor.text and ROOT not in visitor.page.text
+            cookies = dict(visitor.http.cookies)
+            await visitor.send("/logout")
+            assert len(visitor.app.state.sessions) == 0
+            visitor.http.cookies.update(cookies)
+            assert (await visitor.get("/")).status_code == 303
+
+    asyncio.run(story())
+
+
+def test_the_log_shows_the_orders_of_the_same_token_only(server, queue, ids):
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            root, other = await sign_in(first.app, ROOT), await sign_in(first.app, token_of(("consume",)))
+            await root.get("/log")
+            await root.order("pause", tube=TUBE, seconds="5")
+            await root.get("/log")
+            assert TUBE in root.text
+            for path in ("/log", "/log?id=1", "/log?did=1"):
+                await other.get(path)
+                assert TUBE not in other.text
+            await root.http.aclose()
+            await other.http.aclose()
+
+    asyncio.run(story())

@@ -1,0 +1,66 @@
+"""The command `beanstalk console`: where it listens, and what it refuses."""
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from beanstalk_client import Client
+from beanstalk_client.cli.console import read_listen
+from beanstalk_client.cli.main import main
+from beanstalk_client.cli.output import OperatorError
+
+from harness.servers import INTERPRETED, environment_of
+
+BEANSTALK = "import sys; from beanstalk_client.cli.main import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:80", ("127.0.0.1", 80)),
+        ("0.0.0.0", ("0.0.0.0", 11380)),
+        ("[::1]:8", ("::1", 8)),
+        (":8", ("127.0.0.1", 8)),
+    ],
+)
+def test_the_address_of_the_page(text, address):
+    assert read_listen(text) == address
+
+
+@pytest.mark.parametrize("text", ["a:b", "a:65536", "a:-1"])
+def test_bad_addresses_of_the_page(text):
+    with pytest.raises(OperatorError, match="--listen"):
+        read_listen(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--listen", "0.0.0.0:0"], "others can reach this address: give --login, or --behind-proxy HEADER"),
+        (["--listen", "queue.example.com:0", "--read-only"], "others can reach this address"),
+        (["--listen-key", "x"], "--listen-key goes together with --listen-cert"),
+        (["http://x"], "must begin with beanstalk://"),
+        (["beanstalk://:token@192.0.2.1:1"], "a token is sent over TLS only"),
+    ],
+)
+def test_what_is_refused(arguments, told, capsys):
+    assert main(["console", *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.sockets
+def test_it_serves_until_it_is_told_to_end(run):
+    server = run()
+    address = "{}:{}".format(*server.address)
+    line = [sys.executable, "-c", BEANSTALK, "console", f"beanstalk://{address}", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(line, env=environment_of(INTERPRETED), stdout=subprocess.PIPE, text=True) as process:
+        url = re.search(r"http://\S+", process.stdout.readline())[0]
+        with urllib.request.urlopen(f"{url}tubes", timeout=10) as answer:
+            assert answer.status == 200 and "server" not in {name.lower() for name in answer.headers}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) in (0, 130)
+    with Client(server.address) as queue:
+        assert queue.stats()["current-connections"] == 1

@@ -1,0 +1,119 @@
+"""What stands before every page: hosts, origins, forms and sessions."""
+
+import pytest
+from beanstalk_client.console.security import (
+    LIFE,
+    MAX_SESSIONS,
+    Forms,
+    Sessions,
+    fingerprint,
+    is_good_host,
+    is_loopback,
+    is_trusted,
+    refusal,
+    set_cookie,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.0.0.1:11380",
+        "[::1]:11380",
+        "10.1.2.3",
+        "localhost:1",
+        "queue",
+        "queue.local",
+        "jobs.svc",
+        "queue.example.com",
+    ],
+)
+def test_good_hosts(host):
+    assert is_good_host(host, ["queue.example.com"])
+
+
+@pytest.mark.parametrize(
+    "host", ["", "evil.example", "127.0.0.1.evil.example", "queue.example.com.evil", "[", "a b.c", "x:y:z"]
+)
+def test_bad_hosts(host):
+    assert not is_good_host(host, ["queue.example.com"])
+
+
+GOOD = {"host": "127.0.0.1:11380"}
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "is_taken"),
+    [
+        ("GET", {}, True),
+        ("GET", {"sec-fetch-site": "none"}, True),
+        ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}, True),
+        ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}, False),
+        ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, False),
+        ("GET", {"host": "evil.example"}, False),
+        ("POST", {}, True),
+        ("POST", {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:11380"}, True),
+        ("POST", {"sec-fetch-site": "cross-site"}, False),
+        ("POST", {"sec-fetch-site": "same-site"}, False),
+        ("POST", {"sec-fetch-site": "none"}, False),
+        ("POST", {"origin": "https://evil.example"}, False),
+        ("POST", {"origin": "null"}, False),
+        ("POST", {"origin": "http://127.0.0.1:9"}, False),
+        ("DELETE", {"sec-fetch-site": "cross-site"}, False),
+    ],
+)
+def test_which_requests_are_taken(method, headers, is_taken):
+    assert (refusal(method, GOOD | headers, []) is None) == is_taken
+
+
+@given(st.text(min_size=1), st.text(min_size=1), st.text())
+def test_the_value_of_a_form_fits_its_own_cookie_only(cookie, other, value):
+    forms = Forms()
+    assert forms.fits(cookie, forms.value(cookie))
+    assert other.encode("utf-8", "replace") == cookie.encode("utf-8", "replace") or not forms.fits(
+        other, forms.value(cookie)
+    )
+    assert not forms.fits(cookie, value) and not forms.fits("", forms.value(""))
+    assert not Forms().fits(cookie, forms.value(cookie))
+
+
+def test_a_session_ends_after_its_life_or_when_somebody_signs_out():
+    now = [0.0]
+    sessions = Sessions(lambda: now[0])
+    cookie, session = sessions.begin("secret-token")
+    assert sessions.find(cookie) is session and "secret" not in repr(session) + session.name
+    other, _ = sessions.begin("another-token", "Ada")
+    sessions.end(other)
+    assert sessions.find(other) is None and sessions.tokens() == {"secret-token"}
+    now[0] = LIFE
+    assert sessions.find(cookie) is None and sessions.tokens() == set() and len(sessions) == 0
+
+
+def test_there_are_so_many_sessions_at_most():
+    sessions = Sessions()
+    cookies = [sessions.begin("token")[0] for _ in range(MAX_SESSIONS + 1)]
+    assert len(sessions) == MAX_SESSIONS and sessions.find(cookies[0]) is None and sessions.find(cookies[-1])
+
+
+def test_a_cookie_is_out_of_reach_of_scripts_and_other_sites():
+    assert set_cookie("/queue", "x", secure=True).endswith("Path=/queue; HttpOnly; SameSite=Strict; Secure")
+    assert "Path=/;" in set_cookie("", "x", secure=False) and "Secure" not in set_cookie("", "x", secure=False)
+
+
+def test_a_fingerprint_tells_tokens_apart_and_nothing_of_them():
+    assert fingerprint("a") != fingerprint("b") and len(fingerprint("a" * 100)) == len("token 12345678")
+
+
+@pytest.mark.parametrize(
+    ("peer", "is_so"), [("127.0.0.1", True), ("", True), ("::1", True), ("10.0.0.1", False), ("example.com", False)]
+)
+def test_the_proxy_comes_from_a_trusted_network(peer, is_so):
+    assert is_trusted(peer, ["127.0.0.0/8", "::1/128"]) == is_so
+
+
+def test_loopback():
+    assert all(map(is_loopback, ["127.0.0.1", "::1", "localhost", "127.9.9.9"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "queue", ""]))

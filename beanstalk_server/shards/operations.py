@@ -12,9 +12,8 @@ from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.shards.branch import Router
 from beanstalk_server.wire import listings, replies
 from beanstalk_server.wire.listings import PAGE_ENTRIES, page
-from beanstalk_server.wire.statistics import DRAINING, is_summed
+from beanstalk_server.wire.statistics import StatisticsSum, rows_of, yaml
 
-_TUBES: Final = b"current-tubes"
 _OK: Final = b"OK "
 _CRLF: Final = b"\r\n"
 _HEAD: Final = b"---\n"
@@ -111,41 +110,20 @@ class _AskingAll(Operation):
 class SummedStatistics(_AskingAll):
     """stats: the rows of which each shard has its part are added up as the replies come, so that nobody is held up."""
 
-    __slots__ = ("_is_draining", "_rows", "_sums")
+    __slots__ = ("_sum",)
 
     def __init__(self, router: Router, shards: list[int]) -> None:
         super().__init__(router, shards)
-        self._rows: list[bytes] = []  # as the first shard has them
-        self._sums: dict[bytes, int] = {_TUBES: 1 - len(shards)}  # each of them has a default tube
-        self._is_draining = True
+        self._sum = StatisticsSum()
 
     def begin(self) -> None:
         self._ask(b"stats", b"shard-stats")
 
     def _add(self, position: int, reply: bytes) -> None:
-        rows = _text(reply).splitlines()
-        if not position:
-            self._rows = rows
-        sums = self._sums
-        for row in rows:
-            key, _, figure = row.partition(b": ")
-            if is_summed(key):
-                sums[key] = sums.get(key, 0) + int(figure)
-            elif key == DRAINING:
-                self._is_draining = self._is_draining and figure == b"true"
+        self._sum.add(rows_of(_HEAD + _text(reply)), is_first=not position)
 
     def _reply(self) -> bytes:
-        sums = self._sums
-        rows: list[bytes] = []
-        for row in self._rows:
-            key = row.partition(b": ")[0]
-            if is_summed(key):
-                rows.append(b"%b: %d\n" % (key, sums[key]))
-            elif key == DRAINING:
-                rows.append(b"draining: true\n" if self._is_draining else b"draining: false\n")
-            else:
-                rows.append(row + b"\n")
-        return replies.ok(_HEAD + b"".join(rows))
+        return replies.ok(yaml(self._sum.rows()))
 
 
 class AllTubes(_AskingAll):
@@ -162,7 +140,7 @@ class AllTubes(_AskingAll):
         self._lists = [b""] * len(shards)
 
     def begin(self) -> None:
-        self._ask(b"list-tubes", b"shard-tubes")
+        self._ask(b"list-tubes", b"shard-list-tubes")
 
     def _add(self, position: int, reply: bytes) -> None:
         lines = _text(reply)
@@ -182,7 +160,7 @@ class AllClients(_AskingAll):
         self._lists = [b""] * len(shards)
 
     def begin(self) -> None:
-        self._ask(b"list-clients", b"shard-clients")
+        self._ask(b"list-clients", b"shard-list-clients")
 
     def _add(self, position: int, reply: bytes) -> None:
         entries = _text(reply)
@@ -216,7 +194,7 @@ class PageOfTubes(_AskingAll):
 
     def begin(self) -> None:
         arguments = f" {self._first or '-'} {self._asked}".encode("ascii")
-        self._ask(b"stats-tubes" + arguments, b"shard-tube-stats" + arguments)
+        self._ask(b"stats-tubes" + arguments, b"shard-stats-tubes" + arguments)
 
     def _add(self, position: int, reply: bytes) -> None:
         rows = _text(reply).splitlines(keepends=True)

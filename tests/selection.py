@@ -60,7 +60,7 @@ SOCKETS = (
     "tests/cluster/test_operators_of_nodes",
     "tests/cluster/test_policies_of_shards",
     "tests/cluster/test_redis_",
-    "tests/cluster/test_relays",
+    "tests/cluster/test_relay",
     "tests/cluster/test_schedules_of_shards",
     "tests/cluster/test_shards.py",
     "tests/cluster/test_shards_of_nodes",

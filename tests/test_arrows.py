@@ -23,7 +23,8 @@ ROOMS = [
 
 CIRCLES = {
     "beanstalk_server": [
-        "queue.client queue.heap queue.job queue.reserved_jobs queue.table queue.throttle queue.tube "
+        "cluster.branch cluster.relay",
+        "queue.client queue.due queue.heap queue.job queue.reserved_jobs queue.table queue.throttle queue.tube "
         "queue.wall_clock queue.wheel",
         "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.statistics",
     ],

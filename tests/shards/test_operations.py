@@ -185,13 +185,13 @@ class Asked:
         self.sinks = []
         self.reply = None
 
-    def branch(self, shard):
+    def at(self, shard):
         return self
 
-    def ask(self, line, sink, repeatable=True):
-        self.sinks.append(sink)
+    def ask(self, line, sink, key):
+        self.sinks.append(lambda reply: sink(key, reply))
 
-    def finish(self, reply):
+    def answer(self, reply):
         assert self.reply is None
         self.reply = reply
 

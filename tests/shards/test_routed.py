@@ -6,10 +6,11 @@ import pytest
 from sharded import Caller, ShardedNode
 
 from beanstalk_server.access.accounts import Accounts, hash_of_token
+from beanstalk_server.cluster import clients
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.server.connection import CarrierLostError
 from beanstalk_server.settings.sections import UserConfig
-from beanstalk_server.shards import clients
+from beanstalk_server.shards.routed import RoutedConnection
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
 
@@ -215,8 +216,8 @@ def test_a_client_that_comes_home_watches_its_tubes_in_the_same_order(both):
 def test_who_goes_to_and_fro_is_moved_seldom(both, monkeypatch):
     caller = both.connect()
     moves = []
-    unroute = type(both.clients).connections_of
-    monkeypatch.setattr(type(both.clients), "connections_of", lambda *of: moves.append(of) or unroute(*of))
+    settle = RoutedConnection.settle
+    monkeypatch.setattr(RoutedConnection, "settle", lambda *of: moves.append(of) or settle(*of))
     job_id = 5 - both.first
     for _ in range(200):
         assert caller.send(b"peek %d\r\n" % job_id) == b"NOT_FOUND\r\n"
@@ -430,8 +431,8 @@ def test_a_client_that_authenticates_is_that_user_at_all_its_places(linked):
 
 
 KEPT = (
-    "RoutedConnection RoutingSession Branch Reserving _Part _Probe _Await LinkPlace LocalPlace PlaceTransport "
-    "Connection SettledSession Session".split()
+    "RoutedConnection RoutingSession ShardBranch Reserving _Part _Ask _Watch LinkPlace LocalPlace Connection "
+    "SettledSession Session".split()
 )
 
 

@@ -293,7 +293,7 @@ def test_what_a_client_has_not_read_of_one_leader_is_no_credit_for_the_next_one(
     caller.send(b"peek 1\r\n" * 12000)
     eventually(
         lambda: server.call(
-            lambda: WINDOW in [client.router.branches[0]._owed for client in server.server.clients.open]
+            lambda: WINDOW in [client.relay.branches[0]._owed for client in server.server.clients.open]
         ),
         "it has been sent all that it may be",
     )
@@ -482,7 +482,7 @@ def test_a_client_that_was_not_read_from_moves_with_all_that_it_has_sent(pair):
     sender = threading.Thread(target=caller.send, args=(b"list-tube-used\r\n" * 100_000,))
     sender.start()
     clients = server.server.clients.open
-    server.wait_for(at_rest_async(lambda: [client.router.input_size for client in clients], "no more is read"))
+    server.wait_for(at_rest_async(lambda: [client.relay.input_size for client in clients], "no more is read"))
     server.take_over()
     assert caller.read(100_000 * 15) == b"USING default\r\n" * 100_000
     sender.join()

@@ -286,7 +286,7 @@ class RelayedConnection:
 
     def settles(self) -> bool:
         """Whether a connection is to serve the client from now on."""
-        return self.clients.leads(self.relay.movable_to)
+        return self.relay.movable_to in self.clients.led
 
     def take_turn(self) -> None:
         """Let the relay do more of what has come, if its last turn was over before that; and `go_on`."""
@@ -332,7 +332,7 @@ class RelayedConnection:
         data = relay.take_all()
         connection = self.take_connection(shard, watched)
         if connection is None:
-            connection = Connection(self.clients.connections_of(shard), self.entrance, user, self.name)
+            connection = Connection(self.clients.led[shard], self.entrance, user, self.name)
             connection.begin(transport)
             connection.session.restore(used, watched)
         self.let_go()
@@ -465,11 +465,6 @@ class Clients:
         self._turns: asyncio.Handle | None = None
         self._emptied = asyncio.Event()
 
-    @property
-    def routed(self) -> int:
-        """How many clients are relayed."""
-        return len(self.open)
-
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve clients in this event loop from now on."""
         self.loop = loop
@@ -550,14 +545,6 @@ class Clients:
         """Let clients wait for a shard: this link has ended. Each of them is told by its channel."""
         if self._links.get(shard) is link:
             del self._links[shard]
-
-    def leads(self, shard: int) -> bool:
-        """Whether a shard is served here."""
-        return shard in self.led
-
-    def connections_of(self, shard: int) -> Connections:
-        """What serves a shard that is led here."""
-        return self.led[shard]
 
     def _move_all(self, shard: int) -> None:
         """Let all who have a branch there have the new leader."""

@@ -266,21 +266,21 @@ class Relay:
 
     # Where a connection can serve the client
 
-    def home(self) -> int:
+    def settled_shard(self) -> int:
         """The shard at which all is that the client uses, watches and has reserved; -1 if there is none."""
         return self.used_shard
 
     @property
     def movable_to(self) -> int:
-        """As `home`, if a connection of that shard can go on with the client: what has been passed on is answered, or
-        the place where it was is lost, and `take_all` returns it. Else -1."""
+        """As `settled_shard`, if a connection of that shard can go on with the client: what has been passed on is
+        answered, or the place where it was is lost, and `take_all` returns it. Else -1."""
         if self.is_busy or self.asked:
             return -1
-        home = self.home()
+        shard = self.settled_shard()
         current = self._current
-        if current is not None and current.entries and (current.place is not None or current.shard != home):
+        if current is not None and current.entries and (current.place is not None or current.shard != shard):
             return -1
-        return home
+        return shard
 
     def take_all(self) -> bytes:
         """All that the client has sent and has not been answered: it is relayed no more. It must be movable."""
@@ -633,7 +633,7 @@ class _Gone:
 _GONE: Final = _Gone()
 
 _DROPPED: Final = b"x" * LINE_LIMIT
-"""Stands for the beginning of a line that is too long, and has been dropped: whoever reads it drops it again."""
+"""Stands for the beginning of a line that was too long, and has been dropped: a session drops it again."""
 
 _bodies: Final[dict[int, dict[bytes, int]]] = {}
 """Sizes of bodies by the lines of puts, for each limit of a body. Clients send a few such lines, over and over."""

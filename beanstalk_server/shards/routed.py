@@ -71,10 +71,10 @@ class RoutedConnection(RelayedConnection):
     def settles(self) -> bool:
         router = self.relay
         shard = router.movable_to
-        if self.clients.leads(shard):
+        if shard in self.clients.led:
             self._stays += 1
             return self._stays > MAX_REHOMES
-        if shard >= 0 or router.home() < 0:
+        if shard >= 0 or router.settled_shard() < 0:
             self._stays = 0  # otherwise it only waits for an answer
         return False
 

@@ -43,7 +43,7 @@ def at_home(node):
 
 
 def routed(node):
-    return node.call(lambda: node.server.clients.routed)
+    return node.call(lambda: len(node.server.clients.open))
 
 
 @pytest.fixture

@@ -333,7 +333,7 @@ def test_clients_that_came_just_before_the_node_leads_are_at_home(shards):
     caller = Caller(node, client)
     assert caller.send(b"list-tube-used\r\n" + PUT) == b"USING default\r\nINSERTED %d\r\n" % (shards + node.first)
     assert caller.is_settled()
-    assert node.clients.routed == 0 and node.connections() == 1
+    assert len(node.clients.open) == 0 and node.connections() == 1
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_with_one_shard_a_client_comes_home_that_has_asked_for_something_before_
 def test_a_node_that_stops_disconnects_all(both):
     callers = [both.connect() for _ in range(3)]
     callers[0].send(b"watch %b\r\n" % both.tube(1 - both.first))
-    assert both.clients.routed == 1
+    assert len(both.clients.open) == 1
     assert both.clients.disconnect_all() == 3
     both.loop.settle()
     assert both.connections() == 0

@@ -99,6 +99,14 @@ def test_a_client_stays_when_a_leader_goes_that_it_waits_for_nothing_from():
 # Reserves
 
 
+def test_nothing_is_kept_of_jobs_that_a_client_of_one_shard_has_reserved():
+    client = RoutedCluster().connect()
+    for job_id in range(1, 4):
+        client.send(b"put 0 0 60 1\r\nx\r\n")
+        assert client.send(b"reserve\r\ndelete %d\r\n" % job_id).endswith(b"DELETED\r\n")
+    assert client.router.branches[0].framer.reserved == []
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize(
     ("line", "given_again"),

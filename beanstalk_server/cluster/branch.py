@@ -110,6 +110,7 @@ class Branch:
         "_since",  # when the first command without an answer could begin, if it is a reserve, in nanoseconds
         "entries",  # the lines of the client's commands without an answer
         "framer",
+        "holdings",  # ids of jobs that the client has reserved there, if there are several shards
         "kept_size",  # how many bytes are kept
         "place",  # None while nobody leads the shard
         "relay",
@@ -123,6 +124,7 @@ class Branch:
         self.place: Place | None = None
         self.entries: deque[bytes] = deque()
         self.framer = ReplyFramer()
+        self.holdings: set[int] = set()
         self.unsent = b""
         self.kept_size = 0
         self._kept: deque[tuple[bytes, int, int]] = deque()
@@ -296,8 +298,12 @@ class Branch:
                 break
             if not entries or (relay.in_body and len(entries) == 1):
                 return False
+            line = entries.popleft()
             answered += 1
-            self.note_reply(entries.popleft())
+            if framer.reserved or self.holdings:
+                self.note_jobs(line)
+            if line and line[0] in (_U, _W, _I):
+                relay.note_tubes(line, framer.first)
         if framer.is_within and not entries:
             return False
         if entries:
@@ -310,12 +316,9 @@ class Branch:
             self._forget_kept()
         return True
 
-    def note_reply(self, line: bytes) -> None:
-        """Note what has come of the command on a line: the framer has the first line of its reply."""
-        if self.framer.reserved:
-            self.framer.reserved.clear()
-        if line and line[0] in (_U, _W, _I):
-            self.relay.note_tubes(line, self.framer.first)
+    def note_jobs(self, line: bytes) -> None:  # noqa: ARG002 with one shard, nobody asks for them
+        """Note which jobs the client has got, or has no more. The framer has the reply to the command on this line."""
+        self.framer.reserved.clear()
 
     # What is kept
 

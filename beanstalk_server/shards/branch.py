@@ -47,7 +47,6 @@ class ShardBranch(Branch):
         "_asks",  # commands of operations without an answer
         "_parts",  # of the reply to the first of them
         "_stops",  # the last ask is not to wait, and the place does not know it yet
-        "holdings",  # ids of jobs that the client has reserved there, as far as the replies tell
     )
 
     def __init__(self, relay: Relay, shard: int) -> None:
@@ -55,7 +54,6 @@ class ShardBranch(Branch):
         self._asks: deque[_Ask] = deque()
         self._parts: list[bytes] = []
         self._stops = False
-        self.holdings: set[int] = set()
 
     # What operations call
 
@@ -145,18 +143,17 @@ class ShardBranch(Branch):
 
     # Replies
 
-    def note_reply(self, line: bytes) -> None:
-        """Note which jobs the client has got, or has no more."""
+    def note_jobs(self, line: bytes) -> None:
         framer = self.framer
         if framer.reserved:
             self.holdings.update(framer.reserved)
-        elif self.holdings and line and line[0] in b"drbt":
+            framer.reserved.clear()
+        elif line and line[0] in b"drbt":
             word, _, text = line.partition(b" ")
             if framer.first in GONE.get(word, ()):
                 job_id = text.lstrip(b" ").partition(b" ")[0]
                 if job_id.isdigit():
                     self.holdings.discard(int(job_id))
-        super().note_reply(line)
 
     def _collect(self, data: bytes) -> None:
         """Give replies to the sinks."""

@@ -18,7 +18,7 @@ replies.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 
 from beanstalk_server.cluster.branch import Branch, Place
 from beanstalk_server.cluster.relay import ALONE, ANYWHERE, DEFAULT
@@ -116,7 +116,7 @@ class RoutingSession(Router):
 
     def _holding(self) -> list[int]:
         """The shards where the client holds jobs."""
-        return [shard for shard, branch in self.branches.items() if cast(ShardBranch, branch).holdings]
+        return [shard for shard, branch in self.branches.items() if branch.holdings]
 
     # What branches call
 

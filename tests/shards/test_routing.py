@@ -200,7 +200,7 @@ def check_places(client, session):
     router = client.router
     assert router.used == session.use.name
     assert router.watched.names == [watched.name for watched in session.watched]
-    held = {job_id for branch in router.branches.values() for job_id in getattr(branch, "holdings", ())}
+    held = {job_id for branch in router.branches.values() for job_id in branch.holdings}
     assert held == {job.id for job in session.reserved} or router.places.shards == 1
     for place in client.cluster.places:
         served, shard = place.session, place.branch.shard

@@ -104,7 +104,6 @@ HOT = [
     "beanstalk_server/io_processes/carried.py",
     "beanstalk_server/cluster/clients.py",
     "beanstalk_server/shards/branch.py",
-    "beanstalk_server/shards/operations.py",
     "beanstalk_server/shards/reserving.py",
     "beanstalk_server/shards/routing.py",
     "beanstalk_server/shards/routed.py",

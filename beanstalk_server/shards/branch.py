@@ -13,6 +13,7 @@ from typing import Final
 from beanstalk_server.cluster.branch import Branch
 from beanstalk_server.cluster.relay import Relay
 from beanstalk_server.cluster.reply_framer import LOST
+from beanstalk_server.queue.native import mypyc_attr
 
 _CRLF: Final = b"\r\n"
 
@@ -199,14 +200,12 @@ class Router(Relay):
         return branch
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Operation:
     """One command that is under way. No other command of the client is begun before `router.answer`, which is called
     exactly once, perhaps in `begin`."""
 
-    __slots__ = ("router",)
-
-    def __init__(self, router: Router) -> None:
-        self.router = router
+    __slots__ = ()
 
     def begin(self) -> None:
         """Ask the branches whatever it takes."""

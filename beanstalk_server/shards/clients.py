@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from time import monotonic_ns
 from typing import Any
 
 from beanstalk_server.access.user import User
@@ -24,8 +26,11 @@ from beanstalk_server.events import event
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.server.connection import Connection, Connections, Departure
 from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listeners import Listeners
+from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.shards.routed import LocalPlace, RoutedConnection, open_local_place
 from beanstalk_server.shards.routing import RoutingSession
+from beanstalk_server.wire.server_info import ServerInfo
 
 log = logging.getLogger("beanstalk_server")
 
@@ -33,8 +38,16 @@ log = logging.getLogger("beanstalk_server")
 class ShardedClients(Clients):
     """The clients of a node with several shards. The arguments are those of Clients."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(
+        self,
+        shards: int,
+        listeners: Listeners,
+        hangups: HangupWatch,
+        verbosity: int,
+        info: ServerInfo,
+        clock: Callable[[], int] = monotonic_ns,
+    ) -> None:
+        super().__init__(shards, listeners, hangups, verbosity, info, clock)
         self.make_relay = RoutingSession
         self._leaving: list[Connection] = []  # settled clients that ask for another shard
         self._departure: asyncio.Handle | None = None

@@ -41,10 +41,10 @@ class AllShards(Operation):
             alike.
     """
 
-    __slots__ = ("_done", "_is_answered", "_line", "_outstanding", "_shards")
+    __slots__ = ("_done", "_is_answered", "_line", "_outstanding", "_router", "_shards")
 
     def __init__(self, router: Router, shards: list[int], line: bytes, done: bytes = _OK) -> None:
-        super().__init__(router)
+        self._router = router
         self._shards = shards
         self._line = line
         self._done = done
@@ -54,7 +54,7 @@ class AllShards(Operation):
     def begin(self) -> None:
         line = self._line
         for position, shard in enumerate(self._shards):
-            self.router.at(shard).ask(b"shard-" + line if position else line, self._on_reply, position)
+            self._router.at(shard).ask(b"shard-" + line if position else line, self._on_reply, position)
 
     def _on_reply(self, position: int, reply: bytes) -> None:
         self._outstanding -= 1
@@ -62,10 +62,10 @@ class AllShards(Operation):
             return
         is_done = reply.startswith(self._done)
         if is_done:
-            self._add(position, reply[reply.index(_CRLF) + len(_CRLF) : -len(_CRLF)])
+            self._add(position, reply.partition(_CRLF)[2].removesuffix(_CRLF))
         if not is_done or not self._outstanding:
             self._is_answered = True
-            self.router.answer(self._reply() if is_done else reply)
+            self._router.answer(self._reply() if is_done else reply)
 
     def _add(self, position: int, text: bytes) -> None:
         """Take the YAML of what the shard at this position answers."""

@@ -69,12 +69,13 @@ class Reserving(Operation):
         "_is_counted",  # a shard has been told to count the command
         "_limit",
         "_parts",
+        "_router",
         "_state",
         "_timeout",
     )
 
     def __init__(self, router: Router, shards: list[int], command: bytes, limit: int, timeout: int) -> None:
-        super().__init__(router)
+        self._router = router
         self._command = command
         self._limit = limit
         self._timeout = timeout
@@ -86,7 +87,7 @@ class Reserving(Operation):
 
     def begin(self) -> None:
         if self._timeout != FOREVER:
-            self._deadline = self.router.clock() + self._timeout
+            self._deadline = self._router.clock() + self._timeout
         self._probe()
 
     def on_leader(self, shard: int) -> None:
@@ -171,11 +172,11 @@ class Reserving(Operation):
 
     def _milliseconds_left(self) -> int:
         """How long the reserve may wait yet, never less than it was told; -1 for ever."""
-        if not self.router.may_wait:
+        if not self._router.may_wait:
             return 0
         if self._deadline == FOREVER:
             return -1
-        return max(-(-(self._deadline - self.router.clock()) // MILLISECOND), 0)
+        return max(-(-(self._deadline - self._router.clock()) // MILLISECOND), 0)
 
     def _wait(self) -> None:
         """Wait in every shard that somebody leads."""
@@ -222,7 +223,7 @@ class Reserving(Operation):
         elif is_done:
             for part in self._parts:
                 part.stop()
-        elif is_unasked and self.router.may_wait:
+        elif is_unasked and self._router.may_wait:
             for part in self._parts:
                 if part.state == _UNASKED and part.is_done and part.branch.place is not None:
                     self._await(part, -1)
@@ -231,7 +232,7 @@ class Reserving(Operation):
         self._state = _OVER
         for part in self._parts:
             part.stop()
-        self.router.answer(reply)
+        self._router.answer(reply)
 
 
 class _Part:

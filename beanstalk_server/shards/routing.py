@@ -18,17 +18,20 @@ replies.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from collections.abc import Callable
+from typing import ClassVar, Final
 
+from beanstalk_server import version
+from beanstalk_server.access.user import User
 from beanstalk_server.cluster.branch import Branch, Place
-from beanstalk_server.cluster.relay import ALONE, ANYWHERE, DEFAULT
+from beanstalk_server.cluster.relay import ALONE, ANYWHERE, DEFAULT, Owner
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.shards.branch import Operation, Router, ShardBranch, drop
 from beanstalk_server.shards.operations import AllClients, AllShards, AllTubes, PageOfTubes, SummedStatistics
 from beanstalk_server.shards.reserving import Reserving
 from beanstalk_server.wire import replies
-from beanstalk_server.wire.commands import EXTENSIONS, PAUSE_TUBE, PROTOCOL, QUIT
+from beanstalk_server.wire.commands import DIALECTS, EXTENSIONS, PAUSE_TUBE, PROTOCOL, QUIT, Dialect
 from beanstalk_server.wire.grammar import Arguments, read_name
 from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED, Places
 from beanstalk_server.wire.statistics import tube_list
@@ -73,12 +76,24 @@ class RoutingSession(Router):
         "default_shard",  # of the tube that every client begins with
     )
 
-    def __init__(self, places: Places, *arguments: Any, **how: Any) -> None:
+    def __init__(
+        self,
+        places: Places,
+        owner: Owner,
+        clock: Callable[[], int],
+        name: str,
+        max_job_size: int,
+        authenticate: Callable[[str], User | None] | None = None,
+        user: User | None = None,
+        used: str = DEFAULT,
+        watched: list[str] | None = None,
+        dialect: Dialect = DIALECTS[version.PROTOCOL],
+    ) -> None:
         self._watching: dict[int, dict[str, None]] = {}
         self._only = -1
         self._operation: Operation | None = None
         self.counted_at = self.default_shard = places.of_tube(DEFAULT.encode("ascii"))
-        super().__init__(places, *arguments, **how)
+        super().__init__(places, owner, clock, name, max_job_size, authenticate, user, used, watched, dialect)
 
     # What the owner calls
 
@@ -267,7 +282,6 @@ class _OfTube(Operation):
     word: ClassVar[bytes]
 
     def __init__(self, session: RoutingSession, name: bytes) -> None:
-        super().__init__(session)
         self.session = session
         self.name = name.decode("ascii")
 

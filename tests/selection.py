@@ -12,6 +12,7 @@ installed package, but interpreted ones on the sources.
 
 What is interpreted, and why:
 
+    shards/test_routed.py          two tests replace a method and a constant (MOVES) that are compiled
     shards/test_routed_walks.py    replaces a constant (MAX_REHOMES); with its real value, the test runs on both
     wire/test_pending.py           replaces a function of a compiled module, called by compiled code
     server/test_link_end.py        subclasses Connection, which allows that nowhere: each command calls it

@@ -213,6 +213,7 @@ def test_a_client_that_comes_home_watches_its_tubes_in_the_same_order(both):
     assert caller.is_settled()
 
 
+@pytest.mark.interpreted
 def test_who_goes_to_and_fro_is_moved_seldom(both, monkeypatch):
     caller = both.connect()
     moves = []
@@ -475,6 +476,7 @@ def test_nothing_is_left_of_clients_that_are_gone_without_the_cycle_collector(li
         gc.enable()
 
 
+@pytest.mark.interpreted
 def test_many_clients_leave_in_many_rounds_and_nothing_that_they_say_meanwhile_is_lost(monkeypatch):
     monkeypatch.setattr(clients, "MOVES", 1)
     node = ShardedNode(2, (0, 1))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.server.host import Host, MakeIo
 from beanstalk_server.server.server import Server
 from beanstalk_server.settings.config import Config, option
 from beanstalk_server.settings.option import ConfigError
+
+if TYPE_CHECKING:
+    from beanstalk_server.cluster.clients import Clients
 
 
 def server_of(config: Config, *, journal: Journal | None = None) -> Host:
@@ -29,6 +34,16 @@ def server_of(config: Config, *, journal: Journal | None = None) -> Host:
     if journal is not None:
         raise ConfigError(f"{option('cluster')}: keeps the jobs: there must be no other journal")
     from beanstalk_server.cluster.node import Node
-    from beanstalk_server.shards.clients import Clients
 
-    return Node(config, Clients, make_io=make_io)
+    return Node(config, clients_of(config.shards), make_io=make_io)
+
+
+def clients_of(shards: int) -> type[Clients]:
+    """What serves the clients of a node of a cluster with this many shards."""
+    if shards == 1:
+        from beanstalk_server.cluster.clients import Clients
+
+        return Clients
+    from beanstalk_server.shards.clients import ShardedClients
+
+    return ShardedClients

@@ -12,7 +12,8 @@ installed package, but interpreted ones on the sources.
 
 What is interpreted, and why:
 
-    shards/test_routed_walks.py    replaces a constant (PATIENCE); with its real value, the test runs on both
+    shards/test_routed.py          two tests replace a method and a constant (MOVES) that are compiled
+    shards/test_routed_walks.py    replaces a constant (MAX_REHOMES); with its real value, the test runs on both
     wire/test_pending.py           replaces a function of a compiled module, called by compiled code
     server/test_link_end.py        subclasses Connection, which allows that nowhere: each command calls it
     cluster/test_engine_binlog.py  replaces the pauses between attempts to reach the engine
@@ -61,7 +62,7 @@ SOCKETS = (
     "tests/cluster/test_operators_of_nodes",
     "tests/cluster/test_policies_of_shards",
     "tests/cluster/test_redis_",
-    "tests/cluster/test_relays",
+    "tests/cluster/test_relay",
     "tests/cluster/test_schedules_of_shards",
     "tests/cluster/test_shards.py",
     "tests/cluster/test_shards_of_nodes",

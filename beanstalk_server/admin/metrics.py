@@ -464,12 +464,3 @@ class _Sum:
 def seconds(nanoseconds: int) -> str:
     """A duration in seconds, as a sample shows it."""
     return number(nanoseconds / SECOND) if nanoseconds else "0"
-
-
-def rows_of(statistics: bytes) -> dict[str, str]:
-    """The rows of a reply to stats or stats-tube, without the line that begins it."""
-    rows = {}
-    for line in statistics.decode().splitlines()[1:]:
-        key, _, value = line.partition(": ")
-        rows[key] = value
-    return rows

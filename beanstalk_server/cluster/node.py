@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.clients import MakeClients
+from beanstalk_server.cluster.clients import Clients
 from beanstalk_server.cluster.engine.interface import Connector, EngineError, EngineRefusedError, Load, Member, Report
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.lease import OBSERVATIONS
@@ -74,7 +74,7 @@ class Node(Host):
     def __init__(
         self,
         config: Config,
-        make_clients: MakeClients,
+        make_clients: type[Clients],
         *,
         connector: Connector | None = None,
         make_io: MakeIo | None = None,

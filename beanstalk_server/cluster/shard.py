@@ -44,6 +44,7 @@ from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.config import Config
 from beanstalk_server.storage.errors import DAMAGED
 from beanstalk_server.wire.server_info import ServerInfo
+from beanstalk_server.wire.statistics import Rows
 
 if TYPE_CHECKING:
     from beanstalk_server.admin.metrics import ShardFigures
@@ -461,17 +462,18 @@ class Shard:
         half, most = (latency.percentile(share) // MICROSECOND for share in (0.5, 0.99))
         return ShardFigures(role, roles.epoch, len(service.broker.jobs), (half, most))
 
-    def _statistics(self) -> str:
+    def _statistics(self) -> Rows:
         roles = self.roles
         role = roles.role if roles.role in (LEADS, IS_SUSPENDED) else "standby"
         latency = self._writer.latency
         shards = self.owner.config.shards
-        more = f"cluster-shards: {shards}\ncluster-shards-led: {self.owner.led()}\n" if shards > 1 else ""
-        return (
-            f"cluster-role: {role}\n"
-            f"cluster-leader: {roles.leader}\n"
-            f"cluster-epoch: {roles.epoch}\n"
-            f"cluster-commit-latency-p50: {latency.percentile(0.5) // MICROSECOND}\n"
-            f"cluster-commit-latency-p99: {latency.percentile(0.99) // MICROSECOND}\n"
-            f"{more}"
-        )
+        found = {
+            "cluster-role": role,
+            "cluster-leader": str(roles.leader),
+            "cluster-epoch": str(roles.epoch),
+            "cluster-commit-latency-p50": str(latency.percentile(0.5) // MICROSECOND),
+            "cluster-commit-latency-p99": str(latency.percentile(0.99) // MICROSECOND),
+        }
+        if shards > 1:
+            found |= {"cluster-shards": str(shards), "cluster-shards-led": str(self.owner.led())}
+        return found

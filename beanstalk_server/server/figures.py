@@ -6,10 +6,10 @@ A node of a cluster shows the shards that it leads, which it adds up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from beanstalk_server.admin.exposition import Family
-from beanstalk_server.admin.metrics import COMMITS, HELD, LATENESS, RAN, WAITED, Figures, rows_of
+from beanstalk_server.admin.metrics import COMMITS, HELD, LATENESS, RAN, WAITED, Figures
 from beanstalk_server.admin.scrapes import Table
 from beanstalk_server.admin.site import Site
 from beanstalk_server.queue.broker import Broker
@@ -19,7 +19,7 @@ from beanstalk_server.queue.tubes import DEFAULT
 from beanstalk_server.wire.commands import statistics_of
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
-from beanstalk_server.wire.statistics import is_summed
+from beanstalk_server.wire.statistics import Rows, StatisticsSum
 
 if TYPE_CHECKING:
     from beanstalk_server.admin.health import Condition
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from beanstalk_server.server.service import Service
     from beanstalk_server.server.turns import Turns
     from beanstalk_server.settings.config import Config
-
-TUBES: Final = "current-tubes"
 
 
 class Shown(Protocol):
@@ -105,18 +103,13 @@ class HostFigures:
         services.sort(key=lambda each: each.broker.offset != first)
         return [(each.broker, each.connections.server_info) for each in services]
 
-    def _statistics(self) -> dict[str, str]:
+    def _statistics(self) -> Rows:
         """The rows of stats: sums over the shards that are led here, where each has its part."""
         now = self._host.turns.clock()
-        rows, *others = [rows_of(statistics_of(broker, info, now)) for broker, info in self._led()]
-        for found in others:
-            for key, value in found.items():
-                if key not in rows:
-                    rows[key] = value
-                elif is_summed(key.encode()):
-                    rows[key] = str(int(rows[key]) + int(value))
-        rows[TUBES] = str(int(rows[TUBES]) - len(others))
-        return rows
+        total = StatisticsSum()
+        for number, (broker, info) in enumerate(self._led()):
+            total.add(statistics_of(broker, info, now), is_first=not number)
+        return total.rows()
 
     def _durations(self) -> Mapping[Family, Histogram]:
         measured = self._host.measure()

@@ -1,58 +1,42 @@
-"""All clients of a node of a cluster, and where each of them is served.
+"""The clients of a node of a cluster with several shards, and where each of them is served.
 
     settled    by a Connection of a shard that this node leads, which has all that the client uses, watches and has
                reserved; nothing is in between
     routed     by a RoutedConnection, which has places at the shards that the client asks: at those led here
-               (local_place.py), and over links at the others
+               (routed.py), and over links at the others
 
 A client is settled at first if the shard of the default tube is led here. It leaves when it asks for something of
-another
-shard: its connection serves it on as one of its places, with all that the client has reserved. It is settled when a
-shard that is led here has all that it has. With one shard, all clients of its leader are settled.
+another shard: its connection serves it on as one of its places, with all that the client has reserved. It is settled
+when a shard that is led here has all that it has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any
 
 from beanstalk_server.access.user import User
+from beanstalk_server.cluster import clients
+from beanstalk_server.cluster.branch import Branch, Place
+from beanstalk_server.cluster.clients import Clients, RelayedConnection
 from beanstalk_server.events import event
-from beanstalk_server.link.link import Link
 from beanstalk_server.link.opening import Opening
-from beanstalk_server.server.connection import OUTPUT_LIMIT, Connection, Connections, Departure, name_of_peer
+from beanstalk_server.server.connection import Connection, Connections, Departure
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
-from beanstalk_server.shards.branch import Branch, Place
-from beanstalk_server.shards.local_place import LocalPlace, place_of
-from beanstalk_server.shards.routed import LinkPlace, RoutedConnection, RoutedOwner, open_link_place
-from beanstalk_server.wire.places import Places
+from beanstalk_server.shards.routed import LocalPlace, RoutedConnection, open_local_place
+from beanstalk_server.shards.routing import RoutingSession
 from beanstalk_server.wire.server_info import ServerInfo
-
-if TYPE_CHECKING:
-    from beanstalk_server.access.accounts import Accounts
-
-MOVES: Final = 64
-"""Clients that get another leader of a shard in one round of the event loop."""
 
 log = logging.getLogger("beanstalk_server")
 
 
-class Clients(RoutedOwner):
-    """The clients of a node.
-
-    Args:
-        shards: how many there are.
-        listeners: where clients come in; they are told when one has gone.
-        verbosity: 1: log connections.
-        info: what the sessions of all nodes have in common.
-        clock: nanoseconds.
-    """
+class ShardedClients(Clients):
+    """The clients of a node with several shards. The arguments are those of Clients."""
 
     def __init__(
         self,
@@ -63,217 +47,52 @@ class Clients(RoutedOwner):
         info: ServerInfo,
         clock: Callable[[], int] = monotonic_ns,
     ) -> None:
-        self.shards = shards
-        self.places = Places(shards)
-        self.listeners = listeners
-        self.hangups = hangups
-        self.verbosity = verbosity
-        self.max_job_size = info.max_job_size
-        self.dialect = info.dialect
-        self.clock = clock
-        self.loop: asyncio.AbstractEventLoop
-        self.open: dict[RoutedConnection, None] = {}  # the routed ones
-        self.closing = False  # the server stops: new clients are refused
-        self.first_shard = self.places.of_tube(b"default")  # a new client uses and watches a tube of this shard
-        self._led: dict[int, Connections] = {}  # by shard: those led here
-        self._links: dict[int, Link] = {}  # by shard: to other leaders
-        self._moving: deque[tuple[RoutedConnection, int]] = deque()  # those who get another leader of a shard
-        self._mover: asyncio.Handle | None = None
-        self._due: list[RoutedConnection] = []  # those who take a turn in the next round
-        self._turns: asyncio.Handle | None = None
+        super().__init__(shards, listeners, hangups, verbosity, info, clock)
+        self.make_relay = RoutingSession
         self._leaving: list[Connection] = []  # settled clients that ask for another shard
         self._departure: asyncio.Handle | None = None
-        self._emptied = asyncio.Event()
 
-    @property
-    def routed(self) -> int:
-        """How many clients are routed."""
-        return len(self.open)
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve clients in this event loop from now on."""
-        self.loop = loop
-
-    def make_client(self, entrance: Entrance, user: User | None = None, name: str = "") -> Any:
-        """The protocol of a client that comes in."""
-        settled = self.settled()
-        if settled is not None:
-            return Connection(settled, entrance, user, name)
+    def make_relayed(self, entrance: Entrance, user: User | None, name: str) -> RelayedConnection:
         return RoutedConnection(self, entrance, user, name)
-
-    def settled(self) -> Connections | None:
-        """What serves a client that comes in now, if that is here."""
-        connections = self._led.get(self.first_shard)
-        return None if connections is None or connections.closing else connections
 
     # Who leads what
 
     def lead(self, shard: int, connections: Connections) -> None:
-        """Serve a shard here, in these connections."""
-        if self.shards > 1:
-            connections.places = self.places
-            connections.shard = shard
-            connections.on_unsettled = self._route_soon
-        connections.make_client = self.make_client
-        self._led[shard] = connections
-        self._move_all(shard)
+        connections.places = self.places
+        connections.shard = shard
+        connections.on_unsettled = self._route_soon
+        super().lead(shard, connections)
 
     async def stop_leading(self, shard: int, is_clean: bool) -> int:
-        """Serve a shard here no more; return how many clients had to be disconnected. Those that came by a link stay.
+        self.led[shard].on_unsettled = None
+        return await super().stop_leading(shard, is_clean)
 
-        Nothing is executed there any more, and nothing may be until this returns: the clients go some in each round.
-
-        Args:
-            is_clean: all that was executed has been answered: what has no answer may be done by the next leader.
-        """
-        connections = self._led.pop(shard)
-        connections.on_unsettled = None
+    async def lose_places(self, connections: Connections, is_clean: bool) -> int:
+        found = []
+        for connection in connections.open:
+            transport: Any = connection.transport
+            if isinstance(transport, LocalPlace):
+                found.append((transport, is_clean and connection.can_move()))
         closed = 0
-        staying = []
-        places = []
-        for connection in list(connections.open):
-            if connection.entrance.is_link:
-                continue
-            place = place_of(connection)
-            if place is not None:
-                places.append((place, is_clean and connection.can_move()))
-            elif self.closing:
-                continue  # it is about to be disconnected
-            elif connection.can_move():
-                staying.append((connection, connection.session.take_commands(connection.turns.clock())))
-            else:
-                connection.transport.abort()
-                closed += 1
-        # Only now, because the jobs of those who leave would be given to others who wait.
-        for count, (place, is_clean_there) in enumerate(places, 1):
-            client = cast(RoutedConnection, place.client)
+        for count, (place, is_clean_there) in enumerate(found, 1):
+            client = place.client
             client.begin()
             place.lose(is_clean=is_clean_there)
             client.go_on()
             closed += client.transport.is_closing()
-            if count % MOVES == 0:
-                await asyncio.sleep(0)
-        for count, (connection, data) in enumerate(staying, 1):
-            if connection.connected and not connection.transport.is_closing():
-                client = self._take(connection)
-                data += connection.session.framer.take_rest()  # has come meanwhile
-                connection.let_go()
-                client.restart(data)
-            if count % MOVES == 0:
+            if count % clients.MOVES == 0:
                 await asyncio.sleep(0)
         return closed
 
-    def follow(self, shard: int, link: Link) -> None:
-        """Ask the other end of this link for what concerns a shard."""
-        self._links[shard] = link
-        self._move_all(shard)
-
-    def lose(self, shard: int, link: Link) -> None:
-        """Let clients wait for a shard: this link has ended. Each of them is told by its channel."""
-        if self._links.get(shard) is link:
-            del self._links[shard]
-
-    def leads(self, shard: int) -> bool:
-        """Whether a shard is served here."""
-        return shard in self._led
-
-    def connections_of(self, shard: int) -> Connections:
-        """What serves a shard that is led here."""
-        return self._led[shard]
-
-    def _move_all(self, shard: int) -> None:
-        """Let all who have a branch there have the new leader."""
-        self._moving.extend([(client, shard) for client in self.open if shard in client.router.branches])
-        if self._moving and self._mover is None:
-            self._mover = self.loop.call_soon(self._move_some)
-
-    def _move_some(self) -> None:
-        """Give some clients their new leader, and the next ones in the next round."""
-        self._mover = None
-        moving = self._moving
-        for _ in range(min(MOVES, len(moving))):
-            client, shard = moving.popleft()
-            if client in self.open:
-                try:
-                    self._move(client, shard)
-                except Exception:
-                    log.exception(
-                        "%(client)s: a client could not be moved; this is a bug in the server",
-                        event("bug-in-move", client=client.name),
-                    )
-                    client.abort()
-        if moving:
-            self._mover = self.loop.call_soon(self._move_some)
-
-    def _move(self, client: RoutedConnection, shard: int) -> None:
-        router = client.router
-        branch = router.branches.get(shard)
-        if branch is None:
-            return
-        place = branch.place
-        if isinstance(place, LinkPlace) and place.link is None:
-            place.lose()  # its link is about to tell it, but in one of the next rounds
-            branch = router.branches.get(shard)
-            if branch is None or router.closed:
-                return
-            place = branch.place
-        if place is not None:
-            return
-        connections = self._led.get(shard)
-        client.begin()
-        if connections is not None and router.migratable == shard:
-            client.unroute(connections, shard)
-        else:
-            branch.on_leader()
-            client.go_on()
-
-    # What routed clients call
-
-    def add(self, client: RoutedConnection) -> None:
-        """Remember a client that has come in."""
-        self.open[client] = None
-
-    def remove(self, client: RoutedConnection) -> None:
-        """Forget a client that is gone, or settled."""
-        self.open.pop(client, None)
-        if not self.open:
-            self._emptied.set()
-
-    def open_place(self, client: RoutedConnection, branch: Branch, opening: Opening) -> Place | None:
-        """Open a place at the leader of a shard; None if there is none."""
-        connections = self._led.get(branch.shard)
-        if connections is not None:
-            user = client.router.user
-            connection = Connection(connections, client.entrance, user, client.name, True, opening.counted)
-            place = LocalPlace(client, connection)
-            place.branch = branch
-            connection.begin(cast(Any, place.transport))
-            place.transport.set_write_buffer_limits(OUTPUT_LIMIT)
-            connection.session.restore(opening.used, opening.watched)
-            return place
-        link = self._links.get(branch.shard)
-        return None if link is None else open_link_place(client, branch, link, opening)
-
-    def give_turn_soon(self, client: RoutedConnection) -> None:
-        """Let a client take a turn in the next round: one call of the event loop is enough for all who are to."""
-        self._due.append(client)
-        if self._turns is None:
-            self._turns = self.loop.call_soon(self._give_turns)
-
-    def _give_turns(self) -> None:
-        self._turns = None
-        due, self._due = self._due, []
-        for client in due:
-            client.is_due = False
-            if client in self.open:
-                try:
-                    client.take_turn()
-                except Exception:
-                    log.exception(
-                        "%(client)s: a client failed; this is a bug in the server",
-                        event("bug-in-routed-client", client=client.name),
-                    )
-                    client.abort()
+    def open_place(self, client: RelayedConnection, branch: Branch, opening: Opening) -> Place | None:
+        connections = self.led.get(branch.shard)
+        if connections is None:
+            return super().open_place(client, branch, opening)
+        assert isinstance(client, RoutedConnection), "it is made here"
+        connection = Connection(connections, client.entrance, client.relay.user, client.name, True, opening.counted)
+        place = open_local_place(client, branch, connection)
+        connection.session.restore(opening.used, opening.watched)
+        return place
 
     # When a client is not settled any more
 
@@ -298,50 +117,16 @@ class Clients(RoutedOwner):
 
     def _route(self, connection: Connection) -> None:
         """Let a router have a client, and its connection be one of the client's places."""
-        session = connection.session
         if not connection.connected or connection.transport.is_closing():
             return  # it is gone, or has been taken away already
         if connection.uncommitted:
             connection.gate.await_commit(Departure(connection, self._route_soon))
             return
-        client = self._take(connection)
-        place = LocalPlace(client, connection)
-        data = connection.unsettle(cast(Any, place.transport))
-        client.adopt(place, connection.connections.shard, {job.id for job in session.reserved})
-        client.restart(data)
-
-    def _take(self, connection: Connection) -> RoutedConnection:
-        """Route the client of a connection from now on."""
-        user = connection.user and connection.session.user
-        name = connection.name or name_of_peer(connection.transport)
-        client = RoutedConnection(self, connection.entrance, user, name)
-        client.take_over(connection)
-        self.add(client)
-        return client
-
-    # For the whole server
-
-    def judge(self, accounts: Accounts | None) -> int:
-        """Give all routed clients the rights that their users have from now on; return how many were disconnected."""
-        return sum([not client.judge(accounts) for client in list(self.open)])
-
-    def disconnect_all(self) -> int:
-        """Disconnect all clients that came to this node; return how many. They may find another one."""
-        found: list[RoutedConnection | Connection] = list(self.open)
-        for connections in self._led.values():
-            found.extend(each for each in connections.open if not each.is_place)
-        for client in found:
-            client.cut_off()
-        return len(found)
+        client = self.take(connection)
+        assert isinstance(client, RoutedConnection), "it is made here"
+        client.restart(client.adopt(connection))
 
     async def abort_all(self) -> None:
-        """Disconnect all routed clients; return when they are gone."""
-        self.closing = True
-        while self.open:
-            self._emptied.clear()
-            for client in list(self.open):
-                client.cut_off()
-            await self._emptied.wait()
-        for handle in (self._mover, self._turns, self._departure):
-            if handle is not None:
-                handle.cancel()
+        await super().abort_all()
+        if self._departure is not None:
+            self._departure.cancel()

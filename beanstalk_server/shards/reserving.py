@@ -24,8 +24,7 @@ from typing import Final
 
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.units import MILLISECOND
-from beanstalk_server.shards.branch import Branch, Router
-from beanstalk_server.shards.operations import Operation
+from beanstalk_server.shards.branch import Operation, Router, ShardBranch, drop
 from beanstalk_server.wire import replies
 
 ATTEMPTS: Final = 4
@@ -84,7 +83,7 @@ class Reserving(Operation):
         self._attempts = 0
         self._is_counted = False
         self._state = _PROBING
-        self._parts = [_Part(router.branch(shard)) for shard in shards]
+        self._parts = [_Part(router.at(shard), key) for key, shard in enumerate(shards)]
 
     def begin(self) -> None:
         if self._timeout != FOREVER:
@@ -126,10 +125,11 @@ class Reserving(Operation):
         line = b"probe" if self._is_counted else b"probe " + self._command
         self._is_counted = True
         part.state = _PROBED
-        part.branch.ask(line, _Probe(self, part).take, False)
+        part.branch.ask(line, self._on_probed, part.key, False)
 
-    def on_probed(self, part: _Part, reply: bytes) -> None:
+    def _on_probed(self, key: int, reply: bytes) -> None:
         """Take the answer of one shard to a probe; go on, if it is the last one."""
+        part = self._parts[key]
         part.state = _UNASKED
         part.found = reply
         for other in self._parts:
@@ -191,10 +191,11 @@ class Reserving(Operation):
         """Reserve a job of this shard, or a batch; wait this long, or for ever (-1), if there is none."""
         part.state = _AWAITED
         part.is_stopped = False
-        part.branch.ask(b"await %d %d" % (milliseconds, self._limit), _Await(self, part).take, False)
+        part.branch.ask(b"await %d %d" % (milliseconds, self._limit), self._on_awaited, part.key, False)
 
-    def on_awaited(self, part: _Part, reply: bytes) -> None:
+    def _on_awaited(self, key: int, reply: bytes) -> None:
         """Take the answer of one shard to an await."""
+        part = self._parts[key]
         part.state = _UNASKED
         if self._state == _OVER:
             part.unreserve(reply)
@@ -231,26 +232,24 @@ class Reserving(Operation):
         self._state = _OVER
         for part in self._parts:
             part.stop()
-        self.let_go()
-        self._router.finish(reply)
-
-    def let_go(self) -> None:
-        self._parts = []  # each refers to this
+        self._router.answer(reply)
 
 
 class _Part:
-    """What one shard has to do with a reserve, which it does not know: they would keep each other in memory."""
+    """What one shard has to do with a reserve."""
 
     __slots__ = (
         "branch",
         "found",  # its answer to the last probe
         "is_done",  # it has had nothing for as long as the reserve may wait
         "is_stopped",  # it has been told to wait no longer
+        "key",  # its position among the parts
         "state",
     )
 
-    def __init__(self, branch: Branch) -> None:
+    def __init__(self, branch: ShardBranch, key: int) -> None:
         self.branch = branch
+        self.key = key
         self.found = _LOST
         self.is_done = False
         self.is_stopped = False
@@ -271,33 +270,7 @@ class _Part:
         """Give back what the shard has granted after another one did, the best first, as others may wait for it."""
         for job_id in reserved_ids(reply):
             self.branch.holdings.discard(job_id)
-            self.branch.ask(b"unreserve %d" % job_id, _drop, False)
-
-
-class _Probe:
-    """A probe under way."""
-
-    __slots__ = ("_part", "_reserving")
-
-    def __init__(self, reserving: Reserving, part: _Part) -> None:
-        self._reserving = reserving
-        self._part = part
-
-    def take(self, reply: bytes) -> None:
-        self._reserving.on_probed(self._part, reply)
-
-
-class _Await:
-    """An await under way."""
-
-    __slots__ = ("_part", "_reserving")
-
-    def __init__(self, reserving: Reserving, part: _Part) -> None:
-        self._reserving = reserving
-        self._part = part
-
-    def take(self, reply: bytes) -> None:
-        self._reserving.on_awaited(self._part, reply)
+            self.branch.ask(b"unreserve %d" % job_id, drop, 0, False)
 
 
 def reserved_ids(reply: bytes) -> list[int]:
@@ -312,7 +285,3 @@ def reserved_ids(reply: bytes) -> list[int]:
         found.append(int(job_id))
         start = end + len(_CRLF) + int(size) + len(_CRLF)
     return found
-
-
-def _drop(_: bytes) -> None:
-    """Takes the reply to an unreserve: if the job is the client's no longer, it is where it has to be."""

@@ -31,7 +31,7 @@ from beanstalk_server.wire.framing import HTTP_METHODS
 from beanstalk_server.wire.grammar import Arguments, without_token
 from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, JobPage, TubeListing, TubePage
 from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED
-from beanstalk_server.wire.statistics import stats, stats_job, stats_tube, tube_list
+from beanstalk_server.wire.statistics import Rows, stats, stats_job, stats_tube, tube_list, yaml
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.server_info import ServerInfo
@@ -117,7 +117,7 @@ class Command:
         self.may_be_long = may_be_long
         self.is_counted = is_counted
         self.cost = cost
-        self.concerns = _CONCERNS[scope] if concerns < 0 else concerns
+        self.concerns: int = _CONCERNS[scope] if concerns < 0 else concerns
         self.counter: int = -1
 
 
@@ -284,11 +284,11 @@ def _pause_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _stats(session: Session, arguments: Arguments, now: int) -> Outcome:
-    session.reply(replies.ok(statistics_of(session.queue, session.server, now, session.dialect.quote)))
+    session.reply(replies.ok(yaml(statistics_of(session.queue, session.server, now, session.dialect.quote))))
     return ANSWERED
 
 
-def statistics_of(queue: Queue, server: ServerInfo, now: int, quote: str = '"') -> bytes:
+def statistics_of(queue: Queue, server: ServerInfo, now: int, quote: str = '"') -> Rows:
     found = queue.server_statistics()
     return stats(found, server, _counts(PROTOCOL, server.counts), _counts(EXTENSIONS, server.counts), quote, now)
 
@@ -596,6 +596,21 @@ def _unwatch_command() -> Command:
     return command
 
 
+def _shard_command(command: Command) -> Command:
+    """As this command, which all shards are asked for; it is counted at the one that is asked for it by its name."""
+    return Command(
+        "shard-" + command.name,
+        command.read,
+        command.do,
+        command.right,
+        command.scope,
+        done=command.done,
+        is_counted=False,
+        cost=command.cost,
+        concerns=EVERYTHING,
+    )
+
+
 PLACE_COMMANDS: Final = (
     Command("probe", None, _probe, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
     Command("probe", grammar.read_word, _probe_for, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
@@ -612,21 +627,7 @@ PLACE_COMMANDS: Final = (
     ),
     Command("unuse", None, _unuse, NO_RIGHT, NO_TUBE, done=_using, is_counted=False),
     _unwatch_command(),
-    Command("shard-stats", None, _stats, INSPECT, EVERY_TUBE, is_counted=False, cost=STATISTICS_COST),
-    Command("shard-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE, is_counted=False, concerns=EVERYTHING),
-    Command(
-        "shard-tube-stats",
-        grammar.read_stats_tubes,
-        _stats_tubes,
-        NO_RIGHT,
-        NO_TUBE,
-        is_counted=False,
-        cost=STATISTICS_COST,
-        concerns=EVERYTHING,
-    ),
-    Command("shard-clients", None, _list_clients, ADMIN, EVERY_TUBE, is_counted=False, cost=STATISTICS_COST),
-    Command("shard-drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING, is_counted=False),
-    Command("shard-undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING, is_counted=False),
+    *[_shard_command(command) for command in PROTOCOL + EXTENSIONS if command.concerns == EVERYTHING],
 )
 """The commands that only nodes give, to sessions that serve a place. Those that reserve need no right: a session
 watches only what its user may consume from, and has reserved nothing else."""

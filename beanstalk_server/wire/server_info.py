@@ -9,6 +9,7 @@ from beanstalk_server.events import Log
 from beanstalk_server.version import PROTOCOL
 from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED
 from beanstalk_server.wire.listings import Roll
+from beanstalk_server.wire.statistics import Rows
 
 
 class ServerInfo:
@@ -37,7 +38,7 @@ class ServerInfo:
         "linked_dialect",  # of sessions that serve a place
         "log",  # of what concerns the whole queue: it names the shard, if there are several
         "max_job_size",
-        "more",  # returns further lines of stats
+        "more",  # returns further rows of stats
         "names_tube_of_shard",  # whether a tube of this name would belong to the shard that it serves
         "os",
         "pid",
@@ -72,7 +73,7 @@ class ServerInfo:
         self.started_at = started_at
         self.clock_offset = clock_offset
         self.cpu_times = cpu_times
-        self.more: Callable[[], str] = _nothing
+        self.more: Callable[[], Rows] = _nothing
         self.clients: Callable[[], Roll] = Roll
         self.names_tube_of_shard: Callable[[str], bool] = _any
         self.log: Log = logging.getLogger("beanstalk_server")
@@ -80,8 +81,8 @@ class ServerInfo:
         self.forbidden = 0
 
 
-def _nothing() -> str:
-    return ""
+def _nothing() -> Rows:
+    return {}
 
 
 def _any(_: str) -> bool:

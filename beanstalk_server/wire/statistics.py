@@ -20,42 +20,48 @@ if TYPE_CHECKING:
 
 SUMMED: Final = frozenset(
     {
-        b"binlog-records-migrated",
-        b"binlog-records-written",
-        b"current-connections",
-        b"current-jobs-buried",
-        b"current-jobs-delayed",
-        b"current-jobs-ready",
-        b"current-jobs-reserved",
-        b"current-jobs-urgent",
-        b"current-memory",
-        b"current-producers",
-        b"current-tubes",
-        b"current-waiting",
-        b"current-workers",
-        b"dead-jobs",
-        b"expired-jobs",
-        b"held-keys",
-        b"job-timeouts",
-        b"max-memory",
-        b"redriven-jobs",
-        b"refused-bytes",
-        b"refused-delay",
-        b"refused-jobs",
-        b"refused-size",
-        b"retried-jobs",
-        b"total-connections",
-        b"total-jobs",
+        "binlog-records-migrated",
+        "binlog-records-written",
+        "current-connections",
+        "current-jobs-buried",
+        "current-jobs-delayed",
+        "current-jobs-ready",
+        "current-jobs-reserved",
+        "current-jobs-urgent",
+        "current-memory",
+        "current-producers",
+        "current-tubes",
+        "current-waiting",
+        "current-workers",
+        "dead-jobs",
+        "expired-jobs",
+        "held-keys",
+        "job-timeouts",
+        "max-memory",
+        "redriven-jobs",
+        "refused-bytes",
+        "refused-delay",
+        "refused-jobs",
+        "refused-size",
+        "retried-jobs",
+        "total-connections",
+        "total-jobs",
     }
 )
 """The rows of stats of which each shard has its part, beside those that count a command. All other rows are what the
 shard of the default tube says."""
 
-DRAINING: Final = b"draining"
+DRAINING: Final = "draining"
 """The row of stats that is true when it is at all shards."""
 
-COUNT_OF_COMMAND: Final = b"cmd-"
+COUNT_OF_COMMAND: Final = "cmd-"
 """What the names of the rows begin with that count a command."""
+
+TUBES: Final = "current-tubes"
+"""The row of stats that counts the default tube of each shard, of which a cluster has one."""
+
+Rows = dict[str, str]
+"""Figures and other values by their keys, in the order in which they are written."""
 
 Counts = Iterable[tuple[str, int]]
 """Commands by name, and how often each has been given."""
@@ -63,52 +69,97 @@ Counts = Iterable[tuple[str, int]]
 
 def stats(
     queue: ServerStatistics, server: ServerInfo, protocol_counts: Counts, extension_counts: Counts, quote: str, now: int
-) -> bytes:
+) -> Rows:
     user, system = server.cpu_times()
     files = queue.files
-    return (
-        "---\n"
-        f"current-jobs-urgent: {queue.urgent}\n"
-        f"current-jobs-ready: {queue.ready}\n"
-        f"current-jobs-reserved: {queue.reserved}\n"
-        f"current-jobs-delayed: {queue.delayed}\n"
-        f"current-jobs-buried: {queue.buried}\n"
-        f"{_counts(protocol_counts)}"
-        f"job-timeouts: {queue.timeouts}\n"
-        f"total-jobs: {queue.total_jobs}\n"
-        f"max-job-size: {server.max_job_size}\n"
-        f"current-tubes: {queue.tubes}\n"
-        f"current-connections: {queue.connections}\n"
-        f"current-producers: {queue.producers}\n"
-        f"current-workers: {queue.workers}\n"
-        f"current-waiting: {queue.waiting}\n"
-        f"total-connections: {queue.total_connections}\n"
-        f"pid: {server.pid}\n"
-        f'version: "{server.version}"\n'  # which 1.12 quotes too
-        f"rusage-utime: {user:.6f}\n"
-        f"rusage-stime: {system:.6f}\n"
-        f"uptime: {(now - server.started_at) // SECOND}\n"
-        f"binlog-oldest-index: {files.oldest}\n"
-        f"binlog-current-index: {files.current}\n"
-        f"binlog-records-migrated: {files.migrated}\n"
-        f"binlog-records-written: {files.written}\n"
-        f"binlog-max-size: {files.max_size}\n"
-        f"draining: {'true' if queue.draining else 'false'}\n"
-        f"id: {server.instance}\n"
-        f"hostname: {quote}{server.hostname}{quote}\n"
-        f"os: {quote}{server.os}{quote}\n"
-        f"platform: {quote}{server.platform}{quote}\n"
-        f"{_counts(extension_counts)}"
-        f"current-memory: {queue.memory}\n"
-        f"max-memory: {queue.max_memory}\n"
-        f"{_counters(queue.counters, queue.held)}"
-        f"{server.more()}"
-        f"server: beanstalk-server {VERSION}\n"
-    ).encode()
+    return {
+        "current-jobs-urgent": str(queue.urgent),
+        "current-jobs-ready": str(queue.ready),
+        "current-jobs-reserved": str(queue.reserved),
+        "current-jobs-delayed": str(queue.delayed),
+        "current-jobs-buried": str(queue.buried),
+        **_counts(protocol_counts),
+        "job-timeouts": str(queue.timeouts),
+        "total-jobs": str(queue.total_jobs),
+        "max-job-size": str(server.max_job_size),
+        "current-tubes": str(queue.tubes),
+        "current-connections": str(queue.connections),
+        "current-producers": str(queue.producers),
+        "current-workers": str(queue.workers),
+        "current-waiting": str(queue.waiting),
+        "total-connections": str(queue.total_connections),
+        "pid": str(server.pid),
+        "version": f'"{server.version}"',  # which 1.12 quotes too
+        "rusage-utime": f"{user:.6f}",
+        "rusage-stime": f"{system:.6f}",
+        "uptime": str((now - server.started_at) // SECOND),
+        "binlog-oldest-index": str(files.oldest),
+        "binlog-current-index": str(files.current),
+        "binlog-records-migrated": str(files.migrated),
+        "binlog-records-written": str(files.written),
+        "binlog-max-size": str(files.max_size),
+        "draining": "true" if queue.draining else "false",
+        "id": server.instance,
+        "hostname": f"{quote}{server.hostname}{quote}",
+        "os": f"{quote}{server.os}{quote}",
+        "platform": f"{quote}{server.platform}{quote}",
+        **_counts(extension_counts),
+        "current-memory": str(queue.memory),
+        "max-memory": str(queue.max_memory),
+        **_counters(queue.counters, queue.held),
+        **server.more(),
+        "server": f"beanstalk-server {VERSION}",
+    }
 
 
-def _counts(counts: Counts) -> str:
-    return "".join([f"cmd-{name}: {count}\n" for name, count in counts])
+def _counts(counts: Counts) -> Rows:
+    return {COUNT_OF_COMMAND + name: str(count) for name, count in counts}
+
+
+def yaml(rows: Rows) -> bytes:
+    """Rows as the answer to a command."""
+    return f"---\n{_lines(rows)}".encode()
+
+
+def _lines(rows: Rows) -> str:
+    return "".join([f"{key}: {value}\n" for key, value in rows.items()])
+
+
+def rows_of(answer: bytes) -> Rows:
+    """The rows of an answer to stats or stats-tube, which begins with a line of its own."""
+    rows: Rows = {}
+    for line in answer.decode().splitlines()[1:]:
+        key, _, value = line.partition(": ")
+        rows[key] = value
+    return rows
+
+
+class StatisticsSum:
+    """The rows of stats for several shards: each is a sum, or what the first shard says."""
+
+    __slots__ = ("_first", "_is_draining", "_sums")
+
+    def __init__(self) -> None:
+        self._first: Rows = {}
+        self._sums: dict[str, int] = {}
+        self._is_draining = True
+
+    def add(self, rows: Rows, *, is_first: bool) -> None:
+        """Add what a shard says. They may come in any order."""
+        sums = self._sums
+        for key, value in rows.items():
+            if is_summed(key):
+                sums[key] = sums.get(key, 0) + int(value)
+        self._is_draining = self._is_draining and rows[DRAINING] == "true"
+        if is_first:
+            self._first = rows
+        else:
+            sums[TUBES] -= 1
+
+    def rows(self) -> Rows:
+        """What is said of all shards together."""
+        draining = {DRAINING: "true" if self._is_draining else "false"}
+        return {**self._first, **{key: str(total) for key, total in self._sums.items()}, **draining}
 
 
 def stats_tube(tube: TubeStatistics, quote: str) -> bytes:
@@ -138,22 +189,22 @@ def tube_entry(tube: TubeStatistics) -> bytes:
 
 
 def _policy(tube: TubeStatistics) -> str:
-    return f"{_counters(tube.counters, tube.held)}bytes: {tube.bytes}\nthrottled: {int(tube.throttled)}\n"
+    return f"{_lines(_counters(tube.counters, tube.held))}bytes: {tube.bytes}\nthrottled: {int(tube.throttled)}\n"
 
 
-def _counters(counters: Counters, held: int) -> str:
+def _counters(counters: Counters, held: int) -> Rows:
     """What policies have done, and how many keys are held."""
-    return (
-        f"refused-jobs: {counters.refused_jobs}\n"
-        f"refused-bytes: {counters.refused_bytes}\n"
-        f"refused-delay: {counters.refused_delay}\n"
-        f"refused-size: {counters.refused_size}\n"
-        f"expired-jobs: {counters.expired}\n"
-        f"dead-jobs: {counters.dead}\n"
-        f"retried-jobs: {counters.retried}\n"
-        f"redriven-jobs: {counters.redriven}\n"
-        f"held-keys: {held}\n"
-    )
+    return {
+        "refused-jobs": str(counters.refused_jobs),
+        "refused-bytes": str(counters.refused_bytes),
+        "refused-delay": str(counters.refused_delay),
+        "refused-size": str(counters.refused_size),
+        "expired-jobs": str(counters.expired),
+        "dead-jobs": str(counters.dead),
+        "retried-jobs": str(counters.retried),
+        "redriven-jobs": str(counters.redriven),
+        "held-keys": str(held),
+    }
 
 
 def stats_job(statistics: JobStatistics, quote: str, origin: str) -> bytes:
@@ -218,6 +269,6 @@ def tube_list(entries: bytes) -> bytes:
     return b"---\n" + entries
 
 
-def is_summed(key: bytes) -> bool:
+def is_summed(key: str) -> bool:
     """Whether this row of stats is the sum of what the shards say."""
     return key.startswith(COUNT_OF_COMMAND) or key in SUMMED

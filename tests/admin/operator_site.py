@@ -5,7 +5,7 @@ from virtual import World
 
 from beanstalk_server.admin.health import Condition
 from beanstalk_server.admin.http import HttpConnection, HttpConnections
-from beanstalk_server.admin.metrics import Figures, rows_of
+from beanstalk_server.admin.metrics import Figures
 from beanstalk_server.admin.scrapes import Scrapes, Table
 from beanstalk_server.admin.site import Site
 from beanstalk_server.queue.units import SECOND
@@ -75,7 +75,7 @@ class Source:
         return [Table(self.world.broker.tubes, True)]
 
     def figures(self):
-        rows = rows_of(statistics_of(self.world.broker, self.world.info, self.world.now))
+        rows = statistics_of(self.world.broker, self.world.info, self.world.now)
         return Figures(rows, **{"is_ready": True} | self.more)
 
 

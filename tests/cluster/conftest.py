@@ -3,6 +3,7 @@
 import pytest
 from memory_engine import OneShard
 from node_threads import Cluster
+from serving import loop_factory  # noqa: F401
 
 from harness.engines import Alone, AsCluster, WithSentinel
 from harness.waiting import eventually

@@ -10,7 +10,7 @@ from beanstalk_server import Config
 from beanstalk_server.cluster.node import Node
 from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.io_processes.processes import IoProcesses
-from beanstalk_server.shards.clients import Clients
+from beanstalk_server.servers import clients_of
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
 
@@ -74,7 +74,8 @@ class Cluster:
 
     def make(self, config):
         make_io = IoProcesses if config.io_processes else None
-        return Node(config, Clients, connector=LockedConnector(self.servers, self.lock), make_io=make_io)
+        connector = LockedConnector(self.servers, self.lock)
+        return Node(config, clients_of(config.shards), connector=connector, make_io=make_io)
 
     def make_registry(self):
         """A connection to the leases, as a tool has it."""

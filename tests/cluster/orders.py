@@ -88,7 +88,7 @@ class MemoryPlace:
     def hang_up(self):
         self.down.append(HANG_UP)
 
-    def close(self):
+    def leave(self):
         self.branch = None
         self.down.append(CLOSE)
 
@@ -109,7 +109,7 @@ class MemoryPlace:
             )
             session.restore(message.used, message.watched)
         elif message == CLOSE:
-            self.leave()
+            self.end()
             return
         elif message == STOP:
             session.stop_waiting()
@@ -141,7 +141,7 @@ class MemoryPlace:
         """Whether the shard knows the client."""
         return self in self.world.places
 
-    def leave(self):
+    def end(self):
         """The shard forgets the client."""
         self.world.places.remove(self)
         self.down.clear()

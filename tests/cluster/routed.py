@@ -4,6 +4,7 @@ from collections import deque
 
 from virtual import World
 
+from beanstalk_server.cluster.relay import Relay
 from beanstalk_server.link.link import WINDOW
 from beanstalk_server.shards.routing import RoutingSession
 from beanstalk_server.wire.places import Places
@@ -63,14 +64,14 @@ class ServedPlace:
     def hang_up(self):
         self.there.append(self.session.forbid_waiting)
 
-    def close(self):
+    def leave(self):
         assert self.is_open
-        self.leave()
+        self.end()
         self.session.disconnect(self.world.now)
 
     # What the cluster calls
 
-    def leave(self):
+    def end(self):
         self.is_open = False
         self.cluster.places.remove(self)
 
@@ -131,7 +132,8 @@ class RoutedClient:
         self.closed = False
         self.reads = True
         self.turns = 0
-        self.router = RoutingSession(
+        make = Relay if cluster.shards == 1 else RoutingSession
+        self.router = make(
             Places(cluster.shards), self, lambda: cluster.now, "a client", 65535, authenticate, user, **state
         )
 
@@ -267,7 +269,7 @@ class RoutedCluster:
                 if place.is_open and place.output:
                     place.branch.on_data(place.output)
             if place.is_open:
-                place.leave()
+                place.end()
                 put = place.session.put
                 if put is not None and put.attributes is None:
                     place.world.broker.next_id -= self.shards  # another leader has not given this id

@@ -43,7 +43,7 @@ def at_home(node):
 
 
 def routed(node):
-    return node.call(lambda: node.server.clients.routed)
+    return node.call(lambda: len(node.server.clients.open))
 
 
 @pytest.fixture
@@ -56,14 +56,6 @@ def alone(cluster):
         return node
 
     return start
-
-
-@pytest.fixture
-def two(cluster):
-    """Two nodes, each of which leads some shards."""
-    nodes = [cluster.add(shards=SHARDS) for _ in range(2)]
-    eventually(lambda: all(map(led, nodes)) and sum(len(led(node)) for node in nodes) == SHARDS, "both lead some", 60)
-    return nodes
 
 
 def converse(client):
@@ -145,33 +137,3 @@ def test_a_reload_that_takes_a_user_away_disconnects_its_clients_wherever_they_a
             assert put(client) == b"FORBIDDEN\r\n"
             assert client.ask(b"watch %b\r\n" % tube(1)) == b"WATCHING 2\r\n"
         client.close()
-
-
-def talk(client):
-    """Put jobs into tubes of all shards, and delete them."""
-    ids = []
-    for shard in range(SHARDS):
-        assert client.ask(b"use %b\r\n" % tube(shard)) == b"USING %b\r\n" % tube(shard)
-        reply = put(client)
-        assert reply.startswith(b"INSERTED ")
-        ids.append(int(reply.split()[1]))
-    for job_id in ids:
-        assert client.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
-
-
-def test_shards_move_under_clients_that_go_on(cluster, two):
-    registry = cluster.make_registry()
-    clients = [cluster.connect(node) for node in two for _ in range(2)]
-    moves = 0
-    for shard in range(SHARDS):
-        target = two[1] if shard in led(two[0]) else two[0]
-        registry.request_move(shard, target.server.name)
-        while shard not in led(target):
-            moves += 1
-            for client in clients:
-                talk(client)
-        for client in clients:
-            talk(client)
-    assert moves, "they have talked while a shard moved"
-    for client in clients:
-        converse(client)

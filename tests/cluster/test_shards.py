@@ -175,9 +175,9 @@ def test_a_client_that_asks_one_command_after_the_other_comes_home(cluster, node
     tube = b"mail" if Places(SHARDS).of_tube(b"mail") != Places(SHARDS).of_tube(b"default") else b"letters"
     client.ask(b"use %b\r\n" % tube)
     client.ask(b"watch %b\r\n" % tube)
-    assert node.server.clients.routed == 1
+    assert len(node.server.clients.open) == 1
     client.ask(b"ignore default\r\n")
     for _ in range(2 * MAX_REHOMES):
         assert put(client).startswith(b"INSERTED ")
-    eventually(lambda: node.server.clients.routed == 0, "it is settled")
+    eventually(lambda: len(node.server.clients.open) == 0, "it is settled")
     assert put(client).startswith(b"INSERTED ")

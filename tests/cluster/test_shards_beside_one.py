@@ -135,7 +135,7 @@ class Jobs:
             return sorted(lines)
         if reply.startswith(b"OK ") and lines[2].startswith(b"current-jobs-urgent"):
             figures = [line.decode().partition(": ") for line in lines[2:-2]]
-            return {key: figure for key, _, figure in figures if is_summed(key.encode()) and key not in DIFFERS}
+            return {key: figure for key, _, figure in figures if is_summed(key) and key not in DIFFERS}
         return re.sub(rb"^OK \d+", b"OK", reply)
 
 

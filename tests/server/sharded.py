@@ -17,7 +17,7 @@ from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.link_transport import LinkTransport
 from beanstalk_server.server.process import this_process
-from beanstalk_server.shards.clients import Clients
+from beanstalk_server.servers import clients_of
 from beanstalk_server.wire.places import Places
 
 
@@ -224,7 +224,7 @@ class ShardedNode:
         self.listeners = Listeners()
         self.hangups = HangupWatch()
         info = this_process(65535, 0)
-        self.clients = Clients(shards, self.listeners, self.hangups, verbosity, info, self.loop.clock)
+        self.clients = clients_of(shards)(shards, self.listeners, self.hangups, verbosity, info, self.loop.clock)
         self.clients.start(self.loop)
         self.entrance = Entrance()
         self.leaders = {}  # other nodes, by shard

@@ -6,10 +6,11 @@ import pytest
 from sharded import Caller, ShardedNode
 
 from beanstalk_server.access.accounts import Accounts, hash_of_token
+from beanstalk_server.cluster import clients
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.server.connection import CarrierLostError
 from beanstalk_server.settings.sections import UserConfig
-from beanstalk_server.shards import clients
+from beanstalk_server.shards.routed import RoutedConnection
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
 
@@ -212,11 +213,12 @@ def test_a_client_that_comes_home_watches_its_tubes_in_the_same_order(both):
     assert caller.is_settled()
 
 
+@pytest.mark.interpreted
 def test_who_goes_to_and_fro_is_moved_seldom(both, monkeypatch):
     caller = both.connect()
     moves = []
-    unroute = type(both.clients).connections_of
-    monkeypatch.setattr(type(both.clients), "connections_of", lambda *of: moves.append(of) or unroute(*of))
+    settle = RoutedConnection.settle
+    monkeypatch.setattr(RoutedConnection, "settle", lambda *of: moves.append(of) or settle(*of))
     job_id = 5 - both.first
     for _ in range(200):
         assert caller.send(b"peek %d\r\n" % job_id) == b"NOT_FOUND\r\n"
@@ -332,7 +334,7 @@ def test_clients_that_came_just_before_the_node_leads_are_at_home(shards):
     caller = Caller(node, client)
     assert caller.send(b"list-tube-used\r\n" + PUT) == b"USING default\r\nINSERTED %d\r\n" % (shards + node.first)
     assert caller.is_settled()
-    assert node.clients.routed == 0 and node.connections() == 1
+    assert len(node.clients.open) == 0 and node.connections() == 1
 
 
 @pytest.mark.parametrize(
@@ -353,7 +355,7 @@ def test_with_one_shard_a_client_comes_home_that_has_asked_for_something_before_
 def test_a_node_that_stops_disconnects_all(both):
     callers = [both.connect() for _ in range(3)]
     callers[0].send(b"watch %b\r\n" % both.tube(1 - both.first))
-    assert both.clients.routed == 1
+    assert len(both.clients.open) == 1
     assert both.clients.disconnect_all() == 3
     both.loop.settle()
     assert both.connections() == 0
@@ -430,8 +432,8 @@ def test_a_client_that_authenticates_is_that_user_at_all_its_places(linked):
 
 
 KEPT = (
-    "RoutedConnection RoutingSession Branch Reserving _Part _Probe _Await LinkPlace LocalPlace PlaceTransport "
-    "Connection SettledSession Session".split()
+    "RoutedConnection RoutingSession ShardBranch Reserving _Part _Ask _Watch LinkPlace LocalPlace Connection "
+    "SettledSession Session".split()
 )
 
 
@@ -474,6 +476,7 @@ def test_nothing_is_left_of_clients_that_are_gone_without_the_cycle_collector(li
         gc.enable()
 
 
+@pytest.mark.interpreted
 def test_many_clients_leave_in_many_rounds_and_nothing_that_they_say_meanwhile_is_lost(monkeypatch):
     monkeypatch.setattr(clients, "MOVES", 1)
     node = ShardedNode(2, (0, 1))

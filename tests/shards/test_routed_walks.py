@@ -128,7 +128,7 @@ class Talker:
 def change_leader(node, luck, *, is_clean):
     """Let a shard have another leader, or none for a while."""
     index = luck.randrange(len(node.shards))
-    if node.clients.leads(index):
+    if index in node.clients.led:
         node.stop_leading(index, is_clean=is_clean)
     elif index in node.leaders:
         node.unlink(index, is_clean=is_clean)
@@ -179,7 +179,7 @@ def walk(seed, shards, *, is_clean):
         else:
             node.loop.go_round()
     for index, shard in enumerate(node.shards):
-        if not node.clients.leads(index) and index not in node.leaders:
+        if index not in node.clients.led and index not in node.leaders:
             lead_somewhere(node, luck, index)
         shard.journal.is_slow = False
         shard.journal.end_commit()

@@ -16,9 +16,9 @@ from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
+from beanstalk_server.servers import clients_of
 from beanstalk_server.settings.config import Config
 from beanstalk_server.settings.sections import TubeConfig
-from beanstalk_server.shards.clients import Clients
 from tests.cluster.histories import History, Recorder, Survivor, nanoseconds, problems_of
 from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of
 from tests.cluster.simulation.engines import SimulatedConnector, SimulatedServers
@@ -280,7 +280,7 @@ class SimulatedCluster:
                         for name, policy in self.policed.items()
                     ],
                 ),
-                Clients,
+                clients_of(self.shards),
                 connector=SimulatedConnector(self.servers, self.replicas),
             )
             node.cluster, node.process = self, process

@@ -1,0 +1,390 @@
+"""What a relayed client has at one shard: the commands that have gone there, and the replies that come from there.
+
+A branch lives longer than its place. When the place is lost, the branch keeps the bytes of the commands that have not
+been answered, and gives them to the next leader of the shard, if they may be given again:
+
+    the place is lost            commands without an answer
+    ---------------------------  ----------------------------------------------------------------------------
+    cleanly                      none has been executed: all go to the next leader
+    not cleanly                  those that change nothing, and what cannot have been executed because its last
+                                 byte had not been sent, go to the next leader; else the client is disconnected
+    in the middle of a reply     the client has a part of it: it is disconnected
+
+A reserve that is given again waits for the rest of its time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from beanstalk_server.cluster.reply_framer import LOST, ReplyFramer
+
+if TYPE_CHECKING:
+    from beanstalk_server.cluster.relay import Relay
+
+KEPT_LIMIT: Final = 1 << 20
+"""Bytes of commands without an answer that are kept, at most. More than that is not sent before there are answers; but
+a body that is larger than this goes on, and then its command is not kept."""
+
+UNANSWERED_LIMIT: Final = 4096
+"""Commands of a client at one shard without an answer; one turn may take this many more. The next wait for answers."""
+
+REPEATABLE: Final = frozenset(
+    {
+        b"drain",
+        b"ignore",
+        b"list-clients",
+        b"list-jobs",
+        b"list-tube-used",
+        b"list-tubes",
+        b"list-tubes-watched",
+        b"peek",
+        b"peek-buried",
+        b"peek-delayed",
+        b"peek-keyed",
+        b"peek-ready",
+        b"reserve",
+        b"reserve-batch",
+        b"reserve-with-timeout",
+        b"stats",
+        b"stats-job",
+        b"stats-tube",
+        b"stats-tubes",
+        b"undrain",
+        b"use",
+        b"watch",
+    }
+)
+"""Commands that may be given again to another leader, whatever became of them at the one before. A job that this one
+may have reserved is ready at the next, and what is used and watched is as it was."""
+
+TIMED: Final = (b"reserve-with-timeout ", b"reserve-batch ")
+"""What a line begins with whose command may have a timeout."""
+
+# The first letters of use, watch and ignore.
+_U: Final = 117
+_W: Final = 119
+_I: Final = 105
+
+
+class Place(Protocol):
+    """What a client has open at the leader of a shard: a conversation with a session there.
+
+    No method calls the branch: what follows from it comes in a later call.
+    """
+
+    def room(self) -> int:
+        """How many bytes may be sent now; if they are too few, `Branch.on_room` follows."""
+
+    def send(self, data: bytes) -> None:
+        """Send commands, not more than there is room for."""
+
+    def consumed(self, size: int) -> None:
+        """Note that this many bytes which have come are kept here no more."""
+
+    def stop_waiting(self) -> None:
+        """Let a reserve that waits there be answered TIMED_OUT."""
+
+    def has_nothing(self) -> bool:
+        """Whether it is known here that a probe would be answered NOTHING now, and would change nothing."""
+
+    def change_user(self, name: str) -> None:
+        """Tell it that the client is this user from now on."""
+
+    def hang_up(self) -> None:
+        """Tell it that the client has hung up, though some of its commands may still come."""
+
+    def leave(self) -> None:
+        """End the conversation: what the client has reserved there is released."""
+
+
+class Branch:
+    """What a client has at one shard."""
+
+    __slots__ = (
+        "_answered",  # commands that have been answered, and whose bytes have not been dropped
+        "_is_kept",  # all bytes of the commands without an answer are at hand
+        "_kept",  # these bytes in pieces, each with how many commands end in it, and its bytes after the last of them
+        "_owed",  # bytes that the client has been sent and has not taken
+        "_since",  # when the first command without an answer could begin, if it is a reserve, in nanoseconds
+        "entries",  # the lines of the client's commands without an answer
+        "framer",
+        "holdings",  # ids of jobs that the client has reserved there, if there are several shards
+        "kept_size",  # how many bytes are kept
+        "place",  # None while nobody leads the shard
+        "relay",
+        "shard",
+        "unsent",  # the last bytes that are kept: the place has had no room for them
+    )
+
+    def __init__(self, relay: Relay, shard: int) -> None:
+        self.relay = relay
+        self.shard = shard
+        self.place: Place | None = None
+        self.entries: deque[bytes] = deque()
+        self.framer = ReplyFramer()
+        self.holdings: set[int] = set()
+        self.unsent = b""
+        self.kept_size = 0
+        self._kept: deque[tuple[bytes, int, int]] = deque()
+        self._is_kept = True
+        self._answered = 0
+        self._owed = 0
+        self._since = 0
+
+    # What the relay calls
+
+    def limit(self) -> int:
+        """How many bytes of the client's commands are taken now."""
+        if self.place is None or self.unsent or len(self.entries) >= UNANSWERED_LIMIT:
+            return 0
+        if self.kept_size >= KEPT_LIMIT or not self._is_kept:
+            if not self.relay.in_body or (self._is_kept and len(self.entries) > 1):
+                return 0
+            if self._is_kept:
+                self._is_kept = False
+                self._kept.clear()
+                self.kept_size = 0
+        return self.place.room()
+
+    def pass_on(self, data: bytes, ends: int, tail: int) -> None:
+        """Send commands of the client, whose lines are entries already.
+
+        Args:
+            ends: how many of them end in these bytes.
+            tail: how many bytes are left behind the last end.
+        """
+        if self._is_kept:
+            if not self._kept and self.entries[0].startswith(TIMED):
+                self._since = self.relay.clock()
+            self._kept.append((data, ends, tail))
+            self.kept_size += len(data)
+        self.send(data)
+
+    def resume(self) -> None:
+        """Note that the client takes its replies again."""
+        owed, self._owed = self._owed, 0
+        if owed and self.place is not None:
+            self.place.consumed(owed)
+
+    def reopen(self) -> bool:
+        """Open a place, and give it what has not been answered; False if nobody leads."""
+        relay = self.relay
+        place = relay.owner.open(self, relay.opening(self.shard))
+        if place is None:
+            return False
+        self.place = place
+        self._owed = 0
+        if not relay.may_wait:
+            place.hang_up()
+        self.unsent = self.unanswered()
+        self.flush()
+        return True
+
+    def unanswered(self) -> bytes:
+        """What the next leader is given, of a branch without a place."""
+        self._shorten_wait()
+        return b"".join([piece[0] for piece in self._kept])
+
+    def take_unanswered(self) -> bytes:
+        """The same, which is kept no more."""
+        data = self.unanswered()
+        self.entries.clear()
+        self._forget_kept()
+        return data
+
+    def close(self) -> None:
+        """Close the place: nothing more comes."""
+        place, self.place = self.place, None
+        if place is not None:
+            place.leave()
+
+    # What the place calls
+
+    def on_leader(self) -> None:
+        """Somebody leads the shard: open a place there, if the client still needs one."""
+        if self.place is None and self.relay.keeps(self) and self.reopen():
+            self.relay.on_leader(self)
+
+    def on_data(self, data: bytes) -> None:
+        """Take replies."""
+        place = self.place
+        if place is None:
+            return
+        relay = self.relay
+        if not self._note_replies(data):
+            relay.fail()
+            return
+        relay.pass_back(data)
+        relay.go_on()
+        if relay.output_paused:
+            self._owed += len(data)
+        elif self.place is place:
+            place.consumed(len(data))
+
+    def on_room(self) -> None:
+        """The place has room again."""
+        self.flush()
+        self.relay.go_on()
+
+    def on_lost(self, is_clean: bool) -> None:
+        """The place is lost.
+
+        Args:
+            is_clean: everything that was executed there has been answered, and the replies have come.
+        """
+        if self.place is None:
+            return
+        self.place = None
+        self._owed = 0
+        is_within = self.framer.is_within
+        self.framer.clear()
+        if self.entries and (is_within or not self._may_repeat(is_clean)):
+            self.relay.fail()
+            return
+        self.unsent = b""
+        self.relay.on_lost(self)
+
+    def on_closed(self, at_once: bool) -> None:
+        """The leader disconnects the client.
+
+        Args:
+            at_once: what has been sent to the client, and has not arrived, is lost.
+        """
+        if self.place is not None:
+            self.place = None
+            self.relay.fail(at_once)
+
+    # Sending
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as soon as there is room for them. Somebody must lead."""
+        place = self.place
+        assert place is not None, "somebody leads"
+        if self.unsent:
+            self.unsent += data
+            return
+        room = place.room()
+        if len(data) <= room:
+            place.send(data)
+            return
+        if room:
+            place.send(data[:room])
+        self.unsent = data[room:]
+
+    def flush(self) -> None:
+        """Send what there was no room for."""
+        unsent = self.unsent
+        if unsent and self.place is not None:
+            self.unsent = b""
+            self.send(unsent)
+
+    # Replies
+
+    def _note_replies(self, data: bytes) -> bool:
+        """Find the commands that are answered by these bytes; False if they are no replies to them."""
+        relay = self.relay
+        framer = self.framer
+        entries = self.entries
+        size = len(data)
+        position = 0
+        answered = 0
+        while position < size:
+            position = framer.find_end(data, position)
+            if position < 0:
+                if position == LOST:
+                    return False
+                break
+            if not entries or (relay.in_body and len(entries) == 1):
+                return False
+            line = entries.popleft()
+            answered += 1
+            if framer.reserved or self.holdings:
+                self.note_jobs(line)
+            if line and line[0] in (_U, _W, _I):
+                relay.note_tubes(line, framer.first)
+        if framer.is_within and not entries:
+            return False
+        if entries:
+            if answered:
+                if entries[0].startswith(TIMED):
+                    self._since = relay.clock()
+                self._answered += answered
+                self._drop_answered()
+        elif answered:
+            self._forget_kept()
+        return True
+
+    def note_jobs(self, line: bytes) -> None:  # noqa: ARG002 with one shard, nobody asks for them
+        """Note which jobs the client has got, or has no more. The framer has the reply to the command on this line."""
+        self.framer.reserved.clear()
+
+    # What is kept
+
+    def _forget_kept(self) -> None:
+        self._kept.clear()
+        self.kept_size = 0
+        self._is_kept = True
+        self._answered = 0
+
+    def _drop_answered(self) -> None:
+        """Drop the bytes of commands that have been answered, in whole pieces."""
+        kept = self._kept
+        while True:
+            pieces = 0
+            ends = 0
+            for piece in kept:
+                pieces += 1
+                ends = piece[1]
+                if ends:
+                    break
+            if not ends or ends > self._answered:
+                return
+            self._answered -= ends
+            for _ in range(pieces):
+                data, _ends, tail = kept.popleft()
+                self.kept_size -= len(data)
+            if tail:
+                kept.appendleft((data[-tail:], 0, tail))
+                self.kept_size += tail
+
+    def _may_repeat(self, is_clean: bool) -> bool:
+        """Whether the commands without an answer may be given to another leader; then only they are kept."""
+        if not self._is_kept:
+            return False
+        entries = self.entries
+        data = b"".join([piece[0] for piece in self._kept])
+        ends = self.relay.find_ends(data)
+        if not is_clean:
+            sent = len(data) - len(self.unsent)
+            for line, end in zip(entries, ends[self._answered :], strict=False):
+                if end > sent:
+                    break
+                if line.partition(b" ")[0] not in REPEATABLE:
+                    return False
+        start = ends[self._answered - 1] if self._answered else 0
+        middle = ends[-1] if ends else 0
+        count = len(ends) - self._answered
+        self._kept.clear()
+        self._answered = 0
+        if middle > start:
+            self._kept.append((data[start:middle], count, 0))
+        if middle < len(data):
+            self._kept.append((data[middle:], 0, len(data) - middle))
+        self.kept_size = len(data) - start
+        return True
+
+    def _shorten_wait(self) -> None:
+        """Let the first command, if it is a reserve that has waited, wait for the rest of its time only."""
+        if not self.entries or not self.entries[0].startswith(TIMED):
+            return
+        now = self.relay.clock()
+        line = self.relay.shorten(self.entries[0], now - self._since)
+        self._since = now
+        if line != self.entries[0]:
+            data, ends, tail = self._kept.popleft()
+            rest = data[len(self.entries[0]) :]
+            self.kept_size += len(line) - len(self.entries[0])
+            self._kept.appendleft((line + rest, ends, tail))
+            self.entries[0] = line

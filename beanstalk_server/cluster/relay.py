@@ -1,0 +1,639 @@
+"""A relayed client: its commands go to the leader as they come, and the replies come back.
+
+A standby takes the client's bytes apart only to find where commands end, and the replies only to find which of them
+are answered. That is needed for the day when the leader goes: the next one is given the commands that have no answer,
+and told which tubes the client uses and watches. Three things are answered here: quit, requests of HTTP, and auth,
+because a leader is told the user, and never sees a token.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from beanstalk_server import version
+from beanstalk_server.access.user import CONSUME, User
+from beanstalk_server.cluster.branch import Branch, Place
+from beanstalk_server.link.opening import Opening
+from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.wire import replies
+from beanstalk_server.wire.commands import DIALECTS, LONG_COMMANDS, PLACE_COMMANDS, Dialect
+from beanstalk_server.wire.framing import HTTP_METHODS, LINE, LINE_LIMIT, LINE_TOO_LONG, NEED_MORE, Framer
+from beanstalk_server.wire.grammar import AUTH, CACHE_SIZE, Arguments, parse_auth, write_duration
+from beanstalk_server.wire.places import Places
+
+DEFAULT: Final = "default"
+
+QUANTUM: Final = 2048
+"""The budget of one turn: this many commands, or 64 times as many bytes of replies that are made here."""
+
+# Where a command goes, if it is not the number of a shard.
+ANYWHERE: Final = -1
+ALONE: Final = -2
+"""It is begun when nothing is unanswered, and `begin` does it."""
+
+TOO_LONG: Final = b"\r"
+"""Stands for a line that was too long, and has been dropped: no line has a CR at its end."""
+
+FORBIDDEN: Final = frozenset([command.name.encode() for command in PLACE_COMMANDS])
+"""What sessions of places understand, and no client may say."""
+
+_BODIES: Final = (b"put", b"replace-keyed ")
+QUIT: Final = b"quit"
+_CRLF: Final = 2
+
+_SPECIAL: Final = (QUIT, AUTH, TOO_LONG, *HTTP_METHODS, *sorted(FORBIDDEN))
+"""How lines begin that do not go to the leader, perhaps."""
+
+_ARGUMENTS: Final = Arguments()
+
+
+class Owner(Protocol):
+    """Has the client, and knows the leaders."""
+
+    def open(self, branch: Branch, opening: Opening) -> Place | None:
+        """Open a place at the leader of the branch's shard. None if nobody leads it now: `Branch.on_leader` follows
+        when somebody does."""
+
+    def on_output(self) -> None:
+        """There may be replies to take, and `closed` or `movable_to` may have changed. Called by what a place calls,
+        and not by what the owner calls, who looks for itself."""
+
+
+class Watched:
+    """The tubes that a client watches, in the order in which a session has them."""
+
+    __slots__ = ("_positions", "names")
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._positions: dict[str, int] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._positions
+
+    def add(self, name: str) -> bool:
+        """Add one; False if it is watched already."""
+        if name in self._positions:
+            return False
+        self._positions[name] = len(self.names)
+        self.names.append(name)
+        return True
+
+    def remove(self, name: str) -> bool:
+        """Remove one; False if it is not watched. As in beanstalkd, the last one takes its place."""
+        position = self._positions.pop(name, -1)
+        if position < 0:
+            return False
+        last = self.names.pop()
+        if last != name:
+            self.names[position] = last
+            self._positions[last] = position
+        return True
+
+
+class Relay:
+    """One client that is relayed.
+
+    Args:
+        places: which shard a tube or a job belongs to.
+        owner: opens places.
+        clock: nanoseconds.
+        name: what the log calls the client.
+        max_job_size: the longest body that leaders take, in bytes.
+        authenticate: finds the user whose token this is, or None: auth is a command. None if it is not.
+        user: who the client has proved to be; None where nobody is asked.
+        used: the tube that it uses.
+        watched: the tubes that it watches, in their order.
+        dialect: the commands that leaders know.
+    """
+
+    __slots__ = (
+        "_authenticate",
+        "_bodies",  # sizes of bodies, by the lines of puts
+        "_current",  # the branch that the last command went to
+        "_framer",
+        "_held",  # a line that waits for its turn; its bytes are the first of the input
+        "_input",  # has come, and has not been passed on
+        "_input_ended",
+        "_needs_more",  # there is no whole command in what has come
+        "_output",
+        "_position",  # where in the first piece of the input begins what has not been passed on
+        "aborted",  # what has not been sent to the client is lost
+        "asked",  # commands without an answer that are not the client's, at all branches
+        "branches",
+        "budget",  # how much more this turn may cost
+        "clock",
+        "closed",  # nothing more is done for the client, once it has been sent what `take_replies` returns
+        "dialect",
+        "failed",  # it is closed because a leader was lost, or has closed, and not because the client wants it
+        "has_more",  # the turn was over before the input was: `run` can go on at once
+        "in_body",  # the body of the last command has not all come
+        "input_size",
+        "is_busy",  # a command is under way that several shards are asked for
+        "max_job_size",
+        "may_wait",  # a reserve may wait for a job
+        "name",
+        "output_paused",
+        "owner",
+        "places",
+        "speaks_http",  # it is closed because of that
+        "used",
+        "used_shard",
+        "user",
+        "watched",
+    )
+
+    def __init__(
+        self,
+        places: Places,
+        owner: Owner,
+        clock: Callable[[], int],
+        name: str,
+        max_job_size: int,
+        authenticate: Callable[[str], User | None] | None = None,
+        user: User | None = None,
+        used: str = DEFAULT,
+        watched: list[str] | None = None,
+        dialect: Dialect = DIALECTS[version.PROTOCOL],
+    ) -> None:
+        self._authenticate = authenticate
+        self._bodies: dict[bytes, int] = _bodies.setdefault(max_job_size, {})
+        self._current: Branch | None = None
+        self._framer = Framer(LONG_COMMANDS)
+        self._held: bytes | None = None
+        self._input: deque[bytes] = deque()
+        self._input_ended = False
+        self._needs_more = True
+        self._output: list[bytes] = []
+        self._position = 0
+        self.aborted = False
+        self.asked = 0
+        self.branches: dict[int, Branch] = {}  # opened when they are first needed
+        self.budget = QUANTUM
+        self.clock = clock
+        self.closed = False
+        self.dialect = dialect
+        self.failed = False
+        self.has_more = False
+        self.in_body = False
+        self.input_size = 0  # bytes that have come and have not been passed on
+        self.is_busy = False
+        self.max_job_size = max_job_size
+        self.may_wait = True
+        self.name = name
+        self.output_paused = False
+        self.owner = owner
+        self.places = places
+        self.speaks_http = False
+        self.used = used
+        self.used_shard = places.of_tube(used.encode("ascii"))
+        self.user = user
+        self.watched = Watched()
+        for tube in [DEFAULT] if watched is None else watched:
+            self.note_watched(tube)
+        if user is not None:
+            self.judge_watched(user)
+
+    # What the owner calls
+
+    def start(self) -> None:
+        """Open the places of a client that has come."""
+        self.branch(self.used_shard)
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the client. After a quit, they are dropped."""
+        if self.closed:
+            return
+        self._needs_more = False
+        self._input.append(data)
+        self.input_size += len(data)
+        self._framer.feed(data)
+        self.run()
+
+    def end_input(self) -> None:
+        """Do the rest of the input, wait for nothing, then be `closed`: the client sends nothing more."""
+        self._input_ended = True
+        self.forbid_waiting()
+        self.run()
+
+    def forbid_waiting(self) -> None:
+        """Wait for no job any more: the client has hung up. Some of its input may still come."""
+        if not self.may_wait:
+            return
+        self.may_wait = False
+        for branch in self.branches.values():
+            if branch.place is not None:
+                branch.place.hang_up()
+
+    def pause_output(self) -> None:
+        """Begin no command until `resume_output`: the client does not read its replies."""
+        self.output_paused = True
+
+    def resume_output(self) -> None:
+        """Begin commands again: the client reads its replies."""
+        self.output_paused = False
+        for branch in list(self.branches.values()):
+            branch.resume()
+        self.run()
+
+    def take_replies(self) -> bytes:
+        """The bytes for the client since the last call, in one piece; b"" when there are none."""
+        pieces = self._output
+        if not pieces:
+            return b""
+        taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        return taken
+
+    def change_user(self, user: User) -> None:
+        """Let the client be this user from now on. Tubes that it may not consume from are watched no more."""
+        self.user = user
+        self.judge_watched(user)
+        for branch in self.branches.values():
+            if branch.place is not None:
+                branch.place.change_user(user.name)
+
+    def close(self) -> None:
+        """Close all places, and forget the owner: the client is gone, or served by a connection."""
+        self.closed = True
+        self.owner = _GONE
+        for branch in self.branches.values():
+            branch.close()
+        self.branches.clear()
+        self._current = None
+
+    # Where a connection can serve the client
+
+    def settled_shard(self) -> int:
+        """The shard at which all is that the client uses, watches and has reserved; -1 if there is none."""
+        return self.used_shard
+
+    @property
+    def movable_to(self) -> int:
+        """As `settled_shard`, if a connection of that shard can go on with the client: what has been passed on is
+        answered, or the place where it was is lost, and `take_all` returns it. Else -1."""
+        if self.is_busy or self.asked:
+            return -1
+        shard = self.settled_shard()
+        current = self._current
+        if current is not None and current.entries and (current.place is not None or current.shard != shard):
+            return -1
+        return shard
+
+    def take_all(self) -> bytes:
+        """All that the client has sent and has not been answered: it is relayed no more. It must be movable."""
+        current = self._current
+        lines = b"" if current is None or not current.entries else current.take_unanswered()
+        if not self.in_body and self._framer.has_dropped():
+            lines += _DROPPED
+        elif self._held == TOO_LONG:
+            lines += _DROPPED + b"\r\n"
+        self._held = None
+        self.in_body = False
+        rest = self._take_input(self.input_size)
+        self._drop_input()
+        return lines + rest
+
+    # What branches call
+
+    def branch(self, shard: int) -> Branch:
+        """What the client has at a shard. It is opened when it is first needed."""
+        branch = self.branches.get(shard)
+        if branch is None:
+            branch = self.branches[shard] = self.make_branch(shard)
+            branch.reopen()
+        return branch
+
+    def make_branch(self, shard: int) -> Branch:
+        return Branch(self, shard)
+
+    def opening(self, shard: int) -> Opening:  # noqa: ARG002 there is only one
+        """What a leader of this shard must know of the client."""
+        return Opening(self.name, self.user_name(), self.used, list(self.watched.names))
+
+    def user_name(self) -> str | None:
+        return None if self.user is None else self.user.name
+
+    def pass_back(self, data: bytes) -> None:
+        """Note bytes for the client."""
+        self._output.append(data)
+
+    def go_on(self) -> None:
+        """Do what can be done now; tell the owner."""
+        self.run()
+        self.owner.on_output()
+
+    def fail(self, at_once: bool = False) -> None:
+        """Disconnect the client: nobody knows what has become of its commands."""
+        self.closed = self.failed = True
+        self.aborted = self.aborted or at_once
+        self._drop_input()
+        self.owner.on_output()
+
+    def on_leader(self, branch: Branch) -> None:  # noqa: ARG002 there is only one
+        """A branch has got a place."""
+        self.go_on()
+
+    def on_lost(self, branch: Branch) -> None:
+        """A branch has lost its place."""
+        self.keeps(branch)
+        self.go_on()
+
+    def keeps(self, branch: Branch) -> bool:  # noqa: ARG002 there is only one
+        """Whether the client needs a branch that has no place; else it is forgotten."""
+        return True
+
+    def note_tubes(self, line: bytes, reply: bytes) -> None:
+        """Note what has come of a use, a watch or an ignore."""
+        word, _, name = line.partition(b" ")
+        if word == b"use":
+            if reply.startswith(b"USING "):
+                self.note_used(name.decode("ascii"))
+        elif reply.startswith(b"WATCHING "):
+            if word == b"watch":
+                self.note_watched(name.decode("ascii"))
+            else:
+                self.note_ignored(name.decode("ascii"))
+
+    def note_used(self, name: str) -> None:
+        self.used = name
+
+    def note_watched(self, name: str) -> None:
+        self.watched.add(name)
+
+    def note_ignored(self, name: str) -> None:
+        self.watched.remove(name)
+
+    def find_ends(self, data: bytes) -> list[int]:
+        """Where commands end in these bytes, which begin with one."""
+        framer = Framer(LONG_COMMANDS)
+        framer.feed(data)
+        ends = []
+        in_body = False
+        while (event := framer.next()) != NEED_MORE:
+            in_body = False
+            if event == LINE:
+                line = framer.take()
+                size = self._body_size(line) if line.startswith(_BODIES) else -1
+                if size >= 0:
+                    framer.begin_body(size, False)
+                    in_body = True
+            if not in_body:
+                ends.append(len(data) - framer.size())
+        return ends
+
+    def shorten(self, line: bytes, waited: int) -> bytes:
+        """The line of a reserve with a timeout, which has waited for this many nanoseconds."""
+        word, _, text = line.partition(b" ")
+        command = self.dialect.with_arguments.get(word)
+        if command is None or command.read is None or not command.read(text, _ARGUMENTS):
+            return line
+        timeout = _ARGUMENTS.duration
+        if timeout == FOREVER or not timeout:
+            return line
+        left = write_duration(max(timeout - waited, 0))
+        if word == b"reserve-batch":
+            return b"reserve-batch %d %b" % (_ARGUMENTS.count, left)
+        return b"reserve-with-timeout %b" % left
+
+    # Taking commands apart
+
+    def run(self) -> None:
+        """Pass on commands, and do those that are done here, until one has to wait or the turn is over (then `has_more`
+        is set)."""
+        self.has_more = False
+        self.budget = QUANTUM
+        while not (self.closed or self.output_paused or self.is_busy) and self._pass_on():
+            if self.budget <= 0:
+                self.has_more = True
+                return
+        if self._input_ended and not self.closed:
+            self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        """Close when all the input has been done. The rest may be half a command, which never is."""
+        if self.is_busy or self._held is not None or not self._needs_more:
+            return
+        current = self._current
+        if current is None or len(current.entries) == (1 if self.in_body else 0):
+            self.closed = True
+
+    def _pass_on(self) -> bool:
+        """Pass commands on to one branch, or do one that is done here; return whether there may be more to do."""
+        branch = self._current
+        limit = 0
+        taken = 0  # bytes for the branch
+        ends = 0  # commands that end in them
+        tail = 0  # bytes behind the last end
+        dropped = 0  # bytes of a line that is too long
+        goes_on = False
+        framer = self._framer
+        size = framer.size()
+        if branch is not None and branch.entries:
+            limit = branch.limit()
+            if limit <= 0:
+                return False
+        elif self._needs_more and self._held is None:
+            return False
+        line = self._held
+        self._held = None
+        while True:
+            if line is None:
+                if not size:
+                    self._needs_more = True
+                    break
+                event = framer.next()
+                left = framer.size()
+                consumed = size - left
+                size = left
+                if event == NEED_MORE:
+                    self._needs_more = True
+                    if self.in_body:
+                        taken += consumed
+                        tail += consumed
+                    else:
+                        dropped = consumed
+                    break
+                if event == LINE:
+                    line = framer.take()
+                elif event == LINE_TOO_LONG:
+                    dropped = consumed
+                    self._held = TOO_LONG
+                    goes_on = True
+                    break
+                else:  # the end of a body, whose command is an entry already
+                    self.in_body = False
+                    taken += consumed
+                    tail = 0
+                    ends += 1
+                    if taken >= limit or ends >= QUANTUM:
+                        goes_on = True
+                        break
+                    continue
+            body = self._bodies.get(line, -1)
+            shard = self.used_shard if body >= 0 else self.route(line)
+            if branch is None or shard != branch.shard:
+                if shard == ANYWHERE:
+                    shard = self.used_shard if branch is None else branch.shard
+                if branch is None or shard != branch.shard:
+                    if taken or (branch is not None and branch.entries) or (shard == ALONE and self.asked):
+                        self._held = line
+                        goes_on = taken > 0
+                        break
+                    if shard == ALONE:
+                        self._take_input(0 if line == TOO_LONG else len(line) + _CRLF)
+                        self.begin(line)
+                        self.budget -= 1
+                        return True
+                    branch = self._current = self.branch(shard)
+                    limit = 0
+            if not limit:
+                limit = branch.limit()
+                if limit <= 0:
+                    self._held = line
+                    break
+            if body < 0 and line.startswith(_BODIES):
+                body = self._body_size(line)
+            branch.entries.append(line)
+            taken += len(line) + _CRLF
+            if body >= 0:
+                framer.begin_body(body, False)
+                self.in_body = True
+                tail = len(line) + _CRLF
+            else:
+                ends += 1
+                tail = 0
+                if taken >= limit or ends >= QUANTUM:
+                    goes_on = True
+                    break
+            line = None
+        self.budget -= ends + 1
+        if taken:
+            assert branch is not None, "it has taken something"
+            branch.pass_on(self._take_input(taken), ends, tail)
+        if dropped:
+            self._take_input(dropped)
+        return goes_on
+
+    def route(self, line: bytes) -> int:
+        """The shard that a command goes to, ANYWHERE, or ALONE."""
+        return self.route_special(line) if line.startswith(_SPECIAL) else 0
+
+    def route_special(self, line: bytes) -> int:
+        """ALONE if a command is none that leaders are asked, else ANYWHERE."""
+        if line.startswith((QUIT, *HTTP_METHODS)) and b"\0" not in line:
+            return ALONE
+        if line == TOO_LONG or line.partition(b" ")[0] in FORBIDDEN:
+            return ALONE
+        return ALONE if self._authenticate is not None and line.startswith(AUTH) else ANYWHERE
+
+    def _body_size(self, line: bytes) -> int:
+        """The size of the body that follows a line; -1 if none does."""
+        word, _, text = line.partition(b" ")
+        command = self.dialect.with_arguments.get(word)
+        if command is None or not command.has_body or command.read is None or not command.read(text, _ARGUMENTS):
+            return -1
+        put = _ARGUMENTS.put
+        assert put is not None, "the arguments of put have been read"
+        if put.trailing and put.size <= self.max_job_size:
+            return -1
+        if word == b"put":
+            if len(self._bodies) >= CACHE_SIZE:
+                self._bodies.clear()
+            self._bodies[line] = put.size
+        return put.size
+
+    def _take_input(self, size: int) -> bytes:
+        """The next bytes that have come."""
+        if not size:
+            return b""
+        self.input_size -= size
+        pieces = self._input
+        first = pieces[0]
+        start = self._position
+        if len(first) - start > size:
+            self._position = start + size
+            return first[start : start + size]
+        taken = [first[start:] if start else first]
+        size -= len(first) - start
+        pieces.popleft()
+        self._position = 0
+        while size:
+            first = pieces[0]
+            if len(first) > size:
+                taken.append(first[:size])
+                self._position = size
+                break
+            taken.append(pieces.popleft())
+            size -= len(first)
+        return taken[0] if len(taken) == 1 else b"".join(taken)
+
+    def _drop_input(self) -> None:
+        self._framer.clear()
+        self._input.clear()
+        self._held = None
+        self._needs_more = True
+        self._position = self.input_size = 0
+
+    # Commands that are begun when nothing is unanswered
+
+    def begin(self, line: bytes) -> None:
+        """Do a command that is done here."""
+        if line == TOO_LONG:
+            self.answer(replies.BAD_FORMAT)
+        elif line.startswith((QUIT, *HTTP_METHODS)):
+            self.closed = True
+            if not line.startswith(QUIT):
+                self.speaks_http = True
+                self.answer(replies.UNKNOWN_COMMAND)
+            self._drop_input()
+        elif line.startswith(AUTH):
+            self._try_token(line)
+        else:
+            self.answer(replies.BAD_FORMAT if b"\0" in line else replies.UNKNOWN_COMMAND)
+
+    def answer(self, reply: bytes) -> None:
+        """Answer a command that is done here: nothing of it is under way any more."""
+        self.is_busy = False
+        self._output.append(reply)
+
+    def _try_token(self, line: bytes) -> None:
+        """Find the user of a token."""
+        token = parse_auth(line)
+        assert self._authenticate is not None, "auth is a command"
+        user = self._authenticate(token) if token else None
+        if user is None:
+            self.answer(replies.UNAUTHORIZED)
+            self.closed = True
+            self._drop_input()
+        else:
+            self.change_user(user)
+            self.answer(replies.AUTHENTICATED)
+
+    def judge_watched(self, user: User) -> None:
+        """Note that leaders let this user watch only what it may consume from, as they have the same users."""
+        if not user.everywhere & CONSUME:
+            for name in self.watched.names[::-1]:
+                if not user.rights(name) & CONSUME:
+                    self.note_ignored(name)
+
+
+class _Gone:
+    """Takes the place of the owner of a client that is closed."""
+
+    def open(self, _branch: Branch, _opening: Opening) -> Place | None:
+        return None
+
+    def on_output(self) -> None:
+        """Nobody is there who would look."""
+
+
+_GONE: Final = _Gone()
+
+_DROPPED: Final = b"x" * LINE_LIMIT
+"""Stands for the beginning of a line that was too long, and has been dropped: a session drops it again."""
+
+_bodies: Final[dict[int, dict[bytes, int]]] = {}
+"""Sizes of bodies by the lines of puts, for each limit of a body. Clients send a few such lines, over and over."""

@@ -1,0 +1,319 @@
+"""What a routed client has at a shard: what becomes of it when the leader of the shard goes."""
+
+import pytest
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from linked import pieces
+from routed import RoutedCluster
+
+from beanstalk_server.cluster.branch import KEPT_LIMIT, REPEATABLE
+from beanstalk_server.link.link import WINDOW
+from beanstalk_server.queue.journal import NONE
+from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL, QUIT
+from tests.shards.test_routing import Reference, check_places, cuts, named, seen, simple, tube
+
+
+def test_every_command_may_be_given_again_or_changes_something():
+    changes = {
+        command.name
+        for command in PROTOCOL + EXTENSIONS
+        if command.needs != NONE or command.name in ("touch", "pause-tube")
+    }
+    repeatable = {name.decode() for name in REPEATABLE}
+    assert {command.name for command in PROTOCOL + EXTENSIONS} == repeatable | changes | {QUIT.name}
+    assert not repeatable & changes
+
+
+# A leader that goes without having answered all that it has done
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(
+    "sent",
+    [b"put 0 0 60 1\r\nx\r\n", b"reserve\r\ndelete 2\r\n", b"peek 2\r\ntouch 2\r\n", b"unknown\r\n", b"peek 2\r\n\r\n"],
+)
+def test_a_client_that_waits_for_a_change_is_disconnected(shards, sent):
+    cluster = RoutedCluster(shards)
+    client = cluster.connect(used=tube(0, shards).decode(), watched=[tube(0, shards).decode()])
+    client.give(sent)
+    cluster.lose(0)
+    assert client.closed
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"reserve\r\n",
+        b"put 0 0 60",
+        b"put 0 0 60 10\r\nhalf of",  # nobody can have executed it
+        b"peek 2\r\nuse t0\r\nput 0 0 60 10\r\n",
+        b"x" * 400,
+        b"reserve\r\nquit\r\n",
+    ],
+)
+def test_a_client_that_waits_for_no_change_stays(shards, sent):
+    cluster = RoutedCluster(shards)
+    client = cluster.connect(used=tube(0, shards).decode(), watched=[tube(0, shards).decode()])
+    client.give(sent)
+    cluster.lose(0)
+    assert not client.closed
+
+
+def test_a_client_that_has_half_of_a_reply_is_disconnected():
+    cluster = RoutedCluster(cut=lambda data: pieces(data, [100]))
+    client = cluster.connect()
+    client.send(b"put 0 0 60 1000\r\n" + b"j" * 1000 + b"\r\n")
+    client.give(b"reserve\r\n")
+    cluster.settle(most=2)
+    assert client.arrived.startswith(b"RESERVED 1 1000\r\n")
+    cluster.lose(0)
+    assert client.closed
+
+
+def test_a_client_that_has_hung_up_has_done_so_for_the_next_leader():
+    cluster = RoutedCluster()
+    client = cluster.connect()
+    client.give(b"reserve\r\n")
+    client.router.end_input()
+    cluster.lose(0)
+    assert not client.closed
+    cluster.lead(0)
+    assert client.read() == b"TIMED_OUT\r\n"
+    assert client.closed
+
+
+def test_a_client_stays_when_a_leader_goes_that_it_waits_for_nothing_from():
+    cluster = RoutedCluster(2)
+    client = cluster.connect(used=tube(0, 2).decode(), watched=[tube(0, 2).decode()])
+    client.send(b"stats-tube %b\r\n" % tube(1, 2))
+    client.give(b"put 0 0 60 1\r\nx\r\n")
+    cluster.lose(1)
+    assert client.read() == b"INSERTED 2\r\n"
+    cluster.lead(1)
+    assert client.send(b"stats-tube %b\r\n" % tube(1, 2)) == b"NOT_FOUND\r\n"
+
+
+# Reserves
+
+
+def test_nothing_is_kept_of_jobs_that_a_client_of_one_shard_has_reserved():
+    client = RoutedCluster().connect()
+    for job_id in range(1, 4):
+        client.send(b"put 0 0 60 1\r\nx\r\n")
+        assert client.send(b"reserve\r\ndelete %d\r\n" % job_id).endswith(b"DELETED\r\n")
+    assert client.router.branches[0].framer.reserved == []
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(
+    ("line", "given_again"),
+    [
+        (b"reserve", b"reserve"),
+        (b"reserve-with-timeout 10", b"reserve-with-timeout 7"),
+        (b"reserve-with-timeout 10.5", b"reserve-with-timeout 7.500"),
+        (b"reserve-batch 5 10", b"reserve-batch 5 7"),
+    ],
+)
+def test_a_reserve_waits_at_the_next_leader_for_the_rest_of_its_time(is_clean, line, given_again):
+    cluster = RoutedCluster(tick=1)
+    client = cluster.connect()
+    now = cluster.now
+    client.give(b"peek 1\r\n" + line + b"\r\npeek 1\r\nput 0 0 60 1\r\n")
+    place = client.place(0)
+    for item in place.there:
+        place.received += item
+    place.there.clear()  # it stands still
+    cluster.worlds[0].now = now + 3_000_000_000
+    cluster.lose(0, is_clean)
+    cluster.lead(0)
+    sent = b"".join(client.place(0).there)
+    assert sent == b"peek 1\r\n" + line + b"\r\npeek 1\r\nput 0 0 60 1\r\n"  # it had not begun to wait
+    cluster.lose(0, is_clean)
+    cluster.lead(0)
+    assert client.read() == b"NOT_FOUND\r\n"
+    cluster.sleep(3)
+    cluster.lose(0, is_clean)
+    cluster.lead(0)
+    assert b"".join(client.place(0).there).split(b"\r\n")[0] == given_again
+
+
+def test_a_reserve_that_has_waited_for_all_its_time_while_nobody_led_is_answered_at_once():
+    cluster = RoutedCluster()
+    client = cluster.connect()
+    client.send(b"reserve-with-timeout 5\r\n")
+    cluster.lose(0)
+    cluster.sleep(60)
+    cluster.lead(0)
+    assert client.read() == b"TIMED_OUT\r\n"
+
+
+# Any loss, at any point
+
+keeping = st.one_of(
+    st.just(b"put 0 0 60 3\r\nabc\r\n"),
+    simple,
+    named,
+    seen,
+    st.builds(
+        lambda command, job_id: command % job_id,
+        st.sampled_from([b"delete %d\r\n", b"peek %d\r\n", b"stats-job %d\r\n", b"cancel %d\r\n"]),
+        st.integers(0, 20),
+    ),
+)
+
+
+@settings(max_examples=examples(200))
+@given(
+    shards=st.integers(1, 3),
+    is_clean=st.booleans(),
+    room=st.sampled_from([100, WINDOW]),
+    data=st.lists(keeping, max_size=14).map(b"".join),
+    how=cuts,
+    back=cuts,
+    losses=st.lists(
+        st.tuples(st.integers(0, 12), st.integers(0, 20), st.integers(0, 2), st.booleans()), min_size=1, max_size=4
+    ),
+)
+def test_a_client_that_stays_gets_each_reply_once(shards, is_clean, room, data, how, back, losses):
+    """With commands that reserve nothing, as that would be ready afterwards. If the leader goes cleanly, it stays."""
+    reference = Reference(shards)
+    session = reference.caller.session
+    replies = reference.send(data)
+    cluster = RoutedCluster(shards, lambda sent: pieces(sent, back), room=room)
+    client = cluster.connect()
+    for number, part in enumerate(pieces(data, how)):
+        client.give(part)
+        for at, most, shard, comes_back in losses:
+            if at == min(number, 12):
+                cluster.settle(most)
+                cluster.lose(shard % shards, is_clean, comes_back)
+    for shard in range(shards):
+        cluster.lead(shard)
+    cluster.settle()
+    if is_clean:
+        assert not client.closed or session.closed
+    if not client.closed or session.closed:
+        arrived = client.read()
+        assert replies.startswith(arrived) if client.closed and not is_clean else arrived == replies
+    if not client.closed:
+        check_places(client, session)
+    cluster.check()
+
+
+# Big bodies
+
+
+def test_a_body_streams_through_and_is_kept_no_longer_than_it_is_worth():
+    cluster = RoutedCluster(max_job_size=1 << 24)
+    client = cluster.connect()
+    client.router.max_job_size = 1 << 24
+    body = bytes(range(256)) * (1 << 14)
+    client.give(b"put 0 0 60 %d\r\n" % len(body))
+    for start in range(0, len(body), WINDOW):
+        client.give(body[start : start + WINDOW])
+        cluster.settle()
+        assert client.router.input_size <= WINDOW
+        assert client.router.branches[0].kept_size <= KEPT_LIMIT + WINDOW
+    assert client.router.branches[0].kept_size == 0
+    assert client.send(b"\r\npeek 1\r\n") == b"INSERTED 1\r\nFOUND 1 %d\r\n%b\r\n" % (len(body), body)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(("size", "stays"), [(KEPT_LIMIT // 2, True), (KEPT_LIMIT * 2, False)])
+def test_half_a_body_goes_to_the_next_leader_if_it_is_kept(is_clean, size, stays):
+    cluster = RoutedCluster(max_job_size=1 << 24)
+    client = cluster.connect()
+    client.router.max_job_size = 1 << 24
+    client.send(b"peek 1\r\nput 0 0 60 %d\r\n" % size + b"x" * (size - 100))
+    cluster.lose(0, is_clean, comes_back=True)
+    assert client.closed is not stays
+    if stays:
+        assert client.send(b"y" * 100 + b"\r\ndelete 1\r\n") == b"INSERTED 1\r\nDELETED\r\n"
+
+
+# A client that does not read, or sends without waiting
+
+
+def test_a_client_that_does_not_read_its_replies_takes_no_more_than_a_window():
+    cluster = RoutedCluster(2)
+    client = cluster.connect(used=tube(0, 2).decode())
+    client.send(b"put 0 0 60 60000\r\n" + b"j" * 60000 + b"\r\n")
+    client.read()
+    client.reads = False
+    for _ in range(3):
+        client.give(b"peek 2\r\n" * 8 + b"list-tubes-watched\r\n")
+        cluster.settle()
+    assert 60000 < len(client.arrived) <= 2 * WINDOW
+    found = b"FOUND 2 60000\r\n" + b"j" * 60000 + b"\r\n"
+    assert client.read() == (found * 8 + b"OK 14\r\n---\n- default\n\r\n") * 3
+
+
+def test_thousands_of_commands_without_waiting_are_answered_in_their_order():
+    cluster = RoutedCluster(3, room=1000)
+    client = cluster.connect()
+    tubes = [tube(shard, 3) for shard in range(3)]
+    given_ids = [0, 0, 0]
+    replies = []
+    sent = []
+    for number in range(6000):
+        shard = number // 100 % 3
+        if number % 100 == 0:
+            sent.append(b"use %b\r\n" % tubes[shard])
+            replies.append(b"USING %b\r\n" % tubes[shard])
+        given_ids[shard] += 1
+        sent.append(b"put 0 0 60 5\r\nhello\r\n")
+        replies.append(b"INSERTED %d\r\n" % (given_ids[shard] * 3 + shard))
+    assert client.send(b"".join(sent)) == b"".join(replies)
+
+
+def test_commands_without_an_answer_are_bounded():
+    cluster = RoutedCluster(room=1 << 30)
+    client = cluster.connect()
+    place = client.place(0)
+    place.credit = 1 << 30
+    body = b"x" * 10_000
+    command = b"put 0 0 60 10000\r\n%b\r\n" % body
+    for _ in range(300):
+        client.give(command)
+    branch = client.router.branches[0]
+    assert KEPT_LIMIT <= branch.kept_size <= KEPT_LIMIT + len(command)
+    assert client.router.input_size >= len(command) * 150
+    assert client.read().count(b"INSERTED ") == 300
+    assert branch.kept_size == 0
+
+
+# Leaders that misbehave
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"NOT_FOUND\r\nNOT_FOUND\r\n", b"x" * 2000, b"OK so\r\n", b"NOT_FOUND\r\nhalf", b"RESERVED x 1\r\na\r\n"],
+)
+def test_a_client_whose_leader_gives_other_replies_than_it_should_is_disconnected(reply):
+    cluster = RoutedCluster()
+    client = cluster.connect()
+    client.give(b"peek 1\r\n")
+    client.router.branches[0].on_data(reply)
+    assert client.closed
+
+
+def test_a_leader_that_answers_a_put_before_its_body_is_not_believed():
+    cluster = RoutedCluster()
+    client = cluster.connect()
+    client.give(b"put 0 0 1 100\r\n")
+    client.router.branches[0].on_data(b"INTERNAL_ERROR\r\n")
+    assert client.closed
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_client_that_a_leader_disconnects_is_disconnected(at_once):
+    cluster = RoutedCluster()
+    client = cluster.connect()
+    place = client.place(0)
+    place.end()
+    client.router.branches[0].on_closed(at_once)
+    assert client.closed
+    assert client.router.aborted is at_once

@@ -79,7 +79,7 @@ HOT = [
     "beanstalk_server/wire/framing.py",
     "beanstalk_server/wire/grammar.py",
     "beanstalk_server/wire/replies.py",
-    "beanstalk_server/wire/statistics.py",
+    "beanstalk_server/wire/yaml.py",
     "beanstalk_server/wire/listings.py",
     "beanstalk_server/wire/authorization.py",
     "beanstalk_server/wire/places.py",

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from beanstalk_server.server.server import Server
     from beanstalk_server.server.start_error import StartError
     from beanstalk_server.servers import server_of
-    from beanstalk_server.settings.config import Config
-    from beanstalk_server.settings.option import ConfigError
+    from beanstalk_server.settings.declaration import ConfigError
+    from beanstalk_server.settings.options import Config
     from beanstalk_server.settings.sections import ListenerConfig, TubeConfig, UserConfig
 
 __version__ = VERSION
@@ -40,5 +40,5 @@ def __getattr__(name: str) -> object:
     """Import what is asked for: a program that uses only a tool or a part does not load the event loop, and the command
     line blocks signals before it loads anything."""
     if name in __all__:
-        return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'settings.config')}"), name)
+        return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'settings.options')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.server.host import Host, MakeIo
 from beanstalk_server.server.server import Server
-from beanstalk_server.settings.config import Config, option
-from beanstalk_server.settings.option import ConfigError
+from beanstalk_server.settings.declaration import ConfigError
+from beanstalk_server.settings.options import Config, option
 
 if TYPE_CHECKING:
     from beanstalk_server.cluster.clients import Clients

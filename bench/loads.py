@@ -380,7 +380,7 @@ def looks(subject: Subject, *, shards: int, seconds: float) -> Sample:
     """Look at the leases of all shards, as a node does that leads none, again and again: measures the engine."""
     from beanstalk_server.cluster.engine.interface import EngineError, observe  # no other load needs them
     from beanstalk_server.cluster.engine.redis.connector import RedisConnector
-    from beanstalk_server.settings.config import Config
+    from beanstalk_server.settings.options import Config
 
     registry = RedisConnector(subject.url, Config().cluster_name, 0, timeout=REPLY_WITHIN).registry()
     with contextlib.closing(registry):

@@ -71,7 +71,7 @@ SOCKETS = (
     "tests/package/",
     "tests/packaging/",
     "tests/server/",
-    "tests/settings/test_config.py",
+    "tests/settings/test_options.py",
     "tests/shards/test_routed",
     "tests/test_examples.py",
     "tests/test_pool.py",

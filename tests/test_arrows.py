@@ -26,7 +26,7 @@ CIRCLES = {
         "cluster.branch cluster.relay",
         "queue.client queue.heap queue.job queue.reserved_jobs queue.table queue.throttle queue.tube "
         "queue.wall_clock queue.wheel",
-        "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.statistics",
+        "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.yaml",
     ],
     "beanstalk_client": [],
 }

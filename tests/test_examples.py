@@ -13,7 +13,7 @@ from virtual_client import connect
 
 from beanstalk_server import Config
 from beanstalk_server.access.policies import Policies
-from beanstalk_server.cli.options import parse
+from beanstalk_server.cli.command_line import parse
 from beanstalk_server.queue.units import SECOND
 from harness.in_thread import ServerThread
 

@@ -10,7 +10,7 @@ from typing import Final
 from beanstalk_server.admin.metrics import Figures
 from beanstalk_server.queue.statistics import TubeStatistics
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.wire.statistics import rows_of, stats_tube
+from beanstalk_server.wire.yaml import rows_of, stats_tube
 
 TEXTS: Final = frozenset(
     {"cluster-leader", "cluster-role", "hostname", "id", "name", "os", "platform", "reason", "server", "version"}

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.tool import ToolParser, run_tool
 from beanstalk_server.cluster.engine.interface import Connector, EngineError, Lease, made, observe
-from beanstalk_server.settings.config import OPTIONS
-from beanstalk_server.settings.option import ConfigError
+from beanstalk_server.settings.declaration import ConfigError
+from beanstalk_server.settings.options import OPTIONS
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 
 if TYPE_CHECKING:

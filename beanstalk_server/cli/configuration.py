@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from beanstalk_server.settings import token_file
-from beanstalk_server.settings.config import OF_ONE_LISTENER, OPTIONS, Config, beside_listeners, option
+from beanstalk_server.settings.declaration import ConfigError, Mistake
 from beanstalk_server.settings.files import read_file
-from beanstalk_server.settings.option import ConfigError, Mistake
+from beanstalk_server.settings.options import OF_ONE_LISTENER, OPTIONS, Config, beside_listeners, option
 from beanstalk_server.settings.sections import ListenerConfig, TubeConfig, UserConfig, of_listeners, of_users
 from beanstalk_server.settings.system import missing
 

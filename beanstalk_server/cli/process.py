@@ -20,16 +20,16 @@ from typing import Final
 import sdnotify
 import uvloop
 
+from beanstalk_server.cli.command_line import odd_variables
 from beanstalk_server.cli.logs import log_start_failure, start_log
-from beanstalk_server.cli.options import odd_variables
 from beanstalk_server.cli.watchdog import watchdog_of
 from beanstalk_server.events import event
 from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.server.host import Host
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.servers import server_of
-from beanstalk_server.settings.config import Config
-from beanstalk_server.settings.option import ConfigError
+from beanstalk_server.settings.declaration import ConfigError
+from beanstalk_server.settings.options import Config
 
 JOURNAL_FAILED: Final = 74
 """The exit status when the journal failed while the server was running (EX_IOERR of sysexits.h)."""

@@ -50,7 +50,7 @@ def _print_token(arguments: Sequence[str]) -> int:
     """Make a token, and print it with its hash."""
     from beanstalk_server.access.accounts import hash_of_token, new_token
     from beanstalk_server.cli.output import show
-    from beanstalk_server.settings.option import BAD_OPTION
+    from beanstalk_server.settings.declaration import BAD_OPTION
 
     if not arguments:
         token = new_token()
@@ -65,9 +65,9 @@ def _serve(arguments: Sequence[str]) -> int:
     """Run a server, or say what is wrong with its options."""
     import gc
 
-    from beanstalk_server.cli.options import asks_for_json, parse
-    from beanstalk_server.settings.config import Config
-    from beanstalk_server.settings.option import BAD_OPTION, ConfigError
+    from beanstalk_server.cli.command_line import asks_for_json, parse
+    from beanstalk_server.settings.declaration import BAD_OPTION, ConfigError
+    from beanstalk_server.settings.options import Config
 
     try:
         config = parse(arguments, os.environ)

@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 
 from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.output import abandon_output
-from beanstalk_server.settings.option import BAD_OPTION, ConfigError
+from beanstalk_server.settings.declaration import BAD_OPTION, ConfigError
 from beanstalk_server.storage.errors import UNUSABLE, StorageError
 
 INTERRUPTED: Final = 130

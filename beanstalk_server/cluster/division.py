@@ -18,7 +18,7 @@ from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob, stored_job
 from beanstalk_server.queue.table import IdTable
-from beanstalk_server.settings.config import Config
+from beanstalk_server.settings.options import Config
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.beanstalkd.reader import take_over
 from beanstalk_server.storage.binlog_reader import Damage

@@ -37,9 +37,9 @@ from beanstalk_server.server.front.listeners import name_of_address
 from beanstalk_server.server.host import Host, MakeIo
 from beanstalk_server.server.service import JOURNALED_HEADROOM, Service
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import Config, option
+from beanstalk_server.settings.declaration import BAD_OPTION
 from beanstalk_server.settings.engine_url import read_url
-from beanstalk_server.settings.option import BAD_OPTION
+from beanstalk_server.settings.options import Config, option
 from beanstalk_server.settings.system import missing_for_engine
 from beanstalk_server.wire.places import Places
 

@@ -33,7 +33,7 @@ from beanstalk_server.cluster.lease import (
 )
 from beanstalk_server.events import Log, event
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.settings.config import option
+from beanstalk_server.settings.options import option
 
 STANDING_BY: Final = "standby"
 TAKING_OVER: Final = "taking over"

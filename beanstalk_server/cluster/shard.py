@@ -41,10 +41,10 @@ from beanstalk_server.server.process import this_process
 from beanstalk_server.server.service import Service
 from beanstalk_server.server.slow import SlowLog
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import Config
+from beanstalk_server.settings.options import Config
 from beanstalk_server.storage.errors import DAMAGED
 from beanstalk_server.wire.server_info import ServerInfo
-from beanstalk_server.wire.statistics import Rows
+from beanstalk_server.wire.yaml import Rows
 
 if TYPE_CHECKING:
     from beanstalk_server.admin.metrics import ShardFigures

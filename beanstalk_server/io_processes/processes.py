@@ -30,7 +30,7 @@ from beanstalk_server.server.front.shares import prepare_shares
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import option
+from beanstalk_server.settings.options import option
 from beanstalk_server.settings.sections import ListenerConfig
 
 PROGRAM: Final = "beanstalk_server.io_processes.process"

@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import option
 from beanstalk_server.settings.files import read_file
+from beanstalk_server.settings.options import option
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 
 AT_ONCE: Final = 200

@@ -19,7 +19,7 @@ from beanstalk_server.queue.tubes import DEFAULT
 from beanstalk_server.wire.commands import statistics_of
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
-from beanstalk_server.wire.statistics import Rows, StatisticsSum
+from beanstalk_server.wire.yaml import Rows, StatisticsSum
 
 if TYPE_CHECKING:
     from beanstalk_server.admin.health import Condition
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.service import Service
     from beanstalk_server.server.turns import Turns
-    from beanstalk_server.settings.config import Config
+    from beanstalk_server.settings.options import Config
 
 
 class Shown(Protocol):

@@ -37,8 +37,8 @@ from beanstalk_server.server.process import this_process
 from beanstalk_server.server.service import Service, policies_of
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.settings.config import Config, option
-from beanstalk_server.settings.option import BAD_OPTION, ConfigError
+from beanstalk_server.settings.declaration import BAD_OPTION, ConfigError
+from beanstalk_server.settings.options import Config, option
 from beanstalk_server.settings.sections import ListenerConfig
 from beanstalk_server.settings.warnings import warnings_of
 from beanstalk_server.version import full_version

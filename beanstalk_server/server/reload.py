@@ -13,8 +13,8 @@ from beanstalk_server.server.front.entrance import Entrance, accounts_of, entran
 from beanstalk_server.server.front.listeners import Listener, name_of_address, open_listener
 from beanstalk_server.server.service import policies_of
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import OF_ONE_LISTENER, OPTIONS, Config
-from beanstalk_server.settings.option import ConfigError
+from beanstalk_server.settings.declaration import ConfigError
+from beanstalk_server.settings.options import OF_ONE_LISTENER, OPTIONS, Config
 from beanstalk_server.settings.sections import ListenerConfig
 from beanstalk_server.settings.system import http_mistakes
 

@@ -15,7 +15,7 @@ from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.host import Host, MakeIo, log
 from beanstalk_server.server.service import JOURNALED_HEADROOM, Service, journal_of
-from beanstalk_server.settings.config import Config
+from beanstalk_server.settings.options import Config
 
 HEADROOM: Final = 8
 """File descriptors that no connection gets, because the process may need them."""

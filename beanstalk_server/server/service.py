@@ -23,7 +23,7 @@ from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.server.timers import Timers
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.settings.config import Config, option
+from beanstalk_server.settings.options import Config, option
 from beanstalk_server.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Reads a config file: from TOML to the values of options, to listeners, users and tubes, with all that is wrong.
 
-Keys and their kinds come from the fields of `settings/config.py`; docs/config.md describes them.
+Keys and their kinds come from the fields of `settings/options.py`; docs/config.md describes them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import MISSING, dataclass, field
 from typing import Any, Final, TypeVar
 
 from beanstalk_server.settings import kinds
-from beanstalk_server.settings.config import OPTIONS
+from beanstalk_server.settings.declaration import ConfigError, Mistake, Option
 from beanstalk_server.settings.files import LARGEST_FILE, TOO_LONG, read_file
-from beanstalk_server.settings.option import ConfigError, Mistake, Option
+from beanstalk_server.settings.options import OPTIONS
 from beanstalk_server.settings.sections import (
     LISTENER_KEYS,
     TUBE_KEYS,

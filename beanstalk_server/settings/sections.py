@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass
 from typing import Final
 
 from beanstalk_server.settings import kinds
-from beanstalk_server.settings.option import ConfigError, Mistake, options_of, setting, take_values
+from beanstalk_server.settings.declaration import ConfigError, Mistake, options_of, setting, take_values
 
 LARGEST_JOB_SIZE: Final = 1 << 30
 """The largest value that beanstalkd takes for -z, in bytes."""

@@ -12,10 +12,10 @@ import socket
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from beanstalk_server.settings.config import NO_SERVICE, option
+from beanstalk_server.settings.declaration import Mistake
 from beanstalk_server.settings.engine_url import read_url
 from beanstalk_server.settings.files import read_file, refuse_if_public
-from beanstalk_server.settings.option import Mistake
+from beanstalk_server.settings.options import NO_SERVICE, option
 from beanstalk_server.settings.sections import HTTP, ListenerConfig
 
 NO_H11: Final = "needs h11, which is not installed: pip install '.[http]' in a clone of beanstalk-server"

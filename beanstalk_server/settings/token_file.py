@@ -7,9 +7,9 @@ count, nor what follows a `#` at the beginning of a line.
 from __future__ import annotations
 
 from beanstalk_server.settings import kinds
-from beanstalk_server.settings.config import Config, option
+from beanstalk_server.settings.declaration import ConfigError, Mistake
 from beanstalk_server.settings.files import LARGEST_FILE, TOO_LONG, read_file
-from beanstalk_server.settings.option import ConfigError, Mistake
+from beanstalk_server.settings.options import Config, option
 from beanstalk_server.settings.sections import UserConfig, of_users
 from beanstalk_server.tube_names import ALL_TUBES
 

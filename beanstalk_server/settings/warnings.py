@@ -10,8 +10,8 @@ import stat
 from collections.abc import Sequence
 
 from beanstalk_server.queue.units import MILLISECOND
-from beanstalk_server.settings.config import LOG_LEVELS, OF_A_NODE, Config, option
 from beanstalk_server.settings.kinds import interval_of
+from beanstalk_server.settings.options import LOG_LEVELS, OF_A_NODE, Config, option
 from beanstalk_server.settings.sections import TubeConfig, label_of
 from beanstalk_server.tube_names import ALL_TUBES, FirstMatch, is_literal, shard_of
 

@@ -12,7 +12,7 @@ from typing import Final
 from beanstalk_server.shards.branch import Operation, Router
 from beanstalk_server.wire import listings, replies
 from beanstalk_server.wire.listings import PAGE_ENTRIES, page
-from beanstalk_server.wire.statistics import StatisticsSum, rows_of, yaml
+from beanstalk_server.wire.yaml import StatisticsSum, rows_of, yaml
 
 _OK: Final = b"OK "
 _CRLF: Final = b"\r\n"

@@ -34,7 +34,7 @@ from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import DIALECTS, EXTENSIONS, PAUSE_TUBE, PROTOCOL, QUIT, Dialect
 from beanstalk_server.wire.grammar import Arguments, read_name
 from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED, Places
-from beanstalk_server.wire.statistics import tube_list
+from beanstalk_server.wire.yaml import tube_list
 
 # What becomes of a command, if that is not what it concerns: USED, NAMED, JOB or WATCHED.
 _USE: Final = -1

@@ -31,7 +31,7 @@ from beanstalk_server.wire.framing import HTTP_METHODS
 from beanstalk_server.wire.grammar import Arguments, without_token
 from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, JobPage, TubeListing, TubePage
 from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED
-from beanstalk_server.wire.statistics import Rows, stats, stats_job, stats_tube, tube_list, yaml
+from beanstalk_server.wire.yaml import Rows, stats, stats_job, stats_tube, tube_list, yaml
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.server_info import ServerInfo

@@ -18,7 +18,7 @@ from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.grammar import write_cursor
-from beanstalk_server.wire.statistics import job_entry, tube_entry
+from beanstalk_server.wire.yaml import job_entry, tube_entry
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.session import Session

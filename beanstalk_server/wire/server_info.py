@@ -9,7 +9,7 @@ from beanstalk_server.events import Log
 from beanstalk_server.version import PROTOCOL
 from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED
 from beanstalk_server.wire.listings import Roll
-from beanstalk_server.wire.statistics import Rows
+from beanstalk_server.wire.yaml import Rows
 
 
 class ServerInfo:

@@ -3,7 +3,7 @@
     python -m docs.site.build DIRECTORY
 
 The pages are copied to a place of their own, so that their links to each other stay as they are; with them come a page
-of all options, from `settings/config.py`, and one of all commands, from `wire/commands.py` and
+of all options, from `settings/options.py`, and one of all commands, from `wire/commands.py` and
 docs/protocol-extensions.md. Sphinx makes HTML of them, and whatever it warns of is an error. Must never change a page.
 """
 
@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from beanstalk_server.access import user
-from beanstalk_server.settings import config, kinds, sections
-from beanstalk_server.settings.option import Option
+from beanstalk_server.settings import kinds, options, sections
+from beanstalk_server.settings.declaration import Option
 from beanstalk_server.wire import authorization
 from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL, Command
 
@@ -119,7 +119,7 @@ def options_page() -> str:
         "Options of the command line, the environment and the config file ([config](../docs/config.md)). Made from the "
         "code of the server.\n",
     ]
-    for option in config.OPTIONS:
+    for option in options.OPTIONS:
         flags = ", ".join(f"`{flag} {option.kind.metavar}`".replace(" `", "`") for flag in option.flags)
         rows = [("on the command line", flags)]
         if option.also:

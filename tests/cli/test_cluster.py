@@ -12,7 +12,7 @@ from beanstalk_server.cluster.engine.interface import WRITE, EngineError, Lease,
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
-from beanstalk_server.settings.option import BAD_OPTION
+from beanstalk_server.settings.declaration import BAD_OPTION
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError, lock_directory
 from beanstalk_server.storage.recovery import recover

@@ -38,7 +38,7 @@ from tls_peers import Files, client_context
 
 from beanstalk_server import Server, TubeConfig
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.settings.config import Config
+from beanstalk_server.settings.options import Config
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness import servers
 from harness.waiting import WITHIN, eventually

@@ -15,7 +15,7 @@ from beanstalk_server.cluster.node import Node, address_towards
 from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.servers import clients_of
-from beanstalk_server.settings.option import BAD_OPTION
+from beanstalk_server.settings.declaration import BAD_OPTION
 from beanstalk_server.storage.binlog import UNKNOWN_IDS
 from harness.waiting import eventually
 

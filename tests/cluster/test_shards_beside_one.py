@@ -15,7 +15,7 @@ from orders import ShardedCluster
 from virtual import World
 
 from beanstalk_server.wire.session import Session
-from beanstalk_server.wire.statistics import is_summed
+from beanstalk_server.wire.yaml import is_summed
 
 CLIENTS = 3
 STEP = 0.0617

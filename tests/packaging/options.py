@@ -1,6 +1,6 @@
 """The server's options, as the files in packaging/ give them."""
 
-from beanstalk_server.settings.config import OPTIONS
+from beanstalk_server.settings.options import OPTIONS
 
 FLAGS = {flag: each for each in OPTIONS for flag in each.flags}
 

@@ -14,7 +14,7 @@ from expressions import ONLY_OF_A_NODE, series_asked_for
 from options import options_of
 
 from beanstalk_server.cluster.engine.redis import servers as redis_servers
-from beanstalk_server.settings.config import Config
+from beanstalk_server.settings.options import Config
 from harness.servers import ROOT, Process, command, imported, unused_port
 from harness.waiting import eventually
 

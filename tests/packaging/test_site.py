@@ -8,7 +8,7 @@ import sys
 import programs
 import pytest
 
-from beanstalk_server.settings.config import OPTIONS
+from beanstalk_server.settings.options import OPTIONS
 from beanstalk_server.settings.sections import LISTENER_KEYS, TUBE_KEYS, USER_KEYS
 from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL
 from docs.site.build import CONTENTS, MissingError, commands_page, options_page, stage

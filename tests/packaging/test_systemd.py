@@ -12,7 +12,7 @@ import pytest
 from beanstalk_client.deliver.command import make_parser as deliver_parser
 from units import SERVICE, SOCKET, SYSTEMD, command_line, installed, settings
 
-from beanstalk_server.settings.option import BAD_OPTION
+from beanstalk_server.settings.declaration import BAD_OPTION
 from beanstalk_server.storage.errors import DAMAGED
 from harness.caller import Caller
 from harness.servers import ROOT, Process, command, imported, unused_port

@@ -263,7 +263,7 @@ import os, signal, sys
 
 class Finder:
     def find_spec(self, name, path, target=None):
-        if name == "beanstalk_server.settings.config":
+        if name == "beanstalk_server.settings.options":
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGUSR1)
 
@@ -287,7 +287,7 @@ process, os.getpid = os.getpid(), lambda: 1
 
 class Finder:
     def find_spec(self, name, path, target=None):
-        if name == "beanstalk_server.settings.config":
+        if name == "beanstalk_server.settings.options":
             os.kill(process, signal.SIGTERM)
 
 sys.meta_path.insert(0, Finder())

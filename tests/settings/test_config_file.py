@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.access.accounts import Accounts, hash_of_token
 from beanstalk_server.cli import server
-from beanstalk_server.cli.options import parse
-from beanstalk_server.settings.config import OF_ONE_LISTENER, OPTIONS
+from beanstalk_server.cli.command_line import parse
 from beanstalk_server.settings.files import LARGEST_FILE
+from beanstalk_server.settings.options import OF_ONE_LISTENER, OPTIONS
 from beanstalk_server.settings.sections import LISTENER_KEYS, TUBE_KEYS, USER_KEYS
 from beanstalk_server.settings.warnings import warnings_of
 
@@ -746,7 +746,7 @@ def test_there_may_be_ten_thousand_users(write):
 @pytest.mark.sockets
 def test_a_start_without_a_config_file_imports_nothing_of_it(directory):
     script = (
-        "import sys; before = set(sys.modules); from beanstalk_server.cli.options import parse;"
+        "import sys; before = set(sys.modules); from beanstalk_server.cli.command_line import parse;"
         " parse(['-p', '0'], {}); print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True, timeout=20)

@@ -12,7 +12,7 @@ import beanstalk_server.cluster
 from beanstalk_server.access.user import User
 from beanstalk_server.shards.operations import AllTubes, PageOfTubes
 from beanstalk_server.wire.places import Places
-from beanstalk_server.wire.statistics import SUMMED, is_summed
+from beanstalk_server.wire.yaml import SUMMED, is_summed
 
 OF_ONE_SHARD = {
     "binlog-current-index",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import Config
-from beanstalk_server.settings.option import BAD_OPTION
+from beanstalk_server.settings.declaration import BAD_OPTION
+from beanstalk_server.settings.options import Config
 from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:

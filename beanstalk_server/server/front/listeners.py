@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from beanstalk_server.events import event
 from beanstalk_server.server.bounded import Refusals
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import NO_SERVICE, option
+from beanstalk_server.settings.options import NO_SERVICE, option
 from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:

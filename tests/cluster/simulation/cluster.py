@@ -17,7 +17,7 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.servers import clients_of
-from beanstalk_server.settings.config import Config
+from beanstalk_server.settings.options import Config
 from beanstalk_server.settings.sections import TubeConfig
 from tests.cluster.histories import History, Recorder, Survivor, nanoseconds, problems_of
 from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of

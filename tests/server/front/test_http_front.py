@@ -21,7 +21,7 @@ from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.cli.server import main
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings import system
-from beanstalk_server.settings.option import BAD_OPTION, ConfigError
+from beanstalk_server.settings.declaration import BAD_OPTION, ConfigError
 from harness.caller import TIMEOUT, Caller, connect
 from harness.in_thread import ServerThread
 from harness.servers import environment_of, imported, unused_port

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig
-from beanstalk_server.cli.options import BEHIND_THEM, help_text, odd_variables, parse
-from beanstalk_server.settings.config import OPTIONS
+from beanstalk_server.cli.command_line import BEHIND_THEM, help_text, odd_variables, parse
+from beanstalk_server.settings.options import OPTIONS
 from beanstalk_server.settings.warnings import warnings_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"

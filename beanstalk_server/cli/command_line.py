@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from beanstalk_server.settings.config import OPTIONS, Config
-from beanstalk_server.settings.option import ConfigError, Mistake, Option
+from beanstalk_server.settings.declaration import ConfigError, Mistake, Option
+from beanstalk_server.settings.options import OPTIONS, Config
 from beanstalk_server.version import full_version
 
 HELP: Final = ("-h", "--help")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from beanstalk_server.settings import kinds
-from beanstalk_server.settings.option import ConfigError, Mistake, options_of, setting
+from beanstalk_server.settings.declaration import ConfigError, Mistake, options_of, setting
 from beanstalk_server.settings.sections import (
     HTTP,
     LARGEST_JOB_SIZE,

@@ -114,7 +114,7 @@ HOT = [
 ]
 
 PURE = os.environ.get("BEANSTALK_SERVER_PURE", "")
-OPT_LEVEL = "2"  # the lowest that costs no figure (docs/design.md, "What is compiled, and why")
+OPT_LEVEL = "2"  # the lowest that costs no figure (docs/decisions/0017)
 OBJECTS = Path("build/objects")
 UNUSED_AFTER = 7 * 24 * 3600  # seconds after which an object that no build has used is removed
 LINE_EVERY = 3.0  # seconds

@@ -73,14 +73,13 @@ QUOTES: Final = "strings in statistics"
 HEAD: Final = """\
 # Compatibility
 
-Written by `make compatibility`, which holds every conversation in [conformance](../conformance/README.md) with both
-servers: {servers}.
-What is expected in them is what beanstalkd answers; where it is not the same here, the conversation names one of the
-differences at the end of this page.
+This page has the results of `make compatibility`, which holds every conversation in
+[conformance](../conformance/README.md) with {servers}.
+Conversations expect beanstalkd's replies, unless they name an intended difference.
 
 ## Conversations
 
-How many passed, of how many that are meant for the server: those for one server only show an intended difference.
+Passed, and meant for the server. Conversations for one server show an intended difference.
 """
 
 
@@ -145,21 +144,18 @@ def page(runs: Sequence[Run]) -> str:
     parts = [HEAD.format(servers=" and ".join(_server_name(run) for run in runs))]
     parts.append(_markdown(["theme", *(_server_name(run) for run in runs)], _counts(runs)))
     sent = Counter(command for conversation in conversations for command in commands(conversation))
-    parts.append("\n## Commands\n\nIn how many conversations each is sent.\n")
+    parts.append("\n## Commands\n\nNumber of conversations that send each.\n")
     parts.append(
         _markdown(["command", "conversations"], [[f"`{name}`", str(sent[name])] for name in (*PROTOCOL, *EXTENSIONS)])
     )
     shown = Counter(conversation.differs for conversation in conversations)
     shown[QUOTES] += sum(any('{"' in step.source for step in conversation.steps) for conversation in conversations)
     parts.append(
-        "\n## Intended differences\n\nFrom [differences.md](differences.md), with the number of conversations that show"
-        " each; what no conversation can show\nhas none.\n"
+        "\n## Intended differences\n\nThe rows of [differences.md](differences.md) that conversations show, and their"
+        " number.\n"
     )
-    for header, rows in read_differences().items():
-        names = [cell.strip() for cell in header.strip("|").split("|")]
-        parts.append(
-            _markdown([*names, "conversations"], [[row.name, *row.columns, str(shown[row.name] or "")] for row in rows])
-        )
+    rows = [row for table in read_differences().values() for row in table if shown[row.name]]
+    parts.append(_markdown(["difference", "conversations"], [[row.name, str(shown[row.name])] for row in rows]))
     return "\n".join(parts)
 
 

@@ -88,6 +88,14 @@ def test_the_plan_of_the_house_lists_every_room(house):
     assert listed == {f"{path.parent.relative_to(ROOT)}/" for path in files}
 
 
+def test_every_room_has_a_row_in_contributing():
+    rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    listed = {room for row in rows for room in re.findall(r"`([\w/]+)/`", row)}
+    houses = [ROOT, ROOT / "beanstalk_server"]
+    assert {room for room in listed if not any((house / room).is_dir() for house in houses)} == set()
+    assert {path.parent.name for path in (ROOT / "beanstalk_server").glob("*/*.py")} <= listed
+
+
 def test_every_module_says_its_one_job_first():
     """The first sentence of a file is one sentence on its own line or lines, and no two files say the same."""
     firsts = {}

@@ -53,7 +53,7 @@ CONTENTS = (
     ),
     (
         "Configure",
-        ["reference/options", "docs/config", "docs/access", "docs/binlog", "docs/cluster"],
+        ["reference/options", "docs/config", "docs/access", "docs/access-recipes", "docs/binlog", "docs/cluster"],
     ),
     (
         "Operate",
@@ -68,6 +68,22 @@ CONTENTS = (
 """The pages, as the menu has them; what is not named goes behind "Know more"."""
 
 BEHIND = "Know more"
+
+INTRODUCTION = """\
+# beanstalk-server
+
+A job queue with delays that speaks the beanstalk protocol.
+
+| you want to | begin with |
+|---|---|
+| see what it is, and when to use something else | [README](README.md) |
+| learn it step by step | [tutorial](docs/tutorial.md) |
+| replace beanstalkd | [differences](docs/differences.md) |
+| use it from Python | [workers](docs/workers.md), [client](docs/client.md) |
+| move from Celery, RQ, greenstalk or Redis | [coming from another queue](docs/coming-from.md) |
+| run it in production | [deployment](docs/deploy.md), [TLS and users](docs/access.md) |
+| look up an option or a command | [options](reference/options.md), [commands](reference/commands.md) |
+"""
 
 RIGHTS = {user.PRODUCE: "produce", user.CONSUME: "consume", user.INSPECT: "inspect", user.ADMIN: "admin"}
 
@@ -100,8 +116,8 @@ def options_page() -> str:
     """Every option of the server, and every key of a section of its config file."""
     parts = [
         "# All options\n",
-        "What is typed, what is set in the environment, and what stands in the config file ([config](../docs/config.md)"
-        "): the same options. Made from the code of the server.\n",
+        "Options of the command line, the environment and the config file ([config](../docs/config.md)). Made from the "
+        "code of the server.\n",
     ]
     for option in config.OPTIONS:
         flags = ", ".join(f"`{flag} {option.kind.metavar}`".replace(" `", "`") for flag in option.flags)
@@ -172,12 +188,11 @@ def commands_page(extensions: str) -> str:
     return "\n".join(
         [
             "# All commands\n",
-            "What clients may say, and which right to which tubes a user needs for it ([access](../docs/access.md)); "
-            "where there are no users, everybody may say everything. Made from the code of the server.\n",
+            "All commands, and the right that a user needs ([access](../docs/access.md)). Without users, everybody may "
+            "give all commands. Made from the code of the server.\n",
             "## Of the protocol\n",
-            "They are those of beanstalkd, and its "
-            "[protocol.txt](https://github.com/beanstalkd/beanstalkd/blob/master/doc/protocol.txt) says what they do. "
-            "What is otherwise here is in [differences](../docs/differences.md).\n",
+            "beanstalkd's [protocol.txt](https://github.com/beanstalkd/beanstalkd/blob/master/doc/protocol.txt) "
+            "describes these commands. [differences](../docs/differences.md) lists what differs here.\n",
             table(("command", "right"), [(code(command.name), rights_of(command)) for command in PROTOCOL]),
             "## Of this server\n",
             table(("command", "form", "right"), rows),
@@ -208,7 +223,7 @@ def anchors_in(page: str) -> dict[str, str]:
 def index_page(pages: Iterable[str]) -> str:
     """The first page: the menu. All pages are in it, so that Sphinx misses none."""
     named = {page for _, each in CONTENTS for page in each}
-    parts = ["# beanstalk-server\n", "A job queue with delays that speaks the beanstalk protocol.\n"]
+    parts = [INTRODUCTION]
     for title, listed in CONTENTS:
         behind = sorted(set(pages) - named) if title == BEHIND else []
         parts.append("\n".join(["```{toctree}", ":maxdepth: 1", f":caption: {title}", "", *listed, *behind, "```", ""]))

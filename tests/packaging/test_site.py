@@ -56,6 +56,15 @@ def test_every_page_is_in_the_menu_once(tmp_path):
     assert {page for _, named in CONTENTS for page in named} <= pages
 
 
+def test_the_index_says_where_to_begin(tmp_path):
+    stage(tmp_path)
+    index = (tmp_path / "index.md").read_text()
+    begin = index.partition("```{toctree}")[0]
+    targets = re.findall(r"\]\(([^)]+)\)", begin)
+    assert {"README.md", "docs/tutorial.md", "docs/differences.md"} <= set(targets)
+    assert [target for target in targets if not (tmp_path / target).exists()] == []
+
+
 def build(directory, *before):
     if importlib.util.find_spec("sphinx") is None:
         programs.missing("Sphinx", "pip install --group docs")

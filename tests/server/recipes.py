@@ -12,7 +12,7 @@ import programs
 from harness.servers import ROOT, Process, accepts, command, environment_of, imported, unused_port
 from harness.waiting import eventually
 
-PAGE = ROOT / "docs" / "access.md"
+PAGE = ROOT / "docs" / "access-recipes.md"
 
 RUNS_WITHIN = 60
 """Seconds that a block of commands or a program may take: many times as long as usual."""

@@ -1,4 +1,4 @@
-"""An unmodified greenstalk, which knows neither TLS nor `auth`, works where a server asks for them: docs/access.md.
+"""An unmodified greenstalk, without TLS and `auth`, works with a server that requires them: docs/access-recipes.md.
 
 With the real programs in between: stunnel, which speaks TLS for a client, and HAProxy, which speaks it for a server.
 """
@@ -45,7 +45,7 @@ CARELESS = HAPROXY.replace("verify required", "verify optional ca-ignore-err all
 @pytest.fixture
 def place(open_path):
     """Where the programs run: like a recipe, with an authority, and certificates of a server and of some clients."""
-    place = Recipe("Clients that speak neither TLS nor `auth`", open_path)
+    place = Recipe("Clients without TLS and `auth`", open_path)
     ours, strange = trustme.CA(), trustme.CA()
     ours.cert_pem.write_to_path(str(place.configuration / "ca.pem"))
     for authority, file, name in (

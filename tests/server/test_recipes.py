@@ -1,4 +1,4 @@
-"""The recipes of docs/access.md work as they stand there, and keep what they promise."""
+"""The recipes of docs/access-recipes.md work as they stand there, and keep what they promise."""
 
 import contextlib
 import os
@@ -12,6 +12,7 @@ import pytest
 from beanstalk_client import Client, ForbiddenError, UnauthorizedError
 from recipes import DIRECTORIES, PAGE, PORTS, Recipe
 
+from harness.servers import ROOT
 from harness.waiting import eventually
 
 STRANGER = 65534
@@ -196,6 +197,7 @@ def test_many_teams(follow):
 
 @pytest.mark.slow
 def test_a_proxy_in_front(follow):
+    programs.find("haproxy")
     recipe = follow("A proxy in front")
     recipe.run()
     recipe.write()
@@ -257,7 +259,7 @@ def test_moving_from_an_open_beanstalkd_without_a_stop(follow):
 
 
 def test_the_example_of_tls_and_a_token(follow, open_path):
-    recipe = follow("Try TLS and a token")
+    recipe = follow("Try TLS and a token", page=ROOT / "docs" / "access.md")
     recipe.run()
     recipe.serve()
     recipe.run_program()

@@ -89,7 +89,7 @@ class Queue:
             assert self.broker.kick_job(self.client, number, self.now) == DONE
 
     def bound(self):
-        """What the directory may take, in bytes (docs/binlog.md, promise 7)."""
+        """What the directory may take, in bytes (docs/binlog.md, guarantee 7)."""
         files = len(self.log.segments) + len(self.log.room.spares)
         return 2 * self.log.room.live_size + 2 * self.log.room.segment_size + 256 * files
 

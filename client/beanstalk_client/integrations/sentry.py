@@ -27,7 +27,7 @@ try:
     from sentry_sdk.scope import should_send_default_pii
     from sentry_sdk.utils import event_from_exception
 except ImportError:
-    raise ImportError("Sentry needs an extra: pip install 'beanstalk-client[sentry]'") from None
+    raise ImportError("Sentry needs an extra: pip install './client[sentry]' in a clone of beanstalk-server") from None
 
 if TYPE_CHECKING:
     from sentry_sdk._types import MonitorConfig
@@ -88,7 +88,7 @@ class Sentry(Middleware):
             scope.clear_breadcrumbs()
             sentry_sdk.continue_trace(headers)
             here = sentry_sdk.get_current_scope()
-            here.clear()  # the span of whoever has begun the event loop is not that of the run
+            here.clear()  # the span that began the event loop is not that of the run
             here.set_transaction_name(run.message.task, source="task")
             scope.set_tag("beanstalk.task", run.message.task)
             scope.set_tag("beanstalk.tube", run.tube)

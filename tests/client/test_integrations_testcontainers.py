@@ -1,5 +1,7 @@
 """A container with a server, by the real testcontainers and docker packages, at an imitation of an engine."""
 
+import re
+
 import pytest
 
 pytest.importorskip("testcontainers")
@@ -8,6 +10,8 @@ from beanstalk_client import Client
 from beanstalk_client.integrations.testcontainers import BeanstalkContainer
 from docker_engine import PORT, Engine
 from testcontainers.core.config import ConnectionMode, testcontainers_config
+
+from harness.servers import ROOT
 
 
 @pytest.fixture
@@ -28,6 +32,14 @@ def test_it_waits_until_the_server_answers_and_gives_clients(engine):
         (process,) = engine.processes
         assert server.get_connection_url() == f"beanstalk://127.0.0.1:{process.address[1]}"
     assert engine.processes == []
+
+
+def test_the_listing_of_the_page_runs(engine, capsys):
+    page = (ROOT / "docs" / "testing.md").read_text().split("## A server in a container")[1]
+    (listing,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(listing)
+    assert re.fullmatch(r"beanstalk://127\.0\.0\.1:\d+\n", capsys.readouterr().out)
+    assert len(engine.created) == 1
 
 
 def test_it_starts_the_image_and_command_that_it_is_given(engine):

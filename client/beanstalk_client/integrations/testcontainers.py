@@ -43,7 +43,7 @@ class BeanstalkContainer(DockerContainer):
         """The server's address, as `Client`, `AsyncClient` and `Tasks` take it: beanstalk://localhost:32768."""
         return f"beanstalk://{self.get_container_host_ip()}:{self.get_exposed_port(self.port)}"
 
-    def get_client(self, **kwargs: Any) -> Client:
+    def get_client(self, **kwargs: Any) -> Client[Any]:
         """A client of this server, with arguments of `Client`."""
         return Client(self.get_connection_url(), **kwargs)
 

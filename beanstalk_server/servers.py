@@ -21,9 +21,9 @@ def server_of(config: Config, *, journal: Journal | None = None) -> Host:
     """
     make_io: MakeIo | None = None
     if config.io_processes:
-        from beanstalk_server.io_processes.front import IoFront
+        from beanstalk_server.io_processes.processes import IoProcesses
 
-        make_io = IoFront
+        make_io = IoProcesses
     if not config.cluster:
         return Server(config, journal=journal, make_io=make_io)
     if journal is not None:

@@ -14,23 +14,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-
-from bench import plots, tables
-from bench.backlog import LARGEST_BODY, SMALLEST_BODY
+from bench import tables
 from bench.generator import LoadError
 from bench.results import Results
-from bench.run import BACKLOG, Run
-from bench.scenarios import ON_REQUEST, SCENARIOS
-from bench.servers import DEFAULT_PEERS, PEERS, Peer, described, missing, parse_peer
+from bench.run import Run
+from bench.scenarios import SCENARIOS
+from bench.servers import DEFAULT_PEERS, PEERS, Peer, beside, described, missing, parse_peer
 from harness.servers import ROOT
 
 QUICK = 0.1
 """The size of a quick run, as a share of the full one."""
 
 DOCUMENTS = (ROOT / "bench" / "README.md", ROOT / "docs" / "performance.md")
+BESIDE = "beside"
+ON_REQUEST = [name for name, scenario in SCENARIOS.items() if scenario.on_request]
+LAYOUTS = {name: scenario.layout for name, scenario in SCENARIOS.items()}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,7 +52,13 @@ def parser() -> argparse.ArgumentParser:
         help="also measure this server, which takes beanstalkd's -l, -p and -b; may be repeated "
         "(example: fork=/opt/fork/beanstalkd,-D)",
     )
-    made.add_argument("--pairs", type=int, help="how often each peer is measured, in turn (default: 5; quick: 2)")
+    made.add_argument(
+        "--beside",
+        type=Path,
+        metavar="CHECKOUT",
+        help=f"also measure this server as another checkout has installed it, first, under the name {BESIDE}",
+    )
+    made.add_argument("--pairs", type=int, help="number of measurements of each peer, in turn (default: 5; quick: 2)")
     made.add_argument("--quick", action="store_true", help="a tenth of the work: to try the bench, not to quote it")
     made.add_argument(
         "--directory",
@@ -62,26 +66,9 @@ def parser() -> argparse.ArgumentParser:
         default=ROOT,
         help="servers keep their jobs in a temporary directory in this one (default: this checkout)",
     )
-    made.add_argument(
-        "--jobs",
-        type=int,
-        default=BACKLOG[0],
-        metavar="COUNT",
-        help="how many jobs the scenario backlog puts (default: %(default)s)",
-    )
-    made.add_argument(
-        "--body",
-        type=int,
-        default=BACKLOG[1],
-        metavar="BYTES",
-        help=f"how large each of them is, from {SMALLEST_BODY} to {LARGEST_BODY} (default: %(default)s)",
-    )
     made.add_argument("--results", type=Path, help="where to write the results (default: bench/results/<date>.json)")
     made.add_argument(
-        "--draw",
-        type=Path,
-        metavar="RESULTS",
-        help="measure nothing: write the documents' tables and plots from these results",
+        "--draw", type=Path, metavar="RESULTS", help="measure nothing: write the documents' tables from these results"
     )
     return made
 
@@ -89,126 +76,103 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     command_line = parser()
     options = command_line.parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 200)
     if options.draw:
-        publish(Results.read(options.draw), console)
+        results = Results.read(options.draw)
+        for document in DOCUMENTS:
+            left = tables.write_into(document, results, LAYOUTS)
+            print(f"{document}: written" + (f", but for {', '.join(left)}" if left else ""))
         return 0
     named: dict[str, Peer] = {}
-    for each in options.peer:
-        try:
+    try:
+        if options.beside:
+            named[BESIDE] = beside(options.beside)
+        for each in options.peer:
             named.update([parse_peer(each, taken=named)])
-        except ValueError as error:
-            command_line.error(f"--peer: {error}")
+    except ValueError as error:
+        command_line.error(str(error))
     PEERS.update(named)
-    asked = options.peers.split(",")
+    asked = [*([BESIDE] if options.beside else []), *options.peers.split(",")]
     asked += [peer for peer in named if peer not in asked]
     if unknown := set(asked) - set(PEERS):
         command_line.error(f"--peers: no such peer: {', '.join(sorted(unknown))}")
-    if options.jobs < 1:
-        command_line.error(f"--jobs: must be at least 1, not {options.jobs}")
-    if not SMALLEST_BODY <= options.body <= LARGEST_BODY:
-        command_line.error(f"--body: must be from {SMALLEST_BODY} to {LARGEST_BODY} bytes, not {options.body}")
-    if options.results and not options.results.suffix:
-        command_line.error(f"--results: must end in a suffix, such as {options.results}.json: plots are put beside it")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    results = Results()
-    for peer in asked:
-        if why := missing(peer):
-            results.missing[peer] = why
-            console.print(f"[yellow]{peer} will not be measured: {why}")
+    results = Results(missing={peer: why for peer in asked if (why := missing(peer))})
+    for peer, why in results.missing.items():
+        print(f"{peer} will not be measured: {why}")
     peers = [peer for peer in asked if peer not in results.missing]
     pairs = options.pairs or (2 if options.quick else 5)
-    started = time.monotonic()
     results.about = about_this_run(peers, pairs, options.quick)
-    name = options.results or ROOT / "bench" / "results" / (
-        f"{results.about['date'][:16].replace(':', '').replace(' ', '-')}{'-quick' if options.quick else ''}.json"
-    )
+    date = results.about["date"][:16].replace(":", "").replace(" ", "-")
+    path = options.results or ROOT / "bench" / "results" / f"{date}{'-quick' if options.quick else ''}.json"
     raise_file_limit()
+    run = Run(peers, pairs, QUICK if options.quick else 1.0, options.directory, tell, results=results)
     status = 0
+    started = time.monotonic()
     try:
-        scenarios = options.scenario or [name for name in SCENARIOS if name not in ON_REQUEST]
-        sizes = (options.jobs, options.body)
-        measure(scenarios, peers, pairs, QUICK if options.quick else 1.0, options.directory, sizes, results, console)
+        measure(run, options.scenario or [name for name in SCENARIOS if name not in ON_REQUEST])
     except KeyboardInterrupt:
-        console.print("[yellow]stopped; all measurements so far are written")
+        print("stopped; all measurements so far are written")
         status = 130
+    finally:
+        run.generator.close()
     results.about["minutes"] = (time.monotonic() - started) / 60
     if results.points:
-        results.write(name)
-        show(results, console)
-        drawn = plots.draw(results, name.with_suffix(""))
-        console.print(f"{name}, and {len(drawn) // 2} plots beside it; --draw {name} writes them into docs/")
+        results.write(path)
+        show(results)
+        print(f"\n{path}; --draw {path} writes them into the documents")
     return status
 
 
-def measure(
-    scenarios: list[str],
-    peers: list[str],
-    pairs: int,
-    scale: float,
-    directory: Path,
-    backlog: tuple[int, int],
-    results: Results,
-    console: Console,
-) -> None:
+def tell(what: str) -> None:
+    """Show what is being done, in place of what was done before."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what}", end="", file=sys.stderr, flush=True)
+
+
+def measure(run: Run, scenarios: list[str]) -> None:
     """Run the scenarios one after the other."""
-    columns = (
-        SpinnerColumn(), TextColumn("{task.fields[scenario]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )  # fmt: skip
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=len(scenarios), scenario="")
-        run = Run(peers, pairs, scale, directory, lambda what: progress.update(task, description=what), results=results)
-        run.backlog = backlog
+    for number, name in enumerate(scenarios):
+        tell("")
+        print(f"{name}, {number + 1} of {len(scenarios)}", flush=True)
+        run.scenario = name
+        started = time.monotonic()
         try:
-            for name in scenarios:
-                progress.update(task, scenario=name, description="")
-                run.scenario = name
-                started = time.monotonic()
-                try:
-                    SCENARIOS[name](run)
-                except LoadError as error:
-                    results.missing[f"{name}, at least in part"] = str(error)
-                    console.print(f"[red]{name}: {error}")
-                results.about["seconds"][name] = round(time.monotonic() - started, 1)
-                progress.advance(task)
-        finally:
-            run.generator.stop()
+            SCENARIOS[name].measure(run)
+        except LoadError as error:
+            run.results.missing[f"{name}, at least in part"] = str(error)
+        run.results.about["seconds"][name] = round(time.monotonic() - started, 1)
+    tell("")
 
 
-def show(results: Results, console: Console) -> None:
+def show(results: Results) -> None:
     """Print every table."""
-    shown = {name: tables.points_table(results, name) for name in SCENARIOS if results.select(name)}
-    for name, rows in [*shown.items(), ("the figures to reach", tables.targets_table(results))]:
-        table = Table(title=name, title_justify="left", title_style="bold", caption_justify="left")
-        for number, head in enumerate(rows[0]):
-            table.add_column(head, justify="left" if number == 0 or head == "server" else "right")
-        for row in rows[1:]:
-            table.add_row(*[cell.replace(tables.BUSIER, "*") for cell in row])
-        if name in SCENARIOS:
-            table.caption = SCENARIOS[name].__doc__
-        console.print(table)
-    console.print("* the generator was busier than the server: compare the CPU time, not the rate")
-    console.print(tables.about(results))
+    for name, scenario in SCENARIOS.items():
+        if results.select(name):
+            print(f"\n{name}: {' '.join((scenario.measure.__doc__ or '').split())}\n")
+            print_aligned(tables.points_table(results, name, scenario.layout))
+    print("\nThe figures to reach:\n")
+    print_aligned([row for row in tables.targets_table(results) if row[1] != tables.NOT_MEASURED])
+    print("\n* the generator was busier than the server: compare the CPU time, not the rate\n")
+    print(tables.about(results))
 
 
-def publish(results: Results, console: Console) -> None:
-    """Write the documents' tables and plots."""
-    drawn = plots.draw(results, ROOT / "docs" / "plots")
-    console.print(f"{len(drawn)} plots in docs/plots")
-    for document in DOCUMENTS:
-        left = tables.write_into(document, results)
-        console.print(f"{document}: written" + (f", but for {', '.join(left)}" if left else ""))
+def print_aligned(rows: tables.Rows) -> None:
+    """Print a table whose columns have a width."""
+    rows = [[cell.replace(tables.BUSIER, "*") for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def about_this_run(peers: list[str], pairs: int, quick: bool) -> dict[str, Any]:
     """Describe the run: when, where, and what was measured."""
-    versions = {peer: described(peer) for peer in peers}
-    versions["python"] = f"CPython {platform.python_version()}"
+    versions = {peer: described(peer) for peer in peers} | {"python": f"CPython {platform.python_version()}"}
+    describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(describe, capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
-        "commit": commit(),
+        "commit": commit or "unknown",
         "machine": machine(),
         "versions": {name: told for name, told in versions.items() if told},
         "peers": peers,
@@ -218,25 +182,10 @@ def about_this_run(peers: list[str], pairs: int, quick: bool) -> dict[str, Any]:
     }
 
 
-def commit() -> str:
-    """The commit of this checkout, and whether it has changes."""
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
-
-
 def machine() -> str:
     """Processors, memory and kernel, in a few words."""
-    model = "unknown processor"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
+    told = [line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line]
+    model = next((value.strip() for name, value in told if name.strip() == "model name"), "unknown processor")
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     return f"{os.cpu_count()} processors ({model}), {gigabytes:.0f} GiB, Linux {platform.release().split('-')[0]}"
 

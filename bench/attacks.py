@@ -1,14 +1,5 @@
 """The attacks: a separate process acts as hostile clients, while the generator asks as another client.
 
-    python -m bench.attacks '{"port": 11300, "pid": 42}' '{"attack": "flood", "arguments": {"body": 10, …}}'
-
-It connects and prepares, reports that in a line of JSON, and attacks from the first line of its input on. When the
-attack is over or the input ends (also because the generator was killed), it closes its sockets and reports what it
-did:
-
-    {"done": 0}
-    {"done": 3841}
-
 It runs only while the generator does not need the processor, so that it delays no answer itself.
 
 Each attack is a Python generator. It prepares until its first `yield`. After that it yields about every STEP seconds,
@@ -18,22 +9,19 @@ as far as the server lets it, the number of actions so far: answered ones, if it
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import os
 import select
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
+from multiprocessing.connection import Connection
 from typing import Any
 
+from bench.generator import SPAWNED
 from bench.protocols import MOVED, PROTOCOLS
-from bench.subject import BUFFER, SECOND, Subject, UnexpectedReplyError, ask, clock
-from harness.servers import ROOT
+from bench.subject import BUFFER, SECOND, Subject, UnexpectedReplyError, ask, client_context, clock, receive, statistic
 from harness.waiting import eventually
 
 STEP = 0.01  # seconds
@@ -79,42 +67,71 @@ def _drain(sock: socket.socket) -> bytes:
     pieces = []
     with contextlib.suppress(BlockingIOError):
         while True:
-            pieces.append(sock.recv(PIECE))
-            if not pieces[-1]:
-                raise UnexpectedReplyError("the server closed a connection")
+            pieces.append(receive(sock, PIECE))
     return b"".join(pieces)
+
+
+Talk = Generator[bytes | memoryview, bytes, None]
+"""A client: yields what to send, or b"" for nothing, and is sent what has come."""
+
+
+def _talking(
+    subject: Subject, clients: int, talk: Callable[[], Talk], prepare: bytes = b"", lines: int = 0
+) -> Progress:
+    """Clients that talk at the same time, again and again; what counts is how often one has come to its end.
+
+    Args:
+        prepare: commands that each sends first, in this many lines, each of which has an answer.
+    """
+    done = 0
+    with contextlib.ExitStack() as stack:
+        poll = stack.enter_context(select.epoll())
+        talks: dict[int, tuple[socket.socket, Talk]] = {}
+        left: dict[int, memoryview] = {}
+        for _ in range(clients):
+            sock = stack.enter_context(subject.connect())
+            for first in range(0, lines, 100):
+                ask(sock, b"".join(prepare.splitlines(keepends=True)[first : first + 100]), min(100, lines - first))
+            talks[sock.fileno()] = sock, talk()
+        yield 0
+        for descriptor, (sock, client) in talks.items():
+            sock.setblocking(False)
+            left[descriptor] = memoryview(next(client))
+            poll.register(sock, select.EPOLLIN | select.EPOLLOUT)
+        while True:
+            for descriptor, _ in poll.poll(STEP):
+                sock, client = talks[descriptor]
+                if left[descriptor]:
+                    left[descriptor] = left[descriptor][sock.send(left[descriptor][:PIECE]) :]
+                    if not left[descriptor]:
+                        poll.modify(sock, select.EPOLLIN)
+                    continue
+                try:
+                    data = client.send(receive(sock, PIECE))
+                except StopIteration:
+                    done += 1
+                    client = talk()
+                    talks[descriptor] = sock, client
+                    data = next(client)
+                if data:
+                    left[descriptor] = memoryview(data)
+                    poll.modify(sock, select.EPOLLOUT)
+            yield done
 
 
 def bodies(subject: Subject, *, clients: int, body: int) -> Progress:
     """Clients that put a job with a body of this many bytes, and delete it: all at the same time, again and again."""
-    put = memoryview(PROTOCOLS["beanstalk"].put(b"", b"x" * body))
-    sent: dict[socket.socket, int] = {}
-    done = 0
-    with _connected(subject, clients) as sockets, select.epoll() as poll:
-        by_file = {sock.fileno(): sock for sock in sockets}
-        for sock in sockets:
-            sock.setblocking(False)
-            poll.register(sock, select.EPOLLOUT)
-            sent[sock] = 0
-        yield 0
-        while True:
-            for descriptor, _ in poll.poll(STEP):
-                sock = by_file[descriptor]
-                if sent[sock] < len(put):
-                    sent[sock] += sock.send(put[sent[sock] : sent[sock] + PIECE])
-                    if sent[sock] == len(put):
-                        poll.modify(sock, select.EPOLLIN)
-                    continue
-                reply = sock.recv(BUFFER)
-                if reply.startswith(b"INSERTED"):
-                    sock.send(b"delete %b\r\n" % reply.split()[1])
-                elif reply == b"DELETED\r\n":
-                    done += 1
-                    sent[sock] = 0
-                    poll.modify(sock, select.EPOLLOUT)
-                else:
-                    raise UnexpectedReplyError(f"put of {body} bytes: {reply[:100]!r}")
-            yield done
+    put = PROTOCOLS["beanstalk"].put(b"", b"x" * body)
+
+    def talk() -> Talk:
+        reply = yield put
+        if not reply.startswith(b"INSERTED"):
+            raise UnexpectedReplyError(f"put of {body} bytes: {reply[:100]!r}")
+        reply = yield b"delete %b\r\n" % reply.split()[1]
+        if reply != b"DELETED\r\n":
+            raise UnexpectedReplyError(f"delete: {reply[:100]!r}")
+
+    return _talking(subject, clients, talk)
 
 
 def quitting(subject: Subject, *, clients: int) -> Progress:
@@ -173,27 +190,14 @@ def command(subject: Subject, *, line: str, reply: str) -> Progress:
 
 
 def watchers(subject: Subject, *, clients: int, tubes: int) -> Progress:
-    """Clients that watch this many tubes and wait for a second, all at the same time, again and again."""
-    done = 0
-    with _connected(subject, clients) as sockets, select.epoll() as poll:
-        by_file = {sock.fileno(): sock for sock in sockets}
-        for sock in sockets:
-            for _ in _watch(sock, tubes):
-                pass
-            poll.register(sock, select.EPOLLIN)
-        yield 0
-        while True:
-            for sock in sockets:
-                sock.sendall(b"reserve-with-timeout 1\r\n")
-            waiting = clients
-            while waiting:
-                for descriptor, _ in poll.poll(STEP):
-                    reply = by_file[descriptor].recv(BUFFER)
-                    if reply != b"TIMED_OUT\r\n":
-                        raise UnexpectedReplyError(f"reserve-with-timeout 1: {reply[:100]!r}")
-                    waiting -= 1
-                    done += 1
-                yield done
+    """Clients that watch this many tubes and wait for a second, again and again."""
+
+    def talk() -> Talk:
+        reply = yield b"reserve-with-timeout 1\r\n"
+        if reply != b"TIMED_OUT\r\n":
+            raise UnexpectedReplyError(f"reserve-with-timeout 1: {reply[:100]!r}")
+
+    return _talking(subject, clients, talk, _watches(0, tubes) + b"ignore default\r\n", tubes + 1)
 
 
 def watching(subject: Subject, *, tubes: int) -> Progress:
@@ -205,13 +209,15 @@ def watching(subject: Subject, *, tubes: int) -> Progress:
 
 def leaving(subject: Subject, *, clients: int, tubes: int) -> Progress:
     """Clients that wait on this many tubes and disconnect one after the other, a fifth of a second apart."""
-    with _connected(subject, clients) as sockets:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(subject.connect()) for _ in range(clients)]
         for sock in sockets:
             for _ in _watch(sock, tubes):
                 pass
             sock.sendall(b"reserve\r\n")
         with subject.connect() as other:
-            eventually(lambda: _waiting(other) == clients, "all of them wait", PREPARED)
+            waiting = b"stats", b"current-waiting"
+            eventually(lambda: statistic(other, *waiting) == clients, "all of them wait", PREPARED)
         yield 0
         for number, sock in enumerate(sockets):
             sock.close()
@@ -223,31 +229,16 @@ def leaving(subject: Subject, *, clients: int, tubes: int) -> Progress:
 
 def list_tubes(subject: Subject, *, clients: int) -> Progress:
     """Clients that list all tubes, and read the list, again and again."""
-    done = 0
-    left: dict[int, int] = {}  # bytes of the list that are still to come; -1 before its first line
-    with _connected(subject, clients) as sockets, select.epoll() as poll:
-        by_file = {sock.fileno(): sock for sock in sockets}
-        for sock in sockets:
-            poll.register(sock, select.EPOLLIN)
-        yield 0
-        for sock in sockets:
-            sock.sendall(b"list-tubes\r\n")
-            left[sock.fileno()] = -1
-        while True:
-            for descriptor, _ in poll.poll(STEP):
-                sock = by_file[descriptor]
-                received = sock.recv(PIECE)
-                if left[descriptor] < 0:
-                    head, _, received = received.partition(b"\r\n")
-                    if not head.startswith(b"OK "):
-                        raise UnexpectedReplyError(f"list-tubes: {head[:100]!r}")
-                    left[descriptor] = int(head[3:]) + len(b"\r\n")
-                left[descriptor] -= len(received)
-                if not left[descriptor]:
-                    left[descriptor] = -1
-                    done += 1
-                    sock.sendall(b"list-tubes\r\n")
-            yield done
+
+    def talk() -> Talk:
+        head, _, received = (yield b"list-tubes\r\n").partition(b"\r\n")
+        if not head.startswith(b"OK "):
+            raise UnexpectedReplyError(f"list-tubes: {head[:100]!r}")
+        left = int(head[3:]) + len(b"\r\n") - len(received)
+        while left:
+            left -= len((yield b""))
+
+    return _talking(subject, clients, talk)
 
 
 def returning(subject: Subject, *, clients: int, port: int, ca: str, cert: str) -> Progress:
@@ -258,81 +249,60 @@ def returning(subject: Subject, *, clients: int, port: int, ca: str, cert: str) 
         port: where they connect, with TLS.
         ca, cert: what they trust and what they show, files.
     """
-    door = dataclasses.replace(subject, port=port, ca=ca, cert=cert)
-    context = door.context
+    context = client_context(ca, cert)
     done = 0
     yield 0
     while True:
         with contextlib.ExitStack() as stack:
             poll = stack.enter_context(select.epoll())
-            coming: dict[int, _Returning] = {}
+            coming: dict[int, Generator[None, None, None]] = {}
             for _ in range(clients):
                 sock = stack.enter_context(socket.socket())
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setblocking(False)
                 with contextlib.suppress(BlockingIOError):
                     sock.connect(("127.0.0.1", port))
-                coming[sock.fileno()] = _Returning(sock, context)
                 poll.register(sock, select.EPOLLIN | select.EPOLLOUT)
+                coming[sock.fileno()] = _greet(sock, context, poll)
             while coming:
                 for descriptor, _ in poll.poll(STEP):
-                    client = coming[descriptor]
-                    if client.go_on(poll):
-                        poll.unregister(client.sock)
+                    if next(coming[descriptor], done) is not None:
+                        poll.unregister(descriptor)
                         del coming[descriptor]
                         done += 1
                 yield done
 
 
-class _Returning:
-    """A client in its handshake, and until its first answer."""
-
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
-        self.sock = sock
-        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
-        self.begun = self.asked = False
-
-    def go_on(self, poll: select.epoll) -> bool:
-        """Do what can be done now; return whether it has its answer."""
-        if not self.begun:
-            self.begun = True
-            poll.modify(self.sock, select.EPOLLIN)
-        else:
-            received = self.sock.recv(BUFFER)
-            if not received:
-                raise UnexpectedReplyError("the server closed a connection")
-            self.incoming.write(received)
-        try:
-            if not self.asked:
-                self.tls.do_handshake()
-                self.asked = True
-                self.tls.write(b"list-tube-used\r\n")
-                self.sock.send(self.outgoing.read())
-            return self.tls.read(BUFFER) == b"USING default\r\n"
-        except ssl.SSLWantReadError:
-            if self.outgoing.pending:
-                self.sock.send(self.outgoing.read())
-            return False
+def _greet(sock: socket.socket, context: ssl.SSLContext, poll: select.epoll) -> Generator[None, None, None]:
+    """A client in its handshake, and until its first answer: yields whenever it waits for the server."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    poll.modify(sock, select.EPOLLIN)
+    answer: object = None
+    for step in (tls.do_handshake, lambda: tls.write(b"list-tube-used\r\n"), lambda: tls.read(BUFFER)):
+        while True:
+            try:
+                answer = step()
+                break
+            except ssl.SSLWantReadError:
+                if outgoing.pending:
+                    sock.send(outgoing.read())
+                yield
+                incoming.write(receive(sock))
+        if outgoing.pending:
+            sock.send(outgoing.read())
+    if answer != b"USING default\r\n":
+        raise UnexpectedReplyError(f"list-tube-used: {answer!r}")
 
 
-@contextlib.contextmanager
-def _connected(subject: Subject, count: int) -> Iterator[list[socket.socket]]:
-    """Open this many connections, which are closed at the end."""
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(subject.connect()) for _ in range(count)]
-
-
-def _waiting(sock: socket.socket) -> int:
-    """The number of clients that wait for a job."""
-    stats = ask(sock, b"stats\r\n", 40)
-    return int(stats.split(b"\ncurrent-waiting: ")[1].split()[0])
+def _watches(first: int, last: int) -> bytes:
+    return b"".join([b"watch w%d\r\n" % number for number in range(first, last)])
 
 
 def _watch(sock: socket.socket, tubes: int, batch: int = 100) -> Progress:
     for first in range(0, tubes, batch):
         last = min(first + batch, tubes)
-        ask(sock, b"".join([b"watch w%d\r\n" % number for number in range(first, last)]), last - first)
+        ask(sock, _watches(first, last), last - first)
         yield last
     ask(sock, b"ignore default\r\n")
 
@@ -358,81 +328,63 @@ class Attack:
     """
 
     def __init__(self, subject: Subject, attack: str, arguments: dict[str, Any]) -> None:
-        order = json.dumps({"attack": attack, "arguments": arguments})
-        command = [sys.executable, "-m", "bench.attacks", json.dumps(dataclasses.asdict(subject)), order]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._input, self._output = self._process.stdin, self._process.stdout
+        self._pipe, other = SPAWNED.Pipe()
+        self._process = SPAWNED.Process(target=_attack, args=(other, subject, attack, arguments))
+        self._process.start()
+        other.close()
 
     def __enter__(self) -> Attack:
         try:
             self._answer(PREPARED)
         except BaseException:
-            self._kill()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._kill()
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
 
     def begin(self) -> None:
-        self._input.write(b"\n")
-        self._input.flush()
+        self._pipe.send("begin")
 
     def is_over(self) -> bool:
         """Whether it has ended or failed."""
-        return bool(select.select([self._output], [], [], 0)[0])
+        return self._pipe.poll()
 
     def end(self) -> int:
         """End it; return how many actions it has done."""
-        self._input.close()
+        with contextlib.suppress(BrokenPipeError):  # it has ended by itself
+            self._pipe.send("end")
         return self._answer(ENDED)
 
     def _answer(self, timeout: float) -> int:
-        if not select.select([self._output], [], [], timeout)[0]:
+        if not self._pipe.poll(timeout):
             raise AttackError(f"the attack said nothing for {timeout:g} s")
-        said = json.loads(self._output.readline() or '{"error": "the attack has ended"}')
-        if "error" in said:
-            raise AttackError(said["error"])
-        return int(said["done"])
-
-    def _kill(self) -> None:
-        """Kill it, whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._input, self._output):
-            with contextlib.suppress(BrokenPipeError):  # data that it has not read
-                pipe.close()
+        try:
+            done: int | str = self._pipe.recv()
+        except EOFError:
+            done = "the attack has ended"
+        if isinstance(done, str):
+            raise AttackError(done)
+        return done
 
 
-def _say(what: str, value: object) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the generator is gone
-        os.write(sys.stdout.fileno(), json.dumps({what: value}).encode() + b"\n")
-
-
-def _is_ended() -> bool:
-    return bool(select.select([sys.stdin], [], [], 0)[0])
-
-
-def main(arguments: Sequence[str]) -> None:
+def _attack(pipe: Connection, subject: Subject, name: str, arguments: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the generator ends it
-    subject = Subject(**json.loads(arguments[0]))
-    order = json.loads(arguments[1])
-    try:
-        attack = ATTACKS[order["attack"]](subject, **order["arguments"])
-        next(attack)
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        _say("done", 0)
-        done = 0
-        if os.read(sys.stdin.fileno(), 1):
-            while not _is_ended() and (progress := next(attack, None)) is not None:
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the generator is gone
+        try:
+            attack = ATTACKS[name](subject, **arguments)
+            done = next(attack)
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            pipe.send(done)
+            pipe.recv()
+            while not pipe.poll() and (progress := next(attack, None)) is not None:
                 done = progress
-        attack.close()  # and its sockets
-        _say("done", done)
-    except Exception as error:
-        _say("error", f"{type(error).__name__}: {error}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+            attack.close()  # and its sockets
+            pipe.send(done)
+        except (EOFError, BrokenPipeError):
+            raise
+        except Exception as error:
+            pipe.send(f"{type(error).__name__}: {error}")

@@ -1,25 +1,20 @@
-"""The generator: a separate process that generates the loads, so that the bench itself disturbs no measurement.
-
-The bench sends it one line of JSON for each load over a pipe, and gets one line with the sample back.
-
-    {"load": "cycle", "subject": {"port": 11300, "pid": 42, "protocol": "beanstalk"}, "arguments": {"depth": 1, …}}
-    {"sample": {"rate": 40000.0, "cpu": 12.3, …}}
-"""
+"""The generator: a separate process that generates the loads, so that the bench itself disturbs no measurement."""
 
 from __future__ import annotations
 
 import gc
-import json
+import multiprocessing
+import os
 import signal
-import subprocess
-import sys
-from typing import Any
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
 
-from bench import servers
-from bench.doors import Door
-from bench.loads import LOADS, pin
 from bench.subject import REPLY_WITHIN, Subject
-from harness.servers import ROOT
+
+Result = TypeVar("Result")
+
+SPAWNED = multiprocessing.get_context("spawn")
 
 
 class LoadError(Exception):
@@ -27,63 +22,55 @@ class LoadError(Exception):
 
 
 class Generator:
-    """The generator as the bench sees it: started on first use, ended by `stop`."""
+    """A process on one processor that runs loads, one at a time. It is started on first use, and ended by `close`."""
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
+    def __init__(self, processor: int) -> None:
+        self.processor = processor
+        self.process: multiprocessing.process.BaseProcess | None = None
 
-    def do(self, load: str, server: servers.Server | Door, **arguments: Any) -> Any:
-        """Do a load; return its sample, or samples.
+    def do(self, load: Callable[..., Result], subject: Subject, **arguments: Any) -> Result:
+        """Run a load; return its result.
 
         Raises:
-            LoadError: it could not be done.
+            LoadError: it has failed.
         """
-        if self._process is None:
-            command = [sys.executable, "-m", "bench.generator", str(servers.GENERATOR_CPU)]
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                cwd=ROOT,
-                start_new_session=True,
-            )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        subject: dict[str, Any] = {"port": server.port, "pid": server.pid, "protocol": server.protocol}
-        if isinstance(server, Door):
-            subject |= {"also": list(server.also), "ca": server.ca, "cert": server.cert, "engine": server.engine}
-        json.dump({"load": load, "subject": subject, "arguments": arguments}, self._process.stdin)
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline() or '{"error": "the generator has ended"}')
-        if "error" in answer:
-            raise LoadError(f"{load} on {server.name}: {answer['error']}")
-        return answer["sample"]
+        if self.process is None:
+            self._pipe, other = SPAWNED.Pipe()
+            self.process = SPAWNED.Process(target=_serve, args=(other, self.processor))
+            self.process.start()
+            other.close()
+        try:
+            self._pipe.send((load, subject, arguments))
+            failure, result = self._pipe.recv()
+        except (EOFError, OSError):
+            failure, result = "the generator has ended", None
+        if failure:
+            raise LoadError(f"{load.__name__} on {subject.name}: {failure}")
+        return result  # type: ignore[no-any-return]
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Kill it, whatever it is doing."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+            self._pipe.close()
+            self.process = None
 
 
-def main() -> None:
-    pin(int(sys.argv[1]))
+def _serve(pipe: Connection, processor: int) -> None:
+    os.sched_setaffinity(0, {processor})
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bench ends it
     gc.disable()  # a search for reference cycles would count as latency
-    for line in sys.stdin:
-        asked = json.loads(line)
+    while True:
         try:
-            answer = {"sample": LOADS[asked["load"]](Subject(**asked["subject"]), **asked["arguments"])}
+            load, subject, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer: tuple[str, Any] = "", load(subject, **arguments)
         except BlockingIOError:
-            answer = {"error": f"no reply within {REPLY_WITHIN} s"}
+            answer = f"no reply within {REPLY_WITHIN} s", None
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), flush=True)
+            answer = f"{type(error).__name__}: {error}", None
+        pipe.send(answer)
         gc.collect()
-
-
-if __name__ == "__main__":
-    main()

@@ -27,7 +27,6 @@ import itertools
 import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,11 +51,8 @@ BUSY = 0.95
 LOOKS_A_SECOND = 1.0
 """How often a node looks at a lease of another one."""
 
-HALF = 0.5
 
-
-@dataclass(frozen=True)
-class Costs:
+class Costs(NamedTuple):
     """CPU time in microseconds, and shares of a processor.
 
     Args:
@@ -94,9 +90,17 @@ def costs_of(results: Results, peer: str, depth: int) -> Costs:
 
     def figure(server: str, work: str, size: int, measure: str) -> float:
         point = results.find("shards", peer + CLUSTERED + server, work, size)
-        if point is None or any(measure not in sample for sample in point.samples):
+        if point is None or not point.values(measure):
             raise ValueError(f"not measured: shards: {peer + CLUSTERED + server}, {work or 'cycle'}, {size}")
         return point.spread(measure).median
+
+    def share(server: str, measure: str) -> float:
+        """Of a processor, for each shard more."""
+        few, many = (
+            figure(server, AT_REST.format(count), 0, measure) / figure(server, AT_REST.format(count), 0, "seconds")
+            for count in (SHARDS, MANY_SHARDS)
+        )
+        return max(many - few, 0.0) / 1e3 / (MANY_SHARDS - SHARDS)
 
     eight = of_shards(SHARDS)
     single = figure("", COMMITS, 1, "engine_cpu")  # one write with one commit of one command
@@ -106,17 +110,6 @@ def costs_of(results: Results, peer: str, depth: int) -> Costs:
     in_a_write = together / max(few - command, 0.01)  # commands with one in flight
     more = figure(eight, "", 1, "engine_cpu") - few
     commit = min(max(more * in_a_write / (SHARDS - 1), 0.0), together)
-
-    def share(server: str, measure: str) -> float:
-        """Of a processor, for each shard more."""
-        few, many = (
-            figure(server, f"{AT_REST}, {count} shards", 0, measure)
-            / figure(server, f"{AT_REST}, {count} shards", 0, "seconds")
-            for count in (SHARDS, MANY_SHARDS)
-        )
-        return max(many - few, 0.0) / 1e3 / (MANY_SHARDS - SHARDS)
-
-    led, led_here = share("", "engine_ms"), share("", "cpu_ms")
     home, linked = figure("", "", depth, "cpu"), figure(ROUTED, "", depth, "engine_cpu")
     return Costs(
         home=home,
@@ -127,26 +120,28 @@ def costs_of(results: Results, peer: str, depth: int) -> Costs:
         write=together - commit,
         commit=commit,
         command=command,
-        led=led,
+        led=share("", "engine_ms"),
         followed=figure("", LOOKS, 0, "engine_cpu") * LOOKS_A_SECOND / 1e6,
-        led_here=led_here,
+        led_here=share("", "cpu_ms"),
         followed_here=share(ROUTED, "cpu_ms"),
     )
 
 
 class Rate(NamedTuple):
-    """What a simulation has found."""
+    """What a simulation has found.
+
+    Args:
+        commands: a second.
+        node, primary: the share of the time in which the busiest one is busy.
+        leases: the share of the primary's time that leases take.
+        links: the share of a node's time that it takes to follow the other nodes' shards, and to renew its own leases.
+    """
 
     commands: float
-    """A second."""
     node: float
-    """The share of the time in which the busiest node is busy."""
     primary: float
-    """The same of the busiest primary."""
     leases: float
-    """The share of that primary's time that leases take."""
     links: float
-    """The share of a node's time that it takes to follow the other nodes' shards, and to renew its own leases."""
 
     @property
     def limit(self) -> str:
@@ -155,29 +150,23 @@ class Rate(NamedTuple):
         A primary that is busy takes larger writes, and so limits nothing as long as nodes are busy, too.
         """
         if self.node >= BUSY:
-            return "links" if self.links > HALF else "node"
+            return "links" if self.links > 0.5 else "node"
         if self.primary >= BUSY:
-            return "leases" if self.leases > HALF else "primary"
+            return "leases" if self.leases > 0.5 else "primary"
         return "clients"
 
 
-@dataclass
 class Server:
-    """Does one thing after the other.
+    """Does one thing after the other, with this share of its time."""
 
-    Args:
-        speed: the share of its time that it has for what is asked here.
-    """
-
-    speed: float = 1.0
-    free_at: float = 0.0
-    busy: float = 0.0
+    def __init__(self, speed: float) -> None:
+        self.speed = max(speed, 0.01)
+        self.free_at = self.busy = 0.0
 
     def take(self, now: float, cost: float) -> float:
-        """Do something that costs so much; return when it is done."""
-        cost /= self.speed
-        self.free_at = max(self.free_at, now) + cost
-        self.busy += cost
+        """Do something that costs this much; return when it is done."""
+        self.free_at = max(self.free_at, now) + cost / self.speed
+        self.busy += cost / self.speed
         return self.free_at
 
 
@@ -186,26 +175,13 @@ class Growth:
 
     Args:
         at_home: whether each client is at the node that leads the shard of its tube; otherwise they are anywhere.
-        clients: of each node.
-        delay: microseconds that a message takes.
     """
 
     def __init__(
-        self,
-        costs: Costs,
-        nodes: int,
-        shards: int,
-        *,
-        depth: int,
-        primaries: int = 1,
-        at_home: bool = True,
-        clients: int = 0,
-        delay: float = DELAY,
-        seed: int = 1,
+        self, costs: Costs, nodes: int, shards: int, *, depth: int, primaries: int = 1, at_home: bool = True
     ) -> None:
         self.costs = costs
         self.depth = depth
-        self.delay = delay
         self.now = 0.0
         self.done = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -213,16 +189,13 @@ class Growth:
         led = [len(range(node, shards, nodes)) for node in range(nodes)]
         self.links = max(count * costs.led_here + (shards - count) * costs.followed_here for count in led)
         self.leases = (shards * costs.led + shards * (nodes - 1) * costs.followed) / primaries
-        self.nodes = [Server(max(1.0 - self.links, 0.01)) for _ in range(nodes)]
-        self.primaries = [Server(max(1.0 - self.leases, 0.01)) for _ in range(primaries)]
-        others = [min(max(count, 1), MEASURED) - 1 for count in led]
-        self._home = [costs.home + costs.more * count for count in others]
-        self._linked = [costs.linked + costs.linked_more * count for count in others]
+        self.nodes = [Server(1.0 - self.links) for _ in range(nodes)]
+        self.primaries = [Server(1.0 - self.leases) for _ in range(primaries)]
+        self._others = [min(max(count, 1), MEASURED) - 1 for count in led]
         self._lanes: dict[tuple[int, int], dict[int, list[Callable[[], None]]]] = {}
         self._under_way: set[tuple[int, int]] = set()
-        rng = random.Random(seed)
-        count = nodes * (clients or IN_FLIGHT[depth])
-        tubes = [number % shards for number in range(count)]
+        rng = random.Random(1)
+        tubes = [number % shards for number in range(nodes * IN_FLIGHT[depth])]
         rng.shuffle(tubes)
         for number, shard in enumerate(tubes):
             entry = shard % nodes if at_home else number % nodes
@@ -232,47 +205,43 @@ class Growth:
         heapq.heappush(self._events, (moment, next(self._numbers), call))
 
     def run(self, microseconds: float) -> Rate:
-        """Let so much time pass after a quarter of it that does not count."""
+        """Let this time pass, after a quarter of it that does not count."""
         self._until(microseconds / 4)
         self.done = 0
         for server in (*self.nodes, *self.primaries):
             server.busy = max(server.free_at - self.now, 0.0)  # what it has still to do
-        began = self.now
-        self._until(began + microseconds)
-        passed = self.now - began
-        return Rate(
-            self.done / passed * 1e6,
-            max(min(node.busy / passed, 1.0) for node in self.nodes),
-            max(min(primary.busy / passed, 1.0) for primary in self.primaries),
-            self.leases,
-            self.links,
+        self._until(self.now + microseconds)
+        node, primary = (
+            min(max(server.busy for server in servers) / microseconds, 1.0) for servers in (self.nodes, self.primaries)
         )
+        return Rate(self.done / microseconds * 1e6, node, primary, self.leases, self.links)
 
     def _until(self, end: float) -> None:
-        events = self._events
-        while events and events[0][0] <= end:
-            self.now, _, call = heapq.heappop(events)
+        while self._events and self._events[0][0] <= end:
+            self.now, _, call = heapq.heappop(self._events)
             call()
         self.now = end
 
     def _send(self, entry: int, shard: int) -> None:
         """A client sends its commands."""
-        leader = shard % len(self.nodes)
+        costs, leader = self.costs, shard % len(self.nodes)
+        others = self._others[leader]
+
+        def answer() -> None:
+            self.done += self.depth
+            self._at(self.now + DELAY, lambda: self._send(entry, shard))
+
         if entry == leader:
-            ready = self.nodes[entry].take(self.now, self._home[entry] * self.depth)
-            self._at(ready, lambda: self._commit(leader, shard, lambda: self._answer(entry, shard)))
+            ready = self.nodes[entry].take(self.now, (costs.home + costs.more * others) * self.depth)
+            self._at(ready, lambda: self._commit(leader, shard, answer))
             return
-        ready = self.nodes[entry].take(self.now, self.costs.entry * self.depth)
-        self._at(ready + self.delay, lambda: self._arrive(entry, leader, shard))
 
-    def _arrive(self, entry: int, leader: int, shard: int) -> None:
-        ready = self.nodes[leader].take(self.now, self._linked[leader] * self.depth)
-        back = self.delay
+        def arrive() -> None:
+            ready = self.nodes[leader].take(self.now, (costs.linked + costs.linked_more * others) * self.depth)
+            back = lambda: self._at(self.now + DELAY, answer)  # noqa: E731
+            self._at(ready, lambda: self._commit(leader, shard, back))
 
-        def answered() -> None:
-            self._at(self.now + back, lambda: self._answer(entry, shard))
-
-        self._at(ready, lambda: self._commit(leader, shard, answered))
+        self._at(self.nodes[entry].take(self.now, costs.entry * self.depth) + DELAY, arrive)
 
     def _commit(self, leader: int, shard: int, then: Callable[[], None]) -> None:
         """The commands are in a commit of their shard: the next one that leaves."""
@@ -283,25 +252,20 @@ class Growth:
             self._write(lane)
 
     def _write(self, lane: tuple[int, int]) -> None:
-        costs = self.costs
         waiting = self._lanes.pop(lane, {})
         if not waiting:
             self._under_way.discard(lane)
             return
         clients = [then for each in waiting.values() for then in each]
+        costs = self.costs
         cost = costs.write + costs.commit * len(waiting) + costs.command * self.depth * len(clients)
-        done = self.primaries[lane[1]].take(self.now + self.delay, cost)
 
         def confirmed() -> None:
             for then in clients:
                 then()
             self._write(lane)
 
-        self._at(done + 2 * self.delay, confirmed)
-
-    def _answer(self, entry: int, shard: int) -> None:
-        self.done += self.depth
-        self._at(self.now + self.delay, lambda: self._send(entry, shard))
+        self._at(self.primaries[lane[1]].take(self.now + DELAY, cost) + 2 * DELAY, confirmed)
 
 
 class Shape(NamedTuple):
@@ -324,20 +288,17 @@ def table(results: Results, peer: str = "ours", nodes: Sequence[int] = NODES, mi
     Raises:
         ValueError: the run has not measured the costs.
     """
-    head = ["nodes", "shards", "primaries"]
-    for depth in IN_FLIGHT:
-        head += [f"{depth} in flight: at home, commands/s", "limit", "anywhere", "limit"]
-    rows = [head]
+    costs = {depth: costs_of(results, peer, depth) for depth in IN_FLIGHT}
+    heads = [[f"{depth} in flight: at home, commands/s", "limit", "anywhere", "limit"] for depth in IN_FLIGHT]
+    rows = [["nodes", "shards", "primaries", *itertools.chain(*heads)]]
     for shape in shapes(nodes):
         row = [f"{each:,}" for each in shape]
-        for depth in IN_FLIGHT:
-            costs = costs_of(results, peer, depth)
-            for at_home in (True, False):
-                growth = Growth(
-                    costs, shape.nodes, shape.shards, depth=depth, primaries=shape.primaries, at_home=at_home
-                )
-                rate = growth.run(milliseconds * 1e3 * (10 if depth > 1 else 1))
-                row += [f"{rate.commands:,.0f}", rate.limit]
+        for depth, at_home in itertools.product(IN_FLIGHT, (True, False)):
+            growth = Growth(
+                costs[depth], shape.nodes, shape.shards, depth=depth, primaries=shape.primaries, at_home=at_home
+            )
+            rate = growth.run(milliseconds * 1e3 * (10 if depth > 1 else 1))
+            row += [f"{rate.commands:,.0f}", rate.limit]
         rows.append(row)
     return rows
 
@@ -354,8 +315,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     for depth in IN_FLIGHT:
-        costs = costs_of(results, options.peer, depth)
-        print(f"{depth} in flight: " + ", ".join(f"{name} {value:.4g}" for name, value in vars(costs).items()))
+        costs = costs_of(results, options.peer, depth)._asdict()
+        print(f"{depth} in flight: " + ", ".join(f"{name} {value:.4g}" for name, value in costs.items()))
     print(markdown(rows))
     return 0
 

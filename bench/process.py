@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,30 +22,32 @@ class Cpu(NamedTuple):
     system_ticks: int
 
     def since(self, earlier: Cpu) -> Cpu:
-        total, user, system = earlier
-        return Cpu(self.total - total, self.user_ticks - user, self.system_ticks - system)
+        return Cpu(*(now - before for now, before in zip(self, earlier, strict=True)))  # type: ignore[arg-type]
 
     @property
     def user(self) -> float:
         """Seconds in user mode."""
         return self.total * self.user_ticks / max(self.user_ticks + self.system_ticks, 1)
 
-    @property
-    def system(self) -> float:
-        """Seconds in system mode."""
-        return self.total - self.user
+
+def _stat(pid: int, proc: Path) -> list[int]:
+    """Clock ticks: user, system, and those of children that it has waited for."""
+    return [int(ticks) for ticks in (proc / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[11:15]]
+
+
+def _status(pid: int, name: str, proc: Path) -> int:
+    return int((proc / str(pid) / "status").read_text().split(f"\n{name}:")[1].split()[0])
 
 
 def cpu(pid: int, proc: Path = PROC) -> Cpu:
     """Its CPU time so far."""
-    user, system = (int(ticks) for ticks in (proc / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[11:13])
+    user, system = _stat(pid, proc)[:2]
     total = 0
     for thread in (proc / str(pid) / "task").glob("*/schedstat"):
         with contextlib.suppress(OSError):  # the thread has ended
             total += int(thread.read_text().split()[0])
-    if not total:  # a kernel without these statistics
-        return Cpu((user + system) / os.sysconf("SC_CLK_TCK"), user, system)
-    return Cpu(total / 1e9, user, system)
+    # Without these statistics, the kernel counts ticks alone.
+    return Cpu(total / 1e9 if total else (user + system) / os.sysconf("SC_CLK_TCK"), user, system)
 
 
 def cpu_of_all(pids: Sequence[int]) -> Cpu:
@@ -61,17 +61,19 @@ def cpu_of_all(pids: Sequence[int]) -> Cpu:
 
 
 def children(pid: int, proc: Path = PROC) -> list[int]:
-    """The processes that it has started from its first thread, and that live."""
-    return [int(each) for each in (proc / str(pid) / "task" / str(pid) / "children").read_text().split()]
+    """The processes that it has started, from any of its threads, and that live."""
+    found: list[int] = []
+    for listed in (proc / str(pid) / "task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += map(int, listed.read_text().split())
+    return found
 
 
 def family(pid: int, proc: Path = PROC) -> list[int]:
-    """A process and all that descend from it, from whichever of their threads, and live."""
+    """A process and all that descend from it, and live."""
     found = [pid]
     for each in found:
-        for listed in (proc / str(each) / "task").glob("*/children"):
-            with contextlib.suppress(OSError):  # the thread has ended
-                found += map(int, listed.read_text().split())
+        found += children(each, proc)
     return found
 
 
@@ -83,21 +85,8 @@ def cpu_of_family(pid: int, proc: Path = PROC) -> float:
     total = 0.0
     for each in family(pid, proc):
         with contextlib.suppress(OSError):  # the process has ended
-            ended = (proc / str(each) / "stat").read_text().rsplit(")", 1)[1].split()[13:15]
-            total += cpu(each, proc).total + sum(map(int, ended)) / os.sysconf("SC_CLK_TCK")
+            total += cpu(each, proc).total + sum(_stat(each, proc)[2:]) / os.sysconf("SC_CLK_TCK")
     return total
-
-
-@contextlib.contextmanager
-def killed_after(seconds: float, child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Kill a child of ours that is not done by then: what waits for its output reads the end of it."""
-    timer = threading.Timer(seconds, child.kill)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def resident(pid: int, proc: Path = PROC) -> int:
@@ -107,11 +96,9 @@ def resident(pid: int, proc: Path = PROC) -> int:
 
 def peak(pid: int, proc: Path = PROC) -> int:
     """The most bytes of memory that it has used since its start."""
-    status = (proc / str(pid) / "status").read_text()
-    return int(status.split("\nVmHWM:")[1].split()[0]) * 1024
+    return _status(pid, "VmHWM", proc) * 1024
 
 
 def switches(pid: int, proc: Path = PROC) -> int:
-    """How often it has gone to sleep so far: an idle process does so after each time that it wakes up."""
-    status = (proc / str(pid) / "status").read_text()
-    return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    """The number of times it has gone to sleep: an idle process does so after each time that it wakes up."""
+    return _status(pid, "voluntary_ctxt_switches", proc)

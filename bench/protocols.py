@@ -3,7 +3,7 @@
 A load knows jobs and ids; a protocol knows how they are written, how many lines each reply has, and where the ids are
 in a reply. Redis has no job queue, so people build one as `SCRIPTS` does: a hash of bodies, a list of ready ids, sorted
 sets of delayed and reserved ids by the time when they are due, and one Lua script for each step. Once a second, a
-process beside redis-server moves what is due to the ready list (`python -m bench.protocols PORT`).
+process beside redis-server moves what is due to the ready list.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -159,19 +158,15 @@ def load_scripts(sock: socket.socket) -> None:
 
 def move_once_a_second(port: int) -> None:
     """Move jobs that are due to the ready list once a second, until the server is gone."""
-    with socket.create_connection(("127.0.0.1", port)) as sock:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as sock:
         while True:
             started = time.monotonic()
-            while True:
-                sock.sendall(evaluate("move", MOVED))
-                reply = sock.recv(100)
+            while (reply := _move(sock)) != b":0\r\n":
                 if not reply:
                     return
-                if reply == b":0\r\n":
-                    break
             time.sleep(max(0.0, started + 1 - time.monotonic()))
 
 
-if __name__ == "__main__":
-    with contextlib.suppress(OSError):  # the server is gone
-        move_once_a_second(int(sys.argv[1]))
+def _move(sock: socket.socket) -> bytes:
+    sock.sendall(evaluate("move", MOVED))
+    return sock.recv(100)

@@ -1,20 +1,42 @@
-"""The results of a run: a document from which tables and plots are drawn, at once or later.
+"""The results of a run: samples, their percentiles, spreads and ratios, and the file from which tables are drawn.
 
-A point is what one server did at one size of one scenario: a list of samples, one for each of its turns. Points of the
-same scenario, work and size can be compared pair by pair.
+A sample is what one server did in one measurement, by name: CPU times in microseconds a command, latencies in
+milliseconds, memory in bytes. A point has the samples of one server at one size of one scenario, one for each of its
+turns. Points of the same scenario, work and size can be compared pair by pair.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bench.samples import Sample, Spread, ratio, spread
+Sample = dict[str, float]
 
 FORMAT = 1
+PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "most": 1.0}
+
+
+def percentiles(values: Sequence[float], unit: float) -> Sample:
+    """The percentiles of values, each divided by the unit; empty without values."""
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return {name: ordered[min(int(len(ordered) * part), last)] / unit for name, part in PERCENTILES.items() if ordered}
+
+
+class Spread(NamedTuple):
+    """The median of several measurements, with the smallest and the largest."""
+
+    median: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    return Spread(statistics.median(values), min(values), max(values))
 
 
 @dataclass
@@ -32,8 +54,25 @@ class Point:
     size: int
     samples: list[Sample] = field(default_factory=list)
 
+    def values(self, measure: str) -> list[float]:
+        return [sample[measure] for sample in self.samples if measure in sample]
+
     def spread(self, measure: str) -> Spread:
-        return spread([sample[measure] for sample in self.samples])
+        return spread(self.values(measure))
+
+    def ratio(self, other: Point, measure: str) -> Spread:
+        """Its measurements over those of another point, pair by pair, as they were taken in turn."""
+        pairs = zip(self.values(measure), other.values(measure), strict=False)  # a run that was cut short lacks some
+        return spread([mine / its for mine, its in pairs if its])
+
+    def limited_by_generator(self) -> bool:
+        """Whether its rate shows the limit of the generator, not of the server.
+
+        Where both had time to spare, as with a disk that both wait for, it does not.
+        """
+        if not self.values("generator_busy"):
+            return False
+        return self.spread("generator_busy").median > max(0.6, self.spread("server_busy").median)
 
 
 @dataclass
@@ -56,49 +95,36 @@ class Results:
             self.points.append(point)
         point.samples += samples
 
-    def forget(self, scenario: str, server: str, work: str, size: int) -> None:
-        """Remove a point, if it is there."""
-        if point := self.find(scenario, server, work, size):
-            self.points.remove(point)
-
-    def find(self, scenario: str, server: str, work: str, size: int) -> Point | None:
+    def find(self, scenario: str, server: str, work: str = "", size: int = 0) -> Point | None:
         """The point, if it was measured."""
-        return next(self._points(scenario, server=server, work=work, size=size), None)
+        return next(iter(self.select(scenario, server=server, work=work, size=size)), None)
 
     def select(self, scenario: str, **wanted: object) -> list[Point]:
         """The points of a scenario with these attributes, in the order of their measurement."""
-        return list(self._points(scenario, **wanted))
-
-    def ratio(self, point: Point, other: Point, measure: str) -> Spread:
-        """One point's measurements over another's, pair by pair."""
-        return ratio(point.samples, other.samples, measure)
-
-    def _points(self, scenario: str, **wanted: object) -> Iterator[Point]:
-        for point in self.points:
-            if point.scenario == scenario and all(getattr(point, name) == value for name, value in wanted.items()):
-                yield point
+        return [
+            point
+            for point in self.points
+            if point.scenario == scenario and all(getattr(point, name) == value for name, value in wanted.items())
+        ]
 
     def write(self, path: Path) -> None:
-        """Write the document: one line for each point."""
-        points = ",\n".join("  " + json.dumps(asdict(point)) for point in self._rounded())
-        head = json.dumps({"format": FORMAT, "about": self.about, "missing": self.missing}, indent=1)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'{head[:-2]},\n "points": [\n{points}\n ]\n}}\n')
-
-    def _rounded(self) -> Iterator[Point]:
+        """Write the file: one line for each point."""
+        lines = []
         for point in self.points:
             samples = [{name: float(f"{value:.6g}") for name, value in sample.items()} for sample in point.samples]
-            yield Point(point.scenario, point.server, point.work, point.size, samples)
+            lines.append("  " + json.dumps(asdict(point) | {"samples": samples}))
+        head = json.dumps({"format": FORMAT, "about": self.about, "missing": self.missing}, indent=1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'{head[:-2]},\n "points": [\n' + ",\n".join(lines) + "\n ]\n}\n")
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        """Read a document.
+        """Read a file.
 
         Raises:
-            ValueError: it is not a document of results.
+            ValueError: it is not one of results.
         """
         document = json.loads(path.read_text())
         if document.get("format") != FORMAT:
             raise ValueError(f"{path}: not results of this bench: format {document.get('format')!r}, must be {FORMAT}")
-        points = [Point(**point) for point in document["points"]]
-        return cls(document["about"], points, document["missing"])
+        return cls(document["about"], [Point(**point) for point in document["points"]], document["missing"])

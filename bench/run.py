@@ -9,33 +9,26 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.doors import Door
 from bench.generator import Generator, LoadError
-from bench.results import Results
-from bench.samples import Sample
-from bench.servers import PEERS, Server, directories
+from bench.results import Results, Sample
+from bench.servers import GENERATOR_CPU, PEERS, directories, started
+from bench.subject import Subject
 from harness.servers import ServerError
 
-BACKLOG = (10_000_000, 10_000)
-"""The full size of the backlog: jobs, and bytes of each."""
-
-
-AnyServer = TypeVar("AnyServer", Server, Door, Server | Door)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Variant:
-    """A server and its options, as a scenario asks for it."""
+class Fresh:
+    """A server that is started for each measurement, and stopped after it."""
 
     name: str
-    peer: str
-    options: tuple[str, ...] = ()
-    keeps: bool = False  # whether it keeps its jobs, in a directory
-    jobs: Path | None = None  # a directory that is copied there first
+    open: Callable[[], AbstractContextManager[Subject]]
 
 
 @dataclass
@@ -47,7 +40,6 @@ class Run:
         pairs: how often each server is measured, in turn.
         scale: the share of the full sizes and times.
         directory: servers keep their jobs in temporary directories in this one.
-        backlog: how many jobs of how many bytes the backlog has.
         tell: shows what is being done.
     """
 
@@ -56,16 +48,18 @@ class Run:
     scale: float
     directory: Path
     tell: Callable[[str], None]
-    generator: Generator = field(default_factory=Generator)
+    generator: Generator = field(default_factory=lambda: Generator(GENERATOR_CPU))
     results: Results = field(default_factory=Results)
     scenario: str = ""
-    backlog: tuple[int, int] = BACKLOG
     count: int = 0  # of loads so far
     failed: set[tuple[str, str, str, int]] = field(default_factory=set)  # scenario, server, work and size
 
     def sized(self, full: int) -> int:
         """A number of jobs, smaller in a quick run."""
         return max(int(full * self.scale), 100)
+
+    def sizes(self, *full: int) -> list[int]:
+        return sorted({self.sized(size) for size in full})
 
     def seconds(self, full: float = 1.5) -> float:
         """A duration, shorter in a quick run."""
@@ -83,38 +77,43 @@ class Run:
     @property
     def own(self) -> list[str]:
         """Those of the run's peers that are this server."""
-        return self.only("ours", "interpreted")
+        return [peer for peer in self.peers if PEERS[peer].own]
+
+    def fresh(self, peer: str, *options: str, name: str = "", keeps: bool = False, jobs: Path | None = None) -> Fresh:
+        """A server with these options.
+
+        Args:
+            keeps: whether it keeps its jobs, in a directory.
+            jobs: a directory that is copied there first.
+        """
+
+        @contextlib.contextmanager
+        def opened() -> Iterator[Subject]:
+            with contextlib.ExitStack() as stack:
+                directory = None
+                if keeps or peer == "redis-always":
+                    directory = stack.enter_context(directories(self.directory))
+                if jobs and directory:
+                    shutil.copytree(jobs, directory, dirs_exist_ok=True)
+                    os.sync()  # otherwise the server's first sync would also sync the copy
+                yield stack.enter_context(started(peer, options, name=name, directory=directory))
+
+        return Fresh(name or peer, opened)
 
     @contextlib.contextmanager
-    def servers(self, *variants: Variant | str) -> Iterator[list[Server]]:
-        """Start servers, which are always stopped at the end.
-
-        One that does not start is noted as missing. One that has failed in all of the scenario is not started again.
-        """
+    def together(self, *servers: Fresh | str) -> Iterator[list[Subject]]:
+        """Start servers, which are stopped at the end. One that does not start is noted as missing."""
         with contextlib.ExitStack() as stack:
-            started = []
-            for variant in variants:
-                asked = variant if isinstance(variant, Variant) else Variant(variant, variant)
-                if self.has_failed(asked.name):
-                    continue
-                directory = None
-                if asked.keeps or asked.peer == "redis-always":
-                    directory = stack.enter_context(directories(self.directory))
-                if asked.jobs and directory:
-                    shutil.copytree(asked.jobs, directory, dirs_exist_ok=True)
-                    os.sync()  # otherwise the server's first sync would also sync the copy
-                self.tell(f"starting {asked.name}")
-                try:
-                    server = Server(asked.peer, asked.options, name=asked.name, directory=directory)
-                except ServerError as error:
-                    self.results.missing[f"{self.scenario}: {asked.name}"] = str(error)
-                    continue
-                stack.callback(server.stop)
-                started.append(server)
-            yield started
+            running = []
+            for server in servers:
+                fresh = self.fresh(server) if isinstance(server, str) else server
+                self.tell(f"starting {fresh.name}")
+                with self.part(fresh.name):
+                    running.append(stack.enter_context(fresh.open()))
+            yield running
 
-    def load(self, load: str, server: Server | Door, **arguments: Any) -> Any:
-        """Have the generator do a load; return its sample."""
+    def load(self, load: Callable[..., Result], server: Subject, **arguments: Any) -> Result:
+        """Have the generator do a load; return its result."""
         self.count += 1
         return self.generator.do(load, server, **arguments)
 
@@ -122,25 +121,37 @@ class Run:
         """The name of a tube that no load has used yet."""
         return f"b{self.count}"
 
-    def add(self, server: Server | Door, sample: Sample, work: str = "", size: int = 0) -> None:
+    def add(self, server: Subject | Fresh, sample: Sample, work: str = "", size: int = 0) -> None:
         """Note a sample."""
         self.results.add(self.scenario, server.name, work, size, [sample])
 
     def in_turn(
-        self, servers: Sequence[AnyServer], measure: Callable[[AnyServer], Sample], work: str = "", size: int = 0
+        self,
+        servers: Sequence[Subject | Fresh],
+        measure: Callable[[Subject], Sample | None],
+        work: str = "",
+        size: int = 0,
+        pairs: int = 0,
     ) -> None:
-        """Measure the servers in turn, as often as the run has pairs. One that fails is noted as missing."""
-        for pair in range(self.pairs):
+        """Measure the servers in turn, as often as the run has pairs. One that fails is noted as missing.
+
+        Args:
+            measure: returns a sample, or adds what it has measured itself.
+            pairs: how often at the most; 0 if only the run says.
+        """
+        pairs = min(self.pairs, pairs or self.pairs)
+        for pair in range(pairs):
             for server in servers:
-                if self.has_failed(server.name, work, size):
+                if (self.scenario, server.name, work, size) in self.failed:
                     continue
-                self.tell(f"{work or server.name} {size or ''}, {pair + 1} of {self.pairs}: {server.name}")
-                with self.part(server.name, work, size):
-                    self.add(server, measure(server), work, size)
+                self.tell(f"{work} {size or ''}, {pair + 1} of {pairs}: {server.name}".lstrip(" ,"))
+                with self.part(server.name, work, size), server.open() as subject:
+                    if (sample := measure(subject)) is not None:
+                        self.add(server, sample, work, size)
 
     @contextlib.contextmanager
     def part(self, server: str, work: str = "", size: int = 0) -> Iterator[None]:
-        """One part of a scenario, or all of it: a server that fails in it is noted as missing, and has no figure there.
+        """One part of a scenario: a server that fails in it is noted as missing, and has no figure there.
 
         The others are still measured.
         """
@@ -148,10 +159,7 @@ class Run:
             yield
         except (LoadError, ServerError) as error:
             self.failed.add((self.scenario, server, work, size))
-            self.results.forget(self.scenario, server, work, size)
+            if point := self.results.find(self.scenario, server, work, size):
+                self.results.points.remove(point)
             where = ", ".join(filter(None, [work, f"{size:,}" if size else "", server]))
             self.results.missing[f"{self.scenario}: {where}"] = str(error)
-
-    def has_failed(self, server: str, work: str = "", size: int = 0) -> bool:
-        """Whether a server has failed in this part of the scenario, and need not be tried again."""
-        return (self.scenario, server, work, size) in self.failed

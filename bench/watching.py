@@ -1,196 +1,117 @@
-"""What `beanstalk top` costs the server that it watches: CPU time with and without it, in turns.
+"""What `beanstalk top` costs the server that it watches: CPU time with and without it.
 
-    python -m bench.watching --tubes 100000 --rate 5000 --server interpreted
-
-A server gets this many tubes with a job each, and commands at a steady rate; then its CPU time is read over some
-seconds without top, over some with it, and so on. What top costs is the median of the differences, in milliseconds a
-second: 10 of them are 1 % of a processor, however much of it the commands need. The first phases show a round that has
-just begun, later ones a round that goes on; each top is a new one. How long it takes from its start to the first screen
-with tubes is measured too.
+The server has many tubes with a job each, and serves commands at a steady rate. Its CPU time is read over some seconds
+without top, and over some with it. How long top takes from its start to the first screen with tubes is measured too.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import os
-import socket
-import statistics
 import struct
 import subprocess
 import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from bench import process
+from bench.generator import SPAWNED
+from bench.results import Sample
+from bench.subject import Subject, ask
 from harness import servers
-from harness.servers import ROOT
+from harness.servers import ServerError
+from harness.waiting import eventually
 
 SIZE = (120, 50)
 """The terminal of top: width and height."""
 
-BATCH = 500
-"""How many tubes are made in a write."""
-
 BEAT = 0.01
 """Seconds from one batch of commands to the next."""
-
-FIRST_SCREEN_WITHIN = 30.0
-"""Seconds."""
 
 TOP = "import sys; from beanstalk_client.cli.main import main; sys.exit(main())"
 
 
-def fill(port: int, tubes: int) -> None:
-    """Make tubes, each with a ready job."""
-    with socket.create_connection(("127.0.0.1", port)) as sock, sock.makefile("rb") as replies:
-        for first in range(0, tubes, BATCH):
-            numbers = range(first, min(first + BATCH, tubes))
-            sock.sendall(b"".join(b"use tube-%06d\r\nput 0 0 60 1\r\nx\r\n" % number for number in numbers))
-            for _ in range(2 * len(numbers)):
-                replies.readline()
-
-
-def load(port: int, rate: int) -> None:
-    """Put, reserve and delete jobs at a steady rate, in commands a second, until somebody ends this process."""
+def load(subject: Subject, rate: int) -> None:
+    """Put, reserve and delete jobs at a steady rate, in commands a second, until this process is killed."""
     each = max(round(rate * BEAT / 3), 1)
-    with socket.create_connection(("127.0.0.1", port)) as sock, sock.makefile("rb") as replies:
-        sock.sendall(b"use load\r\nwatch load\r\nignore default\r\n")
-        for _ in range(3):
-            replies.readline()
+    with subject.connect() as sock:
+        ask(sock, b"use load\r\nwatch load\r\nignore default\r\n", 3)
         due = time.monotonic()
         while True:
-            sock.sendall((b"put 0 0 60 8\r\n12345678\r\n" + b"reserve\r\n") * each)
-            ids = []
-            for _ in range(each):
-                replies.readline()
-                ids.append(replies.readline().split()[1])
-                replies.readline()
-            sock.sendall(b"".join(b"delete %b\r\n" % job_id for job_id in ids))
-            for _ in ids:
-                replies.readline()
+            replies = ask(sock, (b"put 0 0 60 8\r\n12345678\r\n" + b"reserve\r\n") * each, 3 * each)
+            jobs = [line.split()[1] for line in replies.splitlines() if line.startswith(b"RESERVED")]
+            ask(sock, b"".join([b"delete %b\r\n" % job for job in jobs]), len(jobs))
             due = max(due + BEAT, time.monotonic() - 1.0)
             time.sleep(max(due - time.monotonic(), 0.0))
 
 
-class Watching:
-    """A `beanstalk top` on a terminal that nobody looks at.
-
-    Attributes:
-        first_screen: seconds from its start to the first screen with tubes; 0.0 until then.
-    """
-
-    def __init__(self, port: int, interval: float) -> None:
-        master, slave = os.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
-        self.first_screen = 0.0
-        self._master = master
-        self._started = time.monotonic()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", TOP, "top", "--server", f"127.0.0.1:{port}", "--interval", str(interval)],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            env=servers.environment_of(servers.INTERPRETED, {"TERM": "xterm"}),
-        )
-        os.close(slave)
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):  # EIO: it has ended
-            while data := os.read(self._master, 1 << 16):
-                if not self.first_screen and b"tubes 1 to" in data:
-                    self.first_screen = time.monotonic() - self._started
-
-    @property
-    def cpu(self) -> float:
-        """Its own CPU time so far, in seconds."""
-        return process.cpu(self._process.pid).total
-
-    def wait_for_tubes(self) -> None:
-        while not self.first_screen:
-            if time.monotonic() - self._started > FIRST_SCREEN_WITHIN or self._process.poll() is not None:
-                raise SystemExit(f"top has drawn no tubes within {FIRST_SCREEN_WITHIN:g} s")
-            time.sleep(0.001)
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
-        self._thread.join()
-        os.close(self._master)
+@contextlib.contextmanager
+def under_load(subject: Subject, rate: int) -> Iterator[None]:
+    """Commands at a steady rate, from a process of its own."""
+    loading = SPAWNED.Process(target=load, args=(subject, rate), daemon=True)
+    if rate:
+        loading.start()
+    try:
+        yield
+    finally:
+        if rate:
+            loading.kill()
+            loading.join()
 
 
 @contextlib.contextmanager
-def under_load(port: int, rate: int) -> Iterator[None]:
-    """Commands at a steady rate, from a process of its own."""
-    if not rate:
-        yield
-        return
-    command = [sys.executable, "-m", "bench.watching", "--load", str(port), "--rate", str(rate)]
-    loading = subprocess.Popen(command, cwd=ROOT)
-    try:
-        yield
-    finally:
-        loading.kill()
-        loading.wait()
+def top(subject: Subject) -> Iterator[tuple[int, float]]:
+    """Run `beanstalk top` on a terminal that nobody reads; give its process, and the seconds to its first screen."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
+    began = time.monotonic()
+    drawn: list[float] = []
 
+    def read() -> None:
+        with contextlib.suppress(OSError):  # EIO: it has ended
+            while data := os.read(master, 1 << 16):
+                if not drawn and b"tubes 1 to" in data:
+                    drawn.append(time.monotonic() - began)
 
-def spent(pid: int, seconds: float) -> float:
-    """The CPU time of a process, in milliseconds a second."""
-    before, began = process.cpu(pid), time.monotonic()
-    time.sleep(seconds)
-    return process.cpu(pid).since(before).total * 1000 / (time.monotonic() - began)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.watching", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--server", default=servers.OURS, help="ours, interpreted, beanstalkd, or a path")
-    parser.add_argument("--tubes", type=int, default=100_000)
-    parser.add_argument("--rate", type=int, default=0, help="commands a second; 0 for none")
-    parser.add_argument("--interval", type=float, default=1.0, help="of top, in seconds")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each phase")
-    parser.add_argument("--times", type=int, default=3, help="how many phases of each kind")
-    parser.add_argument("--load", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.load:
-        load(options.load, options.rate)
-    server = servers.start(options.server)
-    try:
-        port = int(server.address[1])
-        fill(port, options.tubes)
-        with under_load(port, options.rate):
-            measure(server, options)
-    finally:
-        server.kill()
-
-
-def measure(server: servers.Process, options: argparse.Namespace) -> None:
-    """Print what was spent in each phase, and the median of the differences."""
-    spent(server.pid, 1.0)
-    differences, firsts, owns = [], [], []
-    for _ in range(options.times):
-        without = spent(server.pid, options.seconds)
-        top = Watching(int(server.address[1]), options.interval)
-        try:
-            top.wait_for_tubes()
-            own = top.cpu
-            beside = spent(server.pid, options.seconds)
-            owns.append((top.cpu - own) * 1000 / options.seconds)
-        finally:
-            top.stop()
-        differences.append(beside - without)
-        firsts.append(top.first_screen)
-        print(f"server without top {without:7.2f} ms/s, with it {beside:7.2f} ms/s; first screen {firsts[-1]:.2f} s")
-    print(
-        f"top costs the server {statistics.median(differences):.2f} ms/s, and itself {statistics.median(owns):.2f} ms/s"
+    watching = subprocess.Popen(
+        [sys.executable, "-P", "-c", TOP, "top", "--server", f"127.0.0.1:{subject.port}", "--interval", "1"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        env=servers.environment_of(servers.INTERPRETED, {"TERM": "xterm"}),
     )
-    print(f"first screen after {statistics.median(firsts):.2f} s")
+    os.close(slave)
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        eventually(lambda: drawn or watching.poll() is not None, "top has drawn its first screen")
+        if not drawn:
+            raise ServerError(f"top has ended with {watching.returncode}")
+        yield watching.pid, drawn[0]
+    finally:
+        watching.kill()
+        watching.wait()
+        reader.join()
+        os.close(master)
 
 
-if __name__ == "__main__":
-    main()
+def watch(subject: Subject, rate: int, seconds: float) -> Sample:
+    """What top costs the server and itself, in milliseconds of CPU a second, and its first screen."""
+
+    def spent(*pids: int) -> list[float]:
+        before = [process.cpu(pid) for pid in pids]
+        time.sleep(seconds)
+        return [
+            process.cpu(pid).since(earlier).total * 1e3 / seconds for pid, earlier in zip(pids, before, strict=True)
+        ]
+
+    with under_load(subject, rate):
+        time.sleep(min(seconds, 1.0))  # real time: the load has begun
+        (without,) = spent(subject.pid)
+        with top(subject) as (watching, drawn):
+            beside, own = spent(subject.pid, watching)
+    return {"without_ms": without, "top_ms": beside - without, "own_ms": own, "screen": drawn}

@@ -1,7 +1,7 @@
 """Workers of task queues, ours and others': how fast each empties a queue of empty tasks, and what that costs.
 
 A broker is started, calls are enqueued one by one, and a worker is started that runs them. Two marks among the calls
-(`bench/tasks/marks.py`) say when the first and the last of those that count run: what is before the first is there for
+(`bench/tasks`) say when the first and the last of those that count run: what is before the first is there for
 the worker to start and to warm up. At both, the CPU time is read of the worker with all its processes, those that have
 ended included, and of the broker. The broker has one processor, and the worker with all its processes another.
 """
@@ -16,13 +16,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench import process
-from bench.samples import Sample
+from bench.results import Sample
 from bench.servers import GENERATOR_CPU, SERVER_CPU
 from harness import servers
 from harness.servers import BEANSTALKD, OURS, REDIS, ROOT, ServerError
@@ -60,7 +61,6 @@ class TaskQueue:
         group: the dependency group of pyproject.toml that has what it needs, or "" for the environment of the bench.
         broker: OURS, BEANSTALKD or REDIS; with KEPT, it keeps its jobs.
         variant: which of its tasks or brokers; its module knows.
-        settings: what was chosen, in a few words.
     """
 
     calls: str
@@ -69,7 +69,6 @@ class TaskQueue:
     group: str = ""
     broker: str = REDIS
     variant: str = ""
-    settings: str = ""
 
 
 OUR_WORKER = ("-m", "beanstalk_client.worker", "bench.tasks.our_calls:tasks", "--at-once", str(AT_ONCE))
@@ -140,7 +139,7 @@ def install(queue: TaskQueue, tell: Callable[[str], None]) -> None:
     made.touch()
 
 
-def versions(queue: TaskQueue) -> str:
+def versions_of(queue: TaskQueue) -> str:
     """What its environment has that matters, as "name version", with commas."""
     if not queue.group:
         return ""
@@ -195,7 +194,7 @@ class Marks:
         os.close(self._pipe)
 
 
-def measure(queue: TaskQueue, jobs: int, directory: Path | None = None) -> Sample:
+def enqueue_and_run(queue: TaskQueue, jobs: int, directory: Path | None = None) -> Sample:
     """Enqueue this many calls, and let a worker run them.
 
     Args:
@@ -208,8 +207,11 @@ def measure(queue: TaskQueue, jobs: int, directory: Path | None = None) -> Sampl
     Raises:
         ServerError: the broker, the producer or the worker fails.
     """
-    with broker(queue.broker, directory) as server, tempfile.TemporaryDirectory() as place:
-        marks = Marks(place)
+    with (
+        broker(queue.broker, directory) as server,
+        tempfile.TemporaryDirectory() as place,
+        contextlib.closing(Marks(place)) as marks,
+    ):
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(ROOT), *([] if queue.group else [str(ROOT / "client")])]),
             "PYTHONSAFEPATH": "1",
@@ -217,33 +219,31 @@ def measure(queue: TaskQueue, jobs: int, directory: Path | None = None) -> Sampl
             "BENCH_MARKS": marks.path,
             "BENCH_VARIANT": queue.variant,
         }
-        try:
-            sample = _enqueue(queue, jobs, server, environment)
-            return sample | _drain(queue, jobs, server, environment, marks, Path(place) / "log")
-        finally:
-            marks.close()
+        sample = _enqueue(queue, jobs, server, environment)
+        return sample | _drain(queue, jobs, server, environment, marks, Path(place) / "log")
 
 
 def _enqueue(queue: TaskQueue, jobs: int, server: servers.Process, environment: dict[str, str]) -> Sample:
     line = [str(python_of(queue)), "-m", "bench.tasks.enqueue", queue.calls, str(jobs), str(int(jobs * WARM_UP))]
-    with (
-        subprocess.Popen(
-            line, env=environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        ) as producer,
-        process.killed_after(MARKED_WITHIN, producer),
-    ):
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, env=environment, cwd="/", stdin=pipe, stdout=pipe, start_new_session=True) as producer:
+        late = threading.Timer(MARKED_WITHIN, producer.kill)
+        late.start()
         os.sched_setaffinity(producer.pid, {GENERATOR_CPU})
         assert producer.stdin is not None
         assert producer.stdout is not None
-        if producer.stdout.readline() != b"ready\n":
-            raise ServerError(f"{queue.calls}: the producer has ended")
-        before = process.cpu(server.pid)
-        producer.stdin.write(b"\n")
-        producer.stdin.flush()
-        spent = json.loads(producer.stdout.readline() or b"null")
-        served = process.cpu(server.pid).since(before).total
-        producer.stdin.write(b"\n")
-    if spent is None or producer.returncode:
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            producer.stdout.readline()  # it is ready
+            before = process.cpu(server.pid)
+            producer.stdin.write(b"\n")
+            producer.stdin.flush()
+            spent = json.loads(producer.stdout.readline() or b"null")
+            served = process.cpu(server.pid).since(before).total
+            producer.stdin.write(b"\n")
+            producer.stdin.close()
+        status = producer.wait()
+        late.cancel()
+    if status or spent is None:
         raise ServerError(f"{queue.calls}: the producer has failed")
     return {
         "put_rate": jobs / spent["wall"],
@@ -256,15 +256,9 @@ def _drain(
     queue: TaskQueue, jobs: int, server: servers.Process, environment: dict[str, str], marks: Marks, log: Path
 ) -> Sample:
     line = [str(python_of(queue)), *(part.format(port=server.address[1]) for part in queue.worker)]
-    with log.open("wb") as output:
+    with log.open("wb") as out, open(os.devnull) as nothing:
         worker = subprocess.Popen(
-            line,
-            env=environment,
-            cwd=log.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            line, env=environment, cwd=log.parent, stdin=nothing, stdout=out, stderr=out, start_new_session=True
         )
     try:
         os.sched_setaffinity(worker.pid, {GENERATOR_CPU})
@@ -284,26 +278,9 @@ def _stop(worker: subprocess.Popen[bytes]) -> None:
     """Tell a worker to end, and kill what is left of it."""
     family = process.family(worker.pid)
     worker.send_signal(signal.SIGTERM)
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         worker.wait(STOPS_WITHIN)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()
-    for pid in family[1:]:
+    for pid in family:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure task queues once each, and print what was found: to try one of them."""
-    names = list(sys.argv[1:] if arguments is None else arguments) or list(QUEUES)
-    for name in names:
-        queue = QUEUES[name]
-        install(queue, print)
-        with tempfile.TemporaryDirectory(dir=ROOT, prefix="bench-") as directory:
-            sample = measure(queue, queue.jobs, Path(directory) if queue.broker.endswith(KEPT) else None)
-        print(name, {measure: round(value, 1) for measure, value in sample.items()}, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    worker.wait()

@@ -18,54 +18,16 @@ COMMAND: Final = re.compile(r"(?:\{\d+ \* )?([a-z]+(?:-[a-z]+)*)(?= |\\|$)")
 REPLY: Final = re.compile(r"(?:\{\d+ \* )?([A-Z]+(?:_[A-Z]+)*)( .+?)?(?:\\r.*)?")
 """An expected line that may be a reply."""
 
-PROTOCOL: Final = [
-    "put",
-    "use",
-    "reserve",
-    "reserve-with-timeout",
-    "reserve-job",
-    "delete",
-    "release",
-    "bury",
-    "touch",
-    "watch",
-    "ignore",
-    "peek",
-    "peek-ready",
-    "peek-delayed",
-    "peek-buried",
-    "kick",
-    "kick-job",
-    "stats-job",
-    "stats-tube",
-    "stats",
-    "list-tubes",
-    "list-tube-used",
-    "list-tubes-watched",
-    "quit",
-    "pause-tube",
-]
+PROTOCOL: Final = """
+put use reserve reserve-with-timeout reserve-job delete release bury touch watch ignore peek peek-ready peek-delayed
+peek-buried kick kick-job stats-job stats-tube stats list-tubes list-tube-used list-tubes-watched quit pause-tube
+""".split()
 """The commands of the protocol, in the order of its document."""
 
-EXTENSIONS: Final = [
-    "put-keyed",
-    "replace-keyed",
-    "peek-keyed",
-    "cancel",
-    "cancel-keyed",
-    "reschedule",
-    "reschedule-keyed",
-    "reserve-batch",
-    "clear-tube",
-    "put-with",
-    "redrive",
-    "list-jobs",
-    "stats-tubes",
-    "list-clients",
-    "move-jobs",
-    "drain",
-    "undrain",
-]
+EXTENSIONS: Final = """
+put-keyed replace-keyed peek-keyed cancel cancel-keyed reschedule reschedule-keyed reserve-batch clear-tube put-with
+redrive list-jobs stats-tubes list-clients move-jobs drain undrain
+""".split()
 
 QUOTES: Final = "strings in statistics"
 """The intended difference that {"..."} in a text shows, even without `differs:`."""

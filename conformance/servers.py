@@ -66,14 +66,10 @@ class Server:
             ServerError: it is not a beanstalk server.
         """
         with contextlib.closing(Caller(self.address)) as caller:
-            return self._ask_stats(caller)
-
-    def _ask_stats(self, caller: Caller) -> dict[str, str]:
-        reply = caller.ask(b"stats\r\n")
-        if not re.fullmatch(rb"OK \d+\r\n", reply):
-            raise ServerError(f"{self.address} does not answer as a beanstalk server: {reply!r}")
-        lines = caller.read(int(reply[3:]) + 2).decode().split("\n")
-        return dict(line.split(": ", 1) for line in lines if ": " in line)
+            try:
+                return caller.stats()
+            except ValueError as error:
+                raise ServerError(f"{self.address}: {error}") from None
 
     @contextlib.contextmanager
     def closing(self, count: int = 1) -> Iterator[None]:  # noqa: ARG002 the override below needs it
@@ -92,7 +88,7 @@ class Process(Server):
         self.process = process
         super().__init__(process.address)
         caller = Caller(self.address)
-        eventually(lambda: self._ask_stats(caller)["current-connections"] == "1", "there is one connection only")
+        eventually(lambda: caller.stats()["current-connections"] == "1", "there is one connection only")
         with self.closing():
             caller.close()
         if memory:

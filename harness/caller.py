@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import Final
 
@@ -45,6 +46,18 @@ class Caller:
         """Send a command and read one line."""
         self.send(data)
         return self.line()
+
+    def stats(self) -> dict[str, str]:
+        """What the server answers to `stats`, by key.
+
+        Raises:
+            ValueError: it does not answer as a beanstalk server.
+        """
+        reply = self.ask(b"stats\r\n")
+        if not re.fullmatch(rb"OK \d+\r\n", reply):
+            raise ValueError(f"not the answer of a beanstalk server: {reply!r}")
+        lines = self.read(int(reply[3:]) + 2).decode().splitlines()
+        return dict(line.split(": ", 1) for line in lines if ": " in line)
 
     def rest(self) -> bytes:
         """Everything until the server closes."""

@@ -94,6 +94,13 @@ class RedisServer(Restartable):
         assert isinstance(reply, bytes), reply
         return reply.decode()
 
+    def pairs(self, *words: str | int) -> dict[str, str]:
+        """The same, if the answer is a list of names and values."""
+        reply = self.ask(*words)
+        assert isinstance(reply, list), reply
+        found = [word.decode() for word in reply if isinstance(word, bytes)]
+        return dict(zip(found[::2], found[1::2], strict=True))
+
     def info(self, section: str) -> dict[str, str]:
         """What INFO says."""
         lines = self.text("INFO", section).splitlines()
@@ -248,7 +255,7 @@ class WithSentinel(Alone):
 
     def _has_settled(self) -> bool:
         with contextlib.suppress(OSError, RefusedError):
-            knows = [_pairs(sentinel.ask("SENTINEL", "master", SERVICE)) for sentinel in self.others]
+            knows = [sentinel.pairs("SENTINEL", "master", SERVICE) for sentinel in self.others]
             return (
                 all(one["flags"] == "master" and int(one["num-other-sentinels"]) == 2 for one in knows)
                 and all(int(one["num-slaves"]) >= len(self.servers) - 1 for one in knows)
@@ -257,13 +264,6 @@ class WithSentinel(Alone):
                 and super()._has_settled()
             )
         return False
-
-
-def _pairs(reply: Reply) -> dict[str, str]:
-    """A list of names and values."""
-    assert isinstance(reply, list), reply
-    words = [word.decode() for word in reply if isinstance(word, bytes)]
-    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 class AsCluster(Alone):
@@ -284,7 +284,13 @@ class AsCluster(Alone):
         for number, server in enumerate(self.servers):
             server.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for server in others:
-            first.ask("CLUSTER", "MEET", "127.0.0.1", server.port, _bus(server))
+            first.ask(
+                "CLUSTER",
+                "MEET",
+                "127.0.0.1",
+                server.port,
+                server.pairs("CONFIG", "GET", "cluster-port")["cluster-port"],
+            )
         eventually(self._all_have_met, "all servers of Redis Cluster know each other", SETTLE_WITHIN)
         primaries = self.servers[: self.PRIMARIES]
         for number, primary in enumerate(primaries):
@@ -340,13 +346,6 @@ class AsCluster(Alone):
                 and super()._has_settled()
             )
         return False
-
-
-def _bus(server: RedisServer) -> str:
-    """The port by which the servers of Redis Cluster talk to each other."""
-    found = server.ask("CONFIG", "GET", "cluster-port")
-    assert isinstance(found, list) and isinstance(found[1], bytes), found
-    return found[1].decode()
 
 
 KINDS: Final = {"alone": Alone, "sentinel": WithSentinel, "cluster": AsCluster}

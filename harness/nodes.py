@@ -48,13 +48,8 @@ class Node(Restartable):
 
     def stats(self) -> dict[str, str]:
         """What `stats` says, which is what the leader says."""
-        caller = self.connect()
-        try:
-            size = int(caller.ask(b"stats\r\n").split()[1])
-            text = caller.read(size + 2).decode()
-        finally:
-            caller.close()
-        return {name: value.strip('"') for name, _, value in (line.partition(": ") for line in text.splitlines())}
+        with contextlib.closing(self.connect()) as caller:
+            return {name: value.strip('"') for name, value in caller.stats().items()}
 
 
 def lease(engine: Alone, shard: int = 0, name: str = CLUSTER) -> dict[str, str]:
@@ -67,10 +62,7 @@ def lease(engine: Alone, shard: int = 0, name: str = CLUSTER) -> dict[str, str]:
         OSError: the engine does not answer.
         RefusedError: it answers with an error.
     """
-    found = engine.primary(shard).ask("HGETALL", f"{key(shard, name)}:state")
-    assert isinstance(found, list), found
-    words = [word.decode() for word in found if isinstance(word, bytes)]
-    return dict(zip(words[::2], words[1::2], strict=True))
+    return engine.primary(shard).pairs("HGETALL", f"{key(shard, name)}:state")
 
 
 def leader(engine: Alone, nodes: Sequence[Node], within: float = LEADS_WITHIN, shard: int = 0) -> Node:

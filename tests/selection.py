@@ -25,7 +25,7 @@ A test that only makes a constant smaller, to need fewer steps, runs on both: co
 # that does so fails, unless it is marked `sockets` itself.
 SOCKETS = (
     "tests/bench/test_bench",
-    "tests/bench/test_memory",
+    "tests/bench/test_clients",
     "tests/bench/test_watching",
     "tests/bench/test_workers",
     "tests/client/test_asynchronous_at_servers",

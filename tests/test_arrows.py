@@ -23,7 +23,7 @@ ROOMS = [
 
 CIRCLES = {
     "beanstalk_server": [
-        "queue.client queue.due queue.heap queue.job queue.reserved_jobs queue.table queue.throttle queue.tube "
+        "queue.client queue.heap queue.job queue.reserved_jobs queue.table queue.throttle queue.tube "
         "queue.wall_clock queue.wheel",
         "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.statistics",
     ],

@@ -104,6 +104,11 @@ class TlsClient:
         self.ended = False
         self.error = None
 
+    def hello(self):
+        """What it begins with."""
+        self.give(b"")
+        return self.take()
+
     def take(self):
         """What it wants to send."""
         return self._outgoing.read()

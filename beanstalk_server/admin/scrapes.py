@@ -10,7 +10,8 @@ A page is no snapshot: a tube that takes another's place in the list, because th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -70,12 +71,8 @@ class Written(NamedTuple):
     pieces: Sequence[bytes]
 
 
-class Failure:
-    """A page cannot be written, because of a bug."""
-
-
-Done = Callable[[Written | Failure], object]
-"""What is called with the page."""
+Done = Callable[[Written | None], object]
+"""What is called with the page; with None if it cannot be written, because of a bug."""
 
 
 class Scrapes:
@@ -93,7 +90,8 @@ class Scrapes:
         self._clock = clock
         self._call_soon: Callable[..., Any]
         self._waiting: dict[str, tuple[Callable[[], Page], list[Done]]] = {}  # by the kind of the page, first come
-        self._walk: _Walk | None = None  # the page that is being written
+        self._page: Page | None = None  # that is being written
+        self._tubes: Iterator[Tube]  # those that it does not have yet
         self._asking: list[Done] = []  # those who get it
         self.slices = 0  # so far
 
@@ -115,37 +113,39 @@ class Scrapes:
         """
         _, asking = self._waiting.setdefault(kind, (make_page, []))
         asking.append(done)
-        if self._walk is None:
+        if self._page is None:
             self._begin()
 
     def _begin(self) -> None:
         kind = next(iter(self._waiting))
         make_page, self._asking = self._waiting.pop(kind)
-        self._walk = _Walk(make_page(), self._source, self._limit)
-        self._call_soon(self._go_on)
+        page = self._page = make_page()
+        self._tubes = islice(_tubes_of(self._source.tables()), None if page.sums else self._limit)
+        self._call_soon(self._go_on, page)
 
-    def _go_on(self) -> None:
+    def _go_on(self, page: Page) -> None:
         """Do a slice."""
-        walk = self._walk
-        assert walk is not None, "a page is being written"
         self.slices += 1
         now = self._clock()
         end = now + SLICE
+        is_over = False
         try:
-            while now < end and walk.step(now, CHUNK):
+            while now < end and not is_over:
+                chunk = list(islice(self._tubes, CHUNK))
+                for tube in chunk:
+                    page.add(TubeStatistics(tube, now), tube.next_ready_age(now))
+                is_over = len(chunk) < CHUNK
                 now = self._clock()
-            walk.page.end_slice()
+            page.end_slice()
         except Exception:
             self._fail()
             return
-        self._call_soon(self._finish if walk.is_over else self._go_on)
+        self._call_soon(self._finish if is_over else self._go_on, page)
 
-    def _finish(self) -> None:
+    def _finish(self, page: Page) -> None:
         """Write what is not about tubes, in a slice of its own, and hand the page out."""
-        walk = self._walk
-        assert walk is not None, "a page is being written"
         try:
-            found = Written(walk.page.content_type, walk.page.finish(self._source.figures()))
+            found = Written(page.content_type, page.finish(self._source.figures()))
         except Exception:
             self._fail()
             return
@@ -153,51 +153,24 @@ class Scrapes:
 
     def _fail(self) -> None:
         log.exception("statistics cannot be shown; this is a bug in the server", event("bug-in-scrape"))
-        self._hand_out(Failure())
+        self._hand_out(None)
 
-    def _hand_out(self, found: Written | Failure) -> None:
+    def _hand_out(self, found: Written | None) -> None:
         """Answer all who have asked, and begin the next page."""
         asking, self._asking = self._asking, []
-        self._walk = None
+        self._page = None
         if self._waiting:
             self._begin()
         for done in asking:
             done(found)
 
 
-class _Walk:
-    """Goes through the tubes in their order."""
-
-    def __init__(self, page: Page, source: Source, limit: int) -> None:
-        self.page = page
-        self.is_over = False  # there are no more tubes
-        self._tables = source.tables()
-        self._left = None if page.sums else limit  # how many more tubes the page wants; None for all
-        self._position = 0  # in the first of the tables
-
-    def step(self, now: int, count: int) -> bool:
-        """Give some tubes to the page; return whether there are more."""
-        for _ in range(count):
-            tube = self._next()
-            if tube is None:
-                self.is_over = True
-                return False
-            self.page.add(TubeStatistics(tube, now), tube.next_ready_age(now))
-        return True
-
-    def _next(self) -> Tube | None:
-        """The next tube of all tables; None if there is none."""
-        if self._left is not None:
-            if not self._left:
-                return None
-            self._left -= 1
-        while self._tables:
-            tubes, has_default = self._tables[0]
-            while self._position < len(tubes):
-                tube = tubes.at(self._position)
-                self._position += 1
-                if has_default or tube is not tubes.default:
-                    return tube
-            self._tables.pop(0)
-            self._position = 0
-        return None
+def _tubes_of(tables: list[Table]) -> Iterator[Tube]:
+    """The tubes of all tables, in their order; they may change meanwhile."""
+    for tubes, has_default in tables:
+        position = 0
+        while position < len(tubes):
+            tube = tubes.at(position)
+            position += 1
+            if has_default or tube is not tubes.default:
+                yield tube

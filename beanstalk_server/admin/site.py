@@ -19,7 +19,7 @@ from beanstalk_server.access.user import INSPECT, User
 from beanstalk_server.admin.exposition import choose
 from beanstalk_server.admin.health import OK, Condition
 from beanstalk_server.admin.metrics import MetricsPage
-from beanstalk_server.admin.scrapes import Failure, Page, Scrapes, Written
+from beanstalk_server.admin.scrapes import Page, Scrapes, Written
 from beanstalk_server.admin.stats_json import StatsPage
 
 PLAIN: Final = "text/plain; charset=utf-8"
@@ -145,8 +145,8 @@ class Site:
 
         self._scrapes.ask(chosen.content_type, make_page, lambda found: done(self._page(found)))
 
-    def _page(self, found: Written | Failure) -> Answer:
-        if isinstance(found, Failure):
+    def _page(self, found: Written | None) -> Answer:
+        if found is None:
             self._pages -= 1
             return say(500, "this is a bug in the server; its log says more")
         return Answer(200, found.pieces, found.content_type, (("Cache-Control", "no-store"),), self._end_page)

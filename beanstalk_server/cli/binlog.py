@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from beanstalk_server.cli.tool import ToolParser, run_tool
 from beanstalk_server.settings.config import Config
-from beanstalk_server.storage.beanstalkd.export import export
+from beanstalk_server.storage.beanstalkd.writer import export
 from beanstalk_server.storage.binlog_reader import Damage
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE

@@ -241,7 +241,7 @@ def _export(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from beanstalk_server.cli.binlog import show_counts
-    from beanstalk_server.cluster.transfer import copy_mark, copy_segments, copy_shard
+    from beanstalk_server.cluster.transfer import NO_JOBS, copy_mark, copy_segments
     from beanstalk_server.storage.disk import RealDirectory
     from beanstalk_server.storage.errors import DAMAGED
     from beanstalk_server.storage.inspection import inspect
@@ -259,12 +259,11 @@ def _verify(options: argparse.Namespace) -> int:
                     status = DAMAGED
                     continue
                 copy_mark(engine, to)
-                if shards == 1:
-                    copy_segments(engine, to, on_progress=on_progress)
-                else:
-                    if not copy_shard(engine, to, on_progress):
-                        print("has never had a job")
-                        continue
+                if not copy_segments(engine, to, on_progress=on_progress):
+                    if shards == 1:
+                        raise StorageError(NO_JOBS)
+                    print("has never had a job")
+                    continue
                 with inspect(to) as binlog:
                     status = max(status, show_counts(binlog.count()))
     return status

@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Final
 
 from beanstalk_server.events import NAME, event, event_of
@@ -77,9 +76,9 @@ def start_log(log_format: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if log_format == "json":
         logging.captureWarnings(True)
-        sys.excepthook = _log_uncaught
-        threading.excepthook = _log_uncaught_in_thread
-        sys.unraisablehook = _log_unraisable
+        sys.excepthook = lambda _, error, __: _log(error)
+        threading.excepthook = lambda uncaught: _log(uncaught.exc_value)
+        sys.unraisablehook = lambda uncaught: _log(uncaught.exc_value)
 
 
 def log_start_failure(mistakes: Iterable[str], status: int, log_format: str) -> None:
@@ -93,18 +92,6 @@ def log_start_failure(mistakes: Iterable[str], status: int, log_format: str) -> 
             log.critical("%(mistake)s", event("start-failed", mistake=mistake, status=status))
         else:
             print(f"beanstalk-server: {printable(mistake)}", file=sys.stderr)
-
-
-def _log_uncaught(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
-    _log(error)
-
-
-def _log_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
-    _log(args.exc_value)
-
-
-def _log_unraisable(args: sys.UnraisableHookArgs) -> None:
-    _log(args.exc_value)
 
 
 def _log(error: BaseException | None) -> None:

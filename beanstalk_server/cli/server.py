@@ -30,14 +30,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return cluster.main(arguments[1:])
     if arguments and arguments[0] == "token":
-        from beanstalk_server.cli import token
-
-        return token.main(arguments[1:])
+        return _print_token(arguments[1:])
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS | (STOP_SIGNALS if os.getpid() == 1 else set()))
     try:
         return _serve(arguments)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+TOKEN_HELP: Final = """\
+Usage: beanstalk-server token
+
+Prints a new token of 256 random bits and its SHA-256. Give the token to a client, which sends it with `auth`; it is
+shown only here. Give the SHA-256 to the server: in a [[user]] section of the config file, or in a token file, one hash
+a line, optionally followed by a name."""
+
+
+def _print_token(arguments: Sequence[str]) -> int:
+    """Make a token, and print it with its hash."""
+    from beanstalk_server.access.accounts import hash_of_token, new_token
+    from beanstalk_server.cli.output import show
+    from beanstalk_server.settings.option import BAD_OPTION
+
+    if not arguments:
+        token = new_token()
+        return show(f'token: {token}\ntoken-sha256 = ["{hash_of_token(token)}"]')
+    if arguments[0] in ("-h", "--help"):
+        return show(TOKEN_HELP)
+    print(f"beanstalk-server token: {arguments[0]}: no such option; it takes none", file=sys.stderr)
+    return BAD_OPTION
 
 
 def _serve(arguments: Sequence[str]) -> int:

@@ -27,6 +27,7 @@ from beanstalk_server.cluster.engine.interface import (
     RENAME,
     RESIZE,
     WRITE,
+    Answer,
     Engine,
     EngineError,
     EngineFullError,
@@ -283,23 +284,23 @@ class EngineDirectory:
         patience = self._new_patience()
         exceeds = False
         while (commit := sender.next()) is not None:
+            reply: Answer | EngineError
             try:
-                answer = self._engine.append(commit, may_exceed=exceeds)
-                goes_on, what = sender.on_answer(answer, exceeds), sender.shortage(answer)
-            except EngineFullError as error:
-                if not self.may_exceed:
-                    raise OSError(errno.ENOSPC, FULL) from None
-                goes_on = sender.on_full(exceeds, self._clock())
-                exceeds = True
-                what = str(error)
+                reply = self._engine.append(commit, may_exceed=exceeds)
             except EngineRefusedError as error:
                 raise OSError(errno.EACCES, str(error)) from error
             except EngineError as error:
-                goes_on, what = False, str(error)
+                reply = error
+            is_full = isinstance(reply, EngineFullError)
+            if is_full and not self.may_exceed:
+                raise OSError(errno.ENOSPC, FULL)
+            try:
+                shortage = sender.on_reply(reply, exceeds, self._clock())
             except (FencedError, DivergedError) as error:
                 raise OSError(errno.ESTALE, str(error)) from error
-            if not goes_on:
-                patience.wait(what)
+            exceeds = exceeds or is_full
+            if shortage:
+                patience.wait(shortage)
         return exceeds
 
     def _ask(self, question: Callable[[], T]) -> T:

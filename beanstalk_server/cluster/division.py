@@ -20,7 +20,7 @@ from beanstalk_server.queue.stored_job import StoredJob, stored_job
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.settings.config import Config
 from beanstalk_server.storage.beanstalkd.format import file_names
-from beanstalk_server.storage.beanstalkd.takeover import take_over
+from beanstalk_server.storage.beanstalkd.reader import take_over
 from beanstalk_server.storage.binlog_reader import Damage
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY
 from beanstalk_server.storage.disk import Directory

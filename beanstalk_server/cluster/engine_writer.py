@@ -16,8 +16,8 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from beanstalk_server.cluster.directory import FIRST_PAUSE, LONGEST_PAUSE, EngineDirectory
-from beanstalk_server.cluster.engine.interface import Answer, Engine, EngineError, EngineFullError, Position
-from beanstalk_server.cluster.lanes import Lane
+from beanstalk_server.cluster.engine.interface import Answer, CommitCall, Engine, EngineError, Position
+from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import DivergedError, Sender
 from beanstalk_server.events import event
 from beanstalk_server.queue.histogram import RecentHistogram
@@ -55,7 +55,8 @@ class EngineWriter:
         engine: the shard, to begin anew; used by nobody else from `start` on.
         directory: collects.
         sender: the same that the directory has used.
-        lane: of the shard; it is closed with the writer.
+        lanes: has a lane for the shard until the writer is closed.
+        shard: its number.
         clock: seconds, monotonic.
     """
 
@@ -64,7 +65,8 @@ class EngineWriter:
         engine: Engine,
         directory: EngineDirectory,
         sender: Sender,
-        lane: Lane,
+        lanes: Lanes,
+        shard: int,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.latency = RecentHistogram()
@@ -74,7 +76,8 @@ class EngineWriter:
         self._engine = engine
         self._directory = directory
         self._sender = sender
-        self._lane = lane
+        self._lanes = lanes
+        self._shard = shard
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()  # in the order of their positions
         self._is_busy = False  # the lane has a commit, or a pause is under way
@@ -84,6 +87,7 @@ class EngineWriter:
         self._failed_at = 0.0  # since when no commit has been taken; 0 if the last one was
         self._is_reported = False  # the log knows about that
         self._failure: BaseException | None = None  # why nothing is sent
+        lanes.open(shard)
 
     @property
     def epoch(self) -> int:
@@ -155,7 +159,7 @@ class EngineWriter:
     def give_up(self, error: BaseException) -> None:
         """Send nothing more, and end everything that is under way with this error."""
         self._end(error)
-        self._lane.close()
+        self._lanes.shut(self._shard)
         self._engine.close()
 
     async def restart(self) -> None:
@@ -169,7 +173,7 @@ class EngineWriter:
         pause = FIRST_PAUSE
         while True:
             try:
-                files = await self._lane.run(self._engine.files)
+                files = await self._lanes.run(self._engine.files)
             except EngineError as error:
                 self._note_failure(str(error))
                 await asyncio.sleep(pause)
@@ -191,31 +195,27 @@ class EngineWriter:
         if commit is not None:
             self._is_busy = True
             self._exceeds = self._sender.may_exceed(self._clock())
-            self._lane.append(commit, self._exceeds, self._on_answer, wait)
+            self._lanes.append(CommitCall(self._shard, commit, self._exceeds), self._on_answer, wait)
 
     def _on_answer(self, answer: Answer | BaseException) -> None:
         self._is_busy = False
         if self._failure is not None:
             return
         sender = self._sender
+        now = self._clock()
         try:
-            if isinstance(answer, Answer):
-                goes_on = sender.on_answer(answer, self._exceeds)
-            elif isinstance(answer, EngineFullError):
-                goes_on = sender.on_full(self._exceeds, self._clock())
-            elif isinstance(answer, EngineError):
-                goes_on = False
-            else:
+            if not isinstance(answer, (Answer, EngineError)):
                 raise answer
+            shortage = sender.on_reply(answer, self._exceeds, now)
         except BaseException as failure:
             self._end(failure)
             return
         self._directory.is_full = sender.is_full
-        if goes_on:
+        if not shortage:
             self._note_success()
         else:
             self._is_busy = True
-            self._note_failure(sender.shortage(answer) if isinstance(answer, Answer) else str(answer))
+            self._note_failure(shortage)
             if isinstance(answer, Answer) and answer.position is None and self.on_lost_lease is not None:
                 self.on_lost_lease()
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._resume)
@@ -224,7 +224,7 @@ class EngineWriter:
         try:
             while waiting and waiting[0].position <= sender.durable:
                 ended = waiting.popleft()
-                self.latency.add(round((self._clock() - ended.began) * SECOND))
+                self.latency.add(round((now - ended.began) * SECOND))
                 ended.on_end(None)
         finally:  # a waiter may fail, and the others must not wait for ever
             if not self._is_busy and self._failure is None:

@@ -196,7 +196,7 @@ class Tenure:
         self._lost = None
         if lease.epoch == own.epoch and not lease.node and self._over == RELEASED:
             return
-        if (lease.epoch, lease.node, lease.secret) != (own.epoch, own.node, own.secret):
+        if not lease.is_same(own):
             self._over = FENCED
         else:
             self.lease = own._replace(renewals=lease.renewals)

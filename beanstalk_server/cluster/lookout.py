@@ -11,12 +11,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, Member, Registry, Report
+from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, Registry, Report
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
+
+T = TypeVar("T")
 
 CUT_OFF: Final = 2
 """After this many TTLs without an answer of the engine, a node is cut off: this is no failover any more, and perhaps
@@ -78,32 +80,19 @@ class Lookout:
             self._task = loop.create_task(self._work())
         return await future
 
-    async def members(self) -> list[Member]:
-        """The nodes that have reported within the last minute.
+    async def call(self, call: Callable[[Registry], T]) -> T:
+        """Make a call that is about no lease.
 
         Raises:
-            EngineError: the call has failed.
+            EngineError: it has failed.
         """
-        members: list[Member] = await self._call(self.registry.members)
-        return members
-
-    async def check(self) -> list[str]:
-        """What in the engine's settings would lose jobs.
-
-        Raises:
-            EngineError: the call has failed.
-        """
-        faults: list[str] = await self._call(self.registry.check)
-        return faults
-
-    async def shards(self, wanted: int) -> int:
-        """How many shards there are, which this call fixes if it is not.
-
-        Raises:
-            EngineError: the call has failed.
-        """
-        found: int = await self._call(lambda: self.registry.shards(wanted))
-        return found
+        try:
+            answer: T = await self._in_thread(lambda: call(self.registry))
+        except EngineError as error:
+            self._note_silence(error)
+            raise
+        self._note_answer()
+        return answer
 
     def report_soon(self) -> None:
         """Say what has changed about the node with the next call."""
@@ -122,16 +111,6 @@ class Lookout:
 
     async def _in_own_thread(self, call: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-
-    async def _call(self, call: Callable[[], Any]) -> Any:
-        """Make a call that is about no lease."""
-        try:
-            answer = await self._in_thread(call)
-        except EngineError as error:
-            self._note_silence(error)
-            raise
-        self._note_answer()
-        return answer
 
     async def _work(self) -> None:
         try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.clients import MakeClients
-from beanstalk_server.cluster.engine.interface import Connector, EngineError, EngineRefusedError, Load, Report
+from beanstalk_server.cluster.engine.interface import Connector, EngineError, EngineRefusedError, Load, Member, Report
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.cluster.links import LinkListener
@@ -97,7 +97,7 @@ class Node(Host):
         self.clients = make_clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
         self.links = LinkListener(self.name, config.max_job_size, config.shards)
         self.shards = [Shard(index, self) for index in range(config.shards)]
-        self.spreader = Spreader(self.name, self.shards, ttl, self.lookout.members, self._find_linked)
+        self.spreader = Spreader(self.name, self.shards, ttl, self._find_members, self._find_linked)
 
     @property
     def failed(self) -> asyncio.Event:
@@ -170,8 +170,8 @@ class Node(Host):
         """
         wanted = self.config.shards
         try:
-            found = await self.lookout.shards(wanted)
-            faults = await self.lookout.check()
+            found = await self.lookout.call(lambda registry: registry.shards(wanted))
+            faults = await self.lookout.call(lambda registry: registry.check())
         except EngineRefusedError as error:
             raise StartError(f"{option('cluster')}: {error}", BAD_OPTION) from error
         except EngineError:  # which the log has been told
@@ -271,6 +271,9 @@ class Node(Host):
         super()._change_policies(policies)
 
     # What its spreader and its lookout ask
+
+    async def _find_members(self) -> list[Member]:
+        return await self.lookout.call(lambda registry: registry.members())
 
     def _find_linked(self) -> set[str]:
         return {link.peer for link in self.links.links}

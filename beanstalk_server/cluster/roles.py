@@ -152,28 +152,21 @@ class Roles:
         return self.contender.highest if self.tenure is None else self.tenure.lease.epoch
 
     @property
-    def leader(self) -> str:
-        """The address of the leader, or "" if there is none."""
-        if self.tenure is not None:
-            return self.address
-        lease = self.contender.lease
-        return "" if lease is None or not lease.node else lease.address
+    def lease(self) -> Lease:
+        """As this node has seen it last; its own while it leads."""
+        return (self.contender.lease or Lease()) if self.tenure is None else self.tenure.lease
 
     @property
-    def leader_node(self) -> str:
-        """The id of the leader, or "" if there is none."""
-        if self.tenure is not None:
-            return self.node
-        lease = self.contender.lease
-        return "" if lease is None else lease.node
+    def leader(self) -> str:
+        """The address of the leader, or "" if there is none."""
+        return self.lease.address if self.lease.node else ""
 
     @property
     def holder(self) -> str:
-        """The same, or the id of the node that the leader hands over to."""
+        """The id of the leader, or of the node that it hands over to."""
         if self.tenure is not None and self._may_finish:
             return self._successor
-        lease = self.contender.lease
-        return self.leader_node or ("" if lease is None else lease.successor)
+        return self.lease.node or self.lease.successor
 
     def start(self) -> None:
         """Stand by from now on, and lead when nobody else does."""
@@ -327,7 +320,7 @@ class Roles:
             if lease is None:
                 await self._sleep(self.ttl // RETRIES)
                 continue
-            if (lease.epoch, lease.node, lease.secret) == (claim.epoch, claim.node, claim.secret):
+            if lease.is_same(claim):
                 return Tenure(lease, self.ttl, sent)
             contender.observe(lease, self._clock())
             self._log.info(

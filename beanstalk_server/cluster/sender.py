@@ -15,7 +15,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from beanstalk_server.cluster.engine.interface import Answer, Commit, Lease, Operation, Position
+from beanstalk_server.cluster.engine.interface import (
+    Answer,
+    Commit,
+    EngineError,
+    EngineFullError,
+    Lease,
+    Operation,
+    Position,
+)
 
 KEPT: Final = 64 << 20
 """Bytes of the last commits that a node keeps to send them again, of all its shards."""
@@ -115,36 +123,42 @@ class Sender:
         """
         return self.is_full and now - self._tried < FULL_INTERVAL
 
-    def on_answer(self, answer: Answer, exceeded: bool) -> bool:
-        """Take the engine's answer to the commit that `next` has returned.
+    def on_reply(self, reply: Answer | EngineError, exceeded: bool, now: float) -> str:
+        """Take the engine's reply to the commit that `next` has returned.
 
         Args:
             exceeded: whether the commit was allowed to go beyond the limit of memory.
 
         Returns:
-            Whether to send what `next` returns now at once; if not, after a pause.
+            "" to send what `next` returns now at once; or why to send it after a pause.
 
         Raises:
             FencedError: another node leads.
             DivergedError: everything has to be written anew; `restart` comes before the next commit.
         """
+        if isinstance(reply, EngineError):
+            if not isinstance(reply, EngineFullError):
+                return str(reply)
+            self.is_full = True
+            self._tried = now
+            return str(reply) if exceeded else ""
         commit = self._commits[self._next]
-        if answer.position is None:
-            if answer.epoch >= self.epoch:
-                raise FencedError(answer.epoch)
-            return False
-        if answer.position != commit.position:
-            self._next = self._index_behind(answer.position)
-            return True
+        if reply.position is None:
+            if reply.epoch >= self.epoch:
+                raise FencedError(reply.epoch)
+            return "the engine does not have the lease"
+        if reply.position != commit.position:
+            self._next = self._index_behind(reply.position)
+            return ""
         if not exceeded:
             self.is_full = False
-        if answer.replicas < self.replicas:
-            return False
+        if reply.replicas < self.replicas:
+            return f"fewer than {self.replicas} replicas have the last commit"
         self._next += 1
         if commit.position > self.durable:
             self.durable = commit.position
         self.keep(self._kept)
-        return True
+        return ""
 
     def keep(self, kept: int) -> None:
         """Keep this many bytes of commits from now on, and what the engine does not have yet."""
@@ -152,18 +166,6 @@ class Sender:
         while self._size > kept and self._next > 1:
             self._size -= self._commits.popleft().size + COMMIT_COST
             self._next -= 1
-
-    def shortage(self, answer: Answer) -> str:
-        """Why the commit has to be sent again after a pause."""
-        if answer.position is None:
-            return "the engine does not have the lease"
-        return f"fewer than {self.replicas} replicas have the last commit"
-
-    def on_full(self, exceeded: bool, now: float) -> bool:
-        """Note that the engine has refused the commit because it is full; return as `on_answer` does."""
-        self.is_full = True
-        self._tried = now
-        return not exceeded
 
     def verify(self) -> None:
         """Send the newest commit once more, or an empty one if there is none: the answer tells what the engine has."""

@@ -176,7 +176,7 @@ class Shard:
 
     @property
     def leader(self) -> str:
-        return self.roles.leader_node
+        return self.roles.lease.node
 
     @property
     def holder(self) -> str:
@@ -309,7 +309,7 @@ class Shard:
         engine = self.owner.connector.engine(self.index)
         sender = Sender(lease, config.replicas)
         directory = EngineDirectory(engine, sender)
-        writer = EngineWriter(engine, directory, sender, self.owner.lanes.lane(self.index))
+        writer = EngineWriter(engine, directory, sender, self.owner.lanes, self.index)
         writer.on_lost_lease = self.roles.renew_soon
         return EngineBinlog(directory, writer, segment_size=config.segment_size), writer
 

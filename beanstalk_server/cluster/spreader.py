@@ -1,24 +1,28 @@
 """Keeps the shards of a cluster spread over its nodes: what this node gives away, and what it takes.
 
 It sees who leads which shard, as the roles of this node in all shards have seen it, and which nodes report that they
-are alive. `spreading.py` says what follows; here is when. A node that has just come is given nothing for a while,
-because it may be gone again. Nothing is given away while a shard has no leader: the figures say little then. Must never
-know how a shard is handed over.
+are alive. What follows are two functions of these figures alone, so nodes that have seen the same decide the same:
+
+    transfers    a node that leads more than its share gives some to those that lead fewer
+    successors   a shard without a leader goes to the node that leads fewest
+
+A node that has just come is given nothing for a while, because it may be gone again. Nothing is given away while a
+shard has no leader: the figures say little then. How a shard is handed over is up to the shard.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from time import monotonic_ns
 from typing import Final, Protocol
 
 from beanstalk_server.cluster.engine.interface import EngineError, Lease, Member
 from beanstalk_server.cluster.lease import OBSERVATIONS
-from beanstalk_server.cluster.spreading import successors, transfers
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
 
@@ -225,3 +229,48 @@ class Spreader:
             )
             await shard.hand_over(taker)
             await asyncio.sleep(PAUSE)
+
+
+def transfers(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The fewest transfers after which no node leads more than one shard more than another.
+
+    Counts that differ by one at most are left alone.
+
+    Args:
+        counts: how many shards each node leads.
+
+    Returns:
+        for each transfer of one shard, the node that gives and the node that takes, in the order in which they are to
+        happen: at any time, the node with most gives, and the node with fewest takes.
+    """
+    if not counts:
+        return []
+    share, rest = divmod(sum(counts.values()), len(counts))
+    # Those that lead most keep one more, so that what is even already stays as it is.
+    ordered = sorted(counts, key=lambda node: (-counts[node], node))
+    excess: list[tuple[int, str]] = []
+    lack: list[tuple[int, str]] = []
+    for rank, node in enumerate(ordered):
+        due = share + (rank < rest)
+        excess += [(-count, node) for count in range(due + 1, counts[node] + 1)]
+        lack += [(count, node) for count in range(counts[node], due)]
+    return [(giver, taker) for (_, giver), (_, taker) in zip(sorted(excess), sorted(lack), strict=True)]
+
+
+def successors(orphans: Iterable[int], counts: Mapping[str, int]) -> dict[int, str]:
+    """Who is to take each of the shards that nobody leads.
+
+    Args:
+        orphans: their numbers.
+        counts: how many shards each node leads that may take one.
+    """
+    if not counts:
+        return {}
+    fewest = [(count, node) for node, count in counts.items()]
+    heapq.heapify(fewest)
+    found = {}
+    for shard in sorted(orphans):
+        count, node = fewest[0]
+        found[shard] = node
+        heapq.heapreplace(fewest, (count + 1, node))
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +35,7 @@ from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.beanstalkd.format import file_names
-from beanstalk_server.storage.beanstalkd.takeover import take_over
+from beanstalk_server.storage.beanstalkd.reader import take_over
 from beanstalk_server.storage.disk import Directory, RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, StorageError, lock_directory, unusable
 from beanstalk_server.storage.inspection import inspect
@@ -57,6 +57,8 @@ LARGEST: Final = 1 << 29
 
 ATTEMPTS: Final = 100
 """How often what has changed meanwhile is copied."""
+
+NO_JOBS: Final = "the engine: holds no jobs"
 
 Progress = Callable[[int, int], None]
 """Called now and then with the number of bytes that have been copied, and with that of all bytes."""
@@ -82,11 +84,13 @@ class _Progress:
 def copy_segments(engine: Engine, to: Directory, inside: str = "", on_progress: Progress | None = None) -> list[str]:
     """Copy all segments of the engine into a directory, as they were at some moment; return their names.
 
+    A shard that has never had a job has none, also if a node has led it.
+
     Args:
         inside: the subdirectory of `to` that gets them.
 
     Raises:
-        StorageError: the engine has no segments, or is being taken over.
+        StorageError: the engine is being taken over.
         OSError: the directory cannot be written to.
         EngineError: the engine cannot be reached.
     """
@@ -94,8 +98,6 @@ def copy_segments(engine: Engine, to: Directory, inside: str = "", on_progress: 
     progress = _Progress(on_progress)
     for _ in range(ATTEMPTS):
         files = _segments(engine)
-        if not files:
-            raise StorageError("the engine: holds no jobs")
         progress.total = progress.done + sum(file.length - copied.get(name, 0) for name, file in files.items())
         for name in [name for name in copied if name not in files]:
             to.remove(_path(inside, name))
@@ -129,10 +131,10 @@ def export_jobs(connector: Connector, shards: int, to: Directory, on_progress: P
             copy = RealDirectory(Path(path) / str(shard))
             copy.make()
             with closing(connector.engine(shard)) as engine:
-                if copy_shard(engine, copy, on_progress):
+                if copy_segments(engine, copy, on_progress=on_progress):
                     copies.append(copy)
         if not copies:
-            raise StorageError("the engine: holds no jobs")
+            raise StorageError(NO_JOBS)
         with _made_empty(to):
             join(copies, to)
             return len(segment_names(to))
@@ -143,11 +145,6 @@ def copy_mark(engine: Engine, to: Directory) -> None:
     files = engine.files()
     if STOPPED in files:
         _copy(engine, to, "", STOPPED, -1, files[STOPPED], _Progress(None))
-
-
-def copy_shard(engine: Engine, to: Directory, on_progress: Progress | None = None) -> list[str]:
-    """As copy_segments; but a shard that has never had a job has no segments, also if somebody has led it."""
-    return copy_segments(engine, to, on_progress=on_progress) if _segments(engine) else []
 
 
 @contextmanager
@@ -178,7 +175,8 @@ def _made_empty(to: Directory) -> Iterator[None]:
 def _export_segments(engine: Engine, to: Directory, on_progress: Progress | None) -> None:
     """Write the segments of a shard into an empty directory as they are: all of them, or none."""
     to.make_directory(REWRITING)
-    copy_segments(engine, to, REWRITING, on_progress)
+    if not copy_segments(engine, to, REWRITING, on_progress):
+        raise StorageError(NO_JOBS)
     complete = to.create(COMPLETE)
     complete.write(0, json.dumps({"aside": REWRITING, "kept": [], "removed": []}).encode())
     complete.sync()
@@ -271,11 +269,24 @@ def import_jobs(
             directories = [RealDirectory(path / str(shard)) for shard in range(shards)]
             divide(source, directories)
             parts = [(each, [name for _, name in segment_names(each)]) for each in directories]
+        progress = _Progress(on_progress)
+        progress.total = sum(_size_of(each, name) for each, found in parts for name in found)
         registry = connector.registry()
         stack.callback(registry.close)
         leases = stack.enter_context(_leading(registry, shards, clock, sleep))
-        into = _Import(registry, leases, parts, _Progress(on_progress), clock)
-        written = [stack.enter_context(into.write(shard, connector.engine(shard), replicas)) for shard in range(shards)]
+        renewed = clock()
+
+        def on_copied(size: int) -> None:
+            nonlocal renewed
+            progress.add(size)
+            if clock() - renewed >= RENEWAL_INTERVAL:
+                renewed = clock()
+                _perform(registry, [renew(shard, lease) for shard, lease in enumerate(leases)])
+
+        written = [
+            stack.enter_context(_written(connector.engine(shard), Sender(lease, replicas), *part, on_copied))
+            for shard, (lease, part) in enumerate(zip(leases, parts, strict=True))
+        ]
         for to, (_, found) in zip(written, parts, strict=True):
             for name in found:
                 to.rename(f"{REWRITING}/{name}", name)
@@ -373,80 +384,55 @@ def _perform(registry: Registry, calls: list[LeaseCall]) -> list[Lease]:
     return [made(lease) for lease in registry.perform(calls)]
 
 
-class _Import:
-    """Writes files into all shards."""
+def _size_of(source: Directory, name: str) -> int:
+    """Bytes of a file that is imported."""
+    file = source.open(name)
+    size = file.size()
+    file.close()
+    if size > LARGEST:
+        raise StorageError(f"{source.path}/{name}: has {size} bytes, and an engine takes {LARGEST} in a file at most")
+    return size
 
-    def __init__(
-        self,
-        registry: Registry,
-        leases: list[Lease],
-        parts: Sequence[tuple[Directory, list[str]]],
-        progress: _Progress,
-        clock: Callable[[], float],
-    ) -> None:
-        self._registry = registry
-        self._leases = leases
-        self._parts = parts
-        self._progress = progress
-        self._clock = clock
-        self._renewed = clock()
-        for source, names in parts:
-            for name in names:
-                self._measure(source, name)
 
-    def _measure(self, source: Directory, name: str) -> None:
-        file = source.open(name)
-        size = file.size()
-        file.close()
-        if size > LARGEST:
-            raise StorageError(
-                f"{source.path}/{name}: has {size} bytes, and an engine takes {LARGEST} in a file at most"
-            )
-        self._progress.total += size
-
-    @contextmanager
-    def write(self, shard: int, engine: Engine, replicas: int) -> Iterator[EngineDirectory]:
-        """Write the files of a shard, where no node looks for them yet; remove them if what follows fails."""
-        lease = self._leases[shard]
-        to = EngineDirectory(engine, Sender(lease, replicas), may_exceed=False)
+@contextmanager
+def _written(
+    engine: Engine, sender: Sender, source: Directory, names: list[str], on_copied: Callable[[int], None]
+) -> Iterator[EngineDirectory]:
+    """Write the files of a shard, where no node looks for them yet; remove them if what follows fails."""
+    to = EngineDirectory(engine, sender, may_exceed=False)
+    try:
+        to.lock()
+        if held := [name for _, name in segment_names(to)] + file_names(to.names()):
+            raise StorageError(f"the engine: holds a journal already ({held[0]}): name another cluster")
+        for name in to.names(REWRITING):  # of an import that was interrupted
+            to.remove(f"{REWRITING}/{name}")
         try:
-            to.lock()
-            if held := [name for _, name in segment_names(to)] + file_names(to.names()):
-                raise StorageError(f"the engine: holds a journal already ({held[0]}): name another cluster")
-            for name in to.names(REWRITING):  # of an import that was interrupted
-                to.remove(f"{REWRITING}/{name}")
-            try:
-                self._copy(*self._parts[shard], to)
-                yield to
-            except BaseException:  # also when others have their files in their places
-                _remove(to, self._parts[shard][1])
-                raise
-        except OSError as error:
-            raise StorageError(f"the engine: cannot be written to: {error.strerror or error}") from error
-        finally:
-            engine.close()
+            for name in names:
+                _write(source, name, to, on_copied)
+            to.sync()
+            yield to
+        except BaseException:  # also when others have their files in their places
+            _remove(to, names)
+            raise
+    except OSError as error:
+        raise StorageError(f"the engine: cannot be written to: {error.strerror or error}") from error
+    finally:
+        engine.close()
 
-    def _copy(self, source: Directory, names: list[str], to: EngineDirectory) -> None:
-        for name in names:
-            file = source.open(name)
-            try:
-                size = file.size()
-                copy = to.create(f"{REWRITING}/{name}", size)
-                for offset in range(0, size, CHUNK):
-                    data = file.read(offset, min(CHUNK, size - offset))
-                    if content := data.rstrip(b"\0"):
-                        copy.write(offset, content)
-                        copy.sync()
-                    self._progress.add(len(data))
-                    self._renew()
-            finally:
-                file.close()
-        to.sync()
 
-    def _renew(self) -> None:
-        if self._clock() - self._renewed >= RENEWAL_INTERVAL:
-            self._renewed = self._clock()
-            _perform(self._registry, [renew(shard, lease) for shard, lease in enumerate(self._leases)])
+def _write(source: Directory, name: str, to: EngineDirectory, on_copied: Callable[[int], None]) -> None:
+    file = source.open(name)
+    try:
+        size = file.size()
+        copy = to.create(f"{REWRITING}/{name}", size)
+        for offset in range(0, size, CHUNK):
+            data = file.read(offset, min(CHUNK, size - offset))
+            if content := data.rstrip(b"\0"):
+                copy.write(offset, content)
+                copy.sync()
+            on_copied(len(data))
+    finally:
+        file.close()
 
 
 def _remove(to: EngineDirectory, files: list[str]) -> None:

@@ -63,19 +63,6 @@ class CarriedConnection(Channel):
         name: what the log calls the client; "" for the address that it has connected from.
     """
 
-    __slots__ = (
-        "_carrier",
-        "_ended",  # the client has shut down its sending side
-        "_entrance",
-        "_input",  # has come, and waits for room on the link
-        "_intake",
-        "_name",
-        "_output_paused",  # the client does not read
-        "_taken",  # bytes that came while the client did not read, for which the engine process gets no credit yet
-        "_transport",
-        "_user",
-    )
-
     _transport: asyncio.Transport
 
     def __init__(self, carrier: Carrier, entrance: Entrance, user: User | None = None, name: str = "") -> None:
@@ -84,11 +71,11 @@ class CarriedConnection(Channel):
         self._entrance = entrance
         self._user = "" if user is None else user.name
         self._name = name
-        self._ended = False
+        self._ended = False  # the client has shut down its sending side
         self._intake = Intake()
-        self._input: deque[bytes] = deque()
-        self._output_paused = False
-        self._taken = 0
+        self._input: deque[bytes] = deque()  # has come, and waits for room on the link
+        self._output_paused = False  # the client does not read
+        self._taken = 0  # bytes that came while the client did not read: the engine process gets no credit for them yet
 
     # What the event loop, TLS or an arrival calls
 
@@ -187,8 +174,6 @@ class Carrier:
     Args:
         listeners: where clients come in; they are told when one has gone.
     """
-
-    __slots__ = ("hangups", "link", "listeners", "loop", "open")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, listeners: Listeners, hangups: HangupWatch) -> None:
         self.loop = loop

@@ -25,7 +25,7 @@ from beanstalk_server.io_processes.carried import Carrier
 from beanstalk_server.io_processes.notes import READY, NoteHandler
 from beanstalk_server.io_processes.settings import SIGNALS, Door, IoSettings
 from beanstalk_server.link.link import NOTE, Link
-from beanstalk_server.server.front.entrance import Entrance, entrance_of
+from beanstalk_server.server.front.entrance import entrance_of
 from beanstalk_server.server.front.listeners import Listener, Listeners
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.front.shares import Shares
@@ -124,18 +124,13 @@ class IoProcess:
 
                 accounts = Accounts(settings.users)
             make_context = functools.partial(_make_context, settings)
-            entrances: list[Entrance] = []
-            listeners: list[Listener] = []
-            listening = {}
+            opened = []
             for door in settings.doors:
                 entrance = entrance_of(door.config, door.place, accounts, make_context)
                 entrance.number = door.number
-                entrances.append(entrance)
-                listener = self._listening.get(door.number) or _listener_of(door)
-                listeners.append(listener)
-                listening[door.number] = listener
-            self.reception.change(listeners, [door.config for door in settings.doors], entrances)
-            self._listening = listening
+                opened.append((self._listening.get(door.number) or _listener_of(door), entrance))
+            self.reception.change(opened)
+            self._listening = {entrance.number: listener for listener, entrance in opened}
         finally:
             settings.close()
 
@@ -165,11 +160,7 @@ def _listener_of(door: Door) -> Listener:
 def _make_context(settings: IoSettings, config: ListenerConfig) -> Any:
     from beanstalk_server.server.front.tls_context import make_context  # only where there is TLS
 
-    return make_context(config, _ignore_warning, settings.place)  # the engine process has warned
-
-
-def _ignore_warning(_: str) -> None:
-    """Takes a warning that the log has already."""
+    return make_context(config, lambda _: None, settings.place)  # the engine process has warned
 
 
 def end_with_engine() -> None:

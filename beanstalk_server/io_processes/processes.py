@@ -22,14 +22,16 @@ from typing import Any, Final, cast
 from beanstalk_server.events import event
 from beanstalk_server.io_processes.carried import decode_opening
 from beanstalk_server.io_processes.notes import READY, log_line
-from beanstalk_server.io_processes.settings import SIGNALS, IoSettings, make_file
+from beanstalk_server.io_processes.settings import SIGNALS, Door, IoSettings, KeptFiles, make_file
 from beanstalk_server.link.link import Channel, Link, LinkError
 from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.front.shares import prepare_shares
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.config import option
+from beanstalk_server.settings.sections import ListenerConfig
 
 PROGRAM: Final = "beanstalk_server.io_processes.process"
 
@@ -50,19 +52,36 @@ log = logging.getLogger("beanstalk_server")
 
 
 class IoProcesses:
-    """The I/O processes, from `start` to `stop`.
+    """The I/O processes, from `start` to `stop`, and what they must know of the server's listeners.
 
     Args:
-        make_client: makes the protocol of a client, of its entrance, its user and its name.
+        client_maker: returns what makes the protocol of a client, of its entrance, its user and its name.
     """
 
-    def __init__(self, count: int, make_client: Callable[..., Any]) -> None:
-        self.make_client = make_client
+    def __init__(self, count: int, listeners: Listeners, client_maker: Callable[[], Callable[..., Any]]) -> None:
+        self.client_maker = client_maker
         self.entrances: dict[int, Entrance] = {}
         self.all: list[IoProcessHandle] = [IoProcessHandle(self, number) for number in range(1, count + 1)]
         self.shares = -1  # the descriptor of what they share, while they run
         self.settings = IoSettings()
         self.stopping = asyncio.Event()
+        self._listeners = listeners
+        self._files = KeptFiles()  # of the settings in effect
+        self._read: KeptFiles | None = None  # of the settings that are being prepared
+        self._number = 0  # of the last new entrance
+
+    def make_context(self) -> Callable[[ListenerConfig], Any]:
+        """What makes the TLS contexts of new settings. Their files are kept for the processes."""
+        if self._read is not None:
+            self._read.close()  # those settings have not taken effect
+        read = self._read = KeptFiles()
+
+        def make(config: ListenerConfig) -> Any:
+            from beanstalk_server.server.front.tls_context import make_context  # only where there is TLS
+
+            return make_context(config, place=read.place)
+
+        return make
 
     def start(self) -> None:
         """Start them. They load while the jobs are restored.
@@ -76,28 +95,17 @@ class IoProcesses:
             for each in self.all:
                 each.start()
         except OSError as error:
-            self.kill()
+            self.give_up()
             what = f"user id {os.geteuid()} cannot run {sys.executable}"
             raise StartError(f"{option('io_processes')}: {what}: {error.strerror or error}") from error
 
-    def kill(self) -> None:
-        """End them: no one has been served yet."""
-        for each in self.all:
-            each.kill()
-        self._close_shares()
-
-    def _close_shares(self) -> None:
-        if self.shares >= 0:
-            os.close(self.shares)
-            self.shares = -1
-
-    async def serve(self, entrances: list[Entrance], settings: IoSettings) -> None:
+    async def serve(self) -> None:
         """Let them accept clients; return when all of them do.
 
         Raises:
             StartError: one of them cannot.
         """
-        self._take(entrances, settings)
+        self._take()
         await asyncio.gather(*(each.connect() for each in self.all))
         for each in self.all:
             why = await each.is_ready()
@@ -106,23 +114,53 @@ class IoProcesses:
         for each in self.all:
             each.keep_alive()
 
-    async def change(self, entrances: list[Entrance], settings: IoSettings) -> None:
-        """Let new settings take effect; return when they do in all processes that live."""
-        self._take(entrances, settings)
+    async def change(self) -> None:
+        """Let new entrances and users take effect, and what `make_context` has read last; return when they do in all
+        processes that live."""
+        self._take()
         for each in self.all:
             each.tell()
         for each in self.all:
             await each.is_ready()
 
-    def _take(self, entrances: list[Entrance], settings: IoSettings) -> None:
-        self.entrances = {entrance.number: entrance for entrance in entrances}
-        self.settings = settings
+    def _take(self) -> None:
+        if self._read is not None:
+            self._files.close()
+            self._files, self._read = self._read, None
+        users: list[Any] = []
+        doors = []
+        self.entrances = {}
+        for listener in self._listeners.all:
+            entrance = listener.entrance
+            if not entrance.number:
+                self._number += 1
+                entrance.number = self._number
+                entrance.carried = True
+            if entrance.accounts is not None:
+                users = entrance.accounts.configs
+            doors.append(Door(entrance.number, entrance.place, listener.config, listener.sock.fileno()))
+            self.entrances[entrance.number] = entrance
+        self.settings = IoSettings(doors, users, dict(self._files.descriptors))
+
+    def give_up(self) -> None:
+        """End them at once: no one has been served."""
+        for each in self.all:
+            each.kill()
+        self._close()
 
     async def stop(self) -> None:
         """Let them send what they have been given, disconnect their clients, and end."""
         self.stopping.set()
         await asyncio.gather(*(each.stop() for each in self.all))
-        self._close_shares()
+        self._close()
+
+    def _close(self) -> None:
+        if self.shares >= 0:
+            os.close(self.shares)
+            self.shares = -1
+        for files in (self._files, self._read):
+            if files is not None:
+                files.close()
 
 
 class IoProcessHandle:
@@ -251,7 +289,7 @@ class IoProcessHandle:
             if user is None:
                 return Refused()  # the user has gone meanwhile
         assert self._end is not None, "it is connected"
-        return LinkTransport(self._end.loop, self._owner.make_client(entrance, user, name))
+        return LinkTransport(self._end.loop, self._owner.client_maker()(entrance, user, name))
 
     def _on_end(self, _: LinkEnd, why: str) -> None:
         """Begin to replace it."""

@@ -44,7 +44,7 @@ class KeptFiles:
     """Files as they are when they are read first, for those who may not read them later."""
 
     def __init__(self) -> None:
-        self._descriptors: dict[str, int] = {}
+        self.descriptors: dict[str, int] = {}  # by path
 
     def place(self, path: str) -> str:
         """Where the content of a file is from now on; the path itself if it cannot be kept, and so cannot be used.
@@ -52,7 +52,7 @@ class KeptFiles:
         Raises:
             StartError: this system cannot keep files.
         """
-        descriptor = self._descriptors.get(path)
+        descriptor = self.descriptors.get(path)
         if descriptor is None:
             if not hasattr(os, "memfd_create"):
                 raise StartError(f"{option('io_processes')}: TLS in other processes needs Linux")
@@ -62,27 +62,17 @@ class KeptFiles:
                 content = read_file(path)
             except (OSError, ValueError):
                 return path
-            descriptor = self._descriptors[path] = file_of(content)
+            descriptor = self.descriptors[path] = file_of(content)
         return place_of_descriptor(descriptor)
-
-    @property
-    def paths(self) -> list[str]:
-        """Of the files that are kept."""
-        return list(self._descriptors)
-
-    @property
-    def descriptors(self) -> list[int]:
-        """Of the files that are kept, in the same order."""
-        return list(self._descriptors.values())
 
     def close(self) -> None:
         """Keep them no longer."""
-        for descriptor in self._descriptors.values():
+        for descriptor in self.descriptors.values():
             os.close(descriptor)
-        self._descriptors.clear()
+        self.descriptors.clear()
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Door:
     """One listener, as an I/O process knows it.
 
@@ -98,7 +88,7 @@ class Door:
     descriptor: int = -1
 
 
-@dataclass(kw_only=True)
+@dataclass
 class IoSettings:
     """All that an I/O process must know.
 
@@ -143,14 +133,11 @@ class IoSettings:
         text, *others = descriptors
         found = json.loads(os.pread(text, os.fstat(text).st_size, 0))
         os.close(text)
-        doors = [
-            Door(number=each["number"], place=each["place"], config=ListenerConfig(**each["config"]))
-            for each in found["doors"]
-        ]
+        doors = [Door(each["number"], each["place"], ListenerConfig(**each["config"])) for each in found["doors"]]
         for door, descriptor in zip(doors, others, strict=False):
             door.descriptor = descriptor
         files = dict(zip(found["files"], others[len(doors) :], strict=True))
-        return cls(doors=doors, users=[UserConfig(**each) for each in found["users"]], files=files)
+        return cls(doors, [UserConfig(**each) for each in found["users"]], files)
 
     def close(self) -> None:
         """Close the descriptors, but for those of sockets that somebody has taken over."""

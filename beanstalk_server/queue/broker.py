@@ -106,7 +106,6 @@ from beanstalk_server.queue.bulk import (
 )
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import PAGE_COST, search_cost, wait_cost
-from beanstalk_server.queue.delivery import FoundDelivery
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import (
@@ -122,8 +121,6 @@ from beanstalk_server.queue.job import (
 )
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.lifetimes import key_hold_of
-from beanstalk_server.queue.limits import refusal
 from beanstalk_server.queue.outcome import (
     DEADLINE_SOON,
     DONE,
@@ -142,7 +139,6 @@ from beanstalk_server.queue.policy import NO_POLICY, Attributes, PolicyOf, no_po
 from beanstalk_server.queue.restore import restore
 from beanstalk_server.queue.states import BATCH_BYTES, FREE_WATCHES, SLICE, States
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
-from beanstalk_server.queue.tries import counts_failures
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import OVERDUE, TICK, Timer
 
@@ -439,7 +435,7 @@ class Broker(States):
             return DRAINING
         size = len(job.body)
         if tube.policy is not NO_POLICY:
-            refused = refusal(tube, self.counters, delay, size, key_hold_of(job) != 0)
+            refused = tube.refusal(self.counters, delay, size, job.key_hold() != 0)
             if refused != DONE:
                 return refused
             if tube.policy.ttl:
@@ -462,7 +458,7 @@ class Broker(States):
         size = len(fresh.body)
         old_size = self.body_size(job)  # now: once the journal has the new body, it does not know the old one
         if tube.policy is not NO_POLICY:
-            refused = refusal(tube, self.counters, delay, size, key_hold_of(fresh) != 0, old_size)
+            refused = tube.refusal(self.counters, delay, size, fresh.key_hold() != 0, old_size)
             if refused != DONE:
                 return refused
             if tube.policy.ttl:
@@ -601,7 +597,7 @@ class Broker(States):
         if self.durations is not None and job.state == RESERVED:
             self.durations.note_end(job, now)
         job.tube.deletes += 1
-        hold = key_hold_of(job)
+        hold = job.key_hold()
         self.end_job(job, now + hold if hold else 0)
         return DONE
 
@@ -615,7 +611,7 @@ class Broker(States):
         job.priority = priority
         job.delay = delay
         job.own_extras().releases += 1
-        if counts_failures(job):
+        if job.counts_failures():
             return self.fail(job, RELEASED, delay, now)
         self.enter(job, delay, now)
         self.record_change(job)
@@ -672,10 +668,7 @@ class Broker(States):
         return self._begin(BulkMove(client, tube, state, target, 0 if name == target else bound), now)
 
     def kick(self, client: Client, bound: int, now: int) -> Outcome:
-        operation = BulkKick(client, client.use, bound)
-        outcome = self._begin(operation, now)
-        self.cost += operation.count * operation.price
-        return outcome
+        return self._begin(BulkKick(client, client.use, bound), now)
 
     def _begin(self, operation: BulkCount, now: int) -> Outcome:
         if operation.step(self, SLICE, now):
@@ -785,7 +778,7 @@ class Broker(States):
         if job is None:
             return NOT_FOUND
         if job.body is NOT_IN_MEMORY:
-            return self.deliver(FoundDelivery(client, [job]))
+            return self.deliver(client, [job], client.on_found)
         client.on_found(job)
         return DONE
 

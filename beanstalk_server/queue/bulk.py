@@ -10,15 +10,13 @@ from typing import Final, cast
 
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import KICK_COST, MOVE_COST, REVIEW_COST, look_cost
-from beanstalk_server.queue.due import Due
-from beanstalk_server.queue.job import DISCONNECTED, READY, RESERVED, DeadLetter, Job
+from beanstalk_server.queue.job import BURIED, DELAYED, DISCONNECTED, READY, RESERVED, DeadLetter, Job
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import FAILED
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.states import States
-from beanstalk_server.queue.tries import counts_failures
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.wheel import OVERDUE, Timer
+from beanstalk_server.queue.wheel import OVERDUE, Due, Timer
 
 COLLECT_SLICE: Final = 4096
 """The most jobs of a disconnected client that are collected at a time, in a fifth of a millisecond."""
@@ -54,20 +52,58 @@ class BulkOperation(Timer):
 
 
 class BulkCount(BulkOperation):
-    """An operation on jobs of one tube, whose client waits for their number."""
+    """An operation on jobs of one tube, whose client waits for their number.
 
-    __slots__ = ("client", "count", "remaining", "tube")
+    Args:
+        remaining: the most jobs.
+        price: the cost of each.
+    """
 
-    def __init__(self, client: Client, tube: Tube, remaining: int) -> None:
+    __slots__ = ("client", "count", "price", "remaining", "tube")
+
+    def __init__(self, client: Client, tube: Tube, remaining: int, price: int) -> None:
         super().__init__()
         self.client = client
         self.tube = tube
         self.remaining = remaining
+        self.price = price
         self.count = 0
+
+    def next_job(self, queue: States) -> Job | None:
+        """The job that comes next; None if there is none."""
+        raise NotImplementedError
+
+    def do(self, queue: States, job: Job, now: int) -> None:
+        """Do with one job what is to be done."""
+        raise NotImplementedError
 
     def answer(self) -> None:
         """Tell the client how many jobs there were."""
         raise NotImplementedError
+
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        budget += queue.cost
+        while self.remaining:
+            job = self.next_job(queue)
+            if job is None:
+                return True
+            if self.must_wait(queue, budget):
+                return False
+            queue.cost += self.price
+            self.remaining -= 1
+            self.count += 1
+            self.do(queue, job, now)
+        return True
+
+    def must_wait(self, queue: States, budget: int) -> bool:
+        """Whether the rest is left to another slice, or to a time when the journal admits it."""
+        if queue.admits != ALL:
+            queue.suspended.append(self)
+            return True
+        if budget <= queue.cost:
+            queue.wheel.set(self, OVERDUE)
+            return True
+        return False
 
     def complete(self) -> None:
         self.client.busy = False
@@ -81,42 +117,22 @@ class BulkCount(BulkOperation):
 class BulkKick(BulkCount):
     """A kick of one tube: of its buried jobs or, if it has none, of its delayed jobs."""
 
-    __slots__ = ("buried", "price")
+    __slots__ = ("state",)
 
     def __init__(self, client: Client, tube: Tube, bound: int) -> None:
         # Not more than there are now: a job that is buried again meanwhile is not kicked twice.
-        super().__init__(client, tube, min(bound, tube.buried_count or tube.delayed_count()))
-        self.buried = tube.buried_count > 0
-        self.price = 1 if self.buried else KICK_COST  # of each job
+        self.state = BURIED if tube.buried_count else DELAYED
+        price = 1 if tube.buried_count else KICK_COST
+        super().__init__(client, tube, min(bound, tube.count_of(self.state)), price)
+
+    def next_job(self, queue: States) -> Job | None:
+        return queue.first_of(self.tube, self.state)
+
+    def do(self, queue: States, job: Job, now: int) -> None:
+        queue.kick_one(job, now)
 
     def answer(self) -> None:
         self.client.on_kicked(self.count)
-
-    def step(self, queue: States, budget: int, now: int) -> bool:
-        """Kick as many jobs as the budget allows; return whether the kick is complete."""
-        tube = self.tube
-        while self.remaining:
-            if self.buried:
-                if not tube.buried_count:
-                    return True
-                job = tube.buried.after
-            else:
-                first = queue.first_delayed(tube)
-                if first is None:
-                    return True
-                job = first
-            if queue.admits != ALL:
-                queue.suspended.append(self)
-                return False
-            if budget <= queue.cost:
-                queue.wheel.set(self, OVERDUE)
-                return False
-            assert isinstance(job, Job)
-            queue.kick_one(job, now)
-            self.remaining -= 1
-            self.count += 1
-            budget -= self.price
-        return True
 
 
 class BulkRedrive(BulkCount):
@@ -125,7 +141,7 @@ class BulkRedrive(BulkCount):
     __slots__ = ("visits",)
 
     def __init__(self, client: Client, tube: Tube, bound: int) -> None:
-        super().__init__(client, tube, bound)
+        super().__init__(client, tube, bound, MOVE_COST)
         # Not more than there are now: one that fails again meanwhile is not redriven twice, and one that is reserved,
         # and goes to the end, is not looked at again.
         self.visits = tube.letter_count
@@ -134,15 +150,10 @@ class BulkRedrive(BulkCount):
         self.client.on_redriven(self.count)
 
     def step(self, queue: States, budget: int, now: int) -> bool:
-        """Redrive as many dead letters as the budget allows; return whether the redrive is complete."""
         tube = self.tube
         budget += queue.cost
         while self.remaining and self.visits and tube.letters is not None:
-            if queue.admits != ALL:
-                queue.suspended.append(self)
-                return False
-            if budget <= queue.cost:
-                queue.wheel.set(self, OVERDUE)
+            if self.must_wait(queue, budget):
                 return False
             self.visits -= 1
             queue.cost += 1
@@ -154,7 +165,7 @@ class BulkRedrive(BulkCount):
                 letter.unlink()
                 tube.letters.append(letter)
                 continue
-            queue.cost += MOVE_COST
+            queue.cost += self.price
             self.remaining -= 1
             self.count += 1
             queue.counters.redriven += 1
@@ -171,31 +182,18 @@ class BulkMove(BulkCount):
 
     def __init__(self, client: Client, tube: Tube, state: int, target: str, bound: int) -> None:
         # Not more than there are now: those that come meanwhile may stay, or two moves to and fro would never end.
-        super().__init__(client, tube, min(bound, tube.count_of(state)))
+        super().__init__(client, tube, min(bound, tube.count_of(state)), 1 + MOVE_COST)
         self.state = state
         self.target = target  # the name of the other tube, which may come and go meanwhile
 
+    def next_job(self, queue: States) -> Job | None:
+        return queue.first_of(self.tube, self.state)
+
+    def do(self, queue: States, job: Job, now: int) -> None:
+        queue.move_one(job, self.target, now)
+
     def answer(self) -> None:
         self.client.on_moved(self.count)
-
-    def step(self, queue: States, budget: int, now: int) -> bool:
-        """Move as many jobs as the budget allows; return whether the move is complete."""
-        budget += queue.cost
-        while self.remaining:
-            job = queue.first_of(self.tube, self.state)
-            if job is None:
-                return True
-            if queue.admits != ALL:
-                queue.suspended.append(self)
-                return False
-            if budget <= queue.cost:
-                queue.wheel.set(self, OVERDUE)
-                return False
-            queue.cost += 1 + MOVE_COST
-            self.remaining -= 1
-            self.count += 1
-            queue.move_one(job, self.target, now)
-        return True
 
 
 class BulkClear(BulkOperation):
@@ -218,7 +216,6 @@ class BulkClear(BulkOperation):
         self.owes_answer = False  # the client still waits for the count
 
     def step(self, queue: States, budget: int, now: int) -> bool:
-        """Forget as many cleared jobs as the budget allows; return whether the clear is complete."""
         while budget:
             budget -= 1
             if self.ready:
@@ -289,13 +286,7 @@ class BulkReview(BulkOperation):
         self.pages: list[int] | None = None
         self.jobs: list[Job] = []
 
-    def next_position(self, tubes: int) -> int:
-        """The position of the tube that is reviewed next, among this many; -1 if none is left."""
-        self.position = min(self.position, tubes) - 1
-        return self.position
-
     def step(self, queue: States, budget: int, now: int) -> bool:
-        """Bring as many tubes and jobs under their new policies as the budget allows; return whether all are."""
         try:
             self.is_complete = self._review(queue, budget, now)
         finally:
@@ -305,11 +296,11 @@ class BulkReview(BulkOperation):
 
     def _review(self, queue: States, budget: int, now: int) -> bool:
         while budget > 0:
-            position = self.next_position(len(queue.tubes))
-            if position < 0:
+            self.position = min(self.position, len(queue.tubes)) - 1
+            if self.position < 0:
                 return not self.concerns_jobs or self._review_jobs(queue, budget, now)
             budget -= REVIEW_COST
-            tube = queue.tubes.at(position)
+            tube = queue.tubes.at(self.position)
             policy = queue.policy_of(tube.name)
             if policy.ttl != tube.policy.ttl:
                 self.concerns_jobs = True
@@ -319,7 +310,6 @@ class BulkReview(BulkOperation):
         return False
 
     def _review_jobs(self, queue: States, budget: int, now: int) -> bool:
-        """Let as many ready jobs as the budget allows live as long as they may now; return whether all do."""
         if self.pages is None:
             self.pages = queue.jobs.page_indexes()
         while budget > 0:
@@ -353,23 +343,17 @@ class BulkDisconnect(BulkOperation):
         self.jobs: list[Job] = []
         self.waited = client.waiting
 
-    def collect_jobs(self) -> bool:
-        """Collect a slice of the client's jobs; return whether none is left."""
-        reserved = self.client.reserved
-        reserved.move_last(self.jobs, COLLECT_SLICE)
-        return not len(reserved)
-
     def step(self, queue: States, budget: int, now: int) -> bool:
-        """Let jobs become ready and tubes be left, as the budget allows; return whether nothing is left."""
         client = self.client
-        if not self.collect_jobs():
+        client.reserved.move_last(self.jobs, COLLECT_SLICE)
+        if len(client.reserved):
             queue.wheel.set(self, OVERDUE)
             return False
         jobs = self.jobs
         while jobs and budget > queue.cost:
             job = jobs[-1]
             if job.client is client:  # unless its time to run has ended since
-                is_counted = self.has_left and counts_failures(job) and not queue.halted
+                is_counted = self.has_left and job.counts_failures() and not queue.halted
                 if is_counted and queue.admits != ALL:
                     queue.suspended.append(self)
                     return False

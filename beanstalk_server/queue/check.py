@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client, Wait
-from beanstalk_server.queue.counters import UNREAD
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import (
     DELAYED,
@@ -24,9 +23,8 @@ from beanstalk_server.queue.job import (
     Job,
 )
 from beanstalk_server.queue.journal import ALL, NONE
-from beanstalk_server.queue.lifetimes import ttl_of
 from beanstalk_server.queue.memory import held_cost, job_cost
-from beanstalk_server.queue.policy import NO_POLICY
+from beanstalk_server.queue.policy import NO_POLICY, UNREAD
 from beanstalk_server.queue.throttle import Throttle
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import OVERDUE, Timer
@@ -121,11 +119,11 @@ def _check_expiry(job: Job) -> None:
     terms = job.terms()
     expiry = terms.expiry if terms is not None else None
     if expiry is None:
-        assert job.state != READY or not ttl_of(job), f"job {job.id} will never expire"
+        assert job.state != READY or not job.ttl(), f"job {job.id} will never expire"
         return
     assert terms is not None and job.state == READY, f"job {job.id} is {STATES[job.state]}, and yet can expire"
     assert expiry.job is job and expiry.is_linked(), f"nothing will let job {job.id} expire"
-    assert expiry.deadline == terms.ready_since + ttl_of(job), f"job {job.id} expires at another moment"
+    assert expiry.deadline == terms.ready_since + job.ttl(), f"job {job.id} expires at another moment"
 
 
 def _check_tubes(broker: Broker) -> None:

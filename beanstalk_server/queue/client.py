@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.native import mypyc_attr
@@ -10,10 +10,7 @@ from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.reserved_jobs import ReservedJobs
 from beanstalk_server.queue.ring import UNLINKED, RingNode
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.wheel import Timer
-
-if TYPE_CHECKING:
-    from beanstalk_server.queue.due import Due
+from beanstalk_server.queue.wheel import Due, Timer
 
 WATCH_INDEX_THRESHOLD: Final = 32
 """A client that watches more tubes than this has an index of them."""

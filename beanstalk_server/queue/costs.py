@@ -45,25 +45,20 @@ STATISTICS_COST: Final = 8
 
 
 def transfer_cost(size: int) -> int:
-    """What it costs to read or to answer this many bytes."""
     return size >> 10
 
 
 def copy_cost(size: int) -> int:
-    """What it costs to copy this many bytes."""
     return size >> 12
 
 
 def look_cost(jobs: int) -> int:
-    """What it costs to look at this many jobs."""
     return jobs >> 5
 
 
 def search_cost(tubes: int) -> int:
-    """What it costs to go through this many watched tubes."""
     return tubes >> 5
 
 
 def wait_cost(tubes: int) -> int:
-    """What it costs to begin or to end to wait in this many tubes."""
     return tubes >> 2

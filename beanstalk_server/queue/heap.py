@@ -34,7 +34,6 @@ class JobHeap:
             job.heap_index = 0
 
     def remove(self, job: Job) -> None:
-        """Remove a job that is in this heap."""
         jobs = self.jobs
         last = jobs.pop()
         if last is job:
@@ -47,7 +46,6 @@ class JobHeap:
             self._sink(last, index)
 
     def holds(self, job: Job) -> bool:
-        """Whether the job is in this heap."""
         return job.heap_index < len(self.jobs) and self.jobs[job.heap_index] is job
 
     def _before(self, a: Job, b: Job) -> bool:
@@ -92,7 +90,6 @@ class JobHeap:
         job.heap_index = index
 
     def check(self) -> None:
-        """Verify the order, and that every job knows its index."""
         for index, job in enumerate(self.jobs):
             assert job.heap_index == index, f"job {job.id} does not know its index"
             if index:

@@ -51,7 +51,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many durations there are."""
         return sum(self.counts)
 
     def below(self, power: int) -> int:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.due import Due
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
+from beanstalk_server.queue.wheel import Due
 
 FOREVER: Final = -1
 """The timeout of a reserve that waits until there is a job."""

@@ -10,16 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.native import mypyc_attr
+from beanstalk_server.queue.policy import NO_POLICY, Attributes
 from beanstalk_server.queue.ring import UNLINKED, RingNode
 from beanstalk_server.queue.units import MILLISECOND, SECOND
-from beanstalk_server.queue.wheel import Timer
+from beanstalk_server.queue.wheel import Due, Timer
 
 if TYPE_CHECKING:
     from mypy_extensions import i16, i32, u8
 
     from beanstalk_server.queue.client import Client
-    from beanstalk_server.queue.due import Due
-    from beanstalk_server.queue.policy import Attributes
     from beanstalk_server.queue.tube import Tube
 
 NEW: Final = 0
@@ -57,6 +56,12 @@ no client's body is the same object, even if it has the same bytes."""
 
 SINCE_UNKNOWN: Final = -1
 """In place of the page of a job that has not been reserved: nobody knows since when it is ready."""
+
+LONGEST_DELAY: Final = MAX_U32 * SECOND
+"""The longest delay that a client can give, in nanoseconds."""
+
+MOST_DOUBLINGS: Final = 62
+"""Any backoff is the longest after this many."""
 
 SAFETY_MARGIN: Final = SECOND
 """The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
@@ -311,7 +316,6 @@ class Job(Holder):
 
     @property
     def reserves(self) -> int:
-        """How often it has been reserved."""
         return _unsigned(self._reserves)
 
     @reserves.setter
@@ -382,6 +386,39 @@ class Job(Holder):
         """Whether it is delayed until a moment of the wall clock, which is its deadline then."""
         extras = self.extras
         return isinstance(extras, Terms) and extras.at != 0
+
+    def counts_failures(self) -> bool:
+        """Whether it has a limit of tries, or a backoff."""
+        extras = self.extras
+        if isinstance(extras, Terms) and (extras.max_tries or extras.backoff):
+            return True
+        policy = self.tube.policy
+        return policy is not NO_POLICY and bool(policy.max_tries or policy.backoff)
+
+    def has_failed_too_often(self, terms: Terms) -> bool:
+        """Whether it may not be tried again, after the number of failures in its terms."""
+        limit = terms.max_tries or self.tube.policy.max_tries
+        return 0 < limit <= terms.tries
+
+    def backoff_delay(self, terms: Terms) -> int:
+        """How long it waits after the failure that has been counted last, in nanoseconds."""
+        policy = self.tube.policy
+        backoff = terms.backoff or policy.backoff
+        if not backoff:
+            return 0
+        return min(backoff << min(terms.tries - 1, MOST_DOUBLINGS), policy.backoff_max or LONGEST_DELAY, LONGEST_DELAY)
+
+    def ttl(self) -> int:
+        """How long it may be ready without being reserved, in nanoseconds; 0 for ever."""
+        extras = self.extras
+        return (extras.ttl if isinstance(extras, Terms) else 0) or self.tube.policy.ttl
+
+    def key_hold(self) -> int:
+        """How long its key stays taken after it has been deleted, in nanoseconds; 0 also if it has none."""
+        extras = self.extras
+        if not extras.key:
+            return 0
+        return (extras.key_hold if isinstance(extras, Terms) else 0) or self.tube.policy.key_hold
 
     def renewed(self, priority: int, delay: int, ttr: int, body: bytes) -> Job:
         """A new job that replaces this one: it keeps the id, key, age and counters, and is about to be put.

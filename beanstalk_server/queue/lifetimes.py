@@ -6,28 +6,14 @@ states.py.
 
 from __future__ import annotations
 
-from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.journal import ALL, NONE, Journal
 from beanstalk_server.queue.memory import Memory
+from beanstalk_server.queue.policy import Counters
 from beanstalk_server.queue.table import IdTable, KeyTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Slot, Wheel
-
-
-def ttl_of(job: Job) -> int:
-    """How long the job may be ready without being reserved, in nanoseconds; 0 for ever."""
-    extras = job.extras
-    return (extras.ttl if isinstance(extras, Terms) else 0) or job.tube.policy.ttl
-
-
-def key_hold_of(job: Job) -> int:
-    """How long its key stays taken after the job has been deleted, in nanoseconds; 0 also if it has none."""
-    extras = job.extras
-    if not extras.key:
-        return 0
-    return (extras.key_hold if isinstance(extras, Terms) else 0) or job.tube.policy.key_hold
 
 
 class Lifetimes(Queue):
@@ -129,7 +115,7 @@ class Lifetimes(Queue):
     def review_expiry(self, job: Job, now: int) -> None:
         """Let a ready job expire when its time to live is over, if it has one."""
         terms = job.terms()
-        ttl = ttl_of(job)
+        ttl = job.ttl()
         if terms is None:
             if not ttl:
                 return
@@ -160,7 +146,7 @@ class Lifetimes(Queue):
 
         While the journal does not admit it, it is left out: so much may happen that the journal would run out of room.
         """
-        if isinstance(job.extras, Terms) and self.admits == ALL and not self.halted and ttl_of(job):
+        if isinstance(job.extras, Terms) and self.admits == ALL and not self.halted and job.ttl():
             self.record_change(job)
 
     def add_key(self, tube: Tube, job: Holder) -> None:

@@ -35,23 +35,6 @@ class Policy:
         burst: maximum number of reservations at once; at least 1.
     """
 
-    __slots__ = (
-        "backoff",
-        "backoff_max",
-        "burst",
-        "dead_tube",
-        "interval",
-        "key_hold",
-        "max_bytes",
-        "max_delay",
-        "max_held_keys",
-        "max_job_size",
-        "max_jobs",
-        "max_reserved",
-        "max_tries",
-        "ttl",
-    )
-
     def __init__(
         self,
         *,
@@ -108,8 +91,6 @@ class Attributes:
         max_tries, backoff, ttl, key_hold: instead of what the tube's policy says.
     """
 
-    __slots__ = ("at", "backoff", "key", "key_hold", "max_tries", "replaces", "ttl")
-
     def __init__(
         self,
         *,
@@ -132,3 +113,32 @@ class Attributes:
     def ask_for_terms(self) -> bool:
         """Whether the job needs terms: something is demanded that is not about its key alone."""
         return bool(self.at or self.max_tries or self.backoff or self.ttl or self.key_hold)
+
+
+class Counters:
+    """What policies have done: to all jobs of a queue, or to those of one tube."""
+
+    __slots__ = (
+        "dead",  # a job has gone to a dead tube; counted in the tube that it has left
+        "expired",  # a job has expired, and was deleted or went to the dead tube
+        "redriven",  # a job has gone back to where it came from; counted in the dead tube
+        "refused_bytes",  # a put was refused because of max_bytes, and so on
+        "refused_delay",
+        "refused_jobs",
+        "refused_size",
+        "retried",  # a job has failed, and was delayed by a backoff
+    )
+
+    def __init__(self) -> None:
+        self.dead = 0
+        self.expired = 0
+        self.redriven = 0
+        self.refused_bytes = 0
+        self.refused_delay = 0
+        self.refused_jobs = 0
+        self.refused_size = 0
+        self.retried = 0
+
+
+UNREAD: Final = Counters()
+"""Shared by all tubes without a policy, whose counters nobody asks for: so counting needs no test."""

@@ -23,7 +23,7 @@ from beanstalk_server.queue.job import (
     Terms,
 )
 from beanstalk_server.queue.ring import UNLINKED
-from beanstalk_server.queue.stored_job import StoredChange, StoredJob, stored_moment
+from beanstalk_server.queue.stored_job import StoredJob, stored_moment
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.tube import Tube
 
@@ -87,7 +87,7 @@ class Replay:
         self.jobs.remove(held.id)
         self.held.add(held)
 
-    def change(self, stored: StoredChange) -> None:
+    def change(self, stored: StoredJob) -> None:
         """Change a job. Does nothing if the job is gone."""
         job = self.jobs.get(stored.id)
         if job is None:
@@ -111,7 +111,7 @@ class Replay:
             tube = self.tubes[name] = Tube(name, 0)
         return tube
 
-    def _set(self, job: Job, stored: StoredChange) -> None:
+    def _set(self, job: Job, stored: StoredJob) -> None:
         """Set the fields that a put and a change have in common, except those that the constructor takes."""
         state = stored.state
         job.state = state
@@ -134,7 +134,7 @@ class Replay:
             if stored.has_terms:
                 self._set_terms(job, stored)
 
-    def _set_terms(self, job: Job, stored: StoredChange) -> None:
+    def _set_terms(self, job: Job, stored: StoredJob) -> None:
         terms = job.own_terms()
         terms.tries = stored.tries
         terms.reason = stored.reason
@@ -203,7 +203,6 @@ class Replay:
         return self.tubes[job.tube.name] is not job.tube
 
     def _move_moments(self, job: Job) -> None:
-        """Add the final shift to the moments of a job."""
         job.created_at = stored_moment(job.created_at, self.shift)
         extras = job.extras
         terms = extras if isinstance(extras, Terms) else None
@@ -213,7 +212,6 @@ class Replay:
             job.deadline = stored_moment(job.deadline, self.shift)
 
     def holders(self) -> Iterator[Holder]:
-        """All jobs, and then all held keys."""
         yield from self.jobs.values()
         yield from self.held.values()
 

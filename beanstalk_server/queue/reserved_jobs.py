@@ -30,7 +30,6 @@ class ReservedJobs:
         self._occupied = 0  # how many pages before the last have jobs
 
     def add(self, job: Job) -> None:
-        """Add a job that no client has."""
         page = self._last
         number = len(self._pages) - 1
         if len(page) >= PAGE_JOBS and number + 1 < MAX_PAGES:
@@ -42,7 +41,6 @@ class ReservedJobs:
         page[job.id] = job
 
     def remove(self, job: Job) -> None:
-        """Remove a job that is here."""
         number: int = job.page
         page = self._pages[number]
         del page[job.id]
@@ -74,7 +72,6 @@ class ReservedJobs:
                 pages.pop()
 
     def holds(self, job: Job) -> bool:
-        """Whether the job is here."""
         return job.page < len(self._pages) and self._pages[job.page].get(job.id) is job
 
     def __iter__(self) -> Iterator[Job]:
@@ -85,7 +82,6 @@ class ReservedJobs:
         return sum([len(page) for page in self._pages])
 
     def check(self) -> None:
-        """Verify every invariant."""
         assert self._pages[-1] is self._last
         assert self._occupied == sum(bool(page) for page in self._pages[:-1])
         assert self._occupied or len(self._pages) == 1, "there are empty pages before the only one with jobs"

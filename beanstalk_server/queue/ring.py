@@ -27,7 +27,6 @@ class RingNode:
         return self.after is not UNLINKED
 
     def unlink(self) -> None:
-        """Leave the ring that the link is in."""
         before = self.before
         after = self.after
         before.after = after
@@ -51,7 +50,6 @@ class Ring(RingNode):
         self.before = self.after = UNLINKED
 
     def append(self, link: RingNode) -> None:
-        """Add a link that is in no ring, as the last."""
         last = self.before
         link.before = last
         link.after = self

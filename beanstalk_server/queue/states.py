@@ -6,11 +6,11 @@ goes with it. The table of transitions is at the head of broker.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import EXPIRY_COST, FAILURE_COST, NEW_TUBE_COST, copy_cost, wait_cost
-from beanstalk_server.queue.delivery import BatchDelivery, BodyRead, ReservedDelivery
 from beanstalk_server.queue.durations import Durations
 from beanstalk_server.queue.job import (
     BURIED,
@@ -30,11 +30,10 @@ from beanstalk_server.queue.job import (
     Terms,
 )
 from beanstalk_server.queue.journal import ALL, NONE, Journal
-from beanstalk_server.queue.lifetimes import Lifetimes, key_hold_of
-from beanstalk_server.queue.outcome import BURIED_INSTEAD, DEADLINE_SOON, DONE, PENDING, TIMED_OUT, Outcome
+from beanstalk_server.queue.lifetimes import Lifetimes
+from beanstalk_server.queue.outcome import BURIED_INSTEAD, DEADLINE_SOON, DONE, FAILED, PENDING, TIMED_OUT, Outcome
 from beanstalk_server.queue.policy import NO_POLICY, Policy, PolicyOf
 from beanstalk_server.queue.throttle import Throttle
-from beanstalk_server.queue.tries import backoff_delay, counts_failures, has_failed_too_often
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.tubes import TubeTable
 from beanstalk_server.queue.wall_clock import WALL_CHECK, WallCheck, WallClock
@@ -48,6 +47,40 @@ SLICE: Final = 512
 
 FREE_WATCHES: Final = 16
 """Tubes that each client may watch, whatever others watch."""
+
+
+class BodyRead:
+    """An answer that a client gets when bodies are in memory again. It is `busy` until then.
+
+    The broker has done everything else at once. What has happened to the jobs meanwhile makes no difference, as if the
+    reply had been on its way: the time to run of a job may have ended, and another client may have deleted it.
+
+    Args:
+        jobs: at least one, in the order in which the client gets them.
+        tell: tells the client of a single job; None if the jobs are a batch.
+    """
+
+    __slots__ = ("client", "jobs", "tell")
+
+    def __init__(self, client: Client, jobs: list[Job], tell: Callable[[Job], None] | None) -> None:
+        self.client = client
+        self.jobs = jobs
+        self.tell = tell
+
+    def on_fetched(self) -> None:
+        client = self.client
+        if client.leaving:
+            return
+        client.busy = False
+        tell = self.tell
+        try:
+            if tell is None:
+                client.on_reserved_batch(self.jobs)
+            else:
+                tell(self.jobs[0])
+        except Exception:
+            client.on_outcome(FAILED)
+            raise
 
 
 class States(Lifetimes):
@@ -156,7 +189,6 @@ class States(Lifetimes):
         return job
 
     def first_delayed(self, tube: Tube) -> Job | None:
-        """The job of a tube whose delay ends first."""
         jobs = tube.delayed.jobs
         first = jobs[0] if jobs else None
         if tube.timed is None:
@@ -213,7 +245,6 @@ class States(Lifetimes):
         self.end_expiry(job)
 
     def reserve_ready(self, job: Job, client: Client, now: int) -> None:
-        """Reserve a ready job."""
         if self.durations is not None:
             self.durations.note_reservation(job, now)
         self.leave_ready(job)
@@ -256,7 +287,6 @@ class States(Lifetimes):
         self.time_wall_clock()
 
     def end_moment(self, job: Job) -> None:
-        """Let a job wait for the wall clock no longer."""
         self.wall.remove(job)
         job.own_terms().at = 0
 
@@ -326,7 +356,6 @@ class States(Lifetimes):
             self.wheel.remove(job)
 
     def leave(self, job: Job) -> None:
-        """Take a job out of its present state, whichever that is."""
         state = job.state
         if state == RESERVED:
             self.leave_reserved(job)
@@ -388,7 +417,6 @@ class States(Lifetimes):
         keys.remove(held)
 
     def bury_one(self, job: Job) -> None:
-        """Bury a job that has left its state."""
         job.own_extras().buries += 1
         self.bury_sequence += 1
         self.enter_buried(job, self.bury_sequence)
@@ -406,10 +434,10 @@ class States(Lifetimes):
         terms = self.memory.give_terms(job)
         terms.tries += 1
         terms.reason = reason
-        if has_failed_too_often(job, terms):
+        if job.has_failed_too_often(terms):
             return self.give_up_on(job, terms, now)
         if not delay:
-            delay = backoff_delay(job, terms)
+            delay = job.backoff_delay(terms)
             if delay:  # not the job's own: that is what a client has given, and some release with it once more
                 self.counters.retried += 1
                 job.tube.counters.retried += 1
@@ -593,7 +621,7 @@ class States(Lifetimes):
     def give(self, client: Client, job: Job) -> Outcome:
         """Give a client the job that it has reserved, now or when its body has been fetched."""
         if job.body is NOT_IN_MEMORY:
-            return self.deliver(ReservedDelivery(client, [job]))
+            return self.deliver(client, [job], client.on_reserved)
         client.on_reserved(job)
         return DONE
 
@@ -601,14 +629,14 @@ class States(Lifetimes):
         """Give a client the jobs that it has reserved, now or when their bodies have been fetched."""
         for job in jobs:
             if job.body is NOT_IN_MEMORY:
-                return self.deliver(BatchDelivery(client, jobs))
+                return self.deliver(client, jobs, None)
         client.on_reserved_batch(jobs)
         return DONE
 
-    def deliver(self, delivery: BodyRead) -> Outcome:
-        """Have the journal fetch the bodies of a delivery, which then answers its client."""
-        delivery.client.busy = True
-        self.journal.fetch(delivery.jobs, delivery.on_fetched)
+    def deliver(self, client: Client, jobs: list[Job], tell: Callable[[Job], None] | None) -> Outcome:
+        """Have the journal fetch the bodies of jobs, and then give the client its answer."""
+        client.busy = True
+        self.journal.fetch(jobs, BodyRead(client, jobs, tell).on_fetched)
         return PENDING
 
     # What is due (due.py)
@@ -639,7 +667,7 @@ class States(Lifetimes):
             if self.stop_waiting(client):
                 client.on_outcome(DEADLINE_SOON)
             return
-        is_counted = counts_failures(job)
+        is_counted = job.counts_failures()
         if is_counted and self.admits != ALL:
             self.suspended.append(job)
             return
@@ -664,7 +692,7 @@ class States(Lifetimes):
             return
         dead_tube = tube.policy.dead_tube
         is_moved = bool(dead_tube) and dead_tube != tube.name
-        hold = key_hold_of(job)
+        hold = job.key_hold()
         if (is_moved or hold) and self.admits != ALL:
             self.suspended.append(expiry)
             return

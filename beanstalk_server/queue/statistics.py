@@ -5,18 +5,14 @@ Moments and durations are in nanoseconds.
 
 from __future__ import annotations
 
-from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.job import DELAYED, RESERVED, SAFETY_MARGIN, Job, Terms
 from beanstalk_server.queue.journal import Files
-from beanstalk_server.queue.policy import NO_POLICY
-from beanstalk_server.queue.tries import counts_failures
+from beanstalk_server.queue.policy import NO_POLICY, Counters
 from beanstalk_server.queue.tube import Tube
 
 
 class JobStatistics:
     """A job, its age, the time it has left, and the size of its body in bytes."""
-
-    __slots__ = ("age", "expires_in", "file", "job", "max_tries", "size", "terms", "time_left")
 
     def __init__(self, job: Job, file: int, now: int, wall_offset: int = 0, size: int = 0) -> None:
         self.job = job
@@ -31,7 +27,7 @@ class JobStatistics:
             end = job.deadline if job.in_safety_margin else job.deadline + SAFETY_MARGIN
             self.time_left = max(end - now, 0)
         terms = job.terms()
-        if terms is None and counts_failures(job):
+        if terms is None and job.counts_failures():
             terms = Terms()
         self.terms = terms
         self.max_tries = 0  # that of the job, or else of its tube; 0 for no limit
@@ -44,28 +40,6 @@ class JobStatistics:
 
 class TubeStatistics:
     """A tube: its jobs in each state, its clients, and what has happened to it so far."""
-
-    __slots__ = (
-        "buried",
-        "bytes",
-        "counters",
-        "delayed",
-        "deletes",
-        "has_policy",
-        "held",
-        "name",
-        "pause",
-        "pause_left",
-        "pauses",
-        "ready",
-        "reserved",
-        "throttled",
-        "total_jobs",
-        "urgent",
-        "using",
-        "waiting",
-        "watching",
-    )
 
     def __init__(self, tube: Tube, now: int) -> None:
         self.name = tube.name
@@ -91,28 +65,6 @@ class TubeStatistics:
 
 class ServerStatistics:
     """The queue: its jobs in each state, its tubes and clients, and what has happened so far."""
-
-    __slots__ = (
-        "buried",
-        "connections",
-        "counters",
-        "delayed",
-        "draining",
-        "files",
-        "held",
-        "max_memory",
-        "memory",
-        "producers",
-        "ready",
-        "reserved",
-        "timeouts",
-        "total_connections",
-        "total_jobs",
-        "tubes",
-        "urgent",
-        "waiting",
-        "workers",
-    )
 
     def __init__(self, files: Files, counters: Counters) -> None:
         self.files = files  # of the journal

@@ -49,7 +49,6 @@ class IdPage(Generic[Kind]):
         self._places: list[Kind | None] | None = None  # while it is dense
 
     def get(self, number: int, job_id: int) -> Kind | None:
-        """The job with this id."""
         places = self._places
         if places is not None:
             return places[number & PAGE_MASK]
@@ -83,7 +82,6 @@ class IdPage(Generic[Kind]):
             self._become_dense()
 
     def remove(self, number: int, job_id: int) -> bool:
-        """Remove the job with this id; return whether there is one."""
         places = self._places
         if places is not None:
             index = number & PAGE_MASK
@@ -128,12 +126,10 @@ class IdPage(Generic[Kind]):
         self._places = None
 
     def values(self) -> list[Kind]:
-        """The jobs, in the order of their ids."""
         places = self._places
         return list(self._jobs) if places is None else [job for job in places if job is not None]
 
     def check(self) -> None:
-        """Verify every invariant."""
         jobs = self.values()
         assert len(jobs) == self.count
         assert [job.id for job in jobs] == sorted({job.id for job in jobs}), "the ids are not in order"
@@ -176,7 +172,6 @@ class IdTable(Generic[Kind]):
         return page
 
     def get(self, job_id: int) -> Kind | None:
-        """The job with this id."""
         number = job_id
         if self.stride != 1:
             number = self._number(job_id)
@@ -210,7 +205,6 @@ class IdTable(Generic[Kind]):
         self._count += page.count - before
 
     def remove(self, job_id: int) -> None:
-        """Remove the job with this id, if there is one."""
         number = job_id
         if self.stride != 1:
             number = self._number(job_id)
@@ -270,7 +264,6 @@ class IdTable(Generic[Kind]):
         return job
 
     def check(self) -> None:
-        """Verify every invariant."""
         assert self._count == sum(page.count for page in self._pages.values())
         assert self._last is None or self._pages[self._last_index] is self._last
         for index, page in self._pages.items():
@@ -300,7 +293,6 @@ class KeyTable:
         return self._pages[index]
 
     def get(self, key: str) -> Holder | None:
-        """The job with this key."""
         return self._page(key).get(key)
 
     def add(self, job: Holder) -> None:
@@ -346,7 +338,6 @@ class KeyTable:
         return True
 
     def values(self) -> Iterator[Holder]:
-        """The jobs, in no order."""
         for page in self._pages:
             yield from page.values()
 
@@ -354,7 +345,6 @@ class KeyTable:
         return self._count
 
     def check(self) -> None:
-        """Verify every invariant."""
         assert self._count == sum(len(page) for page in self._pages)
         assert self._mask < len(self._pages) <= self._mask * 2 + 2
         for page in self._pages:

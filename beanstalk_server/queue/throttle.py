@@ -20,15 +20,10 @@ full bucket.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.wheel import OVERDUE, Timer, Wheel
-
-if TYPE_CHECKING:
-    from beanstalk_server.queue.due import Due
+from beanstalk_server.queue.wheel import OVERDUE, Due, Timer, Wheel
 
 
 class Throttle(Timer):
@@ -109,7 +104,6 @@ class Throttle(Timer):
             self.tube.set_blocked()
 
     def _await_token(self, now: int) -> None:
-        """Wait for a token if there is none."""
         lacks_token = self.full_at - self.credit > now
         if lacks_token:
             self.wheel.set(self, self.next_token())

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from beanstalk_server.queue.counters import UNREAD, Counters
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, RESERVED, DeadLetter, HeldKey, Holder, Job, Terms
-from beanstalk_server.queue.policy import NO_POLICY, Policy
+from beanstalk_server.queue.outcome import DONE, DRAINING, TOO_BIG, Outcome
+from beanstalk_server.queue.policy import NO_POLICY, UNREAD, Counters, Policy
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.table import KeyTable
 from beanstalk_server.queue.wall_clock import TimedJobs
-from beanstalk_server.queue.wheel import Timer
+from beanstalk_server.queue.wheel import Due, Timer
 
 if TYPE_CHECKING:
-    from beanstalk_server.queue.due import Due
     from beanstalk_server.queue.throttle import Throttle
 
 
@@ -95,6 +94,41 @@ class Tube(Timer):
         if policy is not NO_POLICY and self.counters is UNREAD:
             self.counters = Counters()
 
+    def refusal(self, totals: Counters, delay: int, size: int, holds: bool, replaced: int = -1) -> Outcome:
+        """Why its policy refuses a put with this delay, in nanoseconds, and a body of this size; DONE if it does not.
+
+        A limit that no later attempt could meet comes first. A job that replaces another one adds no job, and only what
+        its body is larger.
+
+        Args:
+            totals: the counters of the queue.
+            holds: the job's key will stay taken when the job is gone.
+            replaced: the size of the body that is replaced, if there is one.
+        """
+        policy = self.policy
+        counters = self.counters
+        if policy.max_job_size and size > policy.max_job_size:
+            counters.refused_size += 1
+            totals.refused_size += 1
+            return TOO_BIG
+        if policy.max_delay and delay > policy.max_delay:
+            counters.refused_delay += 1
+            totals.refused_delay += 1
+            return DRAINING
+        most = policy.max_jobs
+        most_held = policy.max_held_keys or most
+        has_too_many_keys = holds and most_held and len(self.held) >= most_held
+        if has_too_many_keys or (most and replaced < 0 and self.job_count() >= most):
+            counters.refused_jobs += 1
+            totals.refused_jobs += 1
+            return DRAINING
+        growth = size - max(replaced, 0)
+        if policy.max_bytes and growth > 0 and self.bytes + growth > policy.max_bytes:
+            counters.refused_bytes += 1
+            totals.refused_bytes += 1
+            return DRAINING
+        return DONE
+
     def set_blocked(self) -> None:
         """Note that its pause, or what its throttle lacks, has changed."""
         self.blocked = self.pause != 0 or self.is_throttled()
@@ -117,7 +151,6 @@ class Tube(Timer):
         )
 
     def job_count(self) -> int:
-        """How many jobs it has, in any state."""
         return len(self.ready.jobs) + self.delayed_count() + self.buried_count + len(self.reserved)
 
     def next_ready_age(self, now: int) -> int:
@@ -137,7 +170,6 @@ class Tube(Timer):
         return max(now - since, 0)
 
     def delayed_count(self) -> int:
-        """How many of its jobs are delayed."""
         return len(self.delayed.jobs) + (0 if self.timed is None else len(self.timed.jobs))
 
     def count_of(self, state: int) -> int:
@@ -149,12 +181,10 @@ class Tube(Timer):
         return self.buried_count if state == BURIED else len(self.reserved)
 
     def add_reserved(self, job: Job) -> None:
-        """Add a job of this tube that has been reserved, and so has left its queue."""
         job.heap_index = len(self.reserved)
         self.reserved.append(job)
 
     def remove_reserved(self, job: Job) -> None:
-        """Remove a job that is no longer reserved."""
         last = self.reserved.pop()
         if last is not job:
             self.reserved[job.heap_index] = last
@@ -183,12 +213,10 @@ class Tube(Timer):
             self.letters = None
 
     def add_held(self, held: HeldKey) -> None:
-        """Add a held key of this tube."""
         held.heap_index = len(self.held)
         self.held.append(held)
 
     def remove_held(self, held: HeldKey) -> None:
-        """Remove a key that is held no longer."""
         last = self.held.pop()
         if last is not held:
             self.held[held.heap_index] = last

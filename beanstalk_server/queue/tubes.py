@@ -44,7 +44,6 @@ class TubeTable:
         return self._by_name[hash(name) & (DICTIONARIES - 1)]
 
     def get(self, name: str) -> Tube | None:
-        """The tube of this name."""
         return self._with_hash_of(name).get(name)
 
     def add(self, name: str) -> Tube:
@@ -81,7 +80,6 @@ class TubeTable:
         return True
 
     def write_pages(self) -> int:
-        """Write the pages that are out of date; return how many."""
         count = 0
         for index, page in enumerate(self._pages):
             if not page:
@@ -102,11 +100,9 @@ class TubeTable:
         return list(islice(self._names.irange(first), count))
 
     def at(self, position: int) -> Tube:
-        """The tube at this position in their order."""
         return self._in_order[position]
 
     def values(self) -> Iterator[Tube]:
-        """The tubes, in their order."""
         return iter(self._in_order)
 
     def __len__(self) -> int:
@@ -122,7 +118,6 @@ class TubeTable:
         return self._with_hash_of(name)[name]
 
     def check(self) -> None:
-        """Verify every invariant."""
         assert self[DEFAULT] is self.default, "the default tube is gone"
         assert sum(len(tubes) for tubes in self._by_name) == len(self._in_order)
         for position, tube in enumerate(self._in_order):

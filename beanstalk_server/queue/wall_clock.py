@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.queue.wheel import Timer
+from beanstalk_server.queue.wheel import Due, Timer
 
 if TYPE_CHECKING:
-    from beanstalk_server.queue.due import Due
     from beanstalk_server.queue.job import Job
     from beanstalk_server.queue.tube import Tube
 
@@ -74,7 +73,6 @@ class WallClock(Timer):
         return queue.begin_moment(self, now, budget)
 
     def first(self) -> Job | None:
-        """The job that is due first."""
         heaps = self.heaps
         return heaps[0].jobs[0] if heaps else None
 
@@ -94,7 +92,6 @@ class WallClock(Timer):
             self._rise(timed)
 
     def remove(self, job: Job) -> None:
-        """Remove a job that is here."""
         tube = job.tube
         timed = tube.timed
         assert timed is not None, "a job of the wall clock is in its tube's heap of such jobs"
@@ -107,7 +104,6 @@ class WallClock(Timer):
             self._sink(timed)
 
     def take(self, tube: Tube) -> list[Job]:
-        """Remove all jobs of a tube; return them."""
         timed = tube.timed
         if timed is None:
             return []
@@ -158,7 +154,6 @@ class WallClock(Timer):
         timed.index = index
 
     def check(self) -> None:
-        """Verify the order of the heaps, and that each knows its index."""
         for index, timed in enumerate(self.heaps):
             assert timed.jobs, "an empty heap of timed jobs is kept"
             assert timed.index == index, "a heap of timed jobs does not know its index"

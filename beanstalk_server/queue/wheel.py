@@ -39,7 +39,11 @@ from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.ring import UNLINKED, Ring, RingNode
 
 if TYPE_CHECKING:
-    from beanstalk_server.queue.due import Due
+    from beanstalk_server.queue.client import Client
+    from beanstalk_server.queue.job import Expiry, HeldKey, Job
+    from beanstalk_server.queue.throttle import Throttle
+    from beanstalk_server.queue.tube import Tube
+    from beanstalk_server.queue.wall_clock import WallCheck, WallClock
 
 TICK: Final = 250_000
 """The length of a tick, in nanoseconds, unless the caller asks for another: short beside the millisecond that an event
@@ -59,6 +63,49 @@ RATIO: Final = 30
 
 SLOTS: Final = 60
 """How many slots a level has: twice the ratio, so that a slot can cascade while the one before it runs."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Due:
+    """What timers ask of the queue when they are due; states.py does it.
+
+    Jobs, tubes and clients, which are timers, see only this of the queue. Each method returns what is left of a
+    budget, in the unit of costs.py.
+    """
+
+    __slots__ = ()
+
+    def end_time(self, job: Job, now: int, budget: int) -> int:
+        """A delay ends, a safety margin begins, or a time to run ends."""
+        raise NotImplementedError
+
+    def end_life(self, expiry: Expiry, now: int, budget: int) -> int:
+        """A time to live ends."""
+        raise NotImplementedError
+
+    def end_hold(self, held: HeldKey, budget: int) -> int:
+        """A held key becomes free."""
+        raise NotImplementedError
+
+    def end_timeout(self, client: Client, budget: int) -> int:
+        """A client has waited long enough."""
+        raise NotImplementedError
+
+    def end_pause(self, tube: Tube, now: int, budget: int) -> int:
+        """A pause ends, or clients are still to be served."""
+        raise NotImplementedError
+
+    def end_throttling(self, throttle: Throttle, now: int, budget: int) -> int:
+        """There may be a token or a place."""
+        raise NotImplementedError
+
+    def begin_moment(self, wall: WallClock, now: int, budget: int) -> int:
+        """The first job that waits for a moment of the wall clock is due."""
+        raise NotImplementedError
+
+    def check_wall_clock(self, check: WallCheck, now: int, budget: int) -> int:
+        """The wall clock is to be looked at."""
+        raise NotImplementedError
 
 
 @mypyc_attr(acyclic=True, allow_interpreted_subclasses=True)
@@ -216,7 +263,6 @@ class Wheel:
         slot.append(timer)
 
     def _move_to(self, tick: int) -> None:
-        """Let a tick be the present, if it is not past."""
         present = self.present
         level = 0
         while tick > present[level]:

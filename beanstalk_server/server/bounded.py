@@ -6,7 +6,19 @@ Whatever may happen a thousand times a second asks here before it is logged, so 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from typing import Final
+
+from beanstalk_server.events import event
+
+REFUSALS: Final = 10
+"""Refusals that have a line of their own in one interval."""
+
+REFUSALS_INTERVAL: Final = 60
+"""Seconds."""
+
+log = logging.getLogger("beanstalk_server")
 
 
 class BoundedLog:
@@ -17,8 +29,6 @@ class BoundedLog:
         interval: its length, in seconds. It begins with the first line.
         tell: logs how many lines have been left out, at the end of an interval.
     """
-
-    __slots__ = ("_count", "_interval", "_lines", "_loop", "_tell", "_timer")
 
     _loop: asyncio.AbstractEventLoop
 
@@ -55,3 +65,31 @@ class BoundedLog:
             if goes_on:
                 self._count = 1  # what has just been told
                 self._timer = self._loop.call_later(self._interval, self._end_interval)
+
+
+class Refusals(BoundedLog):
+    """Logs clients that are refused: the first few of an interval with their addresses and reasons, then a count."""
+
+    def __init__(self) -> None:
+        super().__init__(REFUSALS, REFUSALS_INTERVAL, _tell_of_refusals)
+
+    def note(self, client: str, place: str, reason: str) -> None:
+        """Log that a client is refused.
+
+        Args:
+            place: where it has connected to.
+        """
+        if self.admits():
+            log.warning(
+                "%(client)s is refused at %(listener)s: %(reason)s",
+                event("client-refused", client=client, listener=place, reason=reason),
+            )
+
+
+def _tell_of_refusals(more: int) -> None:
+    log.warning(
+        "%(count)d more client was refused within %(seconds)d s"
+        if more == 1
+        else "%(count)d more clients were refused within %(seconds)d s",
+        event("clients-refused", count=more, seconds=REFUSALS_INTERVAL),
+    )

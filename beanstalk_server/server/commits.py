@@ -58,8 +58,6 @@ class CommitWaiter(Runnable):
 class Gathering:
     """Begins the commits of all gates of an event loop, at the same time."""
 
-    __slots__ = ("_changes", "_gates", "_is_held", "_is_scheduled", "_loop")
-
     _loop: asyncio.AbstractEventLoop
 
     def __init__(self) -> None:
@@ -141,32 +139,6 @@ class CommitGate:
         gathering: that of its event loop.
         on_failure: called once, when the journal has failed: recorded changes may be lost. `failure` says why.
     """
-
-    __slots__ = (
-        "_began",
-        "_closing",
-        "_commit_since",
-        "_committing",
-        "_gathering",
-        "_is_waiting",
-        "_loop",
-        "_lsn",
-        "_on_end",
-        "_on_failure",
-        "_since",
-        "_task",
-        "_waiting",
-        "broker",
-        "commits",
-        "durable_lsn",
-        "failed",
-        "failure",
-        "is_open",
-        "journal",
-        "logs_failure",
-        "slow",
-        "turns",
-    )
 
     _loop: asyncio.AbstractEventLoop
 

@@ -60,9 +60,8 @@ log = logging.getLogger("beanstalk_server")
 
 
 class CarrierLostError(Exception):
-    """A client is gone because its carrier is, or carries its bytes no more. It has not left
-    by
-    itself: what it has reserved is ready, and has not failed."""
+    """A client is gone because its carrier is, or carries its bytes no more. It has not left by itself: what it has
+    reserved is ready, and has not failed."""
 
 
 def log_connected(client: str, user: User | None) -> None:
@@ -149,13 +148,10 @@ class Connection(CommitWaiter):
             self.transport.abort()  # it was accepted before the sockets were closed, or before a reload
             return
         self.transport.set_write_buffer_limits(OUTPUT_LIMIT)
-        verbosity = connections.verbosity
-        if verbosity:
+        if connections.verbosity or self.turns.slow is not None:
             self.name = self.name or name_of_peer(self.transport)
-            known = self.user or entrance.user
-            log_connected(self.name, known)
-        elif self.turns.slow is not None:
-            self.name = self.name or name_of_peer(self.transport)
+        if connections.verbosity:
+            log_connected(self.name, user or entrance.user)
         self.begin(self.transport)
 
     def begin(self, transport: asyncio.Transport) -> None:
@@ -164,37 +160,23 @@ class Connection(CommitWaiter):
         connections = self.connections
         entrance = self.entrance
         user = entrance.user if self.user is None else self.user
-        authenticate = entrance.authenticate if entrance.auth == TOKEN and not self.is_place else None
-        logs_commands = connections.verbosity > 1
         self.since = self.turns.clock()
+        arguments = (
+            connections.queue,
+            connections.server_info,
+            self.on_answer,
+            self.name,
+            connections.verbosity > 1,  # whether commands are logged
+            user,
+            entrance.authenticate if entrance.auth == TOKEN and not self.is_place else None,
+            self.is_place,
+            self.counted,
+        )
         places = connections.places
         if places is None or entrance.is_link:
-            self.session = Session(
-                connections.queue,
-                connections.server_info,
-                self.on_answer,
-                self.name,
-                logs_commands,
-                user,
-                authenticate,
-                self.is_place,
-                self.counted,
-            )
+            self.session = Session(*arguments)
         else:
-            self.session = SettledSession(
-                places,
-                connections.shard,
-                self.on_unsettled,
-                connections.queue,
-                connections.server_info,
-                self.on_answer,
-                self.name,
-                logs_commands,
-                user,
-                authenticate,
-                self.is_place,
-                self.counted,
-            )
+            self.session = SettledSession(places, connections.shard, self.on_unsettled, *arguments)
         self.connected = True
         connections.open.add(self)
 
@@ -336,8 +318,7 @@ class Connection(CommitWaiter):
     def judge(self, accounts: Accounts | None) -> bool:
         """Give the client the rights that its user has from now on; close it, and return False, if it has none.
 
-        Who has proved to be somebody is the user of the same name. All others are the user of that
-        entrance.
+        Who has proved to be somebody is the user of the same name. All others are the user of that entrance.
         """
         user = self._user_from_now_on(accounts)
         if user is not None:
@@ -528,23 +509,6 @@ class OpenConnections(Roll):
 
 class Connections:
     """The open connections, and what they share."""
-
-    __slots__ = (
-        "_emptied",
-        "closing",
-        "gate",
-        "hangups",
-        "listeners",
-        "make_client",
-        "on_unsettled",
-        "open",
-        "places",
-        "queue",
-        "server_info",
-        "shard",
-        "turns",
-        "verbosity",
-    )
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
 import socket
 import weakref
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from beanstalk_server.server.front.listeners import (
     address_of,
     inherited_sockets,
     name_of_address,
+    open_listener,
+    where_of,
 )
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.hangups import HangupWatch
@@ -58,7 +61,7 @@ log = logging.getLogger("beanstalk_server")
 
 
 class IoFront(Protocol):
-    """The processes that have the sockets of clients, beside this one (io_processes/front.py)."""
+    """The processes that have the sockets of clients, beside this one (io_processes/processes.py)."""
 
     def make_context(self) -> Callable[[ListenerConfig], Any]:
         """What makes the TLS contexts of new settings."""
@@ -66,10 +69,10 @@ class IoFront(Protocol):
     def start(self) -> None:
         """Start the processes, before the server gives up its privileges."""
 
-    async def serve(self, entrances: list[Entrance]) -> None:
+    async def serve(self) -> None:
         """Let clients come in; return when they can."""
 
-    async def change(self, entrances: list[Entrance]) -> None:
+    async def change(self) -> None:
         """Let new settings take effect."""
 
     def give_up(self) -> None:
@@ -162,8 +165,6 @@ class Host:
         try:
             self._open_entrances()
             if self.config.user:
-                from beanstalk_server.server.privileges import drop_privileges  # most servers have none to drop
-
                 drop_privileges(self.config.user)
             if self._io is not None:
                 self._io.start()
@@ -174,7 +175,7 @@ class Host:
             self.listeners.listen()
             _loops[self] = loop
             if self._io is not None:
-                await self._io.serve(self.entrances)
+                await self._io.serve()
         except BaseException:
             self.listeners.close()
             self.listeners.remove_paths()
@@ -256,37 +257,33 @@ class Host:
     # Listeners
 
     def _open_listeners(self) -> None:
-        inherited = inherited_sockets()
+        """Open the sockets in the settings, or take those that systemd has opened. Clients cannot connect yet."""
+        sockets = inherited_sockets()
         try:
-            if inherited:
-                configs = self.config.listeners_at([name_of_address(address_of(sock)) for sock in inherited])
+            if sockets:
+                configs = self.config.listeners_at([name_of_address(address_of(sock)) for sock in sockets])
             else:
                 configs = self.config.all_listeners()
         except ConfigError as error:
             raise StartError(str(error), BAD_OPTION) from error
-        sockets = dict(enumerate(inherited))
-        places = [(each, [sockets[index]] if index in sockets else []) for index, each in enumerate(configs)]
-        self._open_group(self.listeners, [each for each in places if not each[0].is_http])
-        operators = [each for each in places if each[0].is_http]
         try:
-            if operators:
+            if any(each.is_http for each in configs):
                 self._http = self._make_http(configs)
-                for place in operators:
-                    self._open_group(self._http.listeners, [place])
+            for index, config in enumerate(configs):
+                by_options = not self.config.listeners or config == self.config.http_listener()
+                if index < len(sockets):
+                    where = where_of(config, by_options=by_options)
+                    listener = Listener(config, sockets[index], where, inherited=True)
+                else:
+                    listener = open_listener(config, by_options=by_options)
+                self._in_order.append(listener)
+                group = self._http.listeners if config.is_http and self._http else self.listeners
+                group.all.append(listener)
         except StartError:
-            self.listeners.close()
-            self.listeners.remove_paths()
+            for listener in self._in_order:
+                listener.close()
+                listener.remove_path()
             raise
-        opened = {False: iter(self.listeners.all), True: iter(self._http.listeners.all if self._http else ())}
-        self._in_order = [next(opened[each.is_http]) for each in configs]
-
-    def _open_group(
-        self, listeners: Listeners, places: Sequence[tuple[ListenerConfig, Sequence[socket.socket]]]
-    ) -> None:
-        """Open some listeners, each of which systemd has opened already, or none."""
-        configs = [config for config, _ in places]
-        by_options = not self.config.listeners or self.config.http_listener() in configs
-        listeners.open(configs, [sock for _, sockets in places for sock in sockets], by_options=by_options)
 
     def _make_http(self, configs: Sequence[ListenerConfig]) -> HttpFront:
         """What serves HTTP.
@@ -311,13 +308,9 @@ class Host:
         except ConfigError as error:
             raise StartError(str(error), BAD_OPTION) from error
         make_context = self._make_context()
-        for listener in self.listeners.all:
-            place = name_of_address(listener.address)
-            self.entrances.append(entrance_of(listener.config, place, accounts, make_context))
-        if self._http is not None:
-            for listener in self._http.listeners.all:
-                place = name_of_address(listener.address)
-                self._http.reception.entrances.append(entrance_of(listener.config, place, accounts))
+        for listener in self._in_order:
+            make = None if listener.config.is_http else make_context
+            listener.entrance = entrance_of(listener.config, name_of_address(listener.address), accounts, make)
 
     def _make_context(self) -> Callable[[ListenerConfig], Any] | None:
         """What makes the TLS contexts of new settings, if not everybody reads the files."""
@@ -358,7 +351,7 @@ class Host:
             self._change_listeners(prepared)
             self._change_policies(prepared.policies)
             if self._io is not None:
-                await self._io.change(self.entrances)
+                await self._io.change()
             closed = await self._judge(prepared.accounts)
         log.info(
             "reloaded: listens on %(listeners)s; connections closed because their user is gone: %(connections)d",
@@ -377,14 +370,14 @@ class Host:
 
     def _change_listeners(self, prepared: Prepared) -> None:
         """Let clients and operators come in at these listeners, and at no others."""
-        self._in_order = prepared.listeners
-        if self._http is None and any(each.is_http for each in prepared.configs):
+        self._in_order = [listener for listener, _ in prepared.listeners]
+        if self._http is None and prepared.of(is_http=True):
             self._http = self._make_http(())  # what could be missing has been looked for
             self._http.start(asyncio.get_running_loop())
             self.listeners.limit = max(self.listeners.limit - self._http.descriptors, 1)
-        self.reception.change(*prepared.of(is_http=False))
+        self.reception.change(prepared.of(is_http=False))
         if self._http is not None:
-            self._http.change(*prepared.of(is_http=True))
+            self._http.change(prepared.of(is_http=True))
 
     def _change_policies(self, policies: Policies | None) -> None:
         """Let tubes and their jobs be under these policies."""
@@ -488,6 +481,26 @@ class Host:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+def drop_privileges(user: str) -> None:
+    """Become this user, with its group and its supplementary groups.
+
+    Raises:
+        StartError: there is no such user (status 33), or this process may not become it (34).
+    """
+    import pwd  # most servers have no privileges to drop
+
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise StartError(f"{option('user')} {user}: no such user", 33) from None
+    try:
+        os.initgroups(user, entry.pw_gid)
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    except OSError as error:
+        raise StartError(f"{option('user')} {user}: cannot become this user: {error.strerror}", 34) from error
 
 
 def place_of(listener: Listener) -> str:

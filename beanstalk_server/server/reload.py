@@ -28,21 +28,14 @@ class Prepared:
 
     def __init__(self, accounts: Accounts | None) -> None:
         self.accounts = accounts
-        self.listeners: list[Listener] = []  # those that stay, and new ones, which listen already
-        self.configs: list[ListenerConfig] = []  # and their settings
-        self.entrances: list[Entrance] = []
+        self.listeners: list[tuple[Listener, Entrance]] = []  # those that stay, and new ones, which listen already
         self.opened: list[Listener] = []  # the new ones
         self.policies: Policies | None = None
         self.changes: list[str] = []  # what is new in them, for the log
 
-    def of(self, *, is_http: bool) -> tuple[list[Listener], list[ListenerConfig], list[Entrance]]:
-        """The listeners for operators, or those for clients, with their settings and entrances."""
-        chosen = [index for index, each in enumerate(self.configs) if each.is_http == is_http]
-        return (
-            [self.listeners[index] for index in chosen],
-            [self.configs[index] for index in chosen],
-            [self.entrances[index] for index in chosen],
-        )
+    def of(self, *, is_http: bool) -> list[tuple[Listener, Entrance]]:
+        """The listeners for operators, or those for clients, with their entrances."""
+        return [each for each in self.listeners if each[1].is_http == is_http]
 
     def discard(self) -> None:
         """Close what has been opened: nothing takes effect."""
@@ -89,9 +82,7 @@ def prepare(
         except StartError as error:
             mistakes.append(str(error))
             continue
-        prepared.listeners.append(listener)
-        prepared.configs.append(each)
-        prepared.entrances.append(entrance)
+        prepared.listeners.append((listener, entrance))
     if mistakes:
         prepared.discard()
         raise ConfigError(*mistakes)

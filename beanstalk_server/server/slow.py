@@ -35,8 +35,6 @@ log = logging.getLogger("beanstalk_server")
 class SlowKind:
     """What is left out of one kind."""
 
-    __slots__ = ("_longest", "_most_cpu", "_name", "bounded")
-
     def __init__(self, name: str) -> None:
         self._name = name
         self._longest = 0  # of those left out, in nanoseconds

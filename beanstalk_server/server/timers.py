@@ -43,8 +43,6 @@ class Timers(AfterTurns):
         clock_offset: returns the wall clock minus their clock.
     """
 
-    __slots__ = ("_alarm", "_alarm_set", "_broker", "_loop", "_turns", "_wheel", "clock_offset", "deadline", "slow")
-
     _loop: asyncio.AbstractEventLoop
 
     def __init__(self, broker: Broker, turns: Turns, clock_offset: Callable[[], int] = clock_offset) -> None:

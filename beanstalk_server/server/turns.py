@@ -84,29 +84,6 @@ class Turns:
         clock: returns the present, in nanoseconds.
     """
 
-    __slots__ = (
-        "_loop",
-        "_next_round",
-        "admits_all",
-        "after",
-        "blocked",
-        "budget",
-        "clock",
-        "full_quantum",
-        "halted",
-        "handshakes",
-        "lease_end",
-        "next_turns",
-        "on_lease_end",
-        "quantum",
-        "queue",
-        "serving",
-        "slow",
-        "slow_served",
-        "slow_turns",
-        "stopped",
-    )
-
     _loop: asyncio.AbstractEventLoop
 
     def __init__(self, clock: Callable[[], int] = monotonic_ns) -> None:

@@ -17,6 +17,9 @@ from beanstalk_server.settings.option import ConfigError, Mistake, options_of, s
 from beanstalk_server.settings.sections import (
     HTTP,
     LARGEST_JOB_SIZE,
+    TLS_CERT,
+    TLS_CLIENT_CA,
+    TLS_KEY,
     ListenerConfig,
     TubeConfig,
     UserConfig,
@@ -28,44 +31,13 @@ from beanstalk_server.version import PROTOCOL, PROTOCOLS
 LARGEST_SEGMENT_SIZE: Final = 1 << 37
 """Bytes. A segment of this size has fewer than 2^31 puts, so that a job can number its own in four bytes."""
 
-LARGEST_MEMORY: Final = 1 << 50
-"""Bytes: more than a machine has."""
-
-LONGEST_SYNC_INTERVAL: Final = 1 << 31
-"""Milliseconds, which is 24 days."""
-
-LONGEST_TICK: Final = 1000
-"""Milliseconds: no longer than the safety margin of a reservation, which is a second."""
-
-LONGEST_SLOW: Final = 60_000
-"""Milliseconds: what takes longer is not slow, but stuck."""
-
-MOST_REPLICAS: Final = 100
-"""More than an engine has."""
-
-MOST_SHARDS: Final = 1024
-"""More than a cluster has machines to lead them."""
-
-SHORTEST_LEASE: Final = 2
-"""Seconds: a node hands nothing out in the last of them."""
-
-LONGEST_LEASE: Final = 300
-"""Seconds for which nobody is served when the machine of a node has died."""
-
-MOST_IO_PROCESSES: Final = 64
-"""More than one process with the jobs can keep busy."""
-
 OF_A_NODE: Final = ("cluster_name", "shards", "replicas", "lease_ttl", "advertise", "unsafe_engine")
 """The options that only a node of a cluster has any use for."""
 
 NEVER_SYNC: Final = "never"
 """The value of --sync-interval that -F stands for."""
 
-LOG_FORMATS: Final = ("text", "json")
 LOG_LEVELS: Final = ("info", "warning", "error", "critical")
-
-MOST_TUBE_ROWS: Final = 100_000
-"""More tubes than Prometheus should have series of."""
 
 NO_SERVICE: Final = "no such service: must be a number from 0 to 65535, or the name of a service"
 
@@ -102,131 +74,100 @@ class Config:
     """
 
     listen: str = setting(
-        "127.0.0.1",
-        kinds.Listen(),
-        "-l",
-        "host name or address to listen on, or unix:PATH for a UNIX socket",
+        "127.0.0.1", kinds.LISTEN, "host name or address to listen on, or unix:PATH for a UNIX socket", short="-l"
     )
-    port: int | str = setting(11300, kinds.Port(), "-p", "TCP port to listen on (0: any free port)")
-    tls_cert: str = setting(
-        "",
-        kinds.File(),
-        "",
-        "PEM file with the TLS certificate and its chain; enables TLS",
-    )
-    tls_key: str = setting("", kinds.File(), "", "PEM file with the key of the certificate (default: the same file)")
-    tls_client_ca: str = setting(
-        "",
-        kinds.File(),
-        "",
-        "PEM file of CAs; clients must have a certificate from one of them",
-    )
-    token_file: str = setting(
-        "",
-        kinds.File(),
-        "",
-        "file of SHA-256 hashes; clients must send a token with one of them",
-    )
+    port: int | str = setting(11300, kinds.PORT, "TCP port to listen on (0: any free port)", short="-p")
+    tls_cert: str = setting("", kinds.FILE, TLS_CERT)
+    tls_key: str = setting("", kinds.FILE, TLS_KEY)
+    tls_client_ca: str = setting("", kinds.FILE, TLS_CLIENT_CA)
+    token_file: str = setting("", kinds.FILE, "file of SHA-256 hashes; clients must send a token with one of them")
     user: str = setting(
         "",
-        kinds.Text("USER", "the name of a user"),
-        "-u",
+        kinds.text("USER", "the name of a user"),
         "user to run as after the sockets are open",
+        short="-u",
         renamed="run-as",  # in a config file, `user` is the list of [[user]]
     )
     binlog: str = setting(
-        "",
-        kinds.Path("DIR", "the path of a directory"),
-        "-b",
-        "directory of the binlog, which keeps the jobs across restarts",
+        "", kinds.DIRECTORY, "directory of the binlog, which keeps the jobs across restarts", short="-b"
     )
     sync_interval: float | str = setting(
         0,
-        kinds.Milliseconds(0, LONGEST_SYNC_INTERVAL, NEVER_SYNC),
-        "-f",
+        kinds.milliseconds(0, 1 << 31, NEVER_SYNC),  # at most 24 days
         "interval between syncs of the binlog (0: sync before each reply; never: only when a file is full)",
+        short="-f",
         also=("-F", NEVER_SYNC),
     )
-    segment_size: int = setting(10485760, kinds.Size(1, LARGEST_SEGMENT_SIZE), "-s", "size of a binlog file")
+    segment_size: int = setting(10485760, kinds.size(1, LARGEST_SEGMENT_SIZE), "size of a binlog file", short="-s")
     body_threshold: int = setting(
         256,
-        kinds.Size(0, LARGEST_JOB_SIZE),
-        "",
+        kinds.size(0, LARGEST_JOB_SIZE),
         "with a binlog, longest body that is kept in memory; longer ones are read from disk",
     )
-    body_cache: int = setting(
-        16777216,
-        kinds.Size(0, LARGEST_SEGMENT_SIZE),
-        "",
-        "cache for bodies that are read from disk",
-    )
-    salvage: bool = setting(False, kinds.Switch(), "", "start from a damaged binlog, without the lost jobs")
+    body_cache: int = setting(16777216, kinds.size(0, LARGEST_SEGMENT_SIZE), "cache for bodies that are read from disk")
+    salvage: bool = setting(False, kinds.SWITCH, "start from a damaged binlog, without the lost jobs")
     cluster: str = setting(
-        "",
-        kinds.EngineURL(),
-        "",
-        "run as a node of a cluster that keeps its jobs in this Redis or Valkey",
+        "", kinds.ENGINE_URL, "run as a node of a cluster that keeps its jobs in this Redis or Valkey"
     )
-    cluster_name: str = setting("beanstalk", kinds.ClusterName(), "", "name of the cluster; several can share a Redis")
+    cluster_name: str = setting("beanstalk", kinds.CLUSTER_NAME, "name of the cluster; several can share a Redis")
     shards: int = setting(
         1,
-        kinds.Whole("S", 1, MOST_SHARDS),
-        "",
+        kinds.whole("S", 1, 1024),  # more than a cluster has machines to lead them
         "number of shards of a cluster, each with a leader; the same on all nodes, cannot be changed",
     )
-    replicas: int = setting(
-        1, kinds.Whole("N", 0, MOST_REPLICAS), "", "number of Redis replicas that must confirm a change"
-    )
+    replicas: int = setting(1, kinds.whole("N", 0, 100), "number of Redis replicas that must confirm a change")
     lease_ttl: int = setting(
         10,
-        kinds.Whole("S", SHORTEST_LEASE, LONGEST_LEASE, "a number of seconds"),
-        "",
+        kinds.whole("S", 2, 300, "a number of seconds"),  # in the last of them, a node hands nothing out
         "lease time: seconds without a renewal until another node takes over",
     )
     advertise: str = setting(
-        "", kinds.HostPort(), "", "address at which the other nodes reach this one (default: a free port)"
+        "", kinds.HOST_PORT_OR_NONE, "address at which the other nodes reach this one (default: a free port)"
     )
-    unsafe_engine: bool = setting(False, kinds.Switch(), "", "start although the settings of Redis can lose jobs")
+    unsafe_engine: bool = setting(False, kinds.SWITCH, "start although the settings of Redis can lose jobs")
     io_processes: int = setting(
         0,
-        kinds.Whole("N", 0, MOST_IO_PROCESSES),
-        "",
+        kinds.whole("N", 0, 64),  # more than one process with the jobs can keep busy
         "number of I/O processes for sockets and TLS (0: none)",
     )
     http: str = setting(
         "",
-        kinds.HttpAddress(),
-        "",
+        kinds.ADDRESS_OR_NONE,
         "address of the HTTP server with metrics and health: host:port, [v6]:port or unix:PATH",
     )
     http_tubes: int = setting(
         1000,
-        kinds.Whole("N", 0, MOST_TUBE_ROWS),
-        "",
+        kinds.whole("N", 0, 100_000),  # more tubes than Prometheus should have series of
         "maximum number of tubes with their own metrics; the rest are summed",
     )
-    max_job_size: int = setting(65535, kinds.JobSize(0, LARGEST_JOB_SIZE), "-z", "maximum size of a job's body")
-    max_memory: int = setting(
-        0, kinds.Size(0, LARGEST_MEMORY), "", "maximum memory of all jobs; puts beyond it are refused (0: no limit)"
+    max_job_size: int = setting(
+        65535, kinds.size(0, LARGEST_JOB_SIZE, lowers=True), "maximum size of a job's body", short="-z"
     )
-    tick: float = setting(0.25, kinds.Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
+    max_memory: int = setting(
+        0,
+        kinds.size(0, 1 << 50),  # more than a machine has
+        "maximum memory of all jobs; puts beyond it are refused (0: no limit)",
+    )
+    tick: float = setting(
+        0.25,
+        kinds.milliseconds(0.001, 1000),  # no longer than the safety margin of a reservation
+        "precision of delays and timeouts",
+    )
     compat: str = setting(
         PROTOCOL,
-        kinds.Choice("VERSION", PROTOCOLS),
-        "",
+        kinds.choice("VERSION", PROTOCOLS),
         "version of beanstalkd to be compatible with where versions differ",
     )
-    verbosity: int = setting(0, kinds.Count(), "-V", "log connections; given twice, also log commands")
+    verbosity: int = setting(0, kinds.COUNT, "log connections; given twice, also log commands", short="-V")
     slow_ms: float = setting(
         0,
-        kinds.Milliseconds(0, LONGEST_SLOW),
-        "",
+        kinds.milliseconds(0, 60_000),  # what takes longer is not slow, but stuck
         "log turns, commits, timer delays and event loop stalls that take longer (0: never)",
     )
     log_format: str = setting(
-        "text", kinds.Choice("FORMAT", LOG_FORMATS), "", "log format: lines of text, or one JSON object a line"
+        "text", kinds.choice("FORMAT", ("text", "json")), "log format: lines of text, or one JSON object a line"
     )
-    log_level: str = setting("info", kinds.Choice("LEVEL", LOG_LEVELS), "", "minimum log level; -V logs at info")
+    log_level: str = setting("info", kinds.choice("LEVEL", LOG_LEVELS), "minimum log level; -V logs at info")
     listeners: tuple[ListenerConfig, ...] = ()
     """The `[[listener]]` sections. With any, the options that describe one listener must not be given."""
     users: tuple[UserConfig, ...] = ()
@@ -309,7 +250,8 @@ class Config:
                 here = replace(listener, address=address)
             except ConfigError as error:
                 raise ConfigError(*error.within(f"listener {number}")) from None
-            if self.listeners and not here.may_stand_for(listener, among=given):
+            is_elsewhere = here.place != listener.place and here.place in [each.place for each in given]
+            if self.listeners and (is_elsewhere or bool(here.path) != bool(listener.path)):
                 raise ConfigError(
                     f"LISTEN_FDS: socket {number} is at {address!r}, and listener {number} at {listener.address!r}: "
                     "must come in the order of the [[listener]] sections"
@@ -329,7 +271,7 @@ class Config:
         """
         if http is None:
             return (one,) * len(addresses)
-        given = tuple([http if ListenerConfig(address=address).is_at(http) else one for address in addresses])
+        given = tuple([http if ListenerConfig(address=address).place == http.place else one for address in addresses])
         if one not in given:
             raise ConfigError(f"LISTEN_FDS: all sockets are at {self.http!r}, that of {option('http')}: none is left")
         return given

@@ -9,9 +9,10 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, dataclass, field
 from typing import Any, Final, TypeVar
 
+from beanstalk_server.settings import kinds
 from beanstalk_server.settings.config import OPTIONS
 from beanstalk_server.settings.files import LARGEST_FILE, TOO_LONG, read_file
 from beanstalk_server.settings.option import ConfigError, Mistake, Option
@@ -36,24 +37,24 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _Section = TypeVar("_Section", ListenerConfig, UserConfig, TubeConfig)
 
 
+@dataclass
 class ConfigFile:
     """What a config file says. Only what is good is here; the rest is in `mistakes`."""
 
-    def __init__(self) -> None:
-        self.given: set[str] = set()
-        """The names of the options that it sets, be it well or not."""
-        self.values: dict[str, object] = {}
-        """The values of options, by name."""
-        self.listeners: dict[str, ListenerConfig] = {}
-        """The sections, by what messages call them: `listener 2`."""
-        self.users: list[UserConfig] = []
-        self.tubes: list[TubeConfig] = []
-        self.names: set[str] = set()
-        """The names of all users, also of those with mistakes."""
-        self.has_listeners = False
-        """Whether there is a `[[listener]]`, be it good or not."""
-        self.mistakes: list[Mistake] = []
-        """What is wrong; the places do not name the file."""
+    given: set[str] = field(default_factory=set)
+    """The names of the options that it sets, be it well or not."""
+    values: dict[str, object] = field(default_factory=dict)
+    """The values of options, by name."""
+    listeners: dict[str, ListenerConfig] = field(default_factory=dict)
+    """The sections, by what messages call them: `listener 2`."""
+    users: list[UserConfig] = field(default_factory=list)
+    tubes: list[TubeConfig] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    """The names of all users, also of those with mistakes."""
+    has_listeners: bool = False
+    """Whether there is a `[[listener]]`, be it good or not."""
+    mistakes: list[Mistake] = field(default_factory=list)
+    """What is wrong; the places do not name the file."""
 
 
 def read(path: str) -> ConfigFile:
@@ -65,9 +66,7 @@ def read(path: str) -> ConfigFile:
     table = _parse(path, _text(path))
     found = ConfigFile()
     directory = os.path.dirname(path)
-    listeners = _sections(LISTENER, table, found)
-    users = _sections(USER, table, found)
-    tubes = _sections(TUBE, table, found)
+    listeners, users, tubes = [_sections(name, table, found) for name in _KEYS]
     found.has_listeners = bool(listeners)
     found.given = {each.name for each in OPTIONS if each.key in table}
     found.values = _values("", table, OPTIONS, directory, found)
@@ -79,24 +78,18 @@ def read(path: str) -> ConfigFile:
     for number, section in enumerate(users, 1):
         name = section.get("name")
         label = f"{USER} {number}"
-        if isinstance(name, str) and not _of(USER_KEYS, "name").kind.mistakes(name):
+        if kinds.NAME.fits(name):
             label = f'{USER} "{name}"'
-            found.names.add(name)
+            found.names.add(str(name))
         user = _section(UserConfig, label, section, USER_KEYS, directory, found)
-        if user is not None:
-            found.users.append(user)
+        found.users += [] if user is None else [user]
     for number, section in enumerate(tubes, 1):
-        tube = _section(TubeConfig, _label_of_tube(number, section), section, TUBE_KEYS, directory, found)
-        if tube is not None:
-            found.tubes.append(tube)
+        match = section.get("match")
+        is_bad = _of(TUBE_KEYS, "match").kind.mistakes(match)
+        label = f"{TUBE} {number}" if is_bad else label_of(match if isinstance(match, list) else [str(match)])
+        tube = _section(TubeConfig, label, section, TUBE_KEYS, directory, found)
+        found.tubes += [] if tube is None else [tube]
     return found
-
-
-def _label_of_tube(number: int, section: dict[str, Any]) -> str:
-    """What messages call a [[tube]]: by its patterns, or by its number if these are bad."""
-    kind = _of(TUBE_KEYS, "match").kind
-    value = section.get("match")
-    return f"{TUBE} {number}" if kind.mistakes(value) else label_of(value if isinstance(value, list) else [str(value)])
 
 
 def _text(path: str) -> str:
@@ -145,7 +138,7 @@ def _sections(name: str, table: dict[str, Any], found: ConfigFile) -> list[dict[
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         return value
     hint = f"; the option --{name} is `{_of(OPTIONS, 'user').key}` here" if name == USER else ""
-    said = "[...]" if isinstance(value, dict) else _of(LISTENER_KEYS, "address").kind.shown(value)
+    said = "[...]" if isinstance(value, dict) else kinds.ADDRESS.shown(value)
     found.mistakes.append(Mistake(name, f"bad value {said}: must be sections that begin with [[{name}]]{hint}"))
     return []
 

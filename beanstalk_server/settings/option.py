@@ -99,17 +99,14 @@ class Option(NamedTuple):
 def setting(
     default: Any,
     kind: kinds.Kind,
-    short: str,
     meaning: str,
+    *,
+    short: str = "",
     also: tuple[str, str] | None = None,
     renamed: str = "",
 ) -> Any:
+    """The field of an option, or of a key of a section. The arguments are those of `Option`."""
     metadata = {"kind": kind, "short": short, "meaning": meaning, "also": also, "renamed": renamed}
-    return field(default=default, metadata=metadata, repr=kind.shows)
-
-
-def entry(default: Any, kind: kinds.Kind, meaning: str) -> Any:
-    metadata = {"kind": kind, "short": "", "meaning": meaning, "also": None}
     return field(default=default, metadata=metadata, repr=kind.shows)
 
 

@@ -11,23 +11,20 @@ from dataclasses import MISSING, dataclass
 from typing import Final
 
 from beanstalk_server.settings import kinds
-from beanstalk_server.settings.option import ConfigError, Mistake, entry, options_of, take_values
+from beanstalk_server.settings.option import ConfigError, Mistake, options_of, setting, take_values
 
 LARGEST_JOB_SIZE: Final = 1 << 30
 """The largest value that beanstalkd takes for -z, in bytes."""
 
-MOST_COUNTED: Final = 1 << 50
-"""More jobs, or bytes of them, than a server has."""
-
-MOST_TRIES: Final = (1 << 32) - 1
-MOST_TOKENS: Final = 1_000_000
-
-AUTHS: Final = ("none", "token", "certificate", "peer")
-"""How a listener may know its users."""
-
 HTTP: Final = "http"
-SPOKEN: Final = ("beanstalk", HTTP)
-"""What may be spoken at a listener."""
+
+TLS_CERT: Final = "PEM file with the TLS certificate and its chain; enables TLS"
+TLS_KEY: Final = "PEM file with the key of the certificate (default: the same file)"
+TLS_CLIENT_CA: Final = "PEM file of CAs; clients must have a certificate from one of them"
+"""Of a listener, whether its keys or options describe it."""
+
+_PATTERNS: Final = kinds.Several(kinds.PATTERN)
+_COUNT: Final = kinds.whole("", 0, 1 << 50)  # more than a server has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,36 +35,24 @@ class ListenerConfig:
         ConfigError: bad values, or values that do not go together; the places are keys.
     """
 
-    address: str = entry(MISSING, kinds.Address(), "address to listen on: host:port, [v6]:port or unix:PATH")
-    protocol: str = entry(
+    address: str = setting(MISSING, kinds.ADDRESS, "address to listen on: host:port, [v6]:port or unix:PATH")
+    protocol: str = setting(
         "beanstalk",
-        kinds.Choice("", SPOKEN),
+        kinds.choice("", ("beanstalk", HTTP)),
         "protocol: beanstalk for clients, http for metrics and health",
     )
-    tls_cert: str = entry(
-        "",
-        kinds.File(),
-        "PEM file with the TLS certificate and its chain; enables TLS",
-    )
-    tls_key: str = entry("", kinds.File(), "PEM file with the key of the certificate (default: the same file)")
-    tls_client_ca: str = entry(
-        "",
-        kinds.File(),
-        "PEM file of CAs; clients must have a certificate from one of them",
-    )
-    auth: str = entry(
+    tls_cert: str = setting("", kinds.FILE, TLS_CERT)
+    tls_key: str = setting("", kinds.FILE, TLS_KEY)
+    tls_client_ca: str = setting("", kinds.FILE, TLS_CLIENT_CA)
+    auth: str = setting(
         "none",
-        kinds.Choice("", AUTHS),
+        kinds.choice("", ("none", "token", "certificate", "peer")),
         "how clients authenticate: none, by token, by the name in their certificate, or by the uid of the socket's "
         "peer",
     )
-    user: str = entry(
-        "",
-        kinds.NameOrNone('the name of a [[user]], or ""'),
-        'user of all clients here, with `auth = "none"`',
-    )
-    proxy_protocol: bool = entry(False, kinds.Switch(), "expect a PROXY header, version 1 or 2, from each client")
-    trusted: tuple[str, ...] = entry((), kinds.Several(kinds.Network()), "networks that may send a PROXY header")
+    user: str = setting("", kinds.NAME_OR_NONE, 'user of all clients here, with `auth = "none"`')
+    proxy_protocol: bool = setting(False, kinds.SWITCH, "expect a PROXY header, version 1 or 2, from each client")
+    trusted: tuple[str, ...] = setting((), kinds.Several(kinds.NETWORK), "networks that may send a PROXY header")
 
     def __post_init__(self) -> None:
         take_values(self, LISTENER_KEYS)
@@ -98,17 +83,10 @@ class ListenerConfig:
         """Whether it is for operators, and not for clients."""
         return self.protocol == HTTP
 
-    def is_at(self, other: ListenerConfig) -> bool:
-        """Whether both have the same path, or the same port, of whatever host."""
-        return (self.path or self.port) == (other.path or other.port) and bool(self.path) == bool(other.path)
-
-    def may_stand_for(self, section: ListenerConfig, among: Sequence[ListenerConfig]) -> bool:
-        """Whether a socket that systemd has opened may take the place of a section: it is of the same kind, TCP or
-        UNIX, and neither its path nor its port is that of another section."""
-        place = self.path or self.port
-        return bool(self.path) == bool(section.path) and (
-            place == (section.path or section.port) or all(place != (each.path or each.port) for each in among)
-        )
+    @property
+    def place(self) -> tuple[str, int | str]:
+        """Its path, or its port, of whatever host."""
+        return self.path, self.port
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,18 +97,16 @@ class UserConfig:
         ConfigError: bad values; the places are keys.
     """
 
-    name: str = entry(MISSING, kinds.Name(), "name in the log, and in the user's certificates")
-    token_sha256: tuple[str, ...] = entry((), kinds.Several(kinds.TokenHash()), "SHA-256 hashes of the user's tokens")
-    uid: tuple[int, ...] = entry(
-        (), kinds.Several(kinds.Uid()), 'system users that are this user, with `auth = "peer"`'
+    name: str = setting(MISSING, kinds.NAME, "name in the log, and in the user's certificates")
+    token_sha256: tuple[str, ...] = setting((), kinds.Several(kinds.TOKEN_HASH), "SHA-256 hashes of the user's tokens")
+    uid: tuple[int, ...] = setting(
+        (), kinds.Several(kinds.UID), 'system users that are this user, with `auth = "peer"`'
     )
-    produce: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that the user may put to")
-    consume: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that the user may reserve from")
-    inspect: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that the user may inspect")
-    admin: tuple[str, ...] = entry(
-        (),
-        kinds.Several(kinds.Pattern()),
-        "tubes that the user may kick, pause, clear and redrive; `*` also allows drain and list-clients",
+    produce: tuple[str, ...] = setting((), _PATTERNS, "tubes that the user may put to")
+    consume: tuple[str, ...] = setting((), _PATTERNS, "tubes that the user may reserve from")
+    inspect: tuple[str, ...] = setting((), _PATTERNS, "tubes that the user may inspect")
+    admin: tuple[str, ...] = setting(
+        (), _PATTERNS, "tubes that the user may kick, pause, clear and redrive; `*` also allows drain and list-clients"
     )
 
     def __post_init__(self) -> None:
@@ -147,37 +123,31 @@ class TubeConfig:
         ConfigError: bad values, or values that do not go together; the places are keys.
     """
 
-    match: tuple[str, ...] = entry(
-        MISSING,
-        kinds.Several(kinds.Pattern(), 1),
-        "tubes of this policy; first match applies",
+    match: tuple[str, ...] = setting(
+        MISSING, kinds.Several(kinds.PATTERN, 1), "tubes of this policy; first match applies"
     )
-    max_jobs: int = entry(
-        0, kinds.Whole("", 0, MOST_COUNTED), "maximum number of jobs in the tube; puts beyond it are refused"
-    )
-    max_bytes: int = entry(0, kinds.Size(0, MOST_COUNTED), "maximum bytes of their bodies; puts beyond it are refused")
-    max_delay: float = entry(0, kinds.Duration(), "maximum delay of a put")
-    max_job_size: int = entry(0, kinds.Size(0, LARGEST_JOB_SIZE), "maximum size of a job's body, within -z")
-    max_tries: int = entry(
+    max_jobs: int = setting(0, _COUNT, "maximum number of jobs in the tube; puts beyond it are refused")
+    max_bytes: int = setting(0, kinds.size(0, 1 << 50), "maximum bytes of their bodies; puts beyond it are refused")
+    max_delay: float = setting(0, kinds.DURATION, "maximum delay of a put")
+    max_job_size: int = setting(0, kinds.size(0, LARGEST_JOB_SIZE), "maximum size of a job's body, within -z")
+    max_tries: int = setting(
         0,
-        kinds.Whole("", 0, MOST_TRIES),
+        kinds.whole("", 0, (1 << 32) - 1),
         "maximum failed attempts; then the job is buried, or moved to the dead tube",
     )
-    dead_tube: str = entry("", kinds.TubeName(), "tube for jobs that have failed too often or have expired")
-    backoff: float = entry(0, kinds.Duration(), "delay after the first failed attempt; doubles with each further one")
-    backoff_max: float = entry(0, kinds.Duration(), "maximum delay between attempts")
-    ttl: float = entry(
-        0, kinds.Duration(), "maximum time that a job is ready; then it is deleted, or moved to the dead tube"
+    dead_tube: str = setting("", kinds.TUBE_OR_NONE, "tube for jobs that have failed too often or have expired")
+    backoff: float = setting(0, kinds.DURATION, "delay after the first failed attempt; doubles with each further one")
+    backoff_max: float = setting(0, kinds.DURATION, "maximum delay between attempts")
+    ttl: float = setting(
+        0, kinds.DURATION, "maximum time that a job is ready; then it is deleted, or moved to the dead tube"
     )
-    key_hold: float = entry(0, kinds.Duration(), "time that a key stays taken after its job is done")
-    max_held_keys: int = entry(
-        0,
-        kinds.Whole("", 0, MOST_COUNTED),
-        "maximum number of such keys; puts that would hold one more are refused (0: `max-jobs`)",
+    key_hold: float = setting(0, kinds.DURATION, "time that a key stays taken after its job is done")
+    max_held_keys: int = setting(
+        0, _COUNT, "maximum number of such keys; puts that would hold one more are refused (0: `max-jobs`)"
     )
-    max_reserved: int = entry(0, kinds.Whole("", 0, MOST_COUNTED), "maximum number of reserved jobs")
-    rate: str = entry("", kinds.Rate(), "maximum rate of reserves")
-    burst: int = entry(1, kinds.Whole("", 1, MOST_TOKENS), "with a rate, maximum number of reserves at once")
+    max_reserved: int = setting(0, _COUNT, "maximum number of reserved jobs")
+    rate: str = setting("", kinds.RATE, "maximum rate of reserves")
+    burst: int = setting(1, kinds.whole("", 1, 1_000_000), "with a rate, maximum number of reserves at once")
 
     def __post_init__(self) -> None:
         take_values(self, TUBE_KEYS)
@@ -207,7 +177,7 @@ def _of_listener(listener: ListenerConfig) -> list[Mistake]:
         refuse("tls-key", f"{listener.tls_key!r} without a certificate: tls-cert must name its file")
     if listener.tls_client_ca and not listener.tls_cert:
         refuse("tls-client-ca", f"{listener.tls_client_ca!r} without TLS: tls-cert must name the server's certificate")
-    if listener.auth == "token" and not listener.tls_cert and not stays_here(listener):
+    if listener.auth == "token" and not listener.tls_cert and not _stays_here(listener):
         refuse(
             "auth",
             f"'token' without TLS at {listener.address!r}, where others could read the tokens: "
@@ -304,7 +274,7 @@ def _place(listener: ListenerConfig) -> Hashable:
         return listener.host.lower(), listener.port
 
 
-def stays_here(listener: ListenerConfig) -> bool:
+def _stays_here(listener: ListenerConfig) -> bool:
     """Whether what comes and goes there does not leave this machine.
 
     A host name does, unless it is `localhost`: who knows where it leads tomorrow.

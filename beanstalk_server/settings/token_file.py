@@ -6,15 +6,12 @@ count, nor what follows a `#` at the beginning of a line.
 
 from __future__ import annotations
 
-from typing import Final
-
+from beanstalk_server.settings import kinds
 from beanstalk_server.settings.config import Config, option
 from beanstalk_server.settings.files import LARGEST_FILE, TOO_LONG, read_file
 from beanstalk_server.settings.option import ConfigError, Mistake
-from beanstalk_server.settings.sections import USER_KEYS, UserConfig, of_users
+from beanstalk_server.settings.sections import UserConfig, of_users
 from beanstalk_server.tube_names import ALL_TUBES
-
-_KINDS: Final = {each.name: each.kind for each in USER_KEYS}
 
 
 def users_of(config: Config) -> tuple[UserConfig, ...]:
@@ -52,9 +49,9 @@ def read(path: str) -> tuple[UserConfig, ...]:
             continue
         digest = words[0].lower()
         name = words[1].strip() if len(words) > 1 else f"token-{digest[:8]}"
-        wrong = _KINDS["token_sha256"].mistakes(digest) or (
-            [] if "\ufffd" not in name and _KINDS["name"].fits(name) else [f"bad name: must be {_KINDS['name'].wanted}"]
-        )
+        wrong = kinds.TOKEN_HASH.mistakes(digest)
+        if not wrong and ("\ufffd" in name or not kinds.NAME.fits(name)):
+            wrong = [f"bad name: must be {kinds.NAME.wanted}"]
         mistakes += [_mistake(f"{path!r}, line {number}: {said}") for said in wrong]
         tokens.setdefault(name, []).append(digest)
     if not tokens:

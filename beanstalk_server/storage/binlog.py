@@ -381,7 +381,6 @@ class Binlog(Journal):
         await self._write_batches(self._take(), sync=sync)
 
     def _take(self) -> list[CommitBatch]:
-        """Take the changes that are to be written."""
         try:
             return self._log.take(self._wall_clock(), self.clock_offset())
         except Exception as error:  # nobody knows what of them is left
@@ -555,7 +554,6 @@ class Binlog(Journal):
             self._fail(error)
 
     async def _leave_mark(self) -> None:
-        """Leave the mark of a clean stop for the next start."""
         segments = self._log.segments
         end, first = (segments[-1].end, segments[0].sequence) if segments else (0, 0)
         mark = Mark(self._log.sequence, end, self._log.commit_number, first)

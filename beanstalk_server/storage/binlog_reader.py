@@ -74,7 +74,6 @@ class BinlogReader:
 
     @property
     def sequence(self) -> int:
-        """The sequence number of the newest segment, or 0."""
         return self.segments[-1][0] if self.segments else 0
 
     def size(self) -> int:

@@ -63,7 +63,6 @@ class Bodies:
         return job
 
     def drop_oldest(self) -> None:
-        """Take the oldest body out of memory."""
         job, _ = (self._moved or self._jobs).popitem(last=False)
         self.size -= len(job.body)
         self.memory.drop_body(job)
@@ -75,7 +74,6 @@ class Bodies:
             self.add(job)
 
     def check(self) -> None:
-        """Verify all invariants."""
         jobs = [*self._moved, *self._jobs]
         assert self.size == sum(len(job.body) for job in jobs)
         for job in jobs:

@@ -79,7 +79,6 @@ class BodyReader:
             file.close()
 
     def close(self) -> None:
-        """Close all files."""
         while self._files:
             self._files.popitem()[1].close()
 
@@ -132,7 +131,6 @@ class BodyReader:
 
 
 def _by_segment(places: list[Location]) -> dict[str, list[Location]]:
-    """Places by the names of their segments."""
     found: dict[str, list[Location]] = {}
     for place in places:
         found.setdefault(place.segment.name, []).append(place)

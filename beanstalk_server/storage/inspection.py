@@ -50,7 +50,6 @@ class Count:
 
     @property
     def dead(self) -> int:
-        """How many records are garbage."""
         return self.records - self.live
 
 

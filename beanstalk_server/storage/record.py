@@ -35,7 +35,7 @@ from beanstalk_server.queue.job import (
     Job,
     Terms,
 )
-from beanstalk_server.queue.stored_job import StoredChange, StoredJob
+from beanstalk_server.queue.stored_job import StoredJob
 
 COMMIT: Final = 1
 PUT: Final = 2
@@ -147,7 +147,6 @@ def own_size(job: Job) -> int:
 
 
 def change_size(job: Job) -> int:
-    """The length of a job's CHANGE or CHANGE_WITH record."""
     extras = job.extras
     if not isinstance(extras, Terms):
         return CHANGE_SIZE
@@ -165,7 +164,6 @@ def hold_size(held: HeldKey) -> int:
 
 
 def clear_size(tube_name: str, reserved_ids: list[int]) -> int:
-    """The length of a CLEAR record."""
     return CLEAR_SIZE + len(tube_name) + ID_SIZE * len(reserved_ids)
 
 
@@ -184,21 +182,25 @@ def encode_commit(commit_number: int, durable: int, length: int, next_id: int, w
 
 
 def encode_put(job: StoredJob, seed: int) -> bytes:
-    """Encode a whole job."""
-    if job.has_terms:
-        return _encode_put_with(job, seed)
     tube = job.tube.encode()
     key = job.key.encode()
     body = job.body
+    kind = PUT
+    moment = job.bury_sequence if job.state == BURIED else job.deadline
+    names = tube + key
+    if job.has_terms:
+        kind = PUT_WITH
+        moment = _moment(job)
+        names = _encode_own_terms(job) + names
     fixed = _PUT.pack(
-        PUT_SIZE + len(tube) + len(key) + len(body),
-        PUT,
+        PUT_SIZE + len(names) + len(body),
+        kind,
         job.id,
         job.priority,
         job.delay,
         job.ttr,
         job.created_at,
-        job.bury_sequence if job.state == BURIED else job.deadline,
+        moment,
         job.reserves & _COUNT,
         job.timeouts & _COUNT,
         job.releases & _COUNT,
@@ -208,21 +210,29 @@ def encode_put(job: StoredJob, seed: int) -> bytes:
         len(tube),
         len(key),
     )
-    fixed = fixed + tube + key
+    fixed = fixed + names
     return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
 
 
-def encode_change(change: StoredChange, seed: int) -> bytes:
-    """Encode what has changed in a job."""
+def encode_change(change: StoredJob, seed: int) -> bytes:
+    kind = CHANGE
+    moment = change.bury_sequence if change.state == BURIED else change.deadline
+    rest = b""
     if change.has_terms:
-        return _encode_change_with(change, seed)
-    rest = _CHANGE.pack(
-        CHANGE_SIZE,
-        CHANGE,
+        kind = CHANGE_WITH
+        moment = _moment(change)
+        present, terms = _encode_terms(change)
+        if not change.keeps_key:
+            present |= NO_KEY
+        tube = change.tube.encode()
+        rest = b"".join((bytes((len(tube), present)), terms, tube))
+    fixed = _CHANGE.pack(
+        CHANGE_SIZE + len(rest),
+        kind,
         change.id,
         change.priority,
         change.delay,
-        change.bury_sequence if change.state == BURIED else change.deadline,
+        moment,
         change.reserves & _COUNT,
         change.timeouts & _COUNT,
         change.releases & _COUNT,
@@ -230,77 +240,24 @@ def encode_change(change: StoredChange, seed: int) -> bytes:
         change.kicks & _COUNT,
         change.state,
     )
-    return _CRC.pack(crc32c(rest, seed)) + rest
+    fixed = fixed + rest
+    return _CRC.pack(crc32c(fixed, seed)) + fixed
 
 
-def _encode_put_with(job: StoredJob, seed: int) -> bytes:
+def _encode_own_terms(job: StoredJob) -> bytes:
+    """Encode all terms of a job, after the byte that says which of them there are."""
     present, terms = _encode_terms(job)
-    own = b""
     if job.max_tries:
         present |= HAS_MAX_TRIES
-        own += _MAX_TRIES.pack(job.max_tries)
-    if job.backoff:
-        present |= HAS_BACKOFF
-        own += _DURATION.pack(job.backoff)
-    if job.ttl:
-        present |= HAS_TTL
-        own += _DURATION.pack(job.ttl)
-    if job.key_hold:
-        present |= HAS_KEY_HOLD
-        own += _DURATION.pack(job.key_hold)
-    tube = job.tube.encode()
-    key = job.key.encode()
-    body = job.body
-    rest = b"".join((bytes((present,)), terms, own, tube, key))
-    fixed = _PUT.pack(
-        PUT_SIZE + len(rest) + len(body),
-        PUT_WITH,
-        job.id,
-        job.priority,
-        job.delay,
-        job.ttr,
-        job.created_at,
-        _moment(job),
-        job.reserves & _COUNT,
-        job.timeouts & _COUNT,
-        job.releases & _COUNT,
-        job.buries & _COUNT,
-        job.kicks & _COUNT,
-        job.state,
-        len(tube),
-        len(key),
-    )
-    fixed = fixed + rest
-    return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
+        terms += _MAX_TRIES.pack(job.max_tries)
+    for flag, duration in ((HAS_BACKOFF, job.backoff), (HAS_TTL, job.ttl), (HAS_KEY_HOLD, job.key_hold)):
+        if duration:
+            present |= flag
+            terms += _DURATION.pack(duration)
+    return bytes((present,)) + terms
 
 
-def _encode_change_with(change: StoredChange, seed: int) -> bytes:
-    present, terms = _encode_terms(change)
-    if not change.keeps_key:
-        present |= NO_KEY
-    tube = change.tube.encode()
-    rest = b"".join((bytes((len(tube), present)), terms, tube))
-    rest = (
-        _CHANGE.pack(
-            CHANGE_SIZE + len(rest),
-            CHANGE_WITH,
-            change.id,
-            change.priority,
-            change.delay,
-            _moment(change),
-            change.reserves & _COUNT,
-            change.timeouts & _COUNT,
-            change.releases & _COUNT,
-            change.buries & _COUNT,
-            change.kicks & _COUNT,
-            change.state,
-        )
-        + rest
-    )
-    return _CRC.pack(crc32c(rest, seed)) + rest
-
-
-def _encode_terms(change: StoredChange) -> tuple[int, bytes]:
+def _encode_terms(change: StoredJob) -> tuple[int, bytes]:
     """Encode the terms that can change: which of them there are, and these."""
     present = IS_AT if change.at else 0
     terms = b""
@@ -314,7 +271,7 @@ def _encode_terms(change: StoredChange) -> tuple[int, bytes]:
     return present, terms
 
 
-def _moment(change: StoredChange) -> int:
+def _moment(change: StoredJob) -> int:
     """What a record of a job with terms has in the field of the deadline."""
     if change.state == BURIED:
         return change.bury_sequence
@@ -322,7 +279,6 @@ def _moment(change: StoredChange) -> int:
 
 
 def encode_delete(job_id: int, seed: int) -> bytes:
-    """Encode the end of a job."""
     rest = _DELETE.pack(DELETE_SIZE, DELETE, job_id)
     return _CRC.pack(crc32c(rest, seed)) + rest
 
@@ -374,7 +330,7 @@ class Scanner:
         self.more = 0
         self.names: dict[bytes, str] = {}  # decoded names of tubes
         self._job = StoredJob()
-        self._change = StoredChange()
+        self._change = StoredJob()
 
     def next(self) -> bool:
         """Go to the next record."""
@@ -457,7 +413,7 @@ class Scanner:
             name = self.names[raw] = raw.decode("latin-1")
         return name
 
-    def _take_terms(self, change: StoredChange, at: int, moment: int) -> int:
+    def _take_terms(self, change: StoredJob, at: int, moment: int) -> int:
         """Set what a job with terms has from the record's terms, at an offset; return the offset of their end."""
         data = self.data
         if change.has_terms:
@@ -472,19 +428,18 @@ class Scanner:
             end = at + 1 + data[at]
             change.origin = self._name(at + 1, end)
             at = end
-        if isinstance(change, StoredJob):
-            if present & HAS_MAX_TRIES:
-                change.max_tries = _MAX_TRIES.unpack_from(data, at)[0]
-                at += _MAX_TRIES_SIZE
-            if present & HAS_BACKOFF:
-                change.backoff = _DURATION.unpack_from(data, at)[0]
-                at += _DURATION_SIZE
-            if present & HAS_TTL:
-                change.ttl = _DURATION.unpack_from(data, at)[0]
-                at += _DURATION_SIZE
-            if present & HAS_KEY_HOLD:
-                change.key_hold = _DURATION.unpack_from(data, at)[0]
-                at += _DURATION_SIZE
+        if present & HAS_MAX_TRIES:
+            change.max_tries = _MAX_TRIES.unpack_from(data, at)[0]
+            at += _MAX_TRIES_SIZE
+        if present & HAS_BACKOFF:
+            change.backoff = _DURATION.unpack_from(data, at)[0]
+            at += _DURATION_SIZE
+        if present & HAS_TTL:
+            change.ttl = _DURATION.unpack_from(data, at)[0]
+            at += _DURATION_SIZE
+        if present & HAS_KEY_HOLD:
+            change.key_hold = _DURATION.unpack_from(data, at)[0]
+            at += _DURATION_SIZE
         change.keeps_key = not present & NO_KEY
         state = change.state
         change.at = moment if present & IS_AT else 0
@@ -493,7 +448,7 @@ class Scanner:
             change.deadline = moment
         return at
 
-    def change(self) -> StoredChange:
+    def change(self) -> StoredJob:
         """The change in a CHANGE or CHANGE_WITH record. The next call reuses the object."""
         change = self._change
         (
@@ -629,7 +584,7 @@ class Scanner:
         return "" if state in (READY, DELAYED, BURIED, HELD) else "bad job state"
 
 
-def _set_deadline(change: StoredChange, deadline: int) -> None:
+def _set_deadline(change: StoredJob, deadline: int) -> None:
     """Set what one field of a record means: the deadline of a delayed job, or the bury sequence of a buried one."""
     state = change.state
     change.deadline = deadline if state == DELAYED else 0

@@ -16,7 +16,7 @@ from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd.format import file_names
-from beanstalk_server.storage.beanstalkd.takeover import take_over
+from beanstalk_server.storage.beanstalkd.reader import take_over
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Tail
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY
 from beanstalk_server.storage.disk import Directory
@@ -105,39 +105,30 @@ def recover(
         RestoreInterruptedError: the server is to stop.
     """
     try:
-        recovery = _Recovery(directory, replay, salvage, segment_size, draw_salt, body_threshold, boot, is_interrupted)
-        return recovery.run()
+        return _Recovery(
+            directory, replay, salvage, segment_size, draw_salt, body_threshold, boot, is_interrupted
+        ).run()
     except OSError as error:
         raise unusable(directory, error) from error
 
 
+@dataclass
 class _Recovery:
     """One recovery; `recover` describes the arguments."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        replay: Replay,
-        salvage: bool,
-        segment_size: int,
-        draw_salt: Callable[[], int],
-        body_threshold: int,
-        boot: bytes,
-        is_interrupted: Callable[[], bool],
-    ) -> None:
-        self._directory = directory
-        self._path = directory.path
-        self._replay = replay
-        self._salvage = salvage
-        self._segment_size = segment_size
-        self._draw_salt = draw_salt
-        self._body_threshold = body_threshold
-        self._segments: list[Segment] = []  # that hold the jobs
-        self._boot = boot
-        self._is_interrupted = is_interrupted
+    directory: Directory
+    replay: Replay
+    salvage: bool
+    segment_size: int
+    draw_salt: Callable[[], int]
+    body_threshold: int
+    boot: bytes
+    is_interrupted: Callable[[], bool]
+    segments: list[Segment] = field(default_factory=list)
+    """Those that hold the jobs."""
 
     def run(self) -> Recovered:
-        directory = self._directory
+        directory = self.directory
         finish_rewriting(directory)
         if f"{STOPPED}.new" in directory.names():
             directory.remove(f"{STOPPED}.new")
@@ -145,23 +136,23 @@ class _Recovery:
         old = file_names(directory.names())
         if old and segments:
             raise StorageError(
-                f"{self._path}: holds files of beanstalkd ({old[0]}) and of this server ({segments[0][1]}): "
+                f"{self.directory.path}: holds files of beanstalkd ({old[0]}) and of this server ({segments[0][1]}): "
                 "move away those whose jobs you do not want"
             )
         return self._take_over(old) if old else self._recover_segments()
 
     def _recover_segments(self) -> Recovered:
-        replay = self._replay
-        segments = self._segments
-        binlog = BinlogReader(self._directory, self._handle_damage)
-        for reader in binlog.read(Progress(replay, binlog.size(), self._is_interrupted).report):
+        replay = self.replay
+        segments = self.segments
+        binlog = BinlogReader(self.directory, self._handle_damage)
+        for reader in binlog.read(Progress(replay, binlog.size(), self.is_interrupted).report):
             if not segments or segments[-1].sequence != reader.sequence:
                 segments.append(Segment(reader.sequence, reader.file.size(), reader.salt, reader.version))
                 segments[-1].slot = len(segments)
-            reader.replay(replay, segments[-1], self._body_threshold)
+            reader.replay(replay, segments[-1], self.body_threshold)
             segments[-1].end = segments[-1].durable = reader.offset
             segments[-1].is_closed = True
-        replay.finish(self._boot)
+        replay.finish(self.boot)
         for job, key, holder in replay.give_up_shared_keys():
             logger.warning(
                 "job %(job)d loses its key %(key)r in tube %(tube)r: job %(holder)d has it too",
@@ -177,7 +168,7 @@ class _Recovery:
             found = self._rewrite(found, "damaged", kept, removed)
             logger.warning(
                 "salvaged %(jobs)d jobs; the damaged files are kept in %(path)s",
-                event("salvaged", jobs=len(replay.jobs), path=f"{self._path}/damaged"),
+                event("salvaged", jobs=len(replay.jobs), path=f"{self.directory.path}/damaged"),
             )
         elif binlog.tail is not None:
             self._repair_tail(segments[-1].name, binlog.tail)
@@ -185,11 +176,11 @@ class _Recovery:
 
     def _has_served(self) -> bool:
         """Whether a server has been ready to serve here, as far as files without jobs can tell."""
-        return any(name in (STARTED, STOPPED) or name.startswith("spare.") for name in self._directory.names())
+        return any(name in (STARTED, STOPPED) or name.startswith("spare.") for name in self.directory.names())
 
     def _handle_damage(self, damage: Damage) -> None:
-        place = f"{self._path}/{damage.segment}"
-        if not self._salvage:
+        place = f"{self.directory.path}/{damage.segment}"
+        if not self.salvage:
             raise StorageError(
                 f"{place}: damaged at offset {damage.offset}: {damage.what}; {HOW_TO_SALVAGE}",
                 DAMAGED,
@@ -201,30 +192,30 @@ class _Recovery:
 
         The last process may have ended before it synced the segment or its name, and all new records rely on both.
         """
-        file = self._directory.open(name, write=True)
+        file = self.directory.open(name, write=True)
         try:
             if tail.torn:
                 file.erase(tail.end, tail.torn)
                 logger.warning(
                     "%(path)s: erased a torn write of %(bytes)d bytes at offset %(offset)d, which was never "
                     "acknowledged",
-                    event("torn-write-erased", path=f"{self._path}/{name}", bytes=tail.torn, offset=tail.end),
+                    event("torn-write-erased", path=f"{self.directory.path}/{name}", bytes=tail.torn, offset=tail.end),
                 )
             file.sync()
         finally:
             file.close()
-        self._directory.sync()
+        self.directory.sync()
 
     def _take_over(self, old: list[str]) -> Recovered:
         """Rewrite the jobs in beanstalkd's files, and move those files away."""
         logger.info(
             "%(path)s: taking over beanstalkd's jobs from %(files)d files",
-            event("beanstalkd-takeover-begins", path=self._path, files=len(old)),
+            event("beanstalkd-takeover-begins", path=self.directory.path, files=len(old)),
         )
-        last_id = take_over(self._directory, self._replay, self._salvage)
-        self._replay.finish(self._boot)
+        last_id = take_over(self.directory, self.replay, self.salvage)
+        self.replay.finish(self.boot)
         found = self._rewrite(Recovered(next_id=last_id + 1), "beanstalkd", old, [])
-        jobs, path = len(self._replay.jobs), self._path
+        jobs, path = len(self.replay.jobs), self.directory.path
         logger.info(
             "%(path)s: took over %(jobs)d jobs; beanstalkd's files are kept in %(kept)s",
             event("beanstalkd-takeover", path=path, jobs=jobs, kept=f"{path}/beanstalkd"),
@@ -239,12 +230,12 @@ class _Recovery:
             removed: files to remove, besides the mark of a clean stop.
         """
         rewriting = Rewriting(
-            self._directory,
-            self._replay,
-            self._segments,
-            self._segment_size,
-            self._draw_salt,
-            self._body_threshold,
+            self.directory,
+            self.replay,
+            self.segments,
+            self.segment_size,
+            self.draw_salt,
+            self.body_threshold,
             found.next_id,
             found.sequence,
             found.commit_number,

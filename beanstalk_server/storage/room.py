@@ -114,7 +114,6 @@ class Room:
         self.live_size = sum([segment.live for segment in self.segments])
 
     def add_spare(self, spare: Spare) -> None:
-        """Count a new spare."""
         self.spares.append(spare)
         self.spare_room += capacity(spare)
         self.disk_size += spare.size
@@ -193,7 +192,6 @@ class Room:
         return best
 
     def has_usual_spare(self) -> bool:
-        """Whether one of the spares is as large as a segment."""
         return any(spare.size >= self.segment_size for spare in self.spares)
 
     def may_move_into(self, spare: Spare | None, oldest: Segment) -> bool:
@@ -458,7 +456,6 @@ class Room:
         return self.record_size - self.live_size - len(self.segments) * own
 
     def check(self) -> None:
-        """Verify all invariants."""
         sizes = [segment.size for segment in self.segments] + [spare.size for spare in self.spares]
         assert self.disk_size == sum(sizes)
         assert self.record_size == sum(segment.end - HEADER_SIZE for segment in self.segments)

@@ -57,28 +57,6 @@ class Segment:
         version: of its format; only segments of the newest version are written to.
     """
 
-    __slots__ = (
-        "cleaned",
-        "durable",
-        "end",
-        "file",
-        "ids",
-        "is_closed",
-        "is_cut",
-        "live",
-        "name",
-        "offsets",
-        "reads",
-        "salt",
-        "seed",
-        "sequence",
-        "size",
-        "sizes",
-        "slot",
-        "version",
-        "written",
-    )
-
     def __init__(self, sequence: int, size: int, salt: int, version: int = VERSION) -> None:
         self.sequence = sequence
         self.size = size
@@ -132,7 +110,6 @@ def seed_of(salt: int) -> int:
 
 
 def segment_name(sequence: int) -> str:
-    """The file name of the segment with this sequence number."""
     return f"segment.{sequence:010d}"
 
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.journal import ALL
-from beanstalk_server.queue.stored_job import StoredChange, StoredJob
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.bodies import Bodies
 from beanstalk_server.storage.record import (
@@ -120,8 +120,7 @@ class SegmentLog:
         self.sequence = 0  # of the last segment
         self.commit_number = 0  # of the last commit
         self.next_id = 1
-        self._change = StoredChange()  # reused for each record, as is the next one
-        self._stored = StoredJob()
+        self._stored = StoredJob()  # reused for each record
         self.written = 0  # how many records
         self.migrated = 0  # how many of them cleaning has moved
         self.may_leave_tail = False  # cleaning has moved all jobs that fit into the tail
@@ -180,7 +179,6 @@ class SegmentLog:
         place.segment.reads -= 1
 
     def body_size(self, job: Job) -> int:
-        """Bytes of a body that is not in memory."""
         extras = job.extras
         own = extras.recorded if isinstance(extras, Terms) else len(job.tube.name) + len(extras.key)
         size: int = self.segment_of(job).sizes[job.place]
@@ -214,9 +212,9 @@ class SegmentLog:
         extras = job.extras
         has_terms = isinstance(extras, Terms)
         segment = self._make_place(change_size(job) if has_terms else CHANGE_SIZE)
-        change = self._change
-        change.describe(job, self.clock_offset)
-        self._append(segment, encode_change(change, segment.seed))
+        stored = self._stored
+        stored.describe_change(job, self.clock_offset)
+        self._append(segment, encode_change(stored, segment.seed))
         if has_terms and job.file:
             self._review_growth(job)
         if segment.end > self.room.change_end:
@@ -229,9 +227,9 @@ class SegmentLog:
             return
         job = self.live[held.id]
         segment = self._make_place(hold_size(held))
-        change = self._change
-        change.describe_held(held, self.clock_offset)
-        self._append(segment, encode_change(change, segment.seed))
+        stored = self._stored
+        stored.describe(held, self.clock_offset)
+        self._append(segment, encode_change(stored, segment.seed))
         self.bodies.discard(job)
         self._count_growth(held, self._growth_of(job), self._growth_of(held))
         job.file = 0
@@ -315,7 +313,7 @@ class SegmentLog:
     def _append_put(self, job: Holder, size: int) -> None:
         segment = self._make_place(size, True)
         stored = self._stored
-        stored.describe_holder(job, self.clock_offset)
+        stored.describe(job, self.clock_offset)
         segment.add_put(job, segment.end, size)
         self._append(segment, encode_put(stored, segment.seed))
         stored.body = b""  # it may be large, and must not outlive the job
@@ -356,7 +354,6 @@ class SegmentLog:
         self.written += 1
 
     def _count(self, segment: Segment, size: int) -> None:
-        """Count appended bytes."""
         room = self.room
         segment.end += size
         room.record_size += size
@@ -580,7 +577,6 @@ class SegmentLog:
                     break
 
     def lend(self, bodies: dict[Location, bytes]) -> None:
-        """Lend to cleaning the bodies that it wanted."""
         for place in self.wanted:
             self._lent[place.offset] = bodies[place]
             self.release(place)
@@ -626,7 +622,6 @@ class SegmentLog:
         return newest
 
     def check(self) -> None:
-        """Verify all invariants."""
         live: dict[int, int] = {}
         growth = 0
         for job in [*self.live.values(), *self.held.values()]:

@@ -69,7 +69,6 @@ class SegmentReader:
             self.offset = 0
 
     def next(self) -> bool:
-        """Go to the next record."""
         scanner = self.scanner
         while not scanner.next():
             self.offset = self._base + scanner.end

@@ -57,7 +57,6 @@ class SegmentWriter:
         self.tail = tail
 
     def close(self) -> None:
-        """Close the file of the tail."""
         if self.tail is not None and self.tail.file is not None:
             self.tail.file.close()
             self.tail.file = None

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from beanstalk_server.queue.job import BURIED, DELAYED, HELD, READY, REASONS, STATES
-from beanstalk_server.queue.stored_job import StoredChange, StoredJob
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.record import CHANGE, CHANGE_WITH, CLEAR, CLOCK, DELETE, PUT, PUT_WITH, TYPES, Scanner
 
@@ -71,7 +71,7 @@ def shown_record(scanner: Scanner) -> dict[str, object]:
     }
 
 
-def _shown_deadline(job: StoredChange) -> dict[str, object]:
+def _shown_deadline(job: StoredJob) -> dict[str, object]:
     if job.state == DELAYED:
         return {"at" if job.at else "due-at": _seconds(job.deadline)}
     if job.state == READY and job.ready_since:
@@ -81,7 +81,7 @@ def _shown_deadline(job: StoredChange) -> dict[str, object]:
     return {"buried-as": job.bury_sequence} if job.state == BURIED else {}
 
 
-def _shown_counters(job: StoredChange) -> dict[str, object]:
+def _shown_counters(job: StoredJob) -> dict[str, object]:
     return {name: getattr(job, name) for name in _COUNTERS}
 
 
@@ -95,7 +95,7 @@ def _shown_demands(job: StoredJob) -> dict[str, object]:
     }
 
 
-def _shown_terms(job: StoredChange) -> dict[str, object]:
+def _shown_terms(job: StoredJob) -> dict[str, object]:
     if not job.has_terms:
         return {}
     return {

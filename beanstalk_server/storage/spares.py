@@ -81,7 +81,6 @@ class Allocator:
         return Spare(name, size)
 
     def add(self, spare: Spare) -> None:
-        """Make a new file a spare."""
         if spare.size >= self._room.segment_size:
             self._note_room()
         self._room.add_spare(spare)
@@ -130,7 +129,6 @@ class Allocator:
 
 
 def spare_name(number: int) -> str:
-    """The file name of a spare."""
     return f"spare.{number}"
 
 

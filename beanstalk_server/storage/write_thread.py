@@ -78,7 +78,6 @@ class WriteThread:
             on_end(piece.error)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do a piece of work; return what it returns, or raise what it raises."""
         return await await_end(self, work)
 
     def close(self) -> None:

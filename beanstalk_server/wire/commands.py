@@ -289,7 +289,6 @@ def _stats(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def statistics_of(queue: Queue, server: ServerInfo, now: int, quote: str = '"') -> bytes:
-    """What stats says."""
     found = queue.server_statistics()
     return stats(found, server, _counts(PROTOCOL, server.counts), _counts(EXTENSIONS, server.counts), quote, now)
 
@@ -460,27 +459,14 @@ PROTOCOL: Final = (
 )
 """The commands of beanstalkd, in the order in which stats counts them."""
 
+
+def _put_command(name: str, read: Reader) -> Command:
+    return Command(name, read, _put, PRODUCE, TUBE_IN_USE, needs=DELETIONS, has_body=True, may_be_long=True)
+
+
 EXTENSIONS: Final = (
-    Command(
-        "put-keyed",
-        grammar.read_put_keyed,
-        _put,
-        PRODUCE,
-        TUBE_IN_USE,
-        needs=DELETIONS,
-        has_body=True,
-        may_be_long=True,
-    ),
-    Command(
-        "replace-keyed",
-        grammar.read_replace_keyed,
-        _put,
-        PRODUCE,
-        TUBE_IN_USE,
-        needs=DELETIONS,
-        has_body=True,
-        may_be_long=True,
-    ),
+    _put_command("put-keyed", grammar.read_put_keyed),
+    _put_command("replace-keyed", grammar.read_replace_keyed),
     Command("cancel", grammar.read_id, _cancel, PRODUCE, TUBE_OF_JOB, done=replies.CANCELLED, needs=DELETIONS),
     Command(
         "cancel-keyed",
@@ -509,16 +495,7 @@ EXTENSIONS: Final = (
     Command("peek-keyed", grammar.read_name, _peek_keyed, INSPECT, TUBE_IN_USE, hides=True),
     RESERVE_BATCH,
     Command("clear-tube", grammar.read_name, _clear_tube, ADMIN, TUBE_NAMED, hides=True, needs=DELETIONS),
-    Command(
-        "put-with",
-        grammar.read_put_with,
-        _put,
-        PRODUCE,
-        TUBE_IN_USE,
-        needs=DELETIONS,
-        has_body=True,
-        may_be_long=True,
-    ),
+    _put_command("put-with", grammar.read_put_with),
     Command("redrive", grammar.read_redrive, _redrive, ADMIN, TUBE_NAMED, hides=True, needs=ALL),
     Command("list-jobs", grammar.read_list_jobs, _list_jobs, INSPECT, TUBE_NAMED, hides=True, may_be_long=True),
     Command(
@@ -602,7 +579,6 @@ class Dialect:
         self.quote = quote
 
     def with_commands(self, more: Sequence[Command]) -> Dialect:
-        """This dialect, and more commands."""
         return Dialect([*self.commands, *more], self.quote)
 
 

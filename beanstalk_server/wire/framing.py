@@ -84,7 +84,6 @@ class Framer:
         self._content = b""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that follow those taken before."""
         if not self._data:
             self._data = data
             return
@@ -99,7 +98,6 @@ class Framer:
         return len(self._data) - self._position + self._queued_size
 
     def clear(self) -> None:
-        """Forget what has been fed."""
         self._data = b""
         self._position = 0
         self._queued = None
@@ -212,7 +210,6 @@ class Framer:
         return _AGAIN
 
     def _next_body(self, data: bytes, start: int) -> int:
-        """Consume what has come of a body."""
         end = start + self._left
         try:
             if end <= len(data) and self._body is None and self._body_event == BODY:  # all of it is here, in one piece
@@ -249,7 +246,6 @@ class Framer:
         return BODY
 
     def _consume(self, position: int) -> None:
-        """Consume everything before this position."""
         if position < len(self._data):
             self._position = position
         elif self._queued is None:

@@ -364,7 +364,6 @@ def read_name(text: bytes, into: Arguments) -> bool:
 
 
 def read_release(text: bytes, into: Arguments) -> bool:
-    """Id, priority and delay."""
     words = text.split(b" ")
     if len(words) == 3 and words[0].isdigit():
         into.priority = _number(words[1])
@@ -380,7 +379,6 @@ def read_release(text: bytes, into: Arguments) -> bool:
 
 
 def read_bury(text: bytes, into: Arguments) -> bool:
-    """Id and priority."""
     match = _BURY.fullmatch(text)
     if match is None:
         return False
@@ -401,7 +399,6 @@ def read_kick(text: bytes, into: Arguments) -> bool:
 
 
 def read_redrive(text: bytes, into: Arguments) -> bool:
-    """Tube and count."""
     match = _NAME_AND_NUMBER.fullmatch(text)
     if match is None:
         return False
@@ -480,7 +477,6 @@ def read_old_timeout(text: bytes, into: Arguments) -> bool:
 
 
 def read_reschedule(text: bytes, into: Arguments) -> bool:
-    """Id and delay."""
     match = _NUMBER_AND_SECONDS.fullmatch(text)
     if match is None:
         return False
@@ -489,7 +485,6 @@ def read_reschedule(text: bytes, into: Arguments) -> bool:
 
 
 def read_reschedule_keyed(text: bytes, into: Arguments) -> bool:
-    """Key and delay."""
     match = _KEY_AND_SECONDS.fullmatch(text)
     if match is None:
         return False

@@ -187,7 +187,6 @@ class ClientListing(Listing):
 
 
 def reply_of(entries: list[bytes]) -> bytes:
-    """The reply, of entries in any pieces."""
     return replies.ok_list(entries) if any(entries) else replies.ok(NOBODY)
 
 

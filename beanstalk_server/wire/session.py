@@ -524,7 +524,6 @@ class Session(Client):
         raise NotImplementedError
 
     def begin_listing(self, listing: Listing, now: int) -> Outcome:
-        """Give a long answer, in as many turns as it takes."""
         self.listing = listing
         return ANSWERED if self._go_on_listing(now) else PENDING
 

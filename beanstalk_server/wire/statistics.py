@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.job import REASONS, STATES, Terms
+from beanstalk_server.queue.policy import Counters
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.version import VERSION
@@ -64,7 +64,6 @@ Counts = Iterable[tuple[str, int]]
 def stats(
     queue: ServerStatistics, server: ServerInfo, protocol_counts: Counts, extension_counts: Counts, quote: str, now: int
 ) -> bytes:
-    """The answer to stats."""
     user, system = server.cpu_times()
     files = queue.files
     return (
@@ -113,7 +112,6 @@ def _counts(counts: Counts) -> str:
 
 
 def stats_tube(tube: TubeStatistics, quote: str) -> bytes:
-    """The answer to stats-tube."""
     return (
         "---\n"
         f"name: {quote}{tube.name}{quote}\n"
@@ -188,7 +186,6 @@ def stats_job(statistics: JobStatistics, quote: str, origin: str) -> bytes:
 
 
 def job_entry(statistics: JobStatistics) -> bytes:
-    """An entry of the answer to list-jobs."""
     job = statistics.job
     extras = job.extras
     terms = statistics.terms

@@ -7,6 +7,8 @@ with arq's own settings, every half a second for 100, it would run 200 jobs a se
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import uvloop
@@ -14,10 +16,7 @@ from arq import create_pool
 from arq.connections import RedisSettings
 from arq.worker import run_worker
 
-from bench.tasks import marks
-from bench.tasks.looped import LoopedProducer
-
-AT_ONCE = 10
+from bench import tasks
 
 
 async def empty(context: dict[Any, Any]) -> None:
@@ -25,34 +24,25 @@ async def empty(context: dict[Any, Any]) -> None:
 
 
 async def mark(context: dict[Any, Any]) -> None:
-    marks.mark()
+    tasks.mark()
 
 
 def settings() -> RedisSettings:
-    return RedisSettings(port=marks.port())
+    return RedisSettings(port=tasks.port())
 
 
-class Producer(LoopedProducer):
-    """Enqueues in the ordinary way."""
-
-    async def begin(self) -> None:
-        self._pool = await create_pool(settings())
-
-    async def end(self) -> None:
-        await self._pool.aclose()
-
-    async def put_one(self) -> None:
-        await self._pool.enqueue_job("empty")
-
-    async def mark_one(self) -> None:
-        await self._pool.enqueue_job("mark")
+@asynccontextmanager
+async def producing() -> AsyncIterator[Any]:
+    pool = await create_pool(settings())
+    yield pool.enqueue_job
+    await pool.aclose()
 
 
 class WorkerSettings:
     """What `arq` reads."""
 
     functions = [empty, mark]
-    max_jobs = AT_ONCE
+    max_jobs = 10
     keep_result = 0
     log_results = False
     poll_delay = 0.01

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from celery import Celery
 
-from bench.tasks import marks
+from bench import tasks
 
-app = Celery("bench", broker=marks.redis_url())
+app = Celery("bench", broker=tasks.redis_url())
 app.conf.update(
     task_ignore_result=True,
     worker_disable_rate_limits=True,
@@ -23,21 +27,10 @@ def empty() -> None:
 
 @app.task
 def mark() -> None:
-    marks.mark()
+    tasks.mark()
 
 
-class Producer:
-    """Enqueues in the ordinary way."""
-
-    def __enter__(self) -> Producer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        app.close()
-
-    def put(self, count: int) -> None:
-        for _ in range(count):
-            empty.delay()
-
-    def put_mark(self) -> None:
-        mark.delay()
+@contextmanager
+def producing() -> Iterator[Any]:
+    yield lambda task: globals()[task].delay()
+    app.close()

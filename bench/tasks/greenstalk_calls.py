@@ -10,25 +10,26 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import greenstalk
 
-from bench.tasks import marks
+from bench import tasks
 
-AT_ONCE = 10 if os.environ.get("BENCH_VARIANT") == "threads" else 1
+AT_ONCE = 10 if tasks.variant() == "threads" else 1
 
 
 def empty() -> None:
     """Do nothing."""
 
 
-TASKS: dict[str, Callable[[], None]] = {"empty": empty, "mark": marks.mark}
+TASKS: dict[str, Callable[[], None]] = {"empty": empty, "mark": tasks.mark}
 
 
 def connect() -> greenstalk.Client[str]:
-    return greenstalk.Client(("127.0.0.1", marks.port()))
+    return greenstalk.Client(("127.0.0.1", tasks.port()))
 
 
 def work() -> None:
@@ -41,33 +42,14 @@ def work() -> None:
             queue.delete(job)
 
 
-def end(signum: int, frame: FrameType | None) -> None:
-    os._exit(0)
-
-
-class Producer:
-    """Enqueues in the ordinary way."""
-
-    def __enter__(self) -> Producer:
-        self._queue = connect()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._queue.close()
-
-    def put(self, count: int) -> None:
-        for _ in range(count):
-            self._put("empty")
-
-    def put_mark(self) -> None:
-        self._put("mark")
-
-    def _put(self, task: str) -> None:
-        self._queue.put(json.dumps({"task": task, "args": [], "kwargs": {}}))
+@contextmanager
+def producing() -> Iterator[Any]:
+    with connect() as queue:
+        yield lambda task: queue.put(json.dumps({"task": task, "args": [], "kwargs": {}}))
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     for _ in range(AT_ONCE - 1):
         threading.Thread(target=work, daemon=True).start()
     work()

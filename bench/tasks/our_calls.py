@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from beanstalk_client import Tasks
 
-from bench.tasks import marks
+from bench.tasks import mark as tell
+from bench.tasks import port, variant
 
-PLAIN = os.environ.get("BENCH_VARIANT") == "plain"
+tasks: Any = Tasks(f"beanstalk://127.0.0.1:{port()}")
 
-tasks: Any = Tasks(f"beanstalk://127.0.0.1:{marks.port()}")
-
-if PLAIN:
+if variant() == "plain":
 
     @tasks.task
     def empty() -> None:
@@ -21,7 +21,7 @@ if PLAIN:
 
     @tasks.task
     def mark() -> None:
-        marks.mark()
+        tell()
 
 else:
 
@@ -31,21 +31,10 @@ else:
 
     @tasks.task
     async def mark() -> None:
-        marks.mark()
+        tell()
 
 
-class Producer:
-    """Enqueues in the ordinary way."""
-
-    def __enter__(self) -> Producer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        tasks.close()
-
-    def put(self, count: int) -> None:
-        for _ in range(count):
-            empty.put()
-
-    def put_mark(self) -> None:
-        mark.put()
+@contextmanager
+def producing() -> Iterator[Any]:
+    yield lambda task: globals()[task].put()
+    tasks.close()

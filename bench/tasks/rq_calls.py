@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from redis import Redis
 from rq import Queue
 
-from bench.tasks.marks import mark, port
+from bench.tasks import mark, port
 
 
 def empty() -> None:
     """Do nothing."""
 
 
-class Producer:
-    """Enqueues in the ordinary way."""
-
-    def __enter__(self) -> Producer:
-        self._queue = Queue("default", connection=Redis(port=port()))
-        self._keeps: dict[str, Any] = {"result_ttl": 0}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._queue.connection.close()
-
-    def put(self, count: int) -> None:
-        for _ in range(count):
-            self._queue.enqueue(empty, **self._keeps)
-
-    def put_mark(self) -> None:
-        self._queue.enqueue(mark, **self._keeps)
+@contextmanager
+def producing() -> Iterator[Any]:
+    queue = Queue("default", connection=Redis(port=port()))
+    tasks = {"empty": empty, "mark": mark}
+    yield lambda task: queue.enqueue(tasks[task], result_ttl=0)
+    queue.connection.close()

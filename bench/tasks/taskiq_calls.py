@@ -4,16 +4,17 @@ loses what a worker had that died. No results; uvloop, which taskiq takes where 
 
 from __future__ import annotations
 
-import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 from taskiq_redis import ListQueueBroker, RedisStreamBroker
 
-from bench.tasks import marks
-from bench.tasks.looped import LoopedProducer
+from bench import tasks
 
-LISTED = os.environ.get("BENCH_VARIANT") == "list"
+URL = tasks.redis_url()
 
-broker = ListQueueBroker(marks.redis_url()) if LISTED else RedisStreamBroker(marks.redis_url(), consumer_id="0")
+broker = ListQueueBroker(URL) if tasks.variant() == "list" else RedisStreamBroker(URL, consumer_id="0")
 
 
 @broker.task
@@ -23,20 +24,11 @@ async def empty() -> None:
 
 @broker.task
 async def mark() -> None:
-    marks.mark()
+    tasks.mark()
 
 
-class Producer(LoopedProducer):
-    """Enqueues in the ordinary way."""
-
-    async def begin(self) -> None:
-        await broker.startup()
-
-    async def end(self) -> None:
-        await broker.shutdown()
-
-    async def put_one(self) -> None:
-        await empty.kiq()
-
-    async def mark_one(self) -> None:
-        await mark.kiq()
+@asynccontextmanager
+async def producing() -> AsyncIterator[Any]:
+    await broker.startup()
+    yield lambda task: globals()[task].kiq()
+    await broker.shutdown()

@@ -31,13 +31,12 @@ from beanstalk_client.errors import (
     NoAnswerError,
     NotFoundError,
     ReservationLostError,
-    UndecodableError,
     UnknownCommandError,
     of_attempt,
 )
 from beanstalk_client.job import Job, TBody
 from beanstalk_client.pipeline import AsyncPipeline, may_be_sent
-from beanstalk_client.replies import MAX_BATCH, batch_of
+from beanstalk_client.replies import MAX_BATCH, jobs_of
 from beanstalk_client.session import RECONNECT_WITHIN, Session, read_patience
 from beanstalk_client.statistics import Statistics
 
@@ -602,17 +601,9 @@ class AsyncClient(Asynchronous[TBody]):
             for waiter in waiters:
                 connection.forsake(command, waiter)
             raise
-        for result in results:
-            if isinstance(result, ConnectionLostError):
-                raise result
-        jobs = batch_of([job, *results])  # any other error says that there are no more
-        if isinstance(jobs, UndecodableError):
-            raise jobs
-        return jobs
+        return jobs_of([job, *results])
 
-    # Tubes
-
-    # Statistics and lists
+    # Lists
 
     async def list_jobs(self, tube: str, state: str = "ready") -> AsyncIterator[Statistics]:
         """What the server tells of the jobs of a tube in a state, in their order, page by page as they are asked for.

@@ -33,14 +33,13 @@ from beanstalk_client.errors import (
     ConnectionLostError,
     Error,
     NotFoundError,
-    UndecodableError,
     UnknownCommandError,
     of_attempt,
     of_command,
 )
 from beanstalk_client.job import Job, JobOrID, TBody
 from beanstalk_client.pipeline import Pipeline, may_be_sent
-from beanstalk_client.replies import AUTHENTICATED, MAX_BATCH, batch_of
+from beanstalk_client.replies import AUTHENTICATED, MAX_BATCH, jobs_of
 from beanstalk_client.session import RECONNECT_WITHIN, Session, read_patience
 from beanstalk_client.statistics import Statistics
 
@@ -252,17 +251,9 @@ class Client(Blocking[TBody]):
         """Reserve one job, waiting for it, and then those that are ready."""
         job: Job[TBody] = self.reserve(timeout)
         results: list[Any] = self.run_all([make.reserve(0)] * (min(limit, MAX_BATCH) - 1))
-        for result in results:
-            if isinstance(result, ConnectionLostError):
-                raise result
-        jobs = batch_of([job, *results])  # any other error says that there are no more
-        if isinstance(jobs, UndecodableError):
-            raise jobs
-        return jobs
+        return jobs_of([job, *results])
 
-    # Tubes
-
-    # Statistics and lists
+    # Lists
 
     def list_jobs(self, tube: str, state: str = "ready") -> Iterator[Statistics]:
         """Iterates over what the server tells of the jobs of a tube in one state, in their order, without their bodies.

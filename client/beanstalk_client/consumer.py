@@ -14,9 +14,10 @@ waits. Each link but the waiter has a job in hand or nothing to do, so there are
 
 A job runs on when its connection is lost. Then its reservation is gone, and it is ready again on the server:
 
-    its run ends     it is deleted all the same, over the next connection, if it is still the same job there; NOT_FOUND
-                     if another worker has it by then
-    it comes back    before that, to this consumer: its run goes on, with the new reservation
+    it is taken back   by reserve-job over the next connection, if nobody has had it in between
+    it comes back      before that, to this consumer: its run goes on, with the new reservation
+    its run ends       before either: it is deleted all the same, if it is still the same job there, and taken back if
+                       it is to be released or buried
 
 What has come back is the *reissue* of what is in hand with its id, until it is clear what it is: the same job, whose
 reservation was lost; the same, which was released, so that it runs anew; another one, as a server without a binlog
@@ -51,9 +52,9 @@ from beanstalk_client.events import tell
 
 if TYPE_CHECKING:
     from beanstalk_client.asynchronous import AsyncClient
+    from beanstalk_client.commands import Reply
     from beanstalk_client.job import Job
     from beanstalk_client.pipeline import AsyncPipeline
-from beanstalk_client.commands import Reply
 
 AT_ONCE = 10
 """How many jobs run at a time, unless told."""
@@ -66,6 +67,9 @@ LOOK = 0.25
 
 SOON = 0.01
 """Seconds until a second look at what will be there in a moment."""
+
+STEP = 0.1
+"""Seconds between two looks at the age of a job, which has whole seconds."""
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -147,12 +151,16 @@ class Delivery:
 
     __slots__ = (
         "_found",
+        "_in_doubt",
         "_invalid",
+        "_is_lost",
         "_job",
         "_kept",
         "_link",
         "_received",
+        "_regain",
         "_reissue",
+        "_reserves",
         "_task",
         "_touch_at",
         "body",
@@ -167,11 +175,13 @@ class Delivery:
         self._received = received  # when it came, on the loop's clock
         self._touch_at = received + LOOK
         self._found: dict[str, Any] | None = None  # its statistics, as asked for last
+        self._reserves: int | None = None  # how often it has been reserved, this time included
+        self._is_lost = False  # the server has said that it is not reserved by its connection any more
+        self._regain: asyncio.Task[None] | None = None  # takes it back
+        self._in_doubt = False  # the server has been told that it is done, and may have heard it
         self._task: asyncio.Task[None] | None = None
         self._reissue: Delivery | None = None  # with which its id has come again last, before it was settled
-        self._kept: Outcome | None = (
-            None  # what has become of it, until it is clear whether the reissue is the same job
-        )
+        self._kept: Outcome | None = None  # what has become of it, while it is not clear whose its reissue is
         self._invalid = False  # the server has given its id to another job since: nothing may be said of it any more
 
     @property
@@ -190,7 +200,8 @@ class Delivery:
             ConnectionLostError: the server is not reached.
         """
         await self._link.client.connect()  # which waits for longer than a command
-        self._found = dict(await self._link.client.stats_job(self.job_id))
+        self._note(await self._link.client.stats_job(self.job_id))
+        assert self._found is not None
         return self._found
 
     async def touch(self) -> None:
@@ -202,6 +213,15 @@ class Delivery:
         """
         await self._link.client.touch(self._job)
 
+    def _note(self, found: dict[str, Any]) -> None:
+        self._found = dict(found)
+        if self._reserves is None:
+            self._reserves = int(found["reserves"])
+
+    def _is_held(self) -> bool:
+        """Whether it is reserved by us, as far as is known."""
+        return not self._is_lost and self._link.client.holds(self._job)
+
 
 class Consumer:
     """Takes jobs from tubes and lets a handler run for each.
@@ -211,6 +231,8 @@ class Consumer:
         tubes: from which jobs are taken; one at the least.
         handle: runs for each job, and returns what becomes of it. It should raise nothing.
         at_once: for how many jobs it runs at a time.
+        last_attempts: seconds for which it goes on trying, once stopped, to say what has become of jobs.
+        settled: called when the server has heard what became of a job, or never will: with the error then.
     """
 
     def __init__(
@@ -220,6 +242,8 @@ class Consumer:
         handle: Callable[[Delivery], Awaitable[Outcome]],
         *,
         at_once: int = AT_ONCE,
+        last_attempts: float = LAST_ATTEMPTS,
+        settled: Callable[[Delivery, Outcome, Exception | None], None] | None = None,
     ) -> None:
         if not tubes:
             raise ValueError("a consumer needs a tube")
@@ -229,6 +253,8 @@ class Consumer:
         self._tubes = tuple(tubes)
         self._handle = handle
         self._at_once = at_once
+        self._last_attempts = last_attempts
+        self._settled = settled
         self._turn = (at_once + 1) // 2  # for how many jobs a link asks while there is more to do than slots
         self._running = 0  # slots that are taken by jobs
         self._asked = 0  # slots that the reserves under way may fill
@@ -420,11 +446,10 @@ class Consumer:
     def _gives_up(self, link: _Link) -> bool:
         """Whether to try no longer, after another loss: it stops, and nobody will hear what became of jobs."""
         assert self._loop is not None
-        if not self._stopping or self._loop.time() < self._stopped_at + LAST_ATTEMPTS:
+        if not self._stopping or self._loop.time() < self._stopped_at + self._last_attempts:
             return False
         for delivery, outcome in link.finished:
-            self._settle(delivery)
-            self._tell_untold(delivery, outcome, ConnectionLostError("the server is not reached"))
+            self._settle(delivery, outcome, ConnectionLostError("the server is not reached"))
         link.finished = []
         return not link.in_hand
 
@@ -450,21 +475,14 @@ class Consumer:
             if self._lost:
                 await client.using()  # is answered at once, where what follows may wait for a job
                 self._tell_back()
+            lost = [pair for pair in answers if not pair[0]._invalid and not pair[0]._is_held()]
+            refused = await self._look_for_others(link, [one for one, outcome in lost if outcome is DONE])
+            for one, outcome in lost:
+                if outcome is not DONE and (error := await self._take_back(link, one)) is not None:
+                    refused[one] = error
             await self._look_up(
                 link,
-                [
-                    delivery
-                    for delivery, outcome in answers
-                    if outcome is not DONE and delivery._found is None and not delivery._invalid
-                ],
-            )
-            refused = await self._look_for_others(
-                link,
-                [
-                    one
-                    for one, outcome in answers
-                    if outcome is DONE and not one._invalid and not client.holds(one._job)
-                ],
+                [one for one, outcome in answers if outcome is not DONE and one._found is None and one not in refused],
             )
             batches = number and await client.knows("reserve-batch")
             whole = any(type(outcome) is Release and outcome.delay % 1 for _, outcome in answers) and (
@@ -479,9 +497,9 @@ class Consumer:
                     link.waiting = waits
         finally:
             link.waiting = False
-            lost = self._hear(link, answers, replies)
-        if lost is not None:
-            raise lost
+            loss = self._hear(link, answers, replies)
+        if loss is not None:
+            raise loss
         if not number or self._stopping:
             return [] if asked is None or asked.exception() else asked.result()
         try:
@@ -510,16 +528,19 @@ class Consumer:
             error = reply if reply is None or isinstance(reply, Error) else reply.exception()
             is_said = reply is not None and (isinstance(reply, Error) or reply.is_there)
             if delivery._invalid:
-                self._settle(delivery)
+                self._settle(delivery, outcome, ReservationLostError("its id has been given to another job"))
             elif not is_said or isinstance(error, ConnectionLostError):
                 lost = error or lost
+                delivery._in_doubt |= isinstance(error, ConnectionLostError) and error.maybe_done
                 self._say_later(delivery, outcome)
             elif isinstance(error, NotFoundError) and delivery._reissue is not None:
                 delivery._kept = outcome
+            elif isinstance(error, NotFoundError) and outcome is not DONE and not isinstance(reply, Error):
+                delivery._is_lost = True
+                self._say_later(delivery, outcome)  # once it is taken back
             else:
-                self._settle(delivery)
-                if error is not None:
-                    self._tell_untold(delivery, outcome, error)
+                is_done = isinstance(error, NotFoundError) and delivery._in_doubt  # it was the answer that got lost
+                self._settle(delivery, outcome, None if is_done else error)
         link.said()
         return lost
 
@@ -532,7 +553,7 @@ class Consumer:
                 replies = [pipeline.stats_job(delivery.job_id) for delivery in deliveries]
             for delivery, reply in zip(deliveries, replies):
                 with contextlib.suppress(BeanstalkdError):
-                    delivery._found = dict(reply.result())
+                    delivery._note(reply.result())
 
     async def _look_for_others(self, link: _Link, deliveries: list[Delivery]) -> dict[Delivery, Error]:
         """Which jobs must not be deleted, of those that were reserved on connections that are lost: a server without a
@@ -549,6 +570,9 @@ class Consumer:
             for reply in (statistics, peeked):
                 if isinstance(reply.exception(), ConnectionLostError):
                     reply.result()  # raises it
+            if delivery._in_doubt and isinstance(statistics.exception(), NotFoundError):
+                continue
+            delivery._in_doubt = False
             if statistics.exception() is None:
                 heard = link.heard_of(delivery)
                 at_latest = self._loop.time() - float(statistics.result()["age"])
@@ -564,11 +588,67 @@ class Consumer:
         age = float((await delivery.stats())["age"])
         return self._loop.time() - age
 
-    def _settle(self, delivery: Delivery) -> None:
-        """The server has heard what became of a job, or never will."""
+    async def _take_back(self, link: _Link, delivery: Delivery) -> ReservationLostError | None:
+        """Reserve a job again whose reservation is lost; return why that cannot be done.
+
+        Raises:
+            ConnectionLostError, OSError: the server is not reached.
+        """
+        assert self._loop is not None
+        if delivery._regain is None:
+            delivery._regain = self._loop.create_task(self._regain(link, delivery))
+            self._touches.add(delivery._regain)
+            delivery._regain.add_done_callback(self._touches.discard)
+        regain = delivery._regain
+        await asyncio.wait([regain])
+        delivery._regain = None
+        try:
+            regain.result()
+        except ReservationLostError as error:
+            return error
+        except (ConnectionLostError, OSError):
+            raise
+        except Error as error:  # it is gone; or this user may not, or the server cannot do this
+            return ReservationLostError(f"it cannot be taken back: {error or type(error).__name__}")
+        return None
+
+    async def _regain(self, link: _Link, delivery: Delivery) -> None:
+        assert self._loop is not None
+        client = link.client
+        until = self._loop.time() + 1.0
+        while True:
+            found = await client.stats_job(delivery.job_id)
+            now, heard = self._loop.time(), link.heard_of(delivery)
+            at_latest = now - float(found["age"])  # when it was put: an age has whole seconds, cut off
+            if found["reserves"] == delivery._reserves or at_latest < heard or at_latest - 1 >= heard or now >= until:
+                break
+            await asyncio.sleep(STEP)  # its age may be a second more then
+        is_same = found["reserves"] == delivery._reserves or (
+            delivery._reserves is not None  # or nothing tells whether somebody has had it
+            and found["reserves"] < delivery._reserves  # a server that has come back may have forgotten some
+            and at_latest < heard
+        )
+        if not (is_same and found["tube"] in link.tubes and found["state"] in ("ready", "delayed")):
+            raise ReservationLostError("another worker has had the job")
+        job = await client.reserve_job(delivery.job_id)
+        reserves = (await client.stats_job(job))["reserves"]
+        if job.body != delivery.body or reserves != found["reserves"] + 1:
+            with contextlib.suppress(ReservationLostError):
+                await client.release(job, int(found["pri"]))
+            raise ReservationLostError("another worker has had the job")
+        delivery._job, delivery._reserves, delivery._is_lost = job, reserves, False
+        link.note_heard(delivery, self._loop.time())
+        self._tell_taken_back(delivery)
+
+    def _settle(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
+        """The server has heard what became of a job, or never will, which is an error."""
         delivery._link.in_hand.discard(delivery)
         if self._in_hand.get(delivery.job_id) is delivery:
             del self._in_hand[delivery.job_id]
+        if error is not None and not delivery._invalid:
+            self._tell_untold(delivery, outcome, error)
+        if self._settled is not None:
+            self._settled(delivery, outcome, error)
 
     # Jobs
 
@@ -670,21 +750,21 @@ class Consumer:
         former._link.in_hand.discard(former)
         link.in_hand.discard(reissue)
         link.in_hand.add(former)
-        former._link, former._job, former._reissue = link, reissue._job, None
+        former._link, former._job, former._reissue, former._is_lost = link, reissue._job, None, False
+        former._reserves = reissue._reserves
         if former._kept is None:
             former._touch_at = self._loop.time() + LOOK
         else:
             link.finished.append((former, former._kept))
             former._kept = None
-        tell(log, logging.INFO, "job-taken-back", f"job {former.job_id} is ours again", job=former.job_id)
+        self._tell_taken_back(former)
         link.wake()
 
     def _supersede(self, former: Delivery) -> None:
         """The job that has come with its id is another one, or runs once more."""
         former._reissue = None
         if former._kept is not None:
-            self._settle(former)
-            self._tell_untold(former, former._kept, NotFoundError())
+            self._settle(former, former._kept, NotFoundError())
 
     def _look_after(self) -> None:
         """Touch the jobs for which it is time. Repeats itself while there are jobs."""
@@ -693,10 +773,13 @@ class Consumer:
         now = self._loop.time()
         due: dict[_Link, list[Delivery]] = {}
         for delivery in self._in_hand.values():
-            if delivery._touch_at <= now:
+            link = delivery._link
+            is_cut_off = not (link.client.is_connected or link.touches)  # a job must be taken back before others get it
+            if delivery._touch_at <= now or (is_cut_off and delivery._touch_at != NEVER):
                 delivery._touch_at = now + WAIT  # until it is answered
-                due.setdefault(delivery._link, []).append(delivery)
+                due.setdefault(link, []).append(delivery)
         for link, deliveries in due.items():
+            link.touches += 1
             task = self._loop.create_task(self._touch(link, deliveries))
             self._touches.add(task)
             task.add_done_callback(self._touches.discard)
@@ -704,32 +787,46 @@ class Consumer:
             self._look = self._loop.call_later(LOOK, self._look_after)
 
     async def _touch(self, link: _Link, deliveries: list[Delivery]) -> None:
-        """Begin the time to run of jobs anew."""
+        """Begin the time to run of jobs anew, and take those back that are lost."""
         assert self._loop is not None
         try:
+            held = [one for one in deliveries if one._is_held()]
             async with link.client.pipeline(raise_errors=False) as pipeline:
-                replies = [_touch(pipeline, delivery) for delivery in deliveries]
-            await self._look_up(link, [delivery for delivery in deliveries if delivery._found is None])
-            now = self._loop.time()
+                replies = [_touch(pipeline, delivery) for delivery in held]
+            for one, reply in zip(held, replies):
+                trouble = reply if isinstance(reply, Error) else reply.exception()
+                if isinstance(trouble, ConnectionLostError):
+                    raise trouble
+                one._is_lost = trouble is not None
+            await self._look_up(link, [one for one in held if one._found is None and one._is_held()])
+            for one in deliveries:
+                if one._touch_at != NEVER and one._link is link:
+                    await self._keep(link, one)
         except (Error, OSError) as error:
             self._tell_lost(error)
-            for delivery in deliveries:
-                delivery._touch_at = self._loop.time() + FIRST_PAUSE  # finds out whether it is still ours
-            return
-        for delivery, reply in zip(deliveries, replies):
-            trouble = reply if isinstance(reply, Error) else reply.exception()
-            if isinstance(trouble, ConnectionLostError):
-                self._tell_lost(trouble)
-                delivery._touch_at = now + FIRST_PAUSE
-            elif trouble is not None:
+            for one in deliveries:
+                if one._touch_at != NEVER:
+                    one._touch_at = self._loop.time() + FIRST_PAUSE  # finds out whether it is still ours
+        finally:
+            link.touches -= 1
+
+    async def _keep(self, link: _Link, delivery: Delivery) -> None:
+        """Say when a job is touched again that has just been; take it back before, or give it up, if it is lost."""
+        assert self._loop is not None
+        if not delivery._is_held():
+            error = await self._take_back(link, delivery) if delivery._reissue is None else None
+            if delivery._touch_at == NEVER or delivery._reissue is not None or delivery._link is not link:
+                return
+            if error is not None:
                 delivery._touch_at = NEVER
-                if self._in_hand.get(delivery.job_id) is delivery and delivery._link is link:
-                    message = f"job {delivery.job_id}: not ours any more ({trouble}); it runs on, and may run twice"
+                if self._in_hand.get(delivery.job_id) is delivery:
+                    message = f"job {delivery.job_id}: not ours any more ({error}); it runs on, and may run twice"
                     tell(log, logging.WARNING, "reservation-lost", message, job=delivery.job_id, tube=delivery.tube)
-            elif delivery._touch_at != NEVER:
-                link.note_heard(delivery, now)
-                time_to_run = float(delivery._found["ttr"]) if delivery._found else 1.0
-                delivery._touch_at = now + max(LOOK, time_to_run / 3 - LOOK)
+                return
+        now = self._loop.time()
+        link.note_heard(delivery, now)
+        time_to_run = float(delivery._found["ttr"]) if delivery._found else 1.0
+        delivery._touch_at = now + max(LOOK, time_to_run / 3 - LOOK)
 
     # What is told
 
@@ -743,6 +840,9 @@ class Consumer:
         if self._lost:
             self._lost = False
             tell(log, logging.INFO, "server-back", "the server is reached again", running=self._running)
+
+    def _tell_taken_back(self, delivery: Delivery) -> None:
+        tell(log, logging.INFO, "job-taken-back", f"job {delivery.job_id} is ours again", job=delivery.job_id)
 
     def _tell_untold(self, delivery: Delivery, outcome: Outcome, error: Exception) -> None:
         if isinstance(outcome, Release):
@@ -792,6 +892,7 @@ class _Link:
         "in_hand",
         "saying",
         "task",
+        "touches",
         "tubes",
         "unheard",
         "waiting",
@@ -811,6 +912,7 @@ class _Link:
         self.waiting = False  # for jobs
         self.unheard: list[Any] = []  # replies of which the last ones may not have come when it begins to wait
         self.watching = False
+        self.touches = 0  # under way
         self._heard: dict[int, float] = {}  # by epoch: when the server has spoken of a job of it last; the loop's clock
         self._idle: asyncio.Future[None] | None = None
 
@@ -877,16 +979,14 @@ class _Link:
             self._idle.set_result(None)
 
 
-def _say(
-    pipeline: AsyncPipeline[bytes], delivery: Delivery, outcome: Outcome, whole: bool
-) -> Reply[None] | Error | None:
-    """Say what has become of a job, and delays in whole seconds if need be; return the reply, or the error if it could
-    not even be said.
+def _say(pipeline: AsyncPipeline[bytes], delivery: Delivery, outcome: Outcome, whole: bool) -> Reply[None] | None:
+    """Say what has become of a job, and delays in whole seconds if need be; return the reply, or None if it could not
+    even be said.
     """
     if delivery._invalid:
         return None
     job = delivery._job
-    try:
+    with contextlib.suppress(ReservationLostError):
         if outcome is DONE:
             return pipeline.delete(job)
         assert isinstance(outcome, (Release, Bury))
@@ -896,8 +996,7 @@ def _say(
         if isinstance(outcome, Release):
             return pipeline.release(job, priority, math.ceil(outcome.delay) if whole else outcome.delay)
         return pipeline.bury(job, priority)
-    except ReservationLostError as error:
-        return error
+    return None
 
 
 def _touch(pipeline: AsyncPipeline[bytes], delivery: Delivery) -> Reply[None] | Error:

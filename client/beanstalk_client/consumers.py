@@ -12,7 +12,8 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any
 
 from beanstalk_client.consumer import Consumer
 from beanstalk_client.events import tell
@@ -118,3 +119,20 @@ class Consumers:
             consumer.end()
         if self._over is not None:
             asyncio.get_running_loop().call_later(LAST_GRACE, self._over.set)
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a program's coroutine in an event loop, uvloop's where it is installed; no library may choose the loop."""
+    try:
+        import uvloop
+    except ImportError:
+        loop = asyncio.new_event_loop()
+    else:
+        loop = uvloop.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(main)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()

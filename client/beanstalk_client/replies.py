@@ -20,6 +20,7 @@ from beanstalk_client import statistics
 from beanstalk_client.errors import (
     REPLIES,
     BuriedError,
+    ConnectionLostError,
     Error,
     ExistsError,
     UndecodableError,
@@ -178,6 +179,23 @@ def batch_of(results: Iterable[Any]) -> list[Job[Any]] | UndecodableError:
         return jobs
     error.jobs = jobs
     return error
+
+
+def jobs_of(results: Iterable[Any]) -> list[Job[Any]]:
+    """The jobs of a batch that was reserved one by one: any error but these says that there are no more.
+
+    Raises:
+        ConnectionLostError: with the connection, they have all gone back.
+        UndecodableError: a body cannot be decoded; it has all of them.
+    """
+    found = list(results)
+    for result in found:
+        if isinstance(result, ConnectionLostError):
+            raise result
+    jobs = batch_of(found)
+    if isinstance(jobs, UndecodableError):
+        raise jobs
+    return jobs
 
 
 class Document(Reading[T]):

@@ -58,6 +58,7 @@ CONTENTS = (
             "docs/deliveries",
             "docs/celery",
             "docs/integrations",
+            "docs/web",
             "docs/testing",
             "docs/tracing",
             "docs/coming-from",
@@ -156,7 +157,7 @@ def default_of(option: Option) -> str:
 
 def wanted(key: Option) -> str:
     """The values that a key may have, in words."""
-    return "true or false" if isinstance(key.kind, kinds.Switch) else key.kind.wanted
+    return "true or false" if key.kind is kinds.SWITCH else key.kind.wanted
 
 
 def value_rows(option: Option) -> list[tuple[str, str]]:

@@ -1,7 +1,6 @@
 """A site for operators without sockets: connections on transports in memory, and a loop whose rounds a test counts."""
 
-from types import SimpleNamespace
-
+import rounds
 from virtual import World
 
 from beanstalk_server.admin.health import Condition
@@ -9,62 +8,22 @@ from beanstalk_server.admin.http import HttpConnection, HttpConnections
 from beanstalk_server.admin.metrics import Figures, rows_of
 from beanstalk_server.admin.scrapes import Scrapes, Table
 from beanstalk_server.admin.site import Site
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire.commands import statistics_of
 
 
-class Loop:
-    """What is to be called soon, and what later."""
-
-    def __init__(self):
-        self.now = 0.0
-        self.rounds = 0
-        self._soon = []
-        self._later = []
+class Loop(rounds.Loop):
+    """A loop that also tells the time as an event loop does."""
 
     def time(self):
-        return self.now
-
-    def call_soon(self, function, *arguments):
-        self._soon.append((function, arguments))
-
-    def call_later(self, delay, function, *arguments):
-        handle = SimpleNamespace(when=self.now + delay, function=function, arguments=arguments)
-        handle.cancel = lambda: self._later.remove(handle) if handle in self._later else None
-        self._later.append(handle)
-        return handle
-
-    def turn(self):
-        """One round of an event loop; return whether there was anything to do."""
-        soon, self._soon = self._soon, []
-        for function, arguments in soon:
-            function(*arguments)
-        self.rounds += bool(soon)
-        return bool(soon)
-
-    def settle(self):
-        while self.turn():
-            pass
-
-    def sleep(self, seconds):
-        self.settle()
-        end = self.now + seconds
-        while due := sorted((each for each in self._later if each.when <= end), key=lambda each: each.when):
-            self.now = due[0].when
-            self._later.remove(due[0])
-            due[0].function(*due[0].arguments)
-            self.settle()
-        self.now = end
+        return self.now / SECOND
 
 
-class Transport:
-    """What a connection writes, and what becomes of it."""
+class Transport(rounds.Transport):
+    """What a connection writes, and what becomes of it. It is lost as soon as it is closed."""
 
-    def __init__(self):
-        self.protocol = None
-        self.written = b""
-        self.is_read = True
-        self.has_ended = False
-        self._is_closing = False
+    protocol = None
+    has_ended = False
 
     def write(self, data):
         assert not self.has_ended
@@ -81,23 +40,9 @@ class Transport:
         self.abort()
 
     def abort(self):
-        if not self._is_closing:
-            self._is_closing = True
+        if not self.aborted:
+            super().abort()
             self.protocol.connection_lost(None)
-
-    def is_closing(self):
-        return self._is_closing
-
-    def pause_reading(self):
-        assert self.is_read
-        self.is_read = False
-
-    def resume_reading(self):
-        assert not self.is_read
-        self.is_read = True
-
-    def set_write_buffer_limits(self, high):
-        pass
 
 
 class Door:

@@ -51,7 +51,7 @@ def test_a_connection_stays(operators):
 def test_requests_that_come_together_are_answered_in_order_one_in_each_round(operators):
     transport = operators.connect()
     transport.protocol.data_received(HEALTH * 50 + b"GET /nothing HTTP/1.1\r\nHost: here\r\n\r\n" + HEALTH)
-    operators.loop.turn()
+    operators.loop.go_round()
     assert transport.written.count(b"HTTP/1.1 200") == 1
     operators.loop.settle()
     statuses = [int(each[:3]) for each in transport.take().split(b"HTTP/1.1 ")[1:]]
@@ -61,13 +61,13 @@ def test_requests_that_come_together_are_answered_in_order_one_in_each_round(ope
 def test_whoever_sends_much_at_once_is_not_read_from_and_others_have_their_turns(operators):
     hog, other = operators.connect(), operators.connect()
     hog.protocol.data_received(HEALTH * (MOST_UNDONE // len(HEALTH) + 1))
-    assert not hog.is_read
+    assert not hog.reading
     other.protocol.data_received(HEALTH)
-    operators.loop.turn()
-    operators.loop.turn()
+    operators.loop.go_round()
+    operators.loop.go_round()
     assert status(other.take()) == 200
     operators.loop.settle()
-    assert hog.is_read
+    assert hog.reading
     assert hog.written.count(b"HTTP/1.1 200") == MOST_UNDONE // len(HEALTH) + 1
 
 
@@ -219,7 +219,7 @@ def test_a_long_answer_is_sent_in_pieces_as_fast_as_it_is_read():
     transport = operators.connect()
     transport.protocol.data_received(METRICS)
     while not transport.written:
-        operators.loop.turn()
+        operators.loop.go_round()
     got = transport.take()
     assert len(got) < 4 * PIECE
     transport.protocol.pause_writing()
@@ -238,7 +238,7 @@ def test_nothing_more_is_written_to_a_client_that_is_found_to_be_gone(operators,
 
     def write(data):
         writes.append(data)
-        transport._is_closing = True  # as after a reset, until the event loop tells of it
+        transport.closed = True  # as after a reset, until the event loop tells of it
 
     monkeypatch.setattr(transport, "write", write)
     operators.send(transport, METRICS)
@@ -281,7 +281,7 @@ def test_whoever_does_not_read_answers_gives_way_to_a_newer_one_and_a_page_that_
         each.protocol.pause_writing()
         operators.send(each, HEALTH * 3)
     asking[0].protocol.data_received(METRICS)
-    operators.loop.turn()
+    operators.loop.go_round()
     assert all(not each.protocol.is_idle for each in asking)
     assert operators.ask("/healthz")[0] == 200
     assert [each.is_closing() for each in asking[:3]] == [False, True, False]

@@ -63,10 +63,10 @@ def test_other_work_of_the_loop_goes_on_between_two_slices():
     transport.protocol.data_received(REQUEST)
     other = operators.connect()
     for _ in range(5):
-        operators.loop.turn()
+        operators.loop.go_round()
     assert not transport.written
     other.protocol.data_received(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")
-    operators.loop.turn()
+    operators.loop.go_round()
     assert status(other.take()) == 200
     assert not transport.written
     operators.loop.settle()
@@ -77,8 +77,8 @@ def test_who_asks_while_a_page_is_written_gets_the_next_one_and_shares_it():
     operators = with_tubes(10 * CHUNK)
     first = operators.connect()
     first.protocol.data_received(REQUEST)
-    operators.loop.turn()
-    operators.loop.turn()
+    operators.loop.go_round()
+    operators.loop.go_round()
     operators.world.connect().send(b"put 0 0 60 0\r\n\r\n")
     others = [operators.connect() for _ in range(5)]
     for each in others:
@@ -107,7 +107,7 @@ def test_a_tube_that_moves_meanwhile_is_not_there_twice():
     transport = operators.connect()
     transport.protocol.data_received(REQUEST)
     for _ in range(4):
-        operators.loop.turn()
+        operators.loop.go_round()
     shown = tubes.at(1)
     assert tubes.drop_unneeded(shown)
     tubes.add(shown.name)
@@ -122,7 +122,7 @@ def test_tubes_that_go_meanwhile_end_the_page_sooner():
     transport = operators.connect()
     transport.protocol.data_received(REQUEST)
     for _ in range(4):
-        operators.loop.turn()
+        operators.loop.go_round()
     while len(tubes) > 1:
         tubes.drop_unneeded(tubes.at(len(tubes) - 1))
     operators.loop.settle()
@@ -147,7 +147,7 @@ def test_whoever_has_gone_meanwhile_disturbs_nobody(count):
     for each in callers:
         each.protocol.data_received(REQUEST)
     for _ in range(6):
-        operators.loop.turn()
+        operators.loop.go_round()
     for each in callers[:count]:
         each.abort()
     operators.loop.settle()

@@ -2,16 +2,16 @@
 
 import pytest
 
-from bench import watching
-from harness.servers import INTERPRETED
+from bench.servers import started
+from bench.watching import watch
 
 pytestmark = pytest.mark.slow
 
 
-def test_top_is_measured_with_and_without_load(capsys):
-    arguments = ["--server", INTERPRETED, "--tubes", "30", "--seconds", "0.2", "--times", "1", "--interval", "0.1"]
-    watching.main([*arguments, "--rate", "300"])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("server without top ")
-    assert lines[1].startswith("top costs the server ")
-    assert float(lines[2].split()[3]) > 0
+def test_top_is_measured_with_and_without_load():
+    with started("interpreted") as server:
+        with server.connect() as sock:
+            sock.sendall(b"use tube\r\nput 0 0 60 1\r\nx\r\n")
+        for rate in (0, 300):
+            sample = watch(server, rate, 0.2)
+            assert sample["screen"] > 0

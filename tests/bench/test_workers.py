@@ -1,4 +1,4 @@
-"""Clients and workers of task queues are measured, and their tables say how far ours is ahead."""
+"""Workers of task queues are measured."""
 
 import dataclasses
 import os
@@ -8,10 +8,7 @@ import time
 
 import pytest
 
-from bench import clients, process, tables, workers
-from bench.results import Results
-from bench.scenarios import ON_REQUEST
-from bench.servers import Server
+from bench import process, workers
 from bench.workers import TaskQueue
 from harness.servers import INTERPRETED, ServerError
 from harness.waiting import eventually
@@ -41,7 +38,7 @@ def marks(tmp_path):
 
 def test_a_mark_says_when_a_task_ran(marks, tmp_path):
     before = time.monotonic_ns()
-    program = "from bench.tasks.marks import mark; mark(); input()"
+    program = "from bench.tasks import mark; mark(); input()"
     environment = os.environ | {"PYTHONPATH": str(workers.ROOT), "BENCH_MARKS": marks.path}
     with subprocess.Popen([sys.executable, "-c", program], env=environment, stdin=subprocess.PIPE) as task:
         assert before < marks.wait(task, tmp_path / "log") < time.monotonic_ns()
@@ -83,71 +80,6 @@ def test_an_environment_that_cannot_be_made_says_why(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_our_worker_is_measured():
-    found = workers.measure(dataclasses.replace(workers.QUEUES["ours"], broker=INTERPRETED), 200)
+    found = workers.enqueue_and_run(dataclasses.replace(workers.QUEUES["ours"], broker=INTERPRETED), 200)
     assert min(found["put_rate"], found["rate"]) > 0  # what uses CPU time for less than a tick uses none
     assert set(found) == {"rate", "cpu", "server_cpu", "put_rate", "put_cpu", "put_server_cpu"}
-
-
-@pytest.fixture
-def server():
-    server = Server(INTERPRETED)
-    yield server
-    server.stop()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("work", clients.LOADS)
-def test_clients_are_measured(server, work):
-    for client in clients.LOADS[work]:
-        assert min(clients.measure(server, work, client, 20).values()) > 0
-
-
-@pytest.mark.slow
-def test_a_client_that_fails_is_named(server):
-    with pytest.raises(ServerError, match="nobody"):
-        clients.measure(server, clients.PUT, "nobody", 20)
-
-
-def test_task_queues_have_a_row_each_and_ours_stands_beside_them():
-    results = Results()
-    measures = ("rate", "cpu", "server_cpu", "put_cpu", "put_server_cpu")
-    results.add("workers", "ours", "", 0, [dict.fromkeys(measures, 10.0), dict.fromkeys(measures, 20.0)])
-    results.add("workers", "theirs", "", 0, [dict.fromkeys(measures, 20.0), dict.fromkeys(measures, 30.0)])
-    head, ours, theirs = tables.points_table(results, "workers")
-    assert len(head) == len(ours) == len(theirs)
-    assert ours[:3] == ["ours", "15 (10 to 20)", "15 (10 to 20)"]
-    assert ours[-3:] == ["", "", ""]
-    assert theirs[-3:] == ["0.58 × (0.50 to 0.67)", "1.75 × (1.50 to 2.00)", "1.75 × (1.50 to 2.00)"]
-
-
-def test_a_run_of_some_scenarios_says_below_their_tables_what_it_is_and_leaves_the_rest(tmp_path):
-    about = {"commit": "abc1234", "date": "2001-02-03", "machine": "2 processors", "pairs": 2, "minutes": 3.2}
-    results = Results(about | {"versions": {"bench-rq": "rq 2.0"}})
-    results.add("clients", "greenstalk", "put", 0, [{"rate": 10.0, "client_cpu": 5.0, "server_cpu": 5.0}])
-    page = tmp_path / "page.md"
-    page.write_text(
-        "".join(f"<!-- bench: {name} -->\nx\n<!-- end of bench: {name} -->\n" for name in ("about", "clients"))
-    )
-    assert tables.write_into(page, results) == ["about"]
-    kept, drawn = page.read_text().split("<!-- end of bench: about -->")
-    assert kept.endswith("\nx\n")
-    assert "| put | greenstalk | 10 | 5.0 | 5.0 |" in drawn
-    assert "Commit abc1234, 2001-02-03: 2 processors. rq 2.0." in drawn
-
-
-def test_every_client_stands_beside_the_first():
-    results = Results()
-    for client, rate in (("greenstalk", 10.0), ("Client", 20.0), ("Client, 100 in a pipeline", 40.0)):
-        results.add("clients", client, "put", 0, [{"rate": rate, "client_cpu": 10.0 / rate, "server_cpu": 5.0}])
-    rows = tables.points_table(results, "clients")
-    assert [row[-1] for row in rows[1:]] == ["", "2.00 ×", "4.00 ×"]
-    assert [row[-2] for row in rows[1:]] == ["", "2.00 ×", "4.00 ×"]
-
-
-def test_what_is_installed_for_a_run_is_measured_on_request():
-    assert "workers" in ON_REQUEST
-
-
-def test_a_child_that_is_not_done_in_time_is_killed():
-    with subprocess.Popen(["sleep", "60"]) as child, process.killed_after(0.0, child):
-        assert child.wait() < 0

@@ -1,7 +1,18 @@
 """Two samples of the figures of a server and its tubes, and what they say together."""
 
 import pytest
-from beanstalk_client.cli.top_samples import COMMANDS, CPU, SHORTEST, TUBE_FIGURES, Samples, number
+from beanstalk_client.cli.top_samples import (
+    BURIED,
+    COMMANDS,
+    CPU,
+    PAUSE_LEFT,
+    PUTS,
+    READY,
+    SHORTEST,
+    TUBE_FIGURES,
+    Samples,
+    number,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,12 +31,12 @@ def sampled(*of):
     samples = Samples()
     for moment, figures in of:
         samples.take_tube(moment, "mail", figures)
-    return samples.row("mail", of[-1][0])
+    return samples.tubes["mail"]
 
 
 def test_two_samples_make_rates():
     row = sampled((10.0, tube(puts=100, deletes=50, ready=7)), (12.0, tube(puts=130, deletes=54, ready=33)))
-    assert (row.puts, row.deletes, row.growth, row.ready) == (15.0, 2.0, 13.0, 33)
+    assert (row.puts, row.deletes, row.growth, row.figures[READY]) == (15.0, 2.0, 13.0, 33)
 
 
 def test_one_sample_makes_none():
@@ -36,7 +47,7 @@ def test_one_sample_makes_none():
 def test_a_row_says_how_old_it_is():
     samples = Samples()
     samples.take_tube(10.0, "mail", tube())
-    assert samples.row("mail", 73.5).age == 63.5
+    assert samples.tubes["mail"].age(73.5) == 63.5
     assert samples.oldest("", 73.5) == 63.5
     assert samples.oldest("m", 73.5) == 63.5
     assert samples.oldest("n", 73.5) == 0.0
@@ -51,7 +62,7 @@ def test_a_counter_that_goes_back_makes_no_rate():
 
 def test_a_sample_that_comes_at_once_changes_figures_and_no_rates():
     row = sampled((1.0, tube(100)), (2.0, tube(200)), (2.0 + SHORTEST / 2, tube(201, ready=9)))
-    assert (row.puts, row.ready, row.age) == (100.0, 9, 0.0)
+    assert (row.puts, row.figures[READY], row.age(2.0 + SHORTEST / 2)) == (100.0, 9, 0.0)
     row = sampled((1.0, tube(100)), (2.0, tube(200)), (2.0, tube(300)), (3.0, tube(300)))
     assert row.puts == 100.0
 
@@ -59,7 +70,7 @@ def test_a_sample_that_comes_at_once_changes_figures_and_no_rates():
 def test_a_missing_key_is_not_known():
     bare = {"name": "mail", "current-jobs-ready": "3"}
     row = sampled((1.0, bare), (2.0, bare))
-    assert (row.ready, row.buried, row.puts, row.pause_left) == (3, None, None, None)
+    assert (row.figures[READY], row.figures[BURIED], row.puts, row.figures[PAUSE_LEFT]) == (3, None, None, None)
     row = sampled((1.0, tube(5)), (2.0, bare), (3.0, tube(10)), (4.0, tube(11)))
     assert row.puts == 1.0
 
@@ -71,8 +82,8 @@ def test_what_is_no_number_is_not_known(value):
     for moment in (1.0, 2.0):
         samples.take_server(moment, server(rusage_utime=value, cmd_put=value, total_jobs=value))
         samples.take_tube(moment, "mail", tube(puts=value, ready=value))
-    assert "puts" not in samples.server(2.0).rates
-    assert samples.row("mail", 2.0).ready is None
+    assert "puts" not in samples.rates
+    assert samples.tubes["mail"].figures[READY] is None
 
 
 def test_the_rates_of_the_server():
@@ -81,13 +92,13 @@ def test_the_rates_of_the_server():
     samples.take_server(
         3.0, server(rusage_utime="2.0", rusage_stime="0.75", cmd_put=30, cmd_reserve=5, cmd_delete=6, total_jobs=31)
     )
-    rates = samples.server(3.0).rates
+    rates = samples.rates
     assert rates["puts"] == 10.5
     assert rates["reserves"] == 2.0
     assert rates[COMMANDS] == 12.0
     assert rates[CPU] == 0.375
     assert "deletes" not in rates
-    assert samples.server(4.0).age == 1.0
+    assert samples.age(4.0) == 1.0
 
 
 @pytest.mark.parametrize("after", [server(101, "b"), server(3)])
@@ -97,12 +108,11 @@ def test_after_a_restart_nothing_is_known_of_before(after):
     samples.take_server(2.0, server(100, total_jobs=6))
     samples.take_tube(2.0, "mail", tube(100))
     samples.take_server(3.0, after | {"total-jobs": "1000"})
-    assert samples.restarts == 1
-    assert samples.row("mail", 3.0) is None
-    assert dict(samples.server(3.0).rates) == {}
-    assert samples.server(3.0).histories["puts"][-1] is None
+    assert samples.tubes == {}
+    assert samples.rates == {}
+    assert samples.histories["puts"][-1] is None
     samples.take_server(4.0, after | {"uptime": "200", "total-jobs": "1010"})
-    assert samples.server(4.0).rates["puts"] == 10.0
+    assert samples.rates["puts"] == 10.0
 
 
 def test_a_tube_that_was_not_seen_in_a_round_is_gone():
@@ -113,9 +123,6 @@ def test_a_tube_that_was_not_seen_in_a_round_is_gone():
     samples.take_tube(2.0, "mail-2", tube())
     samples.end_round("mail")
     assert set(samples.tubes) == {"mail-2", "bill"}
-    samples.forget("bill")
-    samples.forget("bill")
-    assert set(samples.tubes) == {"mail-2"}
 
 
 def test_only_what_is_watched_has_a_history_and_it_is_bounded():
@@ -125,20 +132,18 @@ def test_only_what_is_watched_has_a_history_and_it_is_bounded():
         samples.take_tube(float(moment), "bill", tube(ready=moment))
         samples.watch(["mail", "never"] if moment < 9 else ["bill"])
         if moment == 8:
-            assert samples.row("mail", 8.0).history == (6, 7, 8)
-            assert samples.row("bill", 8.0).history == ()
-    assert samples.row("mail", 9.0).history == ()
-    assert samples.row("bill", 9.0).history == (9,)
+            assert list(samples.tubes["mail"].history) == [6, 7, 8]
+            assert samples.tubes["bill"].history is None
+    assert samples.tubes["mail"].history is None
+    assert list(samples.tubes["bill"].history) == [9]
 
 
 def test_the_age_of_the_next_job_goes_with_the_ready_jobs():
     samples = Samples()
     samples.take_tube(1.0, "mail", tube(ready=1))
-    samples.take_next_age("mail", 17)
-    samples.take_next_age("gone", 17)
-    assert samples.row("mail", 1.0).next_age == 17
+    samples.tubes["mail"].next_age = 17
     samples.take_tube(2.0, "mail", tube(ready=0))
-    assert samples.row("mail", 2.0).next_age is None
+    assert samples.tubes["mail"].next_age is None
 
 
 readings = st.lists(
@@ -164,7 +169,7 @@ def test_rates_are_those_between_the_last_two_samples_that_were_far_enough_apart
             known = None not in (base[1], puts)
             expected = (puts - base[1]) / (now - base[0]) if known and not went_back else None
             base = (now, puts, deletes)
-        row = samples.row("mail", now)
+        row = samples.tubes["mail"]
         assert row.puts == expected
         assert row.puts is None or row.puts >= 0
-        assert (row.age, row.total) == (0.0, puts)
+        assert (row.age(now), row.figures[PUTS]) == (0.0, puts)

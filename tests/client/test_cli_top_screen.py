@@ -2,7 +2,7 @@
 
 from beanstalk_client.cli.top_samples import TUBE_FIGURES, Samples
 from beanstalk_client.cli.top_screen import Status, amount, draw, growth, paint, rate, span, sparkline
-from beanstalk_client.cli.top_view import JobRow, JobsOfTube, Mode, View
+from beanstalk_client.cli.top_view import JobsOfTube, Mode, View
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,34 +52,30 @@ def busy():
         )
         samples.take_tube(moment, "bill", figures(current_jobs_buried=3, pause_time_left=3599))
         samples.watch(["mail"])
-    samples.take_next_age("mail", 75)
+    samples.tubes["mail"].next_age = 75
     return samples
 
 
-def screen(samples, view, width=80, height=14, now=11.0, status=STATUS, **arguments):
-    view.rank(samples)
-    lines = draw(samples, view, status, (width, height), now, **arguments)
+def screen(view, width=80, height=14, now=11.0, status=STATUS, **arguments):
+    view.rank()
+    lines = draw(view._samples, view, status, (width, height), now, **arguments)
     assert len(lines) == height
     assert all(cell_len(line.plain) <= width for line in lines)
     return [line.plain.rstrip() for line in lines]
 
 
 def test_a_screen_of_80_columns():
-    assert (
-        screen(busy(), View())
-        == [
-            "beanstalk top  10.0.0.1:11300  1.13.0  up 25h                           12:34:56",
-            "jobs  80 ready  2 reserved  1.2M delayed  3 buried     tubes 3   clients 5 (1 wai",
-            "rates 250/s in  -/s reserves  -/s out  250/s commands     CPU 25%",
-            "ready                   ▅█  in                    █  out",
-            "tubes 1 to 3 of 3 by ready; not all tubes have been asked about yet",
-            "TUBE          READY  RESVD  DELAY   BURY   IN/S  OUT/S  TREND  AGE SEEN PAUSE",
-            "mail             80      2   1.2M      0  250.0   25.0  +40.0  75s",
-            "bill              0      0      0      3    0.0    0.0    0.0    -        59m",
-            "default           0      0      0      0    0.0    0.0    0.0    -",
-        ]
-        or True
-    )
+    assert screen(View(busy()))[:9] == [
+        "beanstalk top  10.0.0.1:11300  1.13.0  up 25h                           12:34:56",
+        "jobs  80 ready  2 reserved  1.2M delayed  3 buried     tubes 3   clients 5 (1 wa",
+        "rates 250/s in  -/s reserves  -/s out  250/s commands     CPU 25%",
+        "ready                   ▅█  in                    █  out",
+        "tubes 1 to 3 of 3 by ready",
+        "TUBE             READY  RESVD  DELAY   BURY   IN/S  OUT/S  TREND  AGE PAUSE SEEN",
+        "mail                80      2   1.2M      0    250   25.0  +40.0  75s",
+        "bill                 0      0      0      3    0.0    0.0    0.0    -   59m",
+        "default              0      0      0      0    0.0    0.0    0.0    -",
+    ]
 
 
 def test_numbers_are_short():
@@ -109,13 +105,13 @@ def test_sparklines():
 
 
 def test_a_narrow_screen_leaves_out_what_is_less_important():
-    lines = screen(busy(), View(), width=40)
+    lines = screen(View(busy()), width=40)
     heading = next(line for line in lines if line.startswith("TUBE"))
     assert heading.split() == ["TUBE", "READY", "RESVD", "DELAY", "BURY"]
 
 
 def test_a_wide_screen_has_everything():
-    lines = screen(busy(), View(), width=140)
+    lines = screen(View(busy()), width=140)
     assert "READY OVER TIME" in lines[5]
     assert "▅█" in lines[6].replace("▄", "▅")
 
@@ -123,7 +119,7 @@ def test_a_wide_screen_has_everything():
 def test_what_is_old_says_how_old_it_is():
     samples = busy()
     samples.take_tube(60.0, "mail", figures(current_jobs_ready=1))
-    lines = screen(samples, View(), now=61.0)
+    lines = screen(View(samples), now=61.0)
     by_name = {line.split()[0]: line.split() for line in lines[6:9]}
     assert "50s" in by_name["bill"]
     assert "50s" not in by_name["mail"]
@@ -131,42 +127,42 @@ def test_what_is_old_says_how_old_it_is():
 
 
 def test_what_is_wrong_is_told():
-    lines = screen(busy(), View(), status=Status("a", notice="a: the connection is lost; it is tried again"))
+    lines = screen(View(busy()), status=Status("a", notice="a: the connection is lost; it is tried again"))
     assert lines[4] == "a: the connection is lost; it is tried again"
 
 
 def test_before_anything_is_known():
-    lines = screen(Samples(), View())
+    lines = screen(View(Samples()))
     assert "nothing is known of it yet" in lines[0]
     assert lines[1].startswith("jobs  - ready")
     assert lines[4].startswith("tubes 0 to 0 of 0")
 
 
 def test_a_terminal_without_utf_8():
-    lines = screen(busy(), View(), width=140, ascii_only=True)
+    lines = screen(View(busy()), width=140, ascii_only=True)
     assert all(line.isascii() for line in lines)
     assert lines[3].split()[1] == "=#" or lines[3].split()[1][-1] == "#"
 
 
 def test_a_question_a_message_and_what_is_typed_are_at_the_foot():
-    samples, view = busy(), View()
-    assert screen(samples, view)[-1].startswith("q quit")
+    view = View(busy())
+    assert screen(view)[-1].startswith("q quit")
     view.message = "mail is resumed"
-    assert screen(samples, view)[-1] == "mail is resumed"
+    assert screen(view)[-1] == "mail is resumed"
     for key in "/ma":
-        view.press(key, samples)
-    lines = screen(samples, view)
+        view.press(key)
+    lines = screen(view)
     assert lines[-1].startswith("tubes that begin with: ma_")
     assert lines[4].startswith("tubes 1 to 1 of 1 by ready, beginning with ma")
-    view.press("enter", samples)
-    view.press("C", samples)
-    assert screen(samples, view)[-1].startswith("Delete the 1,234,647 jobs of mail that no one has reserved?")
+    view.press("enter")
+    view.press("C")
+    assert screen(view)[-1].startswith("Delete the 1,234,647 jobs of mail that no one has reserved?")
 
 
 def test_the_help_fits_on_a_screen_of_24_lines():
-    view = View()
-    view.press("?", Samples())
-    lines = screen(Samples(), view, height=24)
+    view = View(Samples())
+    view.press("?")
+    lines = screen(view, height=24)
     assert "any key goes back" in lines[-1]
     assert any("kick" in line for line in lines)
     assert lines[-3].strip().startswith("the same column") or "the same column again reverses the order" in "".join(
@@ -175,32 +171,32 @@ def test_the_help_fits_on_a_screen_of_24_lines():
 
 
 def test_jobs_of_a_tube():
-    samples, view = busy(), View()
-    view.rank(samples)
-    view.press("enter", samples)
-    assert screen(samples, view)[5] == "they are being fetched"
+    view = View(busy())
+    view.rank()
+    view.press("enter")
+    assert screen(view)[5] == "they are being fetched"
     jobs = [
-        JobRow(3, "ready", 10, 5, 0, 60, 0, 11, 1, key="order-3"),
-        JobRow(4, "buried", 4294967295, 100, 0, 60, 0, 12, 8, reason="released"),
-        JobRow(5, "delayed"),
+        {"id": 3, "state": "ready", "pri": "10", "age": "5", "size": "11", "key": "order-3"},
+        {"id": 4, "state": "buried", "pri": "4294967295", "age": "100", "reason": "released"},
+        {"id": 5, "state": "delayed"},
     ]
     view.show_jobs(JobsOfTube("mail", 8.0, jobs, {3: b"\x1b[2Jhello\nworld\xff"}))
-    lines = screen(samples, view, width=140)
+    lines = screen(view, width=140)
     assert lines[4] == "the first jobs of mail in each state, as they were 3s ago"
     assert lines[6].split()[:4] == ["3", "ready", "10", "5s"]
     assert lines[6].endswith(r"order-3 \x1b[2Jhello\nworld\xff")
     assert lines[7].endswith("(released)")
     view.show_jobs(JobsOfTube("mail", 8.0, error="not found"))
-    assert screen(samples, view)[5] == "not found"
+    assert screen(view)[5] == "not found"
     view.show_jobs(JobsOfTube("mail", 8.0))
-    assert screen(samples, view)[6] == "no jobs"
+    assert screen(view)[6] == "no jobs"
 
 
 def test_what_a_server_sends_never_steers_the_terminal():
-    samples, view = Samples(), View()
+    samples = Samples()
     samples.take_server(1.0, {"version": "\x1b[2J[bold]\x9b1m"})
     samples.take_tube(1.0, "\x1b]0;x\x07[red]", {})
-    painted = "".join(paint_of(samples, view, styled=False))
+    painted = "".join(paint_of(samples, styled=False))
     assert "\x1b" not in painted
     assert "\x07" not in painted
     assert "\x9b" not in painted
@@ -208,18 +204,19 @@ def test_what_a_server_sends_never_steers_the_terminal():
     assert "[red]" in painted
 
 
-def paint_of(samples, view, **arguments):
-    view.rank(samples)
+def paint_of(samples, **arguments):
+    view = View(samples)
+    view.rank()
     return paint(draw(samples, view, STATUS, (200, 12), 11.0), **arguments)
 
 
 def test_colours_are_for_terminals_that_want_them():
-    plain = paint_of(busy(), View(), styled=False)
+    plain = paint_of(busy(), styled=False)
     assert "\x1b" not in "".join(plain)
-    styled = paint_of(busy(), View(), styled=True, colours=False)
+    styled = paint_of(busy(), styled=True, colours=False)
     assert "\x1b[7m" in "".join(styled)  # the selection
     assert not any(f"\x1b[{colour}m" in "".join(styled) for colour in range(30, 48))
-    assert "\x1b[31m" in "".join(paint_of(busy(), View(), styled=True))
+    assert "\x1b[31m" in "".join(paint_of(busy(), styled=True))
     assert not any("\n" in line for line in styled)
 
 
@@ -232,16 +229,19 @@ def test_colours_are_for_terminals_that_want_them():
     st.booleans(),
 )
 def test_a_screen_of_any_size_is_filled_and_not_more(width, height, mode, names, ascii_only):
-    samples, view = busy(), View()
+    samples = busy()
+    view = View(samples)
     for name in names:
         samples.take_tube(1.0, name, figures(current_jobs_ready=2**63))
-    view.rank(samples)
+    view.rank()
     if mode is Mode.QUESTION:
-        view.press("C", samples)
+        view.press("C")
     view.mode = mode
     view.looked_into = names[0] if names else "mail"
     if mode is Mode.JOBS:
-        view.show_jobs(JobsOfTube(view.looked_into, 1.0, [JobRow(2**64, "ready", key=name) for name in names]))
+        view.show_jobs(
+            JobsOfTube(view.looked_into, 1.0, [{"id": 2**64, "state": "ready", "key": name} for name in names])
+        )
     lines = draw(samples, view, STATUS, (width, height), 1e9, ascii_only=ascii_only)
     assert len(lines) == max(height, 1)
     assert all(cell_len(line.plain) <= max(width, 1) for line in lines)

@@ -2,26 +2,10 @@
 
 import bisect
 
+from beanstalk_client import ForbiddenError, NotFoundError, UnknownCommandError
 from beanstalk_client.cli import top_survey
 from beanstalk_client.cli.top_samples import TUBE_FIGURES, Samples
-from beanstalk_client.cli.top_survey import (
-    COMPARISONS,
-    LISTED,
-    NEXT_JOBS,
-    PAGE,
-    SURVEYED,
-    VISIBLE,
-    Gone,
-    Names,
-    NextJob,
-    Page,
-    PageOfTubes,
-    Refused,
-    Stats,
-    Survey,
-    Tube,
-    Unknown,
-)
+from beanstalk_client.cli.top_survey import COMPARISONS, LISTED, NEXT_JOBS, PAGE, SURVEYED, VISIBLE, Survey
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,22 +23,27 @@ class FakeServer:
 
     def answer(self, question):
         self.asked.append(question)
-        match question:
-            case Stats():
-                return {"current-tubes": str(len(self.tubes)), "id": "a"}
-            case Page(first, count):
-                if not self.has_pages:
-                    return Unknown()
+        match question.split(" "):
+            case ["stats"]:
+                return {"current-tubes": len(self.tubes), "id": "a"}
+            case ["stats-tubes" | "list-jobs", *_] if not self.has_pages:
+                return UnknownCommandError()
+            case ["stats-tubes", first, count]:
                 names = sorted(self.tubes)
                 at = 0 if first == "-" else bisect.bisect_left(names, first)
-                following = names[at + count] if at + count < len(names) else ""
-                return PageOfTubes([self.figures(name) for name in names[at : at + count]], following)
-            case Tube(name):
-                return self.figures(name) if name in self.tubes else Gone()
-            case Names():
+                end = at + int(count)
+                return self.page(names[at:end], names[end] if end < len(names) else "")
+            case ["stats-tube", name]:
+                if name not in self.tubes:
+                    return NotFoundError()
+                return self.figures(name)
+            case ["list-tubes"]:
                 return list(self.tubes)
-            case NextJob():
-                return 7 if self.has_pages else Unknown()
+            case ["list-jobs", _, "ready", "0", "1"]:
+                return "", [{"id": 1, "age": 7}]
+
+    def page(self, names, following):
+        return following, [self.figures(name) for name in names]
 
 
 class Watcher:
@@ -79,7 +68,8 @@ class Watcher:
 
     def kinds(self, **arguments):
         asked = self.interval(**arguments)
-        return {kind: [q for q in asked if isinstance(q, kind)] for kind in (Stats, Page, Tube, Names, NextJob)}
+        kinds = ("stats", "stats-tubes", "stats-tube", "list-tubes", "list-jobs")
+        return {kind: [question for question in asked if question.split(" ")[0] == kind] for kind in kinds}
 
 
 def names_of(count):
@@ -90,10 +80,10 @@ def test_few_tubes_are_all_seen_in_each_interval():
     watcher = Watcher(FakeServer(["mail", "bill", "+plus", "$dollar"]))
     for _ in range(3):
         kinds = watcher.kinds(visible=["mail"])
-        assert kinds[Page] == [Page("-", SURVEYED)]
+        assert kinds["stats-tubes"] == [f"stats-tubes - {SURVEYED}"]
         assert set(watcher.samples.tubes) == set(watcher.server.tubes)
         assert watcher.survey.is_complete
-    assert kinds[Tube] == []  # the page has it
+    assert kinds["stats-tube"] == []  # the page has it
     del watcher.server.tubes["mail"]
     watcher.interval()
     assert "mail" not in watcher.samples.tubes
@@ -101,7 +91,7 @@ def test_few_tubes_are_all_seen_in_each_interval():
 
 def test_the_first_interval_of_a_hundred_thousand_tubes_asks_for_one_page():
     watcher = Watcher(FakeServer(names_of(100_000)))
-    assert watcher.interval() == [Stats(), Page("-", SURVEYED)]
+    assert watcher.interval() == ["stats", f"stats-tubes - {SURVEYED}"]
     assert len(watcher.samples.tubes) == SURVEYED
     assert not watcher.survey.is_complete
 
@@ -110,8 +100,8 @@ def test_a_hundred_thousand_tubes_take_two_hundred_seconds():
     watcher = Watcher(FakeServer(names_of(100_000)))
     for second in range(200):
         assert not watcher.survey.is_complete
-        pages = watcher.kinds()[Page]
-        assert sum(page.count for page in pages) == SURVEYED, second
+        pages = watcher.kinds()["stats-tubes"]
+        assert sum(int(page.split()[2]) for page in pages) == SURVEYED, second
     assert watcher.survey.is_complete
     assert len(watcher.samples.tubes) == 100_000
     assert watcher.samples.oldest("", watcher.now) == 200.0
@@ -122,19 +112,22 @@ def test_visible_tubes_are_asked_about_each_time_within_a_bound():
     watcher.interval()
     visible = names_of(300)
     kinds = watcher.kinds(visible=visible)
-    assert kinds[Tube] == [Tube(name) for name in visible[:VISIBLE]]
-    assert len(watcher.kinds(visible=visible, seconds=0.1)[Tube]) == VISIBLE // 10
-    assert len(watcher.kinds(visible=visible, seconds=60)[Tube]) == VISIBLE
+    assert kinds["stats-tube"] == [f"stats-tube {name}" for name in visible[:VISIBLE]]
+    assert len(watcher.kinds(visible=visible, seconds=0.1)["stats-tube"]) == VISIBLE // 10
+    assert len(watcher.kinds(visible=visible, seconds=60)["stats-tube"]) == VISIBLE
 
 
 def test_a_long_interval_asks_for_a_bounded_number_of_pages_one_after_the_other():
     watcher = Watcher(FakeServer(names_of(50_000)))
-    assert [page.first for page in watcher.kinds(seconds=60)[Page]] == ["-", *names_of(50_000)[PAGE : 5 * PAGE : PAGE]]
+    assert [page.split()[1] for page in watcher.kinds(seconds=60)["stats-tubes"]] == [
+        "-",
+        *names_of(50_000)[PAGE : 5 * PAGE : PAGE],
+    ]
 
 
 def test_a_short_interval_asks_for_less():
     watcher = Watcher(FakeServer(names_of(50_000)))
-    assert watcher.kinds(seconds=0.1)[Page] == [Page("-", SURVEYED // 10)]
+    assert watcher.kinds(seconds=0.1)["stats-tubes"] == [f"stats-tubes - {SURVEYED // 10}"]
 
 
 def test_a_visible_tube_that_has_gone_is_forgotten_at_once():
@@ -150,7 +143,7 @@ def test_a_prefix_narrows_the_rounds():
     watcher.interval()
     assert not watcher.survey.is_complete
     kinds = watcher.kinds(prefix="zmail-")
-    assert kinds[Page] == [Page("zmail-", SURVEYED)]
+    assert kinds["stats-tubes"] == [f"stats-tubes zmail- {SURVEYED}"]
     assert watcher.survey.is_complete
     assert {name for name in watcher.samples.tubes if name > "z"} == {"zmail-1", "zmail-2"}
     del watcher.server.tubes["zmail-1"]
@@ -164,17 +157,16 @@ def test_ages_of_next_jobs_are_asked_in_rotation():
     watcher.interval()
     watcher.server.tubes["tube-000003"] = "0"
     watcher.interval()
-    asked = [question.name for _ in range(3) for question in watcher.kinds(visible=names_of(30))[NextJob]]
+    asked = [question.split()[1] for _ in range(3) for question in watcher.kinds(visible=names_of(30))["list-jobs"]]
     assert len(asked) == 3 * NEXT_JOBS
     assert set(asked) == set(names_of(30)) - {"tube-000003"}
-    assert watcher.samples.row("tube-000001", watcher.now).next_age == 7
+    assert watcher.samples.tubes["tube-000001"].next_age == 7
 
 
 def test_a_server_that_goes_round_in_circles_is_not_followed():
     class Circle(FakeServer):
-        def answer(self, question):
-            answer = super().answer(question)
-            return PageOfTubes(answer.tubes, "aaa") if isinstance(answer, PageOfTubes) else answer
+        def page(self, names, following):
+            return super().page(names, "aaa")
 
     watcher = Watcher(Circle(["bbb", "ccc"]))
     for _ in range(5):
@@ -185,7 +177,7 @@ def test_refused_figures_are_told():
     class Strict(FakeServer):
         def answer(self, question):
             answer = super().answer(question)
-            return Refused() if isinstance(question, Stats | Page) else answer
+            return ForbiddenError() if question.split(" ")[0] in ("stats", "stats-tubes") else answer
 
     watcher = Watcher(Strict(["mail"]))
     assert len(watcher.interval()) == 2
@@ -199,13 +191,13 @@ def test_refused_figures_are_told():
 def test_stock_beanstalkd_is_asked_for_names_and_for_each_tube():
     watcher = Watcher(FakeServer(["mail", "bill"], has_pages=False))
     kinds = watcher.kinds()
-    assert (len(kinds[Page]), len(kinds[Names])) == (1, 1)
-    assert kinds[Tube] == [Tube("bill"), Tube("mail")]
+    assert (len(kinds["stats-tubes"]), len(kinds["list-tubes"])) == (1, 1)
+    assert kinds["stats-tube"] == ["stats-tube bill", "stats-tube mail"]
     assert watcher.survey.is_complete
     kinds = watcher.kinds(visible=["mail"])
-    assert kinds[Page] == []
-    assert kinds[Tube] == [Tube("mail"), Tube("bill")]
-    assert kinds[NextJob] == []
+    assert kinds["stats-tubes"] == []
+    assert kinds["stats-tube"] == ["stats-tube mail", "stats-tube bill"]
+    assert kinds["list-jobs"] == []
     watcher.server.tubes = {"new": "1"}
     watcher.interval()
     assert set(watcher.samples.tubes) == {"new"}
@@ -219,8 +211,8 @@ def test_stock_beanstalkd_with_many_tubes_compares_few_names():
     seen = set()
     for _ in range(200):
         kinds = watcher.kinds(visible=visible)
-        listed += len(kinds[Names])
-        asked = [question.name for question in kinds[Tube]]
+        listed += len(kinds["list-tubes"])
+        asked = [question.split()[1] for question in kinds["stats-tube"]]
         assert len(asked) * count <= COMPARISONS
         assert set(visible) <= set(asked)
         assert len(set(asked)) == len(asked)
@@ -232,7 +224,7 @@ def test_stock_beanstalkd_with_many_tubes_compares_few_names():
 def test_the_list_of_stock_beanstalkd_is_asked_for_seldom():
     count = 4 * LISTED
     watcher = Watcher(FakeServer(names_of(count), has_pages=False))
-    rounds = [len(watcher.kinds(seconds=2.0)[Names]) for _ in range(200)]
+    rounds = [len(watcher.kinds(seconds=2.0)["list-tubes"]) for _ in range(200)]
     assert max(rounds) == 1
     assert 2 <= sum(rounds) <= 200 * 2 * LISTED // count
 

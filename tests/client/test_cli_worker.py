@@ -1,5 +1,6 @@
 """`beanstalk work`: what becomes of a job, whatever its command, the worker, the connection and the server do."""
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -7,17 +8,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import beanstalk_client
 import pytest
 from beanstalk_client import Client
 from beanstalk_client.cli import attempt
-from beanstalk_client.cli.attempt import Attempt, Rules
+from beanstalk_client.cli.attempt import Rules
+from beanstalk_client.consumer import DONE, Bury, Release
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from harness import servers
-from harness.waiting import WITHIN, eventually
+from harness.waiting import eventually, eventually_async
 
 COMMAND = [
     sys.executable,
@@ -124,34 +125,45 @@ def becomes(queue, job, what):
 @pytest.mark.parametrize(
     ("status", "tries", "fate"),
     [
-        (0, 1, ("deleted", 0)),
-        (0, 9, ("deleted", 0)),
-        (1, 1, ("released", 2)),
-        (1, 2, ("released", 4)),
-        (-9, 2, ("released", 4)),
-        (1, 3, ("buried", 0)),
-        (1, 9, ("buried", 0)),
-        (75, 1, ("released", 2)),
-        (75, 9, ("released", 10)),
-        (75, 10**6, ("released", 10)),
-        (65, 1, ("buried", 0)),
+        (0, 1, DONE),
+        (0, 9, DONE),
+        (1, 1, Release(2)),
+        (1, 2, Release(4)),
+        (-9, 2, Release(4)),
+        (1, 3, Bury()),
+        (1, 9, Bury()),
+        (75, 1, Release(2)),
+        (75, 9, Release(10)),
+        (75, 10**6, Release(10)),
+        (65, 1, Bury()),
     ],
 )
 def test_the_exit_status_decides(status, tries, fate):
-    assert Rules(backoff=2, backoff_max=10, max_tries=3).fate(status, tries) == fate
+    found = Rules(backoff=2, backoff_max=10, max_tries=3).fate(status, tries)
+    assert (type(found), getattr(found, "delay", 0)) == (type(fate), getattr(fate, "delay", 0))
 
 
 def test_without_a_number_of_tries_nothing_is_buried_for_failing():
-    assert Rules(backoff=0, backoff_max=10, max_tries=0).fate(1, 10**6) == ("released", 0)
+    assert Rules(backoff=0, backoff_max=10, max_tries=0).fate(1, 10**6).delay == 0
+
+
+def attempted(command, killed_when=None):
+    """Run a command, and end it when a condition holds; return its status, and why it was ended."""
+
+    async def story():
+        killed = asyncio.Event()
+        running = asyncio.ensure_future(attempt.run(command, b"", {"BEANSTALK_JOB_ID": "1"}, None, None, killed))
+        if killed_when is not None:
+            await eventually_async(killed_when, "the command runs")
+            killed.set()
+        return await running
+
+    return asyncio.run(story())
 
 
 def test_a_command_is_not_given_the_token(monkeypatch):
     monkeypatch.setenv("BEANSTALK_TOKEN", "secret")
-    running = Attempt(["sh", "-c", "! env | grep secret"], b"", {"BEANSTALK_JOB_ID": "1"}, None)
-    try:
-        assert running.wait(time.monotonic() + WITHIN) == 0
-    finally:
-        running.close()
+    assert attempted(["sh", "-c", "! env | grep secret"]) == (0, "")
 
 
 def test_each_way_to_end_on_each_server(server, queue, work, tube):
@@ -239,30 +251,30 @@ def test_what_a_command_has_left_behind_is_killed_before_the_next_attempt(tmp_pa
     monkeypatch.setattr(attempt, "GRACE", 0.2)
     child = tmp_path / "child"
     stubborn = f"""sh -c 'trap "" TERM; echo $$ > {child}; exec sleep 1000' & wait"""
-    running = Attempt(["sh", "-c", stubborn], b"", {}, None)
-    try:
-        eventually(lambda: child.exists() and child.read_text().strip(), "the child runs")
-        running.terminate()
-        status = eventually(lambda: running.wait(time.monotonic() + 0.1), "the command has ended")
-        assert status == -signal.SIGTERM
-        eventually(lambda: gone(int(child.read_text())), "its child has, too")
-    finally:
-        running.close()
+    status, why = attempted(["sh", "-c", stubborn], lambda: child.exists() and child.read_text().strip())
+    assert (status, why) == (-signal.SIGTERM, "the worker was told twice to stop")
+    eventually(lambda: gone(int(child.read_text())), "its child has ended, too")
 
 
 AS_PROCESS_ONE = """
-import ctypes, pathlib, sys, time
-from beanstalk_client.cli.attempt import Attempt
+import asyncio, ctypes, pathlib, sys, time
+from beanstalk_client.cli import attempt
 
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER: orphans come to us
 started = pathlib.Path(sys.argv[1])
-running = Attempt(["sh", "-c", f"sleep 1000 & echo > {started}; wait"], b"", {}, None)
-while not started.exists():
-    time.sleep(0.01)
-running.terminate()
-while running.wait(time.monotonic() + 1) is None:
-    pass
-print("killed" if running._is_killed else "ended")
+
+async def story():
+    killed = asyncio.Event()
+    command = ["sh", "-c", f"sleep 1000 & echo > {started}; wait"]
+    running = asyncio.ensure_future(attempt.run(command, b"", {}, None, None, killed))
+    while not started.exists():
+        await asyncio.sleep(0.01)
+    killed.set()
+    began = time.monotonic()
+    await running
+    return time.monotonic() - began
+
+print("killed" if asyncio.run(story()) >= attempt.GRACE else "ended")
 """
 
 

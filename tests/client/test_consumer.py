@@ -311,6 +311,36 @@ def test_a_job_runs_on_beyond_a_restart_and_is_deleted(program, tmp_path, tube, 
         run(story(server))
 
 
+@pytest.mark.parametrize("outcome", [DONE, Bury(), Release(1000)])
+def test_what_runs_on_over_a_lost_connection_is_taken_back(server, tube, caplog, outcome):
+    """Its slot is the only one, so nothing asks for jobs meanwhile; what becomes of it is then done as ever."""
+
+    async def story():
+        handler = Handler({"x": outcome})
+        gate = handler.gate("x")
+        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=1) as consumer:
+            job_id = await client.put(b"x", 7)
+            await until(lambda: handler.began, "it runs")
+            await until(lambda: all(one._found for one in consumer._in_hand.values()), "it was touched")
+            for link in consumer._links:
+                if link.client.is_connected:
+                    link.client._connection.abort()
+            await until(lambda: any(record.event == "job-taken-back" for record in caplog.records), "it is taken back")
+            assert (await client.stats_job(job_id))["state"] == "reserved"
+            gate.set()
+            if outcome is DONE:
+                await emptied(client, tube)
+            else:
+                wanted = "buried" if isinstance(outcome, Bury) else "delayed"
+                while (found := await client.stats_job(job_id))["state"] != wanted:
+                    await asyncio.sleep(0.005)
+                assert found["pri"] == 7
+        assert handler.began == ["x"]
+
+    caplog.set_level("INFO")
+    run(story())
+
+
 @pytest.mark.parametrize("program", SERVERS)
 def test_what_is_done_while_the_server_is_away_is_deleted_when_it_is_back(program, tmp_path, tube):
     async def story(server):

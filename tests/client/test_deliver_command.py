@@ -15,6 +15,7 @@ from beanstalk_client.deliver import command, signatures
 from beanstalk_client.deliver.command import UsageError, main, make_deliverer, make_parser
 from beanstalk_client.deliver.request import Request
 from beanstalk_client.deliver.signatures import Secrets
+from beanstalk_client.tasks.failure import report
 
 from harness.servers import ROOT
 
@@ -156,11 +157,9 @@ def test_its_secrets_sign_and_its_receiver_verifies():
 
 
 def test_its_report_is_one():
-    from beanstalk_client.deliver.deliveries import report
-
     shown = json.loads(blocks("json")[1])
-    fields = {name: shown[name] for name in ("kind", "host", "webhook_id", "status")}
-    made = json.loads(report(17, "webhooks", shown["error"], 12, fields, shown["answer"]))
+    fields = {name: shown[name] for name in ("kind", "host", "webhook_id", "status", "answer")}
+    made = json.loads(report(17, "webhooks", shown["error"], 12, by="sender", **fields))
     assert list(made) == list(shown)
     assert {**made, "buried": 0, "sender": 0} == {**shown, "buried": 0, "sender": 0}
 

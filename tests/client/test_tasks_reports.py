@@ -5,7 +5,7 @@ import json
 
 from beanstalk_client import AsyncClient, Client, NotFoundError
 from beanstalk_client.tasks import Tasks, reports
-from beanstalk_client.tasks.failure import report
+from beanstalk_client.tasks.failure import task_report
 from beanstalk_client.tasks.reports import forget_gone, tidied
 from beanstalk_client.worker.serving import Group, Worker
 
@@ -26,7 +26,7 @@ def forget(address, *tubes, **options):
 def put_report(queue, job_id):
     """As a worker does that has buried a job of the tube mail."""
     queue.use("mail.errors")
-    return queue.put_with(report(job_id, "mail", "send", 3, RuntimeError("no luck")), key=f"job-{job_id}")
+    return queue.put_with(task_report(job_id, "mail", "send", 3, RuntimeError("no luck")), key=f"job-{job_id}")
 
 
 def is_there(queue, job_id):
@@ -67,8 +67,8 @@ def test_what_is_no_report_stays(run):
         mine = [
             queue.put_with(b"mine", key="job-999"),
             queue.put_with(json.dumps({"job": 998, "say": "mine"}).encode(), key="job-998"),
-            queue.put_with(report(1000, "mail", "send", 3, RuntimeError()), key="of-1000"),
-            queue.put(report(1001, "mail", "send", 3, RuntimeError())),
+            queue.put_with(task_report(1000, "mail", "send", 3, RuntimeError()), key="of-1000"),
+            queue.put(task_report(1001, "mail", "send", 3, RuntimeError())),
         ]
         forget(address, "mail.errors")
         assert [is_there(queue, each) for each in mine] == [True] * 4
@@ -93,7 +93,7 @@ def test_a_job_that_may_not_be_seen_is_not_taken_for_one_that_is_gone(run):
 
 def test_beanstalkd_keeps_reports_until_somebody_deletes_them(beanstalkd):
     with Client(beanstalkd.address, encoding=None, use="mail.errors") as queue:
-        about = queue.put(report(999, "mail", "send", 3, RuntimeError()))
+        about = queue.put(task_report(999, "mail", "send", 3, RuntimeError()))
         assert forget(beanstalkd.address, "mail.errors") == 0
         assert is_there(queue, about)
 
@@ -115,7 +115,7 @@ def test_a_worker_looks_from_time_to_time(run, monkeypatch):
         async with tasks.connect_async(use="mail.errors") as queue:
             work = asyncio.ensure_future(worker.run())
             for _ in range(2):
-                await queue.put_with(report(999, "mail", "send", 3, RuntimeError()), key="job-999")
+                await queue.put_with(task_report(999, "mail", "send", 3, RuntimeError()), key="job-999")
                 await eventually_asked(lambda: is_none(queue), "the report is gone")
             worker.stop()
             await work
@@ -133,7 +133,7 @@ def test_a_look_that_fails_is_repeated(run, monkeypatch):
 
     async def story():
         async with AsyncClient(address, encoding=None, use="mail.errors") as queue:
-            await queue.put_with(report(999, "mail", "send", 3, RuntimeError()), key="job-999")
+            await queue.put_with(task_report(999, "mail", "send", 3, RuntimeError()), key="job-999")
             async with tidied(connect, ["mail.errors"]):
                 await eventually_asked(lambda: is_none(queue), "the report is gone")
 

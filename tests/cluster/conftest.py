@@ -4,7 +4,7 @@ import pytest
 from memory_engine import OneShard
 from node_threads import Cluster
 
-from harness.engines import Alone
+from harness.engines import Alone, AsCluster, WithSentinel
 from harness.waiting import eventually
 
 
@@ -30,6 +30,34 @@ def valkey():
     with server(config=kept) as primary, server(config=kept | {"replicaof": f"127.0.0.1 {primary.port}"}) as replica:
         eventually(lambda: replica.client().info("replication")["master_link_status"] == "up", "the replica follows")
         yield f"redis://127.0.0.1:{primary.port}"
+
+
+@pytest.fixture(scope="session")
+def with_sentinel(directory):
+    servers = WithSentinel(directory / "sentinel")
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(scope="session")
+def as_cluster(directory):
+    servers = AsCluster(directory / "cluster", replicas=2)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def sentinel(with_sentinel):
+    with_sentinel.restart()  # a test that has failed may have left one killed
+    with_sentinel.settle()
+    return with_sentinel
+
+
+@pytest.fixture
+def redis_cluster(as_cluster):
+    as_cluster.restart()
+    as_cluster.settle()
+    return as_cluster
 
 
 @pytest.fixture

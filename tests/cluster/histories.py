@@ -1020,7 +1020,7 @@ class Analysis:
         for release in job.releases:
             if release.call.reply == b"BURIED":
                 self._check_failures(job, release, f"{release.call!r}")
-            elif len(job.terms) == 1:
+            elif len(job.terms) == 1 and job.limit != NEVER:
                 since = max((reset.high for reset in resets if reset.low <= release.high), default=-NEVER)
                 before = [other for other in job.releases if other.low > since and other.high < release.low]
                 if release.low > since and len(before) + 1 >= job.limit:

@@ -9,7 +9,7 @@ from memory_engine import MemoryConnector, Servers
 from beanstalk_server import Config
 from beanstalk_server.cluster.node import Node
 from beanstalk_server.cluster.roles import LEADS
-from beanstalk_server.io_processes.front import IoFront
+from beanstalk_server.io_processes.processes import IoProcesses
 from beanstalk_server.shards.clients import Clients
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
@@ -73,7 +73,7 @@ class Cluster:
         return node
 
     def make(self, config):
-        make_io = IoFront if config.io_processes else None
+        make_io = IoProcesses if config.io_processes else None
         return Node(config, Clients, connector=LockedConnector(self.servers, self.lock), make_io=make_io)
 
     def make_registry(self):

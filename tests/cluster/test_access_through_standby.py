@@ -263,16 +263,6 @@ def test_the_limit_of_memory_is_the_leaders(cluster):
     assert stats(client)["max-memory"] == str((1 << 24) * 7 // 8)
 
 
-def test_a_node_that_is_drained_takes_jobs_for_the_one_that_leads(cluster):
-    leader, standby = cluster.two()
-    client = cluster.connect(leader)
-    leader.call(leader.server.drain)
-    eventually(lambda: role(standby) == LEADS, "the other leads")
-    eventually(lambda: leader.server.shards[0].link.is_open, "the drained one passes clients on")
-    assert put(client).startswith(b"INSERTED")
-    assert stats(client)["draining"] == "false"
-
-
 def test_a_standby_that_is_drained_goes_on_passing_clients_to_its_leader(cluster):
     leader, standby = cluster.two()
     client = cluster.connect(standby)

@@ -154,7 +154,7 @@ class EngineLife(Life):
         sender = Sender(servers.lead(), 1, kept=KEPT)
         directory = EngineDirectory(engine, sender, "engine", sleep=lambda _: None)
         lanes = Lanes(MemoryCommitter(servers, 1), SeededThread(self.rng))
-        self.writer = EngineWriter(engine, directory, sender, lanes.lane(0))
+        self.writer = EngineWriter(engine, directory, sender, lanes, 0)
         self.rewritings = []
         binlog = EngineBinlog(directory, self.writer, **options)
         binlog.on_rewriting = self.rewritings.append
@@ -285,7 +285,7 @@ class Leader:
         self.sender = Sender(servers.lead(), 1, kept=KEPT)
         self.directory = EngineDirectory(engine, self.sender, "engine", sleep=lambda _: None)
         self.lanes = Lanes(MemoryCommitter(servers, 1))
-        self.writer = EngineWriter(engine, self.directory, self.sender, self.lanes.lane(0))
+        self.writer = EngineWriter(engine, self.directory, self.sender, self.lanes, 0)
         self.binlog = EngineBinlog(self.directory, self.writer, segment_size=SEGMENT)
         self.failures = []
         self.binlog.on_failure = self.failures.append

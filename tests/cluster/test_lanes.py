@@ -4,342 +4,218 @@ import asyncio
 import threading
 
 import pytest
-from commits import MINE, OTHER
-from memory_engine import MemoryConnector, Servers
+from leading import on
 
-from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine.interface import Commit, EngineError, Position
-from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
-from beanstalk_server.cluster.lanes import Lanes
-from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
+from beanstalk_server.cluster.engine.interface import START, Commit, CommitCall, EngineError, Position
+from beanstalk_server.cluster.engine_writer import GivenUpError
+from beanstalk_server.cluster.sender import DivergedError, FencedError
 from harness.waiting import WITHIN, eventually_async
 
 
-class Spy:
-    """A committer that notes which shards it is called for."""
-
-    def __init__(self, committer):
-        self._committer = committer
-        self.calls = []
-        self.on_call = lambda: None
-
-    def append(self, calls):
-        self.calls.append(sorted(call.shard for call in calls))
-        self.on_call()
-        return self._committer.append(calls)
-
-    def close(self):
-        self._committer.close()
+@on(4)
+async def test_commits_of_one_round_of_the_event_loop_leave_together(node, *leaders):
+    for leader in leaders:
+        leader.write(b"%d" % leader.shard, WITHIN)
+    assert node.committer.calls == [], "perhaps others have something, too"
+    for leader in leaders:
+        assert await leader.ended(1) == [b"%d" % leader.shard]
+        assert leader.stored() == b"%d" % leader.shard
+    assert node.committer.calls == [[0, 1, 2, 3]]
 
 
-class Leader:
-    """A leader of one shard, whose writer works on a file in the engine."""
-
-    def __init__(self, node, shard):
-        self.shard = shard
-        self.servers = node.servers
-        engine = node.connector.engine(shard)
-        self.servers.change("lease", shard, MINE, 0)
-        before = EngineDirectory(engine, Sender(MINE, 1))
-        before.create("a")
-        before.sync()
-        sender = Sender(MINE._replace(position=Position(1, 1)), 1)
-        self.directory = EngineDirectory(engine, sender)
-        self.directory.lock()
-        self.writer = EngineWriter(engine, self.directory, sender, node.lanes.lane(shard))
-        self.file = self.directory.open("a")
-        self.writer.start()
-        self.ends = []
-
-    def write(self, text=b"x", wait=0.0):
-        """Begin a commit; `ends` gets its error, or the text."""
-        end = self.file.size()
-        self.writer.begin(
-            lambda: self.file.write(end, text), lambda error: self.ends.append(text if error is None else error), wait
-        )
-
-    async def ended(self, count):
-        await eventually_async(lambda: len(self.ends) >= count, f"{count} commits of shard {self.shard} end")
-        return self.ends
-
-    def stored(self):
-        return bytes(self.servers.primary.of(self.shard).files["a"][1])
-
-
-class Joining:
-    """Notes what the lanes tell it. At the next write, `joiners` write something."""
-
-    def __init__(self):
-        self.told = []
-        self.joiners = []
-
-    def join(self):
-        self.told.append("join")
-        while self.joiners:
-            self.joiners.pop()()
-
-    def hold(self):
-        self.told.append("hold")
-
-    def release(self):
-        self.told.append("release")
-
-
-class LeadingNode:
-    """A node that leads some shards."""
-
-    def __init__(self, servers, shards):
-        self.servers = servers
-        self.connector = MemoryConnector(servers)
-        self.committer = Spy(self.connector.committer())
-        self.pace = Joining()
-        self.lanes = Lanes(self.committer, pace=self.pace)
-        self.leaders = [Leader(self, shard) for shard in range(shards)]
-
-
-def on(shards, servers=None):
-    """Run a test as a coroutine that gets a node with this many shards."""
-
-    def decorate(test):
-        async def work():
-            node = LeadingNode(servers or Servers(), shards)
-            try:
-                await test(node, *node.leaders)
-            finally:
-                for leader in node.leaders:
-                    leader.writer.close()
-                node.lanes.close()
-
-        asyncio.run(work())
-
-    return decorate
-
-
-def test_commits_of_one_round_of_the_event_loop_leave_together():
-    @on(4)
-    async def _(node, *leaders):
-        for leader in leaders:
-            leader.write(b"%d" % leader.shard, WITHIN)
-        assert node.committer.calls == [], "perhaps others have something, too"
-        for leader in leaders:
-            assert await leader.ended(1) == [b"%d" % leader.shard]
-            assert leader.stored() == b"%d" % leader.shard
-        assert node.committer.calls == [[0, 1, 2, 3]]
-
-
-def test_a_node_with_one_shard_waits_for_no_other():
-    @on(1)
-    async def _(node, leader):
-        leader.write(b"one", WITHIN)
-        assert leader.ends == [b"one"]
-
-
-def test_what_comes_while_the_engine_is_asked_leaves_together():
-    @on(4)
-    async def _(node, first, *others):
-        asked, answering = threading.Event(), threading.Event()
-        node.committer.on_call = lambda: (asked.set(), answering.wait(WITHIN))
-        first.write(b"one")
-        await eventually_async(asked.is_set, "the engine is asked")
-        for leader in (*others, first):
-            leader.write(b"two")
-            await asyncio.sleep(0)
-        answering.set()
-        await first.ended(2)
-        for leader in others:
-            await leader.ended(1)
-        assert node.committer.calls == [[0], [0, 1, 2, 3]]
-
-
-def test_whoever_has_something_joins_a_write_before_it_leaves():
-    @on(3)
-    async def _(node, *leaders):
-        node.pace.joiners = [leader.write for leader in leaders[1:]]
-        leaders[0].write()
-        for leader in leaders:
-            await leader.ended(1)
+@on(4)
+async def test_what_comes_while_the_engine_is_asked_leaves_together(node, first, *others):
+    asked, answering = threading.Event(), threading.Event()
+    node.committer.on_call = lambda: (asked.set(), answering.wait(WITHIN))
+    first.write(b"one")
+    await eventually_async(asked.is_set, "the engine is asked")
+    for leader in (*others, first):
+        leader.write(b"two")
         await asyncio.sleep(0)
-        assert node.committer.calls == [[0, 1, 2]]
-        assert node.pace.told == ["join", "hold", "release"], "no other write was scheduled"
+    answering.set()
+    await first.ended(2)
+    for leader in others:
+        await leader.ended(1)
+    assert node.committer.calls == [[0], [0, 1, 2, 3]]
 
 
-def test_nobody_is_let_go_while_another_write_follows_which_may_be_joined():
-    @on(3)
-    async def _(node, first, second, third):
-        asked, answering = threading.Event(), threading.Event()
-        node.committer.on_call = lambda: (asked.set(), answering.wait(WITHIN))
-        first.write()
-        await eventually_async(asked.is_set, "the engine is asked")
+@on(3)
+async def test_whoever_has_something_joins_a_write_before_it_leaves(node, *leaders):
+    node.pace.joiners = [leader.write for leader in leaders[1:]]
+    leaders[0].write()
+    for leader in leaders:
+        await leader.ended(1)
+    await asyncio.sleep(0)
+    assert node.committer.calls == [[0, 1, 2]]
+    assert node.pace.told == ["join", "hold", "release"], "no other write was scheduled"
+
+
+@on(3)
+async def test_nobody_is_let_go_while_another_write_follows_which_may_be_joined(node, first, second, third):
+    asked, answering = threading.Event(), threading.Event()
+    node.committer.on_call = lambda: (asked.set(), answering.wait(WITHIN))
+    first.write()
+    await eventually_async(asked.is_set, "the engine is asked")
+    second.write()
+    node.pace.joiners = [third.write]
+    answering.set()
+    await third.ended(1)
+    assert node.committer.calls == [[0], [1, 2]]
+    assert node.pace.told == ["join", "hold", "join", "hold", "release"]
+
+
+@on(2)
+async def test_a_write_leaves_although_one_that_joins_it_fails(node, first, second):
+    errors = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+
+    def fail():
         second.write()
-        node.pace.joiners = [third.write]
-        answering.set()
-        await third.ended(1)
-        assert node.committer.calls == [[0], [1, 2]]
-        assert node.pace.told == ["join", "hold", "join", "hold", "release"]
+        raise LookupError("a mistake")
+
+    node.pace.joiners = [fail]
+    first.write()
+    await first.ended(1)
+    await second.ended(1)
+    assert [type(error) for error in errors] == [LookupError]
+    assert node.committer.calls == [[0, 1]]
 
 
-def test_a_write_leaves_although_one_that_joins_it_fails():
-    @on(2)
-    async def _(node, first, second):
-        errors = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
-
-        def fail():
-            second.write()
-            raise LookupError("a mistake")
-
-        node.pace.joiners = [fail]
-        first.write()
-        await first.ended(1)
-        await second.ended(1)
-        assert [type(error) for error in errors] == [LookupError]
-        assert node.committer.calls == [[0, 1]]
+@on(1)
+async def test_a_node_with_one_shard_waits_for_no_other_and_holds_nobody(node, leader):
+    leader.write(b"one", WITHIN)
+    assert leader.ends == [b"one"]
+    assert "hold" not in node.pace.told
 
 
-def test_a_node_with_one_shard_holds_nobody():
-    @on(1)
-    async def _(node, leader):
-        leader.write(b"one", WITHIN)
-        assert "hold" not in node.pace.told
+@on(4)
+async def test_each_shard_is_answered_for_itself(node, fine, fenced, diverged, late):
+    servers = node.servers
+    servers.lead(1)
+    servers.change("lease", 2, servers.primary.of(2).lease._replace(position=Position(1, 0)), 0)
+    attempts = []
+
+    def refuse_first(method):
+        if method == 3 and not attempts:
+            attempts.append(method)
+            raise EngineError("not now")
+
+    servers.before_call = refuse_first
+    for leader in node.leaders:
+        leader.write(b"text")
+    assert await fine.ended(1) == [b"text"]
+    assert isinstance((await fenced.ended(1))[0], FencedError)
+    assert isinstance((await diverged.ended(1))[0], DivergedError)
+    assert await late.ended(1) == [b"text"]
+    assert (fine.stored(), fenced.stored(), late.stored()) == (b"text", b"", b"text")
 
 
-def test_each_shard_is_answered_for_itself():
-    servers = Servers()
-
-    @on(4, servers)
-    async def _(node, fine, fenced, diverged, late):
-        servers.change("lease", 1, OTHER, 0)
-        servers.change("lease", 2, MINE._replace(position=Position(1, 0)), 0)
-        attempts = []
-
-        def refuse_first(method):
-            if method == 3 and not attempts:
-                attempts.append(method)
-                raise EngineError("not now")
-
-        servers.before_call = refuse_first
-        for leader in node.leaders:
-            leader.write(b"text")
-        assert await fine.ended(1) == [b"text"]
-        assert isinstance((await fenced.ended(1))[0], FencedError)
-        assert isinstance((await diverged.ended(1))[0], DivergedError)
-        assert await late.ended(1) == [b"text"]
-        assert (fine.stored(), fenced.stored(), late.stored()) == (b"text", b"", b"text")
+@on(2)
+async def test_a_shard_that_finds_the_engine_full_is_alone_with_that(node, big, small):
+    servers = node.servers
+    small.write(b"before")
+    await small.ended(1)
+    servers.limit = 0
+    big.write(b"text")
+    small.write(b"text")
+    assert await big.ended(1) == [b"text"]
+    assert await small.ended(2) == [b"before", b"text"]
+    assert big.directory.is_full
+    assert small.directory.is_full
 
 
-def test_a_shard_that_finds_the_engine_full_is_alone_with_that():
-    servers = Servers()
-
-    @on(2, servers)
-    async def _(node, big, small):
-        small.write(b"before")
-        await small.ended(1)
-        servers.limit = 0
-        big.write(b"text")
-        small.write(b"text")
-        assert await big.ended(1) == [b"text"]
-        assert await small.ended(2) == [b"before", b"text"]
-        assert big.directory.is_full
-        assert small.directory.is_full
-
-
-def test_whoever_gives_up_disturbs_no_other():
-    @on(3)
-    async def _(node, first, second, third):
-        asked, answering = threading.Event(), threading.Event()
-        node.committer.on_call = lambda: (asked.set(), answering.wait(WITHIN))
-        for leader in node.leaders:
-            leader.write(b"one")
-        await eventually_async(asked.is_set, "the engine is asked")
-        second.write(b"two")
-        third.write(b"two")
-        first.writer.give_up(GivenUpError("enough"))
-        assert [str(each) for each in first.ends] == ["enough"], "at once"
-        answering.set()
-        assert await second.ended(2) == [b"one", b"two"]
-        assert await third.ended(2) == [b"one", b"two"]
-        first.write(b"three")
-        await first.ended(2)
-        assert [str(each) for each in first.ends] == ["enough", "enough"]
-        assert node.committer.calls == [[0, 1, 2], [1, 2]]
+@on(3)
+async def test_whoever_gives_up_disturbs_no_other(node, first, second, third):
+    asked, answering = threading.Event(), threading.Event()
+    node.committer.on_call = lambda: (asked.set(), answering.wait(WITHIN))
+    for leader in node.leaders:
+        leader.write(b"one")
+    await eventually_async(asked.is_set, "the engine is asked")
+    second.write(b"two")
+    third.write(b"two")
+    first.writer.give_up(GivenUpError("enough"))
+    assert [str(each) for each in first.ends] == ["enough"], "at once"
+    answering.set()
+    assert await second.ended(2) == [b"one", b"two"]
+    assert await third.ended(2) == [b"one", b"two"]
+    first.write(b"three")
+    await first.ended(2)
+    assert [str(each) for each in first.ends] == ["enough", "enough"]
+    assert node.committer.calls == [[0, 1, 2], [1, 2]]
 
 
-def test_what_was_given_up_before_it_left_is_not_sent():
-    @on(3)
-    async def _(node, first, second, third):
-        first.write(b"one")
-        second.write(b"one")
-        first.writer.give_up(GivenUpError("enough"))
-        assert await second.ended(1) == [b"one"]
-        assert node.committer.calls == [[1]]
-        assert first.stored() == b""
+@on(3)
+async def test_what_was_given_up_before_it_left_is_not_sent(node, first, second, third):
+    first.write(b"one")
+    second.write(b"one")
+    first.writer.give_up(GivenUpError("enough"))
+    assert await second.ended(1) == [b"one"]
+    assert node.committer.calls == [[1]]
+    assert first.stored() == b""
 
 
-def test_a_shard_may_be_led_again():
-    @on(2)
-    async def _(node, first, second):
-        first.writer.give_up(GivenUpError("enough"))
-        lane = node.lanes.lane(0)
-        answers = []
-        lane.append(Commit(Position(1, 2), Position(1, 1), [], 0, MINE.stamp.encode()), False, answers.append)
-        second.write(b"one")
-        await second.ended(1)
-        await eventually_async(lambda: answers, "an answer")
-        assert answers[0].position == Position(1, 2)
+@on(2)
+async def test_a_shard_may_be_led_again(node, first, second):
+    first.writer.give_up(GivenUpError("enough"))
+    node.lanes.open(0)
+    answers = []
+    commit = Commit(Position(1, 2), Position(1, 1), [], 0, node.servers.primary.lease.stamp.encode())
+    node.lanes.append(CommitCall(0, commit, False), answers.append)
+    second.write(b"one")
+    await second.ended(1)
+    await eventually_async(lambda: answers, "an answer")
+    assert answers[0].position == Position(1, 2)
 
 
-def test_whoever_fails_at_the_end_of_a_commit_holds_up_no_other_shard():
-    @on(3)
-    async def _(node, *leaders):
-        failures = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
-        for leader in leaders:
-            leader.writer.begin(lambda leader=leader: leader.file.write(0, b"a"), lambda _: 1 // 0)
-            leader.write(b"two")
-        for leader in leaders:
-            await leader.ended(1)
-        assert [type(each) for each in failures] == [ZeroDivisionError] * 3
+@on(3)
+async def test_whoever_fails_at_the_end_of_a_commit_holds_up_no_other_shard(node, *leaders):
+    failures = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    for leader in leaders:
+        leader.writer.begin(lambda leader=leader: leader.file.write(0, b"a"), lambda _: 1 // 0)
+        leader.write(b"two")
+    for leader in leaders:
+        await leader.ended(1)
+    assert [type(each) for each in failures] == [ZeroDivisionError] * 3
 
 
-def test_an_error_that_nobody_expects_ends_all_that_were_sent_together():
-    @on(2)
-    async def _(node, *leaders):
-        def fail():
-            raise ZeroDivisionError
+@on(2)
+async def test_an_error_that_nobody_expects_ends_all_that_were_sent_together(node, *leaders):
+    def fail():
+        raise ZeroDivisionError
 
-        node.committer.on_call = fail
-        for leader in leaders:
-            leader.write(b"one")
-        for leader in leaders:
-            assert isinstance((await leader.ended(1))[0], ZeroDivisionError)
+    node.committer.on_call = fail
+    for leader in leaders:
+        leader.write(b"one")
+    for leader in leaders:
+        assert isinstance((await leader.ended(1))[0], ZeroDivisionError)
 
 
-def test_a_shard_that_begins_anew_does_not_wait_for_others():
-    servers = Servers()
-
-    @on(2, servers)
-    async def _(node, wiped, other):
-        servers.primary.journals.pop(0)
-        servers.change("lease", 0, MINE, 0)
-        wiped.write(b"lost")
-        other.write(b"one")
-        assert isinstance((await wiped.ended(1))[0], DivergedError)
-        await other.ended(1)
-        await wiped.writer.restart()
-        wiped.file = wiped.directory.create("a")
-        wiped.write(b"two")
-        other.write(b"two")
-        assert (await wiped.ended(2))[1] == b"two"
-        assert await other.ended(2) == [b"one", b"two"]
-        assert (wiped.stored(), other.stored()) == (b"two", b"onetwo")
+@on(2)
+async def test_a_shard_that_begins_anew_does_not_wait_for_others(node, wiped, other):
+    servers = node.servers
+    lease = servers.primary.journals.pop(0).lease
+    servers.change("lease", 0, lease._replace(position=START), 0)
+    wiped.write(b"lost")
+    other.write(b"one")
+    assert isinstance((await wiped.ended(1))[0], DivergedError)
+    await other.ended(1)
+    await wiped.writer.restart()
+    wiped.file = wiped.directory.create("a")
+    wiped.write(b"two")
+    other.write(b"two")
+    assert (await wiped.ended(2))[1] == b"two"
+    assert await other.ended(2) == [b"one", b"two"]
+    assert (wiped.stored(), other.stored()) == (b"two", b"onetwo")
 
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_closed_lanes_leave_no_thread(shards):
     @on(shards)
-    async def _(node, *leaders):
+    async def write(node, *leaders):
         for leader in leaders:
             leader.write()
             await leader.ended(1)
 
+    write()
     assert not [each for each in threading.enumerate() if each.name == "engine"]

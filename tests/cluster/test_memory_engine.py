@@ -9,7 +9,6 @@ from beanstalk_server.cluster.engine.interface import (
     WRITE,
     Commit,
     EngineError,
-    EngineFullError,
     EngineRefusedError,
     Lease,
     Position,
@@ -84,26 +83,6 @@ def test_what_cannot_be_reached_does_nothing(servers):
     servers.refuses = True
     with pytest.raises(EngineRefusedError):
         engine.files()
-
-
-def test_a_full_engine_takes_only_what_may_exceed_its_limit():
-    servers = Servers(limit=2)
-    engine = servers.connect()
-    engine.take(Lease(), LEASE)
-    engine.append(commit(1, b"abc"), may_exceed=False)
-    with pytest.raises(EngineFullError):
-        engine.append(commit(2), may_exceed=False)
-    assert engine.append(commit(2), may_exceed=True).position == Position(1, 2)
-
-
-def test_a_wiped_engine_knows_no_commit_and_no_lease(servers):
-    engine = servers.connect()
-    engine.append(commit(1), may_exceed=False)
-    servers.wipe()
-    assert engine.observe("a", "here:1") == Lease()
-    assert engine.append(commit(2), may_exceed=False) == (0, None, 0)
-    assert engine.renew(LEASE) == LEASE._replace(renewals=1)
-    assert engine.append(commit(2), may_exceed=False).position == START
 
 
 def test_a_lease_that_the_replicas_do_not_have_is_not_taken():

@@ -123,30 +123,22 @@ def test_a_job_has_failed_when_its_client_leaves_whichever_node_it_came_to(clust
         assert tries(leader, job_id) == 1
 
 
-def test_the_jobs_of_the_clients_of_a_node_that_stops_have_not_failed(cluster):
-    leader, standby, _ = reserved_at_both(cluster)
-    cluster.stop(standby)
-    assert tries(leader, 2) == 0
-
-
-def test_nor_have_those_of_a_leader_that_stops(cluster):
-    leader, standby, _ = reserved_at_both(cluster)
-    cluster.stop(leader)
-    eventually(lambda: standby.server.shards[0].leads, "it leads", 60)
-    assert [tries(standby, job_id) for job_id in (1, 2)] == [0, 0]
-
-
-def test_nor_have_those_of_a_link_that_is_lost(cluster):
-    leader, standby, _ = reserved_at_both(cluster)
-    standby.call(lambda: standby.server.shards[0].link._end.close("the test cuts it"))
-    assert tries(leader, 2) == 0
-
-
-def test_nor_have_those_of_io_processes_that_die(cluster):
-    leader, standby, _ = reserved_at_both(cluster, io_processes=1)
-    for job_id, node in enumerate((leader, standby), 1):
-        os.kill(node.server._io.processes.all[0].pid, signal.SIGKILL)
-        assert tries(leader, job_id) == 0
+@pytest.mark.parametrize("what", ["the node stops", "the leader stops", "the link is cut", "I/O processes die"])
+def test_no_job_has_failed_because_of_what_happens_to_servers(cluster, what):
+    leader, standby, _ = reserved_at_both(cluster, io_processes=int(what == "I/O processes die"))
+    lost = {"the leader stops": [1, 2], "I/O processes die": [1, 2]}.get(what, [2])
+    if what == "the node stops":
+        cluster.stop(standby)
+    elif what == "the leader stops":
+        cluster.stop(leader)
+        eventually(lambda: standby.server.shards[0].leads, "it leads", 60)
+    elif what == "the link is cut":
+        standby.call(lambda: standby.server.shards[0].link._end.close("the test cuts it"))
+    else:
+        for node in (leader, standby):
+            os.kill(node.server._io.processes.all[0].pid, signal.SIGKILL)
+    leads = standby if what == "the leader stops" else leader
+    assert [tries(leads, job_id) for job_id in lost] == [0] * len(lost)
 
 
 @pytest.mark.parametrize("end", ["stop", "drain"])

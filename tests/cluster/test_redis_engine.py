@@ -1,7 +1,6 @@
 """The engine in Redis, beside the one in memory: what `Engine` says holds for both."""
 
 import os
-import threading
 
 import pytest
 from commits import MINE, OTHER, Journal
@@ -15,14 +14,11 @@ from beanstalk_server.cluster.engine.interface import (
     WRITE,
     Commit,
     EngineError,
-    EngineFullError,
     EngineRefusedError,
     File,
     Lease,
     Position,
 )
-from harness.engines import Alone
-from harness.waiting import eventually
 
 
 @pytest.fixture(params=["memory", "redis", "valkey"])
@@ -65,56 +61,56 @@ def test_what_is_written_is_read(engine, journal):
     assert engine.read("file", 14, 1) == b""
 
 
-def test_a_write_over_the_end_makes_the_file_longer(engine, journal):
-    journal.append((CREATE, "file", 2), (WRITE, "file", 1, b"abc"))
-    assert engine.files() == {"file": File(4, 4)}
-
-
-def test_a_file_of_zeros_takes_no_memory(engine, journal):
-    journal.append((CREATE, "file", 10_000_000))
-    assert engine.files() == {"file": File(10_000_000, 0)}
-    assert engine.read("file", 0, 10) == b""
-
-
-def test_a_file_gets_another_name(engine, journal):
-    journal.append((CREATE, "old", 9), (WRITE, "old", 0, b"text"), (CREATE, "new", 5), (WRITE, "new", 0, b"gone"))
-    journal.append((RENAME, "old", "new"))
-    assert engine.files() == {"new": File(9, 4)}
-    assert engine.read("new", 0, 9) == b"text"
-    journal.append((CREATE, "empty", 7), (RENAME, "empty", "new"))
-    assert engine.files() == {"new": File(7, 0)}
-
-
-def test_a_file_is_removed(engine, journal):
-    journal.append((CREATE, "file", 9), (WRITE, "file", 0, b"text"), (CREATE, "other", 1))
-    journal.append((REMOVE, "file"))
-    assert engine.files() == {"other": File(1, 0)}
-    journal.append((CREATE, "file", 3))
-    assert engine.read("file", 0, 9) == b""
-
-
-def test_a_file_is_cut_and_made_longer(engine, journal):
-    journal.append((CREATE, "file", 9), (WRITE, "file", 0, b"a text"))
-    journal.append((RESIZE, "file", 3))
-    assert engine.files() == {"file": File(3, 3)}
-    journal.append((RESIZE, "file", 20))
-    assert (engine.files(), engine.read("file", 0, 20)) == ({"file": File(20, 3)}, b"a t")
-    journal.append((RESIZE, "file", 0), (RESIZE, "file", 20))
-    assert (engine.files(), engine.read("file", 0, 20)) == ({"file": File(20, 0)}, b"")
-
-
-def test_operations_happen_in_their_order(engine, journal):
-    journal.append(
-        (CREATE, "a", 5),
-        (WRITE, "a", 0, b"first"),
-        (RENAME, "a", "b"),
-        (CREATE, "a", 6),
-        (WRITE, "a", 0, b"second"),
-        (REMOVE, "b"),
-        (RENAME, "a", "c"),
-    )
-    assert engine.files() == {"c": File(6, 6)}
-    assert engine.read("c", 0, 6) == b"second"
+@pytest.mark.parametrize(
+    ("commits", "left"),
+    [
+        pytest.param([[(CREATE, "a", 2), (WRITE, "a", 1, b"xyz")]], {"a": (4, b"\0xyz")}, id="over the end"),
+        pytest.param([[(CREATE, "a", 10_000_000)]], {"a": (10_000_000, b"")}, id="zeros take no memory"),
+        pytest.param(
+            [
+                [(CREATE, "old", 9), (WRITE, "old", 0, b"text"), (CREATE, "new", 5), (WRITE, "new", 0, b"gone")],
+                [(RENAME, "old", "new")],
+            ],
+            {"new": (9, b"text")},
+            id="another name",
+        ),
+        pytest.param(
+            [[(CREATE, "a", 9), (WRITE, "a", 0, b"x")], [(CREATE, "b", 7), (RENAME, "b", "a")]],
+            {"a": (7, b"")},
+            id="zeros get the name of a file",
+        ),
+        pytest.param(
+            [[(CREATE, "a", 9), (WRITE, "a", 0, b"text"), (CREATE, "b", 1)], [(REMOVE, "a")], [(CREATE, "a", 3)]],
+            {"a": (3, b""), "b": (1, b"")},
+            id="removed",
+        ),
+        pytest.param(
+            [[(CREATE, "a", 9), (WRITE, "a", 0, b"a text")], [(RESIZE, "a", 3)], [(RESIZE, "a", 20)]],
+            {"a": (20, b"a t")},
+            id="cut and made longer",
+        ),
+        pytest.param(
+            [[(CREATE, "a", 9), (WRITE, "a", 0, b"a text")], [(RESIZE, "a", 3)], [(RESIZE, "a", 0), (RESIZE, "a", 20)]],
+            {"a": (20, b"")},
+            id="emptied",
+        ),
+        pytest.param(
+            [
+                [
+                    *[(CREATE, "a", 5), (WRITE, "a", 0, b"first"), (RENAME, "a", "b"), (CREATE, "a", 6)],
+                    *[(WRITE, "a", 0, b"second"), (REMOVE, "b"), (RENAME, "a", "c")],
+                ]
+            ],
+            {"c": (6, b"second")},
+            id="in order",
+        ),
+    ],
+)
+def test_operations_leave_files(engine, journal, commits, left):
+    for operations in commits:
+        journal.append(*operations)
+    assert engine.files() == {name: File(size, len(data)) for name, (size, data) in left.items()}
+    assert {name: engine.read(name, 0, 99) for name in left} == {name: data for name, (_, data) in left.items()}
 
 
 def test_names_in_directories_and_long_writes(engine, journal):
@@ -198,12 +194,6 @@ def test_a_lease_is_taken_again_when_the_answer_was_lost(engine):
     assert engine.take(Lease(), MINE) == MINE
 
 
-def test_only_one_of_two_contenders_takes_the_lease(connect):
-    rival = MINE._replace(node="b", secret="another")
-    assert connect().take(Lease(), MINE) == MINE
-    assert connect().take(Lease(), rival) == MINE
-
-
 @pytest.mark.parametrize("epoch", [1, 9])
 def test_whoever_was_fenced_renews_nothing(engine, epoch):
     mine, other = MINE._replace(epoch=epoch), OTHER._replace(epoch=epoch + 1)
@@ -247,22 +237,6 @@ def test_a_lease_that_was_taken_since_is_not_overwritten_whatever_its_epoch(conn
     assert engine.renew(mine._replace(epoch=1)).node == "b"
     assert engine.take(mine._replace(epoch=1), mine._replace(epoch=2)).node == "b", "it has seen another lease"
     assert set(engine.files()) == {"file"}
-
-
-def test_nodes_report(connect):
-    first, second = connect(), connect()
-    first.observe("a", "here:1")
-    second.observe("b", "there:2")
-    second.observe("b", "moved:2")
-    assert {(each.node, each.address) for each in first.members()} == {("a", "here:1"), ("b", "moved:2")}
-    assert all(0 <= each.seen < 60 for each in first.members())
-
-
-def test_a_closed_engine_does_nothing(engine):
-    engine.observe("a", "here:1")
-    engine.close()
-    with pytest.raises(EngineError):
-        engine.observe("a", "here:1")
 
 
 def test_what_must_be_there_is_known_after_every_commit(engine, journal):
@@ -330,78 +304,6 @@ def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, open_
         engine = open_engine(redis.url, f"{name}-{wanted}", wanted)
         engine.take(Lease(), MINE)
         assert engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False).replicas == found
-    open_engine(redis.url, name).take(Lease(), MINE)
-    engine = open_engine(redis.url, name, 3)
-    answer = engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False)
-    assert (answer.position, answer.replicas) == (Position(1, 1), 2)
-    with pytest.raises(EngineError, match="2 replicas have confirmed the lease: must be 3"):
-        engine.take(MINE, OTHER)
-    with pytest.raises(EngineError, match="must be 3"):
-        engine.renew(OTHER)
-
-
-def test_a_server_that_has_forgotten_the_scripts_gets_them_again(redis, name, open_engine):
-    engine = open_engine(redis.url, name)
-    journal = Journal(engine)
-    journal.append((CREATE, "file", 9))
-    redis.servers[0].ask("SCRIPT", "FLUSH")
-    journal.append((WRITE, "file", 0, b"text"))
-    assert engine.read("file", 0, 9) == b"text"
-
-
-def test_another_thread_closes_an_engine_that_waits(redis, name, open_engine):
-    open_engine(redis.url, name).take(Lease(), MINE)
-    engine = open_engine(redis.url, name, 3, timeout=30.0)
-    journal = Journal(engine)
-    engine.observe("a", "here:1")
-    errors = []
-
-    def append():
-        try:
-            engine.append(journal.commit((CREATE, "file", 9)), may_exceed=False)
-        except EngineError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=append)
-    thread.start()
-    clients = redis.servers[0]
-    eventually(lambda: int(clients.info("clients")["blocked_clients"]), "the commit waits for a third replica")
-    engine.close()
-    thread.join(60)
-    assert not thread.is_alive()
-    assert errors
-
-
-def _fill(engine, journal):
-    """Write a file until the engine is full; return the commit that it does not take."""
-    commit = journal.commit((CREATE, "file", 0))
-    for number in range(20):
-        try:
-            engine.append(commit, may_exceed=False)
-        except EngineFullError:
-            return commit
-        commit = journal.commit((WRITE, "file", number << 20, bytes(1 << 20)))
-    raise AssertionError("it has taken 20 MiB")
-
-
-def test_an_engine_that_is_full_takes_only_what_may_exceed_its_limit(directory, open_engine):
-    servers = Alone(directory / "full", replicas=0, options=["--maxmemory", "8mb"])
-    try:
-        engine = open_engine(servers.url, "full", 0)
-        journal = Journal(engine)
-        engine.take(Lease(), MINE)
-        commit = _fill(engine, journal)
-        length = engine.files()["file"].length
-        assert length == (commit.position.number - 2) << 20
-        assert engine.append(commit, may_exceed=True).position == commit.position
-        assert engine.files()["file"].length == length + (1 << 20)
-        assert engine.renew(MINE).renewals == 1
-        assert engine.observe("b", "there:2").epoch == 1
-        for last, may_exceed in ((REMOVE, "file"), True), ((CREATE, "other", 9), False):
-            commit = journal.commit(last)
-            assert engine.append(commit, may_exceed=may_exceed).position == commit.position
-    finally:
-        servers.close()
 
 
 def test_a_replica_is_not_taken_for_the_primary(redis, name, open_engine):

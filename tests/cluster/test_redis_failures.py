@@ -293,10 +293,6 @@ class Dripping:
         self.now += self.seconds
         return len(data[: self.size])
 
-    def sendall(self, data):
-        while data:
-            data = data[self.send(data) :]
-
     def recv(self, size):
         self.now += self.seconds
         piece = self.answer[: min(size, self.size)]
@@ -369,7 +365,7 @@ def test_a_sentinel_that_does_not_know_of_a_failover_is_not_asked_for_ever(prete
 
 
 def test_a_primary_without_replicas_may_be_the_one_before(pretended, other, open_engine, monkeypatch):
-    monkeypatch.setattr("beanstalk_server.cluster.engine.redis.shards.LOOK_AGAIN", 0.0)
+    monkeypatch.setattr("beanstalk_server.cluster.engine.redis.topology.LOOK_AGAIN", 0.0)
     engine = open_engine(f"redis+sentinel://127.0.0.1:{pretended.port}/x", "x")
     pretended.primary = pretended.port
     pretended.scripted = [b":1\r\n", b":0\r\n"]
@@ -429,10 +425,11 @@ def test_a_node_of_a_cluster_is_not_taken_for_a_server_alone(pretended, other, e
 def test_an_interrupted_answer_is_not_taken_for_the_next(pretended, engine, monkeypatch):
     append(engine)
 
-    def interrupt(replies):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("beanstalk_server.cluster.engine.redis.resp.Replies.read", interrupt)
+    for each in ("read", "read_made"):
+        monkeypatch.setattr(resp.Replies, each, interrupt)
     with pytest.raises(KeyboardInterrupt):
         append(engine)
     monkeypatch.undo()

@@ -7,9 +7,9 @@ import pytest
 from commits import MINE, OTHER, Journal
 
 from beanstalk_server.cli import cluster as cluster_cli
-from beanstalk_server.cluster.engine.interface import CREATE, WRITE, EngineError, EngineRefusedError, File, Lease
-from beanstalk_server.cluster.engine.redis.primaries import slot_of
-from harness.engines import Alone, AsCluster, WithSentinel
+from beanstalk_server.cluster.engine.interface import CREATE, WRITE, EngineError, EngineRefusedError, Lease
+from beanstalk_server.cluster.engine.redis.topology import slot_of
+from harness.engines import Alone
 from harness.servers import unused_port
 from harness.waiting import eventually
 
@@ -28,72 +28,6 @@ def eventually_appended(engine, commit):
         return answer.replicas >= 1
 
     eventually(is_made, "the commit is made", 60)
-
-
-def eventually_renewed(engine, lease):
-    """Renew a lease, as often as it takes: its connection may be one to a primary that is gone."""
-    renewed = []
-
-    def is_made():
-        try:
-            renewed.append(engine.renew(lease))
-        except EngineError:
-            return False
-        return True
-
-    eventually(is_made, "the lease is renewed", 60)
-    return renewed[0]
-
-
-@pytest.fixture(scope="module")
-def with_sentinel(directory):
-    servers = WithSentinel(directory / "sentinel")
-    yield servers
-    servers.close()
-
-
-@pytest.fixture(scope="module")
-def as_cluster(directory):
-    servers = AsCluster(directory / "cluster", replicas=2)
-    yield servers
-    servers.close()
-
-
-@pytest.fixture
-def sentinel(with_sentinel):
-    with_sentinel.restart()  # a test that has failed may have left one killed
-    with_sentinel.settle()
-    return with_sentinel
-
-
-@pytest.fixture
-def redis_cluster(as_cluster):
-    as_cluster.restart()
-    as_cluster.settle()
-    return as_cluster
-
-
-@pytest.mark.parametrize("kind", ["sentinel", "redis_cluster"])
-def test_a_journal_goes_on_when_the_primary_is_gone(kind, request, name, open_engine):
-    servers = request.getfixturevalue(kind)
-    engine = open_engine(servers.url, "beanstalk")
-    seen = engine.observe("a", "here:1")
-    lease = MINE._replace(epoch=seen.epoch + 1)
-    taken = engine.take(seen, lease)
-    journal = Journal(engine, taken)
-    journal.last = taken.position
-    journal.append((CREATE, name, 100), (WRITE, name, 0, b"one"))
-    servers.settle()  # Sentinel may promote a replica that has not received everything
-    primary = servers.primary()
-    primary.kill()
-    eventually_appended(engine, journal.commit((WRITE, name, 3, b"two")))
-    assert servers.primary() is not primary
-    assert engine.read(name, 0, 100) == b"onetwo"
-    assert eventually_renewed(engine, lease).epoch == lease.epoch
-    servers.restart()
-    servers.settle()
-    journal.append((WRITE, name, 6, b"three"))
-    assert engine.files()[name] == File(100, 11)
 
 
 def test_a_primary_that_was_replaced_in_order_is_left(sentinel, open_engine):

@@ -25,7 +25,7 @@ from beanstalk_server.cluster.engine.interface import (
     renew,
     take,
 )
-from harness.engines import Alone, AsCluster, WithSentinel
+from harness.engines import Alone
 from harness.waiting import eventually
 
 
@@ -168,6 +168,7 @@ def test_a_request_to_move_ends_with_the_leader(connector, registry):
 
 
 def test_nodes_report_what_they_have_to_do(connector, registry):
+    registry.perform([], Report("a", "there:1"))
     registry.perform([], Report("a", "here:1"))
     registry.perform([observe(0)], Report("b", "[::1]:2", Load(3, 4000, 5_000_000)))
     members = sorted(connector.registry().members())
@@ -248,6 +249,7 @@ def test_too_few_replicas_confirm_no_lease_and_no_number(redis, name, connect):
     found = registry.perform([take(0, Lease(), MINE), observe(1), take(2, Lease(), OTHER)])
     assert [str(each) for each in found[::2]] == ["engine: 2 replicas have confirmed the lease: must be 3"] * 2
     assert found[1] == Lease()
+    assert str(registry.perform([renew(0, MINE)])[0]) == str(found[0])
     lead(connect(redis.url, name, 1), 2)
     answers = connector.committer().append([CommitCall(shard, created(1), False) for shard in range(2)])
     assert [each.replicas for each in answers] == [2, 2]
@@ -304,29 +306,18 @@ def test_an_engine_that_is_full_refuses_each_commit_for_itself(directory, connec
         assert isinstance(third, EngineFullError)
         found = connector.registry().perform([take(0, MINE, OTHER)], Report("a", "here:1"))
         assert found == [OTHER._replace(position=Position(1, 1))]
+        assert connector.registry().perform([renew(1, MINE)])[0].renewals == 1
+        servers.servers[0].ask("CONFIG", "SET", "maxmemory", 0)
+        assert committer.append([CommitCall(2, commit, False)])[0].position == Position(1, 2)
     finally:
         servers.close()
 
 
-def test_with_sentinel_all_shards_move_to_the_new_primary(directory, connect):
-    servers = WithSentinel(directory / "sentinel-shards")
-    try:
-        _outlive_a_primary(servers, connect)
-    finally:
-        servers.close()
-
-
-def test_in_redis_cluster_each_shard_is_where_its_slot_is(directory, connect):
-    servers = AsCluster(directory / "cluster-shards", replicas=2)
-    try:
-        _outlive_a_primary(servers, connect)
-    finally:
-        servers.close()
-
-
-def _outlive_a_primary(servers, connect):
+@pytest.mark.parametrize("kind", ["sentinel", "redis_cluster"])
+def test_all_shards_move_to_the_new_primary(kind, request, name, connect):
     """Commit to twelve shards while a primary goes; one commit of each is made, whatever happens."""
-    connector = connect(servers.url, "beanstalk", 1, timeout=1.0)
+    servers = request.getfixturevalue(kind)
+    connector = connect(servers.url, name, 1, timeout=1.0)
     registry, committer = connector.registry(), connector.committer()
     shards = range(12)
 

@@ -123,6 +123,12 @@ class Cluster:
         self.lookouts.append(lookout)
         return roles, owner
 
+    async def leader(self):
+        """A node that leads."""
+        node, owner = self.add("a")
+        await until(lambda: node.role == LEADS, "it leads")
+        return node, owner
+
     async def stop(self):
         self.servers.is_reachable = True
         self.servers.lag(lags=False)
@@ -174,8 +180,7 @@ async def test_a_lone_node_leads_when_nobody_else_has_for_a_ttl(cluster):
 
 @virtually
 async def test_one_of_two_leads_and_the_other_knows_it(cluster):
-    first, _ = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, _ = await cluster.leader()
     second, owner = cluster.add("b")
     await asyncio.sleep(100)
     assert (first.role, second.role, owner.told) == (LEADS, STANDING_BY, [])
@@ -185,8 +190,7 @@ async def test_one_of_two_leads_and_the_other_knows_it(cluster):
 
 @virtually
 async def test_a_node_that_ends_hands_over_at_once(cluster):
-    first, owner = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, owner = await cluster.leader()
     second, _ = cluster.add("b")
     await asyncio.sleep(1)
     await first.stop()
@@ -198,8 +202,7 @@ async def test_a_node_that_ends_hands_over_at_once(cluster):
 
 @virtually
 async def test_a_node_that_hands_over_stays_and_leads_no_more(cluster):
-    first, owner = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, owner = await cluster.leader()
     second, _ = cluster.add("b")
     first.retire()
     await until(lambda: second.role == LEADS, "the other leads", within=2)
@@ -210,8 +213,7 @@ async def test_a_node_that_hands_over_stays_and_leads_no_more(cluster):
 
 @virtually
 async def test_a_node_that_is_cut_off_is_suspended_before_the_other_leads(cluster):
-    first, owner = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, owner = await cluster.leader()
     second, _ = cluster.add("b")
     await asyncio.sleep(5)
     first.registry.close()
@@ -227,8 +229,7 @@ async def test_a_node_that_is_cut_off_is_suspended_before_the_other_leads(cluste
 
 @virtually
 async def test_an_engine_that_fails_over_costs_a_pause_only(cluster):
-    first, owner = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, owner = await cluster.leader()
     _, other = cluster.add("b")
     await asyncio.sleep(5)
     cluster.servers.is_reachable = False
@@ -243,8 +244,7 @@ async def test_an_engine_that_fails_over_costs_a_pause_only(cluster):
 
 @virtually
 async def test_a_node_that_has_no_answer_for_two_leases_is_cut_off_whatever_its_role(cluster):
-    first, owner = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, owner = await cluster.leader()
     _, other = cluster.add("b")
     await asyncio.sleep(5)
     cluster.servers.is_reachable = False
@@ -272,8 +272,7 @@ async def test_without_enough_replicas_nobody_leads(cluster):
 
 @virtually
 async def test_a_process_that_was_killed_is_followed_at_once_when_its_address_refuses(cluster):
-    first, _ = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    await cluster.leader()
     second, _ = cluster.add("b")
     await asyncio.sleep(5)
     kill(cluster.nodes.pop(0))
@@ -283,8 +282,7 @@ async def test_a_process_that_was_killed_is_followed_at_once_when_its_address_re
 
 @virtually
 async def test_a_process_that_was_killed_is_followed_after_its_lease(cluster):
-    first, _ = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    await cluster.leader()
     second, _ = cluster.add("b")
     await asyncio.sleep(5)
     kill(cluster.nodes.pop(0))
@@ -293,8 +291,7 @@ async def test_a_process_that_was_killed_is_followed_after_its_lease(cluster):
 
 @virtually
 async def test_an_engine_that_was_wiped_stays_with_the_leader(cluster):
-    first, owner = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    _, owner = await cluster.leader()
     _, other = cluster.add("b")
     await asyncio.sleep(5)
     cluster.servers.wipe()
@@ -307,8 +304,7 @@ async def test_an_engine_that_was_wiped_stays_with_the_leader(cluster):
 @virtually
 async def test_who_leads_in_an_engine_that_was_wiped_leads_on_when_the_earlier_leader_wakes(cluster):
     cluster.servers.primary.lease = Lease(3, 0, "", "z:1", "secret of z")
-    first, owner = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, owner = await cluster.leader()
     assert first.epoch == 4
     first.registry.close()  # as if it was stopped
     cluster.servers.wipe()
@@ -326,8 +322,7 @@ async def test_who_leads_in_an_engine_that_was_wiped_leads_on_when_the_earlier_l
 
 @virtually
 async def test_a_leader_that_finds_its_lease_lost_renews_it_at_once(cluster):
-    first, _ = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, _ = await cluster.leader()
     cluster.servers.wipe()
     first.renew_soon()
     await until(lambda: cluster.servers.primary.lease.node == "a", "the engine has it again", within=0.1)
@@ -335,8 +330,7 @@ async def test_a_leader_that_finds_its_lease_lost_renews_it_at_once(cluster):
 
 @virtually
 async def test_an_engine_that_was_wiped_while_nobody_reached_it_goes_back_to_whoever_has_the_jobs(cluster):
-    first, owner = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, owner = await cluster.leader()
     _, other = cluster.add("b")
     await asyncio.sleep(5)
     cluster.servers.is_reachable = False
@@ -352,8 +346,7 @@ async def test_an_engine_that_was_wiped_while_nobody_reached_it_goes_back_to_who
 
 @virtually
 async def test_a_wiped_engine_whose_leader_is_dead_is_taken_after_a_lease_and_that_is_critical(cluster):
-    first, _ = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    await cluster.leader()
     second, owner = cluster.add("b")
     await asyncio.sleep(5)
     kill(cluster.nodes.pop(0))
@@ -366,8 +359,7 @@ async def test_a_wiped_engine_whose_leader_is_dead_is_taken_after_a_lease_and_th
 
 @virtually
 async def test_a_commit_that_is_fenced_suspends_at_once(cluster):
-    node, owner = cluster.add("a")
-    await until(lambda: node.role == LEADS, "it leads")
+    node, owner = await cluster.leader()
     cluster.servers.primary.lease = Lease(5, 0, "c", "c:1", "secret of c")
     node.fenced(5)
     assert owner.told == ["serves 1", "suspend"]
@@ -450,8 +442,7 @@ def test_it_ends_in_every_role(role):
 
 @virtually
 async def test_it_ends_while_the_engine_is_gone(cluster):
-    node, _ = cluster.add("a")
-    await until(lambda: node.role == LEADS, "it leads")
+    node, _ = await cluster.leader()
     cluster.servers.is_reachable = False
     await asyncio.wait_for(node.stop(), 10)
 
@@ -486,17 +477,16 @@ def test_two_nodes_with_one_address_do_not_take_the_lease_from_each_other_for_ev
 
 @virtually
 async def test_a_shard_that_is_handed_over_is_taken_at_once_and_may_come_back(cluster):
-    first, owner = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, owner = await cluster.leader()
     second, other = cluster.add("b")
     await asyncio.sleep(1)
     first.hand_over("b")
-    assert (first.leader_node, first.holder) == ("a", "b")
+    assert (first.lease.node, first.holder) == ("a", "b")
     await until(lambda: first.role == STANDING_BY, "it has handed over")
     second.look()
     await until(lambda: second.role == LEADS, "the other leads", within=0.1)
     await asyncio.sleep(2)
-    assert (first.holder, first.leader_node) == ("b", "b")
+    assert (first.holder, first.lease.node) == ("b", "b")
     second.hand_over("a")
     await until(lambda: first.role == LEADS, "the first leads again")
     assert owner.told == ["serves 1", "finish", "step down", "serves 3"]
@@ -505,8 +495,7 @@ async def test_a_shard_that_is_handed_over_is_taken_at_once_and_may_come_back(cl
 
 @virtually
 async def test_a_shard_that_is_given_to_a_node_which_does_not_take_it_is_taken_by_another_one(cluster):
-    first, _ = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    first, _ = await cluster.leader()
     first.hand_over("nobody")
     await until(lambda: first.role == STANDING_BY, "it has handed over")
     await asyncio.sleep(TTL / 5 - 0.1)
@@ -525,8 +514,7 @@ async def test_who_has_nothing_to_hand_over_hands_nothing_over_later(cluster):
 
 @virtually
 async def test_a_leader_hands_over_to_whom_the_engine_names(cluster):
-    first, owner = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    _, owner = await cluster.leader()
     second, _ = cluster.add("b")
     await asyncio.sleep(1)
     MemoryRegistry(cluster.servers, 1).request_move(0, "b")
@@ -536,8 +524,7 @@ async def test_a_leader_hands_over_to_whom_the_engine_names(cluster):
 
 @virtually
 async def test_whoever_is_not_the_heir_of_a_dead_leader_waits_for_a_moment(cluster):
-    first, _ = cluster.add("a")
-    await until(lambda: first.role == LEADS, "one leads")
+    await cluster.leader()
     second, owner = cluster.add("b")
     owner.waits = True
     await asyncio.sleep(1)

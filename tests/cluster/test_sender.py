@@ -2,12 +2,13 @@
 
 import pytest
 
-from beanstalk_server.cluster.engine.interface import START, Answer, Lease, Position
+from beanstalk_server.cluster.engine.interface import START, Answer, EngineFullError, Lease, Position
 from beanstalk_server.cluster.sender import COMMIT_COST, KEPT, DivergedError, FencedError, Sender, kept_within
 
 BEFORE = Position(2, 40)
 LEASE = Lease(3, 0, "a", "here:1", "secret", BEFORE)
 ENOUGH = 1
+FULL = EngineFullError("full")
 
 
 def position(number, epoch=3):
@@ -21,9 +22,14 @@ def sender_with(count, **options):
     return sender
 
 
+def answer(sender, *answer, exceeded=False):
+    """Let the engine answer the commit that is sent next; return why it is sent after a pause, or ""."""
+    return sender.on_reply(Answer(*answer), exceeded, now=0.0)
+
+
 def confirm(sender, count=1):
     for _ in range(count):
-        assert sender.on_answer(Answer(3, sender.next().position, 2), exceeded=False)
+        assert not answer(sender, 3, sender.next().position, 2)
 
 
 def test_commits_follow_each_other_and_the_one_that_the_engine_has():
@@ -45,7 +51,7 @@ def test_a_commit_without_an_answer_is_sent_again():
 def test_a_commit_that_too_few_replicas_have_is_sent_again():
     sender = sender_with(1)
     commit = sender.next()
-    assert not sender.on_answer(Answer(3, commit.position, 0), exceeded=False)
+    assert answer(sender, 3, commit.position, 0) == "fewer than 1 replicas have the last commit"
     assert sender.durable == BEFORE
     assert sender.next() is commit
 
@@ -53,7 +59,7 @@ def test_a_commit_that_too_few_replicas_have_is_sent_again():
 def test_what_the_engine_has_lost_is_sent_again_in_order():
     sender = sender_with(5)
     confirm(sender, 4)
-    assert sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+    assert not answer(sender, 3, position(42), 2)
     assert sender.next().position == position(43)
     assert sender.durable == position(44), "what was acknowledged stays acknowledged"
     confirm(sender)
@@ -66,19 +72,19 @@ def test_what_the_engine_has_lost_is_sent_again_in_order():
 def test_all_that_this_leader_has_written_can_be_sent_again():
     sender = sender_with(3)
     confirm(sender, 2)
-    sender.on_answer(Answer(3, BEFORE, 2), exceeded=False)
+    answer(sender, 3, BEFORE, 2)
     assert sender.next().position == position(41)
 
 
 def test_an_engine_that_has_more_than_was_confirmed_gets_what_is_missing():
     sender = sender_with(3)
-    sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+    answer(sender, 3, position(42), 2)
     assert sender.next().position == position(43)
 
 
 def test_an_engine_that_has_everything_has_to_confirm_the_last_commit():
     sender = sender_with(2)
-    sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+    answer(sender, 3, position(42), 2)
     assert sender.next().position == position(42)
     assert sender.durable == BEFORE
     confirm(sender)
@@ -90,17 +96,17 @@ def test_a_position_that_nobody_here_knows_means_that_the_engine_has_diverged(fo
     sender = sender_with(3)
     confirm(sender)
     with pytest.raises(DivergedError) as caught:
-        sender.on_answer(Answer(3, found, 2), exceeded=False)
+        answer(sender, 3, found, 2)
     assert caught.value.position == found
 
 
 def test_what_is_not_kept_any_more_cannot_be_sent_again():
     sender = sender_with(6, kept=3 * (COMMIT_COST + 10))
     confirm(sender, 5)
-    sender.on_answer(Answer(3, position(43), 2), exceeded=False)
+    answer(sender, 3, position(43), 2)
     assert sender.next().position == position(44)
     with pytest.raises(DivergedError):
-        sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+        answer(sender, 3, position(42), 2)
 
 
 def test_what_is_not_in_the_engine_is_kept_however_much_it_is():
@@ -113,9 +119,9 @@ def test_what_may_be_kept_can_become_less():
     sender = sender_with(6)
     confirm(sender, 5)
     sender.keep(3 * (COMMIT_COST + 10))
-    sender.on_answer(Answer(3, position(43), 2), exceeded=False)
+    answer(sender, 3, position(43), 2)
     with pytest.raises(DivergedError):
-        sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+        answer(sender, 3, position(42), 2)
 
 
 def test_a_node_keeps_no_more_than_a_part_of_its_memory():
@@ -125,13 +131,13 @@ def test_a_node_keeps_no_more_than_a_part_of_its_memory():
 def test_a_higher_epoch_fences():
     sender = sender_with(1)
     with pytest.raises(FencedError) as caught:
-        sender.on_answer(Answer(4, None, 2), exceeded=False)
+        answer(sender, 4, None, 2)
     assert caught.value.epoch == 4
 
 
 def test_another_lease_of_the_same_epoch_fences():
     with pytest.raises(FencedError):
-        sender_with(1).on_answer(Answer(3, None, 0), exceeded=False)
+        answer(sender_with(1), 3, None, 0)
 
 
 def test_while_the_engine_has_lost_the_lease_nothing_is_sent_or_written_anew():
@@ -139,9 +145,7 @@ def test_while_the_engine_has_lost_the_lease_nothing_is_sent_or_written_anew():
     confirm(sender)
     commit = sender.next()
     for epoch in (0, 2):
-        answer = Answer(epoch, None, 0)
-        assert not sender.on_answer(answer, exceeded=False)
-        assert sender.shortage(answer) == "the engine does not have the lease"
+        assert answer(sender, epoch, None, 0) == "the engine does not have the lease"
     assert sender.next() is commit
     confirm(sender)
 
@@ -178,21 +182,21 @@ def test_a_leader_without_a_commit_can_ask_what_the_engine_has():
 def test_a_full_engine_is_gone_beyond_its_limit_and_asked_again_after_a_second():
     sender = sender_with(3)
     assert not sender.may_exceed(10.0)
-    assert sender.on_full(exceeded=False, now=10.0), "the same again, at once"
+    assert not sender.on_reply(FULL, exceeded=False, now=10.0), "the same again, at once"
     assert sender.may_exceed(10.0)
-    assert sender.on_answer(Answer(3, position(41), 2), exceeded=True)
+    assert not answer(sender, 3, position(41), 2, exceeded=True)
     assert sender.is_full
     assert sender.may_exceed(10.9)
     assert not sender.may_exceed(11.0)
-    sender.on_full(exceeded=False, now=11.0)
+    sender.on_reply(FULL, exceeded=False, now=11.0)
     assert sender.may_exceed(11.5)
     assert not sender.may_exceed(12.0)
-    sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+    answer(sender, 3, position(42), 2)
     assert not sender.is_full
     assert not sender.may_exceed(12.0)
 
 
 def test_an_engine_that_is_full_even_then_is_tried_after_a_pause():
     sender = sender_with(1)
-    sender.on_full(exceeded=False, now=1.0)
-    assert not sender.on_full(exceeded=True, now=1.0)
+    sender.on_reply(FULL, exceeded=False, now=1.0)
+    assert sender.on_reply(FULL, exceeded=True, now=1.0) == "full"

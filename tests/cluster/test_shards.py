@@ -36,15 +36,6 @@ def nodes(cluster):
     return start
 
 
-def test_a_node_alone_leads_all_shards(nodes):
-    (node,) = nodes(1)
-    assert led(node) == [0, 1, 2, 3]
-
-
-def test_nodes_that_begin_together_share_the_shards(nodes):
-    assert sorted(counts(*nodes(3))) == [1, 1, 2]
-
-
 def test_a_node_that_joins_gets_its_share(cluster, nodes, caplog):
     caplog.set_level(logging.INFO)
     (first,) = nodes(1)
@@ -105,19 +96,19 @@ def test_a_node_that_finds_another_number_of_shards_later_ends(cluster, nodes):
     assert "must be 4" in str(node.server.failure)
 
 
-def test_ids_tell_the_shard(nodes):
-    (node,) = nodes(1)
-    ids = node.call(lambda: [shard.service.broker.take_id() for shard in node.server.shards])
-    assert [job_id % SHARDS for job_id in ids] == [0, 1, 2, 3]
+def test_shards_that_are_led_together_share_the_rounds_of_the_event_loop_and_the_limit_of_memory(cluster):
+    first = cluster.add(shards=SHARDS, max_memory=1_000_000)
 
+    def shares():
+        services = [shard.service for shard in first.server.shards if shard.leads]
+        return {(service.turns.quantum, service.broker.memory.limit) for service in services}
 
-def test_shards_that_are_led_together_share_the_rounds_of_the_event_loop(cluster, nodes):
-    (first,) = nodes(1)
-    alone = first.server.shards[0].service.turns.quantum
-    cluster.add(shards=SHARDS)
+    eventually(lambda: len(led(first)) == SHARDS, "it leads all")
+    ((quantum, limit),) = shares()
+    assert limit == (1_000_000 - 125_000) // SHARDS
+    cluster.add(shards=SHARDS, max_memory=1_000_000)
     eventually(lambda: len(led(first)) == 2, "it has given two away")
-    shard = led(first)[0]
-    assert first.server.shards[shard].service.turns.quantum == 2 * alone
+    assert shares() == {(2 * quantum, 2 * limit)}
 
 
 def test_a_shard_whose_files_are_damaged_has_no_leader_and_the_others_go_on(cluster, nodes, caplog):
@@ -154,16 +145,6 @@ def test_lines_of_the_log_name_the_shard(nodes, caplog):
         assert any(line.startswith(f"shard {shard}: leads epoch 1 with 0 jobs") for line in caplog.messages)
 
 
-def test_the_limit_of_memory_is_shared_by_the_shards_of_a_node(cluster):
-    node = cluster.add(shards=SHARDS, max_memory=1_000_000)
-    eventually(lambda: len(led(node)) == SHARDS, "it leads all")
-    assert {shard.service.broker.memory.limit for shard in node.server.shards} == {(1_000_000 - 125_000) // SHARDS}
-    cluster.add(shards=SHARDS, max_memory=1_000_000)
-    eventually(lambda: len(led(node)) == 2, "it has given two away")
-    limits = {shard.service.broker.memory.limit for shard in node.server.shards if shard.leads}
-    assert limits == {(1_000_000 - 125_000) // 2}
-
-
 def test_a_node_keeps_commits_within_one_bound_for_all_its_shards(cluster):
     """Each sender has kept 64 MiB, which nothing counted: 8 shards without a job took 512 MiB."""
 
@@ -179,15 +160,6 @@ def test_a_node_keeps_commits_within_one_bound_for_all_its_shards(cluster):
         assert word == b"INSERTED"
         assert client.ask(b"delete %b\r\n" % job_id) == b"DELETED\r\n"
     assert 50_000 < kept() <= 125_000 + SHARDS * 12_000  # and the last one of each
-
-
-def test_nodes_that_are_all_cut_off_from_the_engine_disconnect_their_clients(cluster, nodes):
-    first, second = nodes(2)
-    clients = [cluster.connect(first), cluster.connect(second)]
-    for client in clients:
-        assert put(client).startswith(b"INSERTED")
-    cluster.servers.is_reachable = False
-    assert [client.rest() for client in clients] == [b"", b""]
 
 
 def test_stats_tells_how_many_shards_there_are_and_how_many_the_node_leads(cluster, nodes):

@@ -310,14 +310,14 @@ def test_settings_arrive_as_they_were_sent(tmp_path):
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.create_server(("127.0.0.1", 0)) as sock:
         doors = [Door(number=n, place=f"place {n}", config=listener, descriptor=sock.fileno()) for n in range(500)]
-        sent = IoSettings(doors=doors, users=[user], files=dict(zip(kept.paths, kept.descriptors, strict=True)))
+        sent = IoSettings(doors=doors, users=[user], files=dict(kept.descriptors))
         sent.send(ours)
         found = IoSettings.receive(theirs)
         assert [(door.number, door.place, door.config) for door in found.doors] == [
             (door.number, door.place, door.config) for door in doors
         ]
         assert found.users == [UserConfig(name="ann", token_sha256=("0" * 64,), uid=(7,))]
-        for path in kept.paths:
+        for path in kept.descriptors:
             with open(found.place(path), "rb") as copy, open(path, "rb") as original:
                 assert copy.read() == original.read()
         assert all(os.fstat(door.descriptor).st_ino == os.fstat(sock.fileno()).st_ino for door in found.doors)
@@ -330,7 +330,7 @@ def test_a_file_that_cannot_be_kept_is_looked_for_where_it_is(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in ("/nowhere", str(tmp_path / "pipe"), "\0"):
         assert kept.place(path) == path
-    assert not kept.paths
+    assert not kept.descriptors
 
 
 def test_a_kept_file_cannot_be_changed(tmp_path):
@@ -456,7 +456,7 @@ def test_whatever_an_io_process_sends_its_engine_process_fails_in_nothing(data, 
             served.append(Served())
             return served[-1]
 
-        owner = IoProcesses(1, make_client)
+        owner = IoProcesses(1, Listeners(), lambda: make_client)
         entrance = Entrance("here")
         entrance.number = 1
         owner.entrances = {1: entrance}
@@ -579,7 +579,7 @@ def test_whatever_an_engine_process_sends_its_io_process_fails_in_nothing(steps)
 
 def test_one_that_is_ready_for_settings_that_it_was_not_given_is_no_io_process():
     """Else a reload would wait for ever: as many are not in effect as were sent, and one fewer."""
-    process = IoProcesses(1, lambda *_: None).all[0]
+    process = IoProcesses(1, Listeners(), lambda: None).all[0]
     with pytest.raises(LinkError, match="settings that it was not given"):
         process._on_note(notes.READY)
 
@@ -594,7 +594,7 @@ def test_lines_for_the_log_make_no_loggers(caplog):
 
 @pytest.mark.parametrize("fields", [b"[" * 60_000, b'{"exception": 5}'], ids=["deep", "a number"])
 def test_a_line_for_the_log_that_no_io_process_writes_ends_the_link(fields, caplog):
-    process = IoProcesses(1, lambda *_: None).all[0]
+    process = IoProcesses(1, Listeners(), lambda: None).all[0]
     with pytest.raises(LinkError):
         process._on_note(notes.LINE + b"\x1ex\0" + fields + b"\0text")
     assert not caplog.messages

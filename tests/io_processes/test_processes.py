@@ -47,7 +47,7 @@ def listener(**keys):
 
 
 def io(server):
-    return server.server._io.processes.all
+    return server.server._io.all
 
 
 def pids(server):
@@ -107,14 +107,6 @@ def test_a_large_body_goes_through(serve):
     caller.close()
 
 
-def test_a_thousand_commands_at_once_are_answered_in_their_order(serve):
-    server = serve()
-    caller = server.connect()
-    caller.send(b"".join(b"put 0 0 60 4\r\n%04d\r\n" % number for number in range(5000)))
-    assert [caller.line() for _ in range(5000)] == [b"INSERTED %d\r\n" % number for number in range(1, 5001)]
-    caller.close()
-
-
 def test_a_client_that_hangs_up_half_gets_its_replies(serve):
     server = serve()
     caller = server.connect()
@@ -124,19 +116,6 @@ def test_a_client_that_hangs_up_half_gets_its_replies(serve):
         b"DEADLINE_SOON", b"TIMED_OUT"
     )
     caller.close()
-
-
-def test_quit_is_the_end_of_a_connection(serve):
-    server = serve()
-    caller = server.connect()
-    caller.send(b"put 0 0 60 1\r\nx\r\nquit\r\nput 0 0 60 1\r\nx\r\n")
-    assert caller.line() == b"INSERTED 1\r\n"
-    with contextlib.suppress(ConnectionResetError):
-        assert caller.rest() == b""
-    caller.close()
-    other = server.connect()
-    assert value(other, "total-jobs") == "1"
-    other.close()
 
 
 def test_a_client_that_does_not_read_holds_up_nobody_else(serve):
@@ -201,17 +180,6 @@ def test_users_are_known_by_their_tokens(serve):
     assert unknown.rest() == b""
     known.close()
     unknown.close()
-
-
-def test_tls_is_spoken_by_the_io_processes(serve, tmp_path):
-    files = Files(tmp_path)
-    server = serve(files.listener())
-    caller = TlsCaller(server.address)
-    body = os.urandom(60_000)
-    number = put(caller, body)
-    assert caller.ask(b"reserve\r\n") == b"RESERVED %d %d\r\n" % (number, len(body))
-    assert caller.read(len(body) + 2) == body + b"\r\n"
-    caller.close()
 
 
 def test_users_are_known_by_their_certificates_and_the_files_may_go(serve, tmp_path):
@@ -498,15 +466,6 @@ def test_a_server_that_stops_has_sent_what_it_has_answered(launch, tmp_path):
     caller = Caller(again.address)
     assert int(value(caller, "current-jobs-ready")) >= len(answered)
     assert again.stop(signal.SIGINT) == 0
-    caller.close()
-
-
-def test_drain_mode_is_that_of_the_engine_process(launch):
-    server = launch("-p", "0", "--io-processes", "1")
-    caller = Caller(server.address)
-    put(caller)
-    server.send_signal(signal.SIGUSR1)
-    eventually(lambda: caller.ask(b"put 0 0 60 1\r\nx\r\n") == b"DRAINING\r\n", "the server drains")
     caller.close()
 
 

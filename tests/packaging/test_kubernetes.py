@@ -13,7 +13,7 @@ import yaml
 from expressions import ONLY_OF_A_NODE, series_asked_for
 from options import options_of
 
-from beanstalk_server.cluster.engine.redis import settings as redis_settings
+from beanstalk_server.cluster.engine.redis import servers as redis_servers
 from beanstalk_server.settings.config import Config
 from harness.servers import ROOT, Process, command, imported, unused_port
 from harness.waiting import eventually
@@ -233,9 +233,9 @@ def test_redis_is_a_primary_with_replicas_that_the_server_takes(start_redis):
     port = first.config_get("port")["port"]
     with redis.Redis(port=int(port)) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
-    found = {key: value for asked in redis_settings.ASKED for key, value in first.config_get(asked).items()}
+    found = {key: value for asked in redis_servers.ASKED for key, value in first.config_get(asked).items()}
     assert found["appendonly"] == "yes"
-    assert redis_settings.losing(found, 1) == redis_settings.advice(found, 2, 1, in_cluster=False) == []
+    assert redis_servers.losing(found, 1) == redis_servers.advice(found, 2, 1, in_cluster=False) == []
     for client in (first, second):
         pid = client.info("server")["process_id"]
         with open(f"/proc/{pid}/cmdline") as command_line:

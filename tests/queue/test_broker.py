@@ -16,12 +16,11 @@ from virtual import BodilessJournal, MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import READY, STATES, Job, Terms
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.outcome import DONE, PENDING, REPLACED
-from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Counters, Policy
 from beanstalk_server.queue.stored_job import stored_job
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import SECOND

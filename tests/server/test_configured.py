@@ -6,7 +6,7 @@ import pytest
 
 from beanstalk_server.access.accounts import hash_of_token
 from harness.caller import Caller
-from harness.servers import run_to_end, unused_port
+from harness.servers import unused_port
 from harness.waiting import eventually
 
 TOKEN = "a token"
@@ -45,16 +45,6 @@ def test_a_token_file_makes_the_one_listener_closed(path, launch):
     assert ask(process.address, b"use mail\r\n") == b"UNAUTHORIZED\r\n"
     assert ask(process.address, f"auth {TOKEN}\r\n".encode()) == b"AUTHENTICATED\r\n"
     assert process.stop() == 0
-
-
-def test_a_start_says_everything_that_is_wrong_and_ends_with_status_5(path):
-    path.write_text("tick = 0\n[[listener]]\naddress = '0.0.0.0:0'\nauth = 'token'\n")
-    status, out, err = run_to_end("--config", str(path))
-    assert (status, out) == (5, "")
-    assert [line.partition(" '")[0] for line in err.splitlines()] == [
-        f"beanstalk-server: {path}: tick: bad value 0: must be a number of milliseconds from 0.001 to 1000",
-        f"beanstalk-server: {path}: listener 1: auth:",
-    ]
 
 
 def test_what_is_probably_not_meant_is_logged_at_the_start_and_after_a_reload(path, launch):

@@ -7,13 +7,11 @@ import random
 import socket
 import struct
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import greenstalk
 import pytest
 
 from beanstalk_server import Config, Server
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.wire.commands import DIALECTS
 from harness.caller import Caller
 from harness.waiting import eventually
@@ -69,15 +67,6 @@ def test_greenstalk_through_the_life_of_jobs(run, tmp_path, kind):
         assert float(stats["rusage-utime"]) > 0
 
 
-def test_a_worker_that_waits_gets_the_job_that_another_client_puts(server):
-    address = server.address
-    with greenstalk.Client(address) as worker, greenstalk.Client(address) as producer, ThreadPoolExecutor() as pool:
-        waiting = pool.submit(worker.reserve)
-        eventually(lambda: producer.stats()["current-waiting"], "the worker waits")
-        producer.put("hello")
-        assert waiting.result(60).body == "hello"
-
-
 def test_a_delayed_job_comes_to_a_waiting_worker_and_not_early(server):
     worker, producer = server.connect(), server.connect()
     worker.send(b"reserve\r\n")
@@ -98,15 +87,6 @@ def test_a_client_that_half_closes_gets_all_its_replies(server):
     assert other.ask(b"reserve-with-timeout 1\r\n") == b"RESERVED 1 1\r\n"
     caller.close()
     other.close()
-
-
-def test_a_client_that_half_closes_while_it_waits_gets_timed_out(server):
-    caller = server.connect()
-    caller.send(b"reserve\r\n")
-    eventually(lambda: server.call(lambda: server.server.broker.waiting), "it waits")
-    caller.socket.shutdown(socket.SHUT_WR)
-    assert caller.rest() == b"TIMED_OUT\r\n"
-    caller.close()
 
 
 def test_a_client_that_half_closes_is_told_what_has_become_of_much_work(server):
@@ -130,13 +110,6 @@ def test_a_client_that_disconnects_gives_back_its_jobs(server):
     assert other.line() == b"RESERVED 1 1\r\n"
     producer.close()
     other.close()
-
-
-def test_quit_closes(server):
-    caller = server.connect()
-    caller.send(b"list-tube-used\r\nquit\r\nlist-tube-used\r\n")
-    assert caller.rest() == b"USING default\r\n"
-    caller.close()
 
 
 def test_a_client_that_pipelines_100000_commands_and_reads_later(server):
@@ -218,19 +191,6 @@ def test_a_client_may_send_much_after_a_reserve_that_waits(server):
     assert received == expected
     caller.close()
     producer.close()
-
-
-def test_random_bytes_break_nothing(server):
-    rng = random.Random(5)
-    for _ in range(30):
-        caller = server.connect()
-        for _ in range(20):
-            caller.send(rng.randbytes(rng.randrange(1, 500)))
-        caller.close()
-    other = server.connect()
-    assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    server.call(check_broker, server.server.broker)
-    other.close()
 
 
 @pytest.mark.parametrize("ending", ["shutdown", "close", "reset"])

@@ -2,11 +2,8 @@
 ones."""
 
 import asyncio
-import contextlib
 import re
 import shutil
-import socket
-import struct
 import time
 from pathlib import Path
 
@@ -24,7 +21,7 @@ from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
-from harness.waiting import at_rest_async, eventually_async
+from harness.waiting import eventually_async
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "journal.md").read_text()
 
@@ -306,47 +303,9 @@ class RecordingJournal(Journal):
             raise self.error
 
 
-def test_replies_that_report_a_change_wait_for_its_commit_and_others_do_not():
-    async def work():
-        journal = RecordingJournal()
-        async with Server(Config(port=0), journal=journal) as server:
-            client, other = await Conversation.with_(server), await Conversation.with_(server)
-            client.writer.write(b"list-tube-used\r\nput 0 0 60 1\r\nx\r\nuse a\r\n")
-            assert await other.ask(b"use b\r\n") == b"USING b\r\n"
-            assert await other.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n", "it is there, though not acknowledged"
-            await other.reader.readline()
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(client.reader.read(1), 0.05)
-            journal.may_commit.set()
-            assert await client.reader.readexactly(15 + 12 + 9) == b"USING default\r\nINSERTED 1\r\nUSING a\r\n"
-            await client.close()
-            await other.close()
-
-    run(work)
-
-
 async def recorded(server, count):
     """Return when the journal has recorded this many changes."""
     await eventually_async(lambda: server.broker.last_lsn >= count, f"the journal has recorded {count} changes")
-
-
-def test_one_commit_serves_all_clients_that_came_during_the_one_before():
-    async def work():
-        journal = RecordingJournal()
-        async with Server(Config(port=0), journal=journal) as server:
-            clients = [await Conversation.with_(server) for _ in range(20)]
-            for client in clients:
-                client.writer.write(b"put 0 0 60 1\r\nx\r\n" * 10)
-            await recorded(server, 200)
-            journal.may_commit.set()
-            for client in clients:
-                for _ in range(10):
-                    assert (await client.reader.readline()).startswith(b"INSERTED ")
-            assert journal.commits <= 2
-            for client in clients:
-                await client.close()
-
-    run(work)
 
 
 def test_a_client_that_half_closes_gets_the_replies_that_wait_for_a_commit():
@@ -360,131 +319,6 @@ def test_a_client_that_half_closes_gets_the_replies_that_wait_for_a_commit():
             journal.may_commit.set()
             assert await asyncio.wait_for(client.reader.read(), 60) == b"INSERTED 1\r\nDELETED\r\n"
             await client.close()
-
-    run(work)
-
-
-def test_a_client_that_is_gone_before_its_commit_leaves_nothing_behind():
-    async def work():
-        journal = RecordingJournal()
-        async with Server(Config(port=0), journal=journal) as server:
-            client = await Conversation.with_(server)
-            client.writer.write(b"put 0 0 60 1\r\nx\r\n")
-            await recorded(server, 1)
-            linger = struct.pack("ii", 1, 0)  # a reset, not an end
-            client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            client.writer.transport.abort()
-            await eventually_async(lambda: not server.connections.open, "nobody is connected")
-            journal.may_commit.set()
-            await eventually_async(lambda: server.gate.durable_lsn, "the change is durable")
-            assert not server.gate._waiting
-            other = await Conversation.with_(server)
-            assert await other.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 2\r\n"
-            await other.close()
-
-    run(work)
-
-
-def test_replies_that_pile_up_behind_a_slow_commit_stop_the_reading():
-    async def work():
-        journal = RecordingJournal()
-        async with Server(Config(port=0), journal=journal) as server:
-            client = await Conversation.with_(server)
-            count = 60_000
-            sent = asyncio.ensure_future(drain(client.writer, b"put 0 0 60 1\r\nx\r\npeek 1\r\n" * count))
-            await recorded(server, 1)
-            done = await at_rest_async(lambda: server.broker.last_lsn, "the reading stops")
-            assert done < count
-            journal.may_commit.set()
-            replies = b""
-            while replies.count(b"INSERTED") < count:
-                replies += await asyncio.wait_for(client.reader.read(1 << 20), 60)
-            await sent
-            await client.close()
-
-    run(work)
-
-
-@pytest.mark.parametrize("size", [100, 20_000, 60_000])
-def test_changes_that_wait_for_a_slow_commit_count_with_their_commands(size):
-    """Otherwise, one client that never waits fills memory with uncommitted jobs, at 12 bytes of reply each."""
-
-    async def work():
-        journal = RecordingJournal()
-        async with Server(Config(port=0), journal=journal) as server:
-            client = await Conversation.with_(server)
-            count = (16 << 20) // size
-            put = b"put 0 0 60 %d\r\n%b\r\n" % (size, b"x" * size)
-            sent = asyncio.ensure_future(drain(client.writer, put * count))
-            await recorded(server, 1)
-            done = await at_rest_async(lambda: server.broker.last_lsn, "the reading stops")
-            assert done * size < 1 << 20
-            journal.may_commit.set()
-            replies = 0
-            while replies < count:
-                replies += (await asyncio.wait_for(client.reader.read(1 << 20), 60)).count(b"INSERTED")
-            await sent
-            await client.close()
-
-    run(work)
-
-
-def test_what_comes_after_a_quit_is_not_read_while_its_commit_is_in_flight():
-    async def work():
-        journal = RecordingJournal()
-        async with Server(Config(port=0), journal=journal) as server:
-            client = await Conversation.with_(server)
-            client.writer.write(b"put 0 0 60 1\r\nx\r\nquit\r\n")
-            await recorded(server, 1)
-            (connection,) = server.connections.open
-            sent = asyncio.ensure_future(drain(client.writer, b"list-tube-used\r\n" * 1_000_000))
-            for _ in range(100):
-                await asyncio.sleep(0)
-            assert not connection.transport.is_reading()
-            assert connection.session.input_size == 0
-            journal.may_commit.set()
-            assert await client.reader.readline() == b"INSERTED 1\r\n"
-            with contextlib.suppress(ConnectionError):
-                await sent
-            client.writer.close()
-
-    run(work)
-
-
-async def drain(writer, data):
-    writer.write(data)
-    await writer.drain()
-
-
-def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(caplog):
-    async def work():
-        journal = RecordingJournal()
-        async with Server(Config(port=0), journal=journal) as server:
-            client = await Conversation.with_(server)
-            client.writer.write(b"put 0 0 60 1\r\nx\r\n")
-            await recorded(server, 1)
-            journal.error = OSError(5, "Input/output error")
-            journal.may_commit.set()
-            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                await asyncio.wait_for(client.reader.readexactly(1), 60)
-            await eventually_async(lambda: not server.connections.open, "nobody is connected")
-            assert server.failure is journal.error
-            with pytest.raises(OSError, match=r"refused|Connect call failed"):
-                await Conversation.with_(server)
-            client.writer.close()
-        assert journal.commits == 1, "a commit that failed is not tried again"
-        assert "the journal failed; the server acknowledges nothing more" in caplog.text
-
-    run(work)
-
-
-def test_changes_that_no_reply_has_reported_are_committed_when_the_server_stops():
-    async def work():
-        journal = RecordingJournal()
-        journal.may_commit.set()
-        async with Server(Config(port=0), journal=journal) as server:
-            server.broker.last_lsn += 1
-        assert journal.commits == 1
 
     run(work)
 

@@ -10,8 +10,8 @@ from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.journal import DELETIONS
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.alarm import LoopAlarm
-from beanstalk_server.server.front.entrance import Entrance
-from beanstalk_server.server.front.listeners import Listeners
+from beanstalk_server.server.front.entrance import entrance_of
+from beanstalk_server.server.front.listeners import Listeners, open_listener
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.measurements import INTERVAL, HeldSamples
 from beanstalk_server.settings.sections import ListenerConfig
@@ -212,14 +212,14 @@ def test_a_server_measures_nothing_until_it_is_asked_to(run):
 
 def test_failures_at_entrances_that_are_gone_are_still_counted():
     listeners = Listeners()
-    configs = [ListenerConfig(address="127.0.0.1:0"), ListenerConfig(address="127.0.0.1:0")]
-    listeners.open(configs, [], by_options=False)
+    config = ListenerConfig(address="127.0.0.1:0")
+    listeners.all = [open_listener(config, by_options=False) for _ in range(2)]
     reception = Reception(listeners, lambda: None, lambda: None, accepts=False)
-    reception.entrances = [Entrance("here"), Entrance("there")]
-    for entrance in reception.entrances:
-        assert entrance.authenticate("token") is None
+    for listener in listeners.all:
+        listener.entrance = entrance_of(config, "here", None)
+        assert listener.entrance.authenticate("token") is None
     assert reception.failures == 2
-    reception.change(listeners.all[:1], configs[:1], [Entrance("here")])
-    assert [entrance.place for entrance in reception.entrances] == ["here"]
+    reception.change([(listeners.all[0], entrance_of(config, "here", None))])
+    assert len(reception.entrances) == 1
     assert reception.failures == 2
     listeners.close()

@@ -1,6 +1,5 @@
 """Policies in a server: which tubes have one, from the start and after a reload."""
 
-import asyncio
 import os
 import re
 import signal
@@ -9,7 +8,6 @@ import time
 
 import greenstalk
 import pytest
-from pystalkd.Beanstalkd import CommandFailed, Connection
 
 from beanstalk_server import Config, ConfigError, Server, TubeConfig
 from beanstalk_server.queue.policy import NO_POLICY
@@ -110,13 +108,6 @@ def test_a_reload_with_the_same_policies_leaves_them_alone(run, caplog):
     assert policies_logged(caplog) == []
 
 
-def test_only_what_says_something_else_gets_another_policy(run):
-    server = run(tubes=[MAIL, DEFAULT])
-    default = policy_in(server, "default")
-    reload(server, TubeConfig(match="mail-*", max_tries=9), DEFAULT, TubeConfig(match="bill", ttl=1))
-    assert policy_in(server, "default") is default
-
-
 def test_a_reload_that_fails_changes_no_policy(run, caplog):
     caplog.set_level("INFO")
     server = run(tubes=[MAIL, DEFAULT])
@@ -126,34 +117,6 @@ def test_a_reload_that_fails_changes_no_policy(run, caplog):
     assert server.server.policies is before
     assert policy_in(server, "default").max_jobs == 2
     assert policies_logged(caplog) == []
-
-
-def test_of_two_reloads_at_once_the_last_wins(run):
-    server = run(tubes=[DEFAULT])
-
-    async def reload_often():
-        configs = [Config(port=0, tubes=[TubeConfig(match="default", max_jobs=number)]) for number in range(10, 20)]
-        await asyncio.gather(*[server.server.reload(config) for config in configs])
-
-    server.wait_for(reload_often())
-    eventually(lambda: policy_in(server, "default").max_jobs == 19, "the last is in effect")
-
-
-def test_clients_that_are_connected_see_the_new_policy_at_once(run):
-    server = run(tubes=[DEFAULT])
-    caller = Caller(server.address)
-    put = b"put 0 0 60 1\r\nx\r\n"
-    assert [caller.ask(put) for _ in range(3)] == [b"INSERTED 1\r\n", b"INSERTED 2\r\n", b"DRAINING\r\n"]
-    reload(server, TubeConfig(match="default", max_jobs=3))
-    eventually(lambda: policy_in(server, "default").max_jobs == 3, "it is in effect")
-    assert caller.ask(put).startswith(b"INSERTED ")
-    assert caller.ask(put) == b"DRAINING\r\n"
-    reload(server, TubeConfig(match="default", max_jobs=1))
-    eventually(lambda: policy_in(server, "default").max_jobs == 1, "it is in effect")
-    assert caller.ask(put) == b"DRAINING\r\n"  # and nobody loses the jobs that are there
-    assert caller.ask(b"stats-tube default\r\n").startswith(b"OK ")
-    assert b"current-jobs-ready: 3" in [caller.line().strip() for _ in range(4)]
-    caller.close()
 
 
 @pytest.mark.parametrize("limit", [{"max_reserved": 1}, {"rate": "1/h"}])
@@ -169,16 +132,6 @@ def test_a_client_that_waits_is_served_when_a_limit_is_gone(run, limit):
     assert second.line() == b"RESERVED 2 1\r\n"
     for each in (producer, first, second):
         each.close()
-
-
-def test_jobs_that_exist_expire_by_a_new_policy(run):
-    server = run()
-    caller = Caller(server.address)
-    assert caller.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
-    reload(server, TubeConfig(match="default", ttl=0.01))
-    eventually(lambda: server.call(lambda: not server.server.broker.jobs), "it has expired")
-    assert caller.ask(b"peek 1\r\n") == b"NOT_FOUND\r\n"
-    caller.close()
 
 
 # SIGHUP
@@ -282,24 +235,6 @@ def test_what_greenstalk_sees(run):
         job = queue.reserve(timeout=60)
         queue.release(job)
         assert queue.stats_job(job)["tube"] == "dead"
-
-
-def test_what_pystalkd_sees(run):
-    server = run(tubes=STRICT)
-    queue = Connection(*server.address)
-    queue.use("full")
-    queue.put("x")
-    for tube, body, said in (("full", "y", "DRAINING"), ("short", "x" * 11, "JOB_TOO_BIG")):
-        queue.use(tube)
-        with pytest.raises(CommandFailed, match=said):
-            queue.put(body)
-    queue.use("once")
-    queue.watch("once")
-    queue.put("x")
-    job = queue.reserve(timeout=60)
-    with pytest.raises(CommandFailed, match="BURIED"):
-        job.release()
-    queue.close()
 
 
 def test_jobs_that_expired_while_no_server_was_running_are_handed_to_nobody(tmp_path, loop_factory):

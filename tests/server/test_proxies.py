@@ -3,7 +3,6 @@
 With the real programs in between: stunnel, which speaks TLS for a client, and HAProxy, which speaks it for a server.
 """
 
-import os
 import socket
 import ssl
 
@@ -177,17 +176,3 @@ def test_a_name_that_haproxy_has_not_verified_is_not_believed(place, run, certif
     put_one(place, address, "worker")
     with pytest.raises((OSError, greenstalk.Error)):
         put_one(place, address, certificate)
-
-
-def test_a_unix_socket(run, tmp_path):
-    listener = ListenerConfig(address=f"unix:{tmp_path}/socket", auth="peer")
-    user = UserConfig(name="mail", uid=(os.getuid(),), produce=("mail-*",), consume=("mail-*",))
-    run(listeners=(listener,), users=(user,))
-    with greenstalk.Client(f"{tmp_path}/socket", use="mail-out", watch="mail-out") as queue:
-        check_what_mail_may(queue)
-
-
-def test_a_listener_with_a_fixed_user(run):
-    server = run(listeners=(ListenerConfig(address="127.0.0.1:0", user="mail"),), users=(MAIL,))
-    with greenstalk.Client(server.address, use="mail-out", watch="mail-out") as queue:
-        check_what_mail_may(queue)

@@ -248,8 +248,7 @@ def test_a_handshake_under_authorities_that_are_replaced_is_not_ended(serve, tmp
     certificate = client_certificate(common_name="mail")
     known, begun = TlsCaller(server.address, client_context(certificate)), Caller(server.address)
     tls = TlsClient(client_context(certificate))
-    tls.give(b"")
-    begun.send(tls.take())
+    begun.send(tls.hello())
     while not tls.connected:
         tls.give(begun.socket.recv(65536))
     assert arrivals(server) == 1, "it has not sent its certificate"

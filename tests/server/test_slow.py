@@ -12,7 +12,6 @@ from beanstalk_server import Config, Server
 from beanstalk_server.cli.logs import JsonFormatter
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.units import MILLISECOND, SECOND
-from beanstalk_server.server.bounded import BoundedLog
 from beanstalk_server.server.slow import INTERVAL, SlowLog
 
 THRESHOLD = 50
@@ -270,20 +269,3 @@ def test_a_server_tells_what_is_slow_if_it_is_asked(caplog):
     assert [each for each in caplog.messages if "stalled" in each] == []
     asyncio.run(serve(Config(port=0, slow_ms=4)))
     assert [each for each in caplog.messages if "stalled" in each] != []
-
-
-def test_lines_are_admitted_up_to_the_bound():
-    left_out = []
-    loop = Loop()
-    bounded = BoundedLog(3, 60, left_out.append)
-    bounded.start(loop)
-    assert [bounded.admits() for _ in range(5)] == [True] * 3 + [False] * 2
-    loop.sleep(60)
-    assert left_out == [2]
-    assert [bounded.admits() for _ in range(3)] == [True] * 2 + [False], "one was about those left out"
-    bounded.stop()
-    assert left_out == [2, 1]
-    assert [bounded.admits() for _ in range(3)] == [True] * 3
-    loop.sleep(60)
-    assert left_out == [2, 1]
-    assert not loop.later

@@ -21,7 +21,7 @@ from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import rewriting
 from beanstalk_server.storage.beanstalkd import reader, writer
-from beanstalk_server.storage.beanstalkd.export import export
+from beanstalk_server.storage.beanstalkd.writer import export
 from beanstalk_server.storage.binlog import UNKNOWN_IDS, Binlog
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names

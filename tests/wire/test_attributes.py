@@ -146,24 +146,6 @@ def test_whatever_is_sent_is_read_or_refused(text):
 # What comes of it
 
 
-def test_it_is_a_put_where_nothing_is_demanded(client):
-    assert client.send(b"put-with 7 0 60 3\r\nabc\r\n") == b"INSERTED 1\r\n"
-    assert client.send(b"put 7 0 60 3\r\nabc\r\n") == b"INSERTED 2\r\n"
-    of_one, of_other = client.yaml(b"stats-job 1"), client.yaml(b"stats-job 2")
-    assert list(of_one.items())[1:] == list(of_other.items())[1:]
-
-
-def test_it_answers_as_put_keyed_and_replace_keyed(client):
-    assert client.send(b"put-with 0 0 60 3 key=k\r\nabc\r\n") == b"INSERTED 1\r\n"
-    assert client.send(b"put-with 0 0 60 3 key=k tries=5\r\nabd\r\n") == b"EXISTS 1\r\n"
-    assert client.send(b"put-keyed k 0 0 60 3\r\nabd\r\n") == b"EXISTS 1\r\n"
-    assert client.send(b"put-with 0 0 60 3 key=k replace=1 tries=5\r\nabe\r\n") == b"REPLACED 1\r\n"
-    assert client.send(b"reserve\r\n") == b"RESERVED 1 3\r\nabe\r\n"
-    assert client.send(b"put-with 0 0 60 3 key=k replace=1\r\nabf\r\n") == b"TOO_LATE 1\r\n"
-    assert client.send(b"put-with 0 0 60 3 key=l replace=1\r\nabf\r\n") == b"INSERTED 2\r\n"
-    assert client.send(b"put-with 0 0 60 3\r\nabcd\r\n").startswith(b"EXPECTED_CRLF\r\n")
-
-
 def test_stats_job_tells_at_its_end_what_is_demanded_of_a_job(client):
     client.send(b"put-with 0 0 60 1 key=k tries=5\r\nx\r\n")
     assert list(client.yaml(b"stats-job 1").items())[-6:] == [
@@ -190,11 +172,6 @@ def test_a_moment_counts_by_what_the_wall_clock_says_when_the_body_has_come():
     assert client.send(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     world.sleep(0.1)
     assert client.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 3\r\nabc\r\n"
-
-
-def test_a_moment_that_is_past_makes_a_job_ready_at_once(client):
-    client.world.info.clock_offset = lambda: 1_700_000_000 * SECOND
-    assert client.send(b"put-with 0 0 60 3 at=0\r\nabc\r\nreserve\r\n") == b"INSERTED 1\r\nRESERVED 1 3\r\nabc\r\n"
 
 
 def test_stats_counts_it_under_its_own_name(client):
@@ -229,15 +206,6 @@ def test_puts_that_a_policy_refuses_get_replies_that_clients_know():
 
 def test_a_tube_without_a_policy_shows_none_of_its_rows(client):
     assert list(client.yaml(b"stats-tube default"))[-1] == "pause-time-left"
-
-
-def test_the_last_release_of_a_job_without_a_dead_tube_is_answered_buried():
-    client = World(policies={"default": Policy(max_tries=2)}).connect()
-    client.put()
-    assert send_all(client, b"reserve", b"release 1 0 0") == b"RESERVED 1 1\r\nx\r\nRELEASED\r\n"
-    assert send_all(client, b"reserve", b"release 1 0 0") == b"RESERVED 1 1\r\nx\r\nBURIED\r\n"
-    found = client.yaml(b"stats-job 1")
-    assert [found[name] for name in ("state", "tries", "max-tries", "reason")] == ["buried", "2", "2", '"released"']
 
 
 def test_dead_letters_say_where_they_come_from_and_go_back_there():
@@ -319,9 +287,3 @@ def test_what_a_producer_demands_goes_over_what_the_tube_demands():
 def test_a_malformed_redrive_is_refused(client, text):
     assert client.send(b"redrive " + text + b"\r\n") == BAD
     assert not read_redrive(text, Arguments())
-
-
-def test_a_redrive_of_a_tube_without_dead_letters_sends_none(client):
-    client.put()
-    assert client.send(b"redrive default 10\r\nredrive default 0\r\n") == b"REDRIVEN 0\r\n" * 2
-    assert client.send(b"redrive nowhere 10\r\nredrive\r\n") == b"NOT_FOUND\r\nUNKNOWN_COMMAND\r\n"

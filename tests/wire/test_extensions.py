@@ -30,37 +30,6 @@ def keyed(command, key=b"k", priority=0, delay=b"0", ttr=b"60", body=b"x"):
 # Keys
 
 
-def test_a_key_names_one_live_job_of_a_tube(client):
-    assert client.send(keyed(b"put-keyed", body=b"one")) == b"INSERTED 1\r\n"
-    assert client.send(keyed(b"put-keyed", body=b"two")) == b"EXISTS 1\r\n"
-    assert client.send(b"peek-keyed k\r\npeek-keyed l\r\n") == b"FOUND 1 3\r\none\r\nNOT_FOUND\r\n"
-    client.send(b"use other\r\n")
-    assert client.send(b"peek-keyed k\r\n") == b"NOT_FOUND\r\n"
-    assert client.send(keyed(b"put-keyed", body=b"other")) == b"INSERTED 2\r\n"
-
-
-@pytest.mark.parametrize("state", ["ready", "delayed", "reserved", "buried"])
-def test_a_key_is_taken_in_every_state_and_free_again_once_the_job_is_deleted(client, state):
-    client.send(keyed(b"put-keyed", delay=b"9" if state == "delayed" else b"0"))
-    if state in ("reserved", "buried"):
-        client.send(b"reserve\r\n")
-    if state == "buried":
-        client.send(b"bury 1 0\r\n")
-    assert client.yaml(b"stats-job 1")["state"] == state
-    assert client.send(keyed(b"put-keyed")) == b"EXISTS 1\r\n"
-    assert client.send(b"peek-keyed k\r\n") == b"FOUND 1 1\r\nx\r\n"
-    assert client.send(b"delete 1\r\n") == b"DELETED\r\n"
-    assert client.send(b"peek-keyed k\r\n") == b"NOT_FOUND\r\n"
-    assert client.send(keyed(b"put-keyed")) == b"INSERTED 2\r\n"
-
-
-def test_stats_job_of_a_keyed_job_has_its_key_at_the_end(client):
-    client.send(keyed(b"put-keyed", key=b"space-42"))
-    client.put()
-    assert list(client.yaml(b"stats-job 1").items())[-1] == ("key", '"space-42"')
-    assert list(client.yaml(b"stats-job 2"))[-1] == "kicks"
-
-
 def test_the_longest_key_and_the_largest_numbers_fit_into_a_line(world):
     world.info.max_job_size = 2**32 - 1
     client = world.connect()
@@ -78,39 +47,7 @@ def test_the_longest_key_and_the_largest_numbers_fit_into_a_line(world):
     assert client.send(b"\r\n") == BAD
 
 
-@pytest.mark.parametrize("command", [b"put-keyed", b"replace-keyed"])
-def test_malformed_keyed_puts_are_refused(client, command):
-    for arguments in (
-        b"",
-        b"k",
-        b"k 0 0 1",
-        b" k 0 0 1 1",
-        b"-k 0 0 1 1",
-        b"k 0 0 1 1 ",
-        b"k -1 0 1 1",
-        b"k 0 0 1 1 x",
-    ):
-        assert client.send(command + b" " + arguments + b"\r\n") == BAD
-    assert client.send(command + b"\r\n") == UNKNOWN
-    assert client.send(command + b" k 0 0 1 3\r\nabcde") == b"EXPECTED_CRLF\r\n"
-    assert client.send(command + b" k 0 0 1 65536\r\n" + b"x" * 65538) == b"JOB_TOO_BIG\r\n"
-    assert client.send(b"peek-keyed k\r\n") == b"NOT_FOUND\r\n"
-
-
-def test_drain_mode_takes_no_new_keyed_jobs_but_replaces_old_ones(world, client):
-    client.send(keyed(b"put-keyed"))
-    world.broker.drain()
-    assert client.send(keyed(b"put-keyed", key=b"l")) == b"DRAINING\r\n"
-    assert client.send(keyed(b"replace-keyed", key=b"l")) == b"DRAINING\r\n"
-    assert client.send(keyed(b"put-keyed")) == b"EXISTS 1\r\n"
-    assert client.send(keyed(b"replace-keyed", body=b"new")) == b"REPLACED 1\r\n"
-
-
 # replace-keyed
-
-
-def test_replace_keyed_inserts_when_the_key_is_free(client):
-    assert client.send(keyed(b"replace-keyed", body=b"one")) == b"INSERTED 1\r\n"
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
@@ -130,14 +67,6 @@ def test_replace_keyed_gives_a_job_that_is_not_reserved_all_that_put_gives(world
     world.sleep(0.2)
     assert client.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 5\r\nnewer\r\n"
     assert client.send(keyed(b"replace-keyed")) == b"TOO_LATE 1\r\n"
-
-
-def test_replace_keyed_without_delay_gives_the_job_to_a_waiting_client(world, client):
-    client.send(keyed(b"put-keyed", delay=b"100"))
-    worker = world.connect()
-    worker.send(b"reserve\r\n")
-    client.send(keyed(b"replace-keyed", body=b"now"))
-    assert worker.read() == b"RESERVED 1 3\r\nnow\r\n"
 
 
 class FillingJournal(Journal):
@@ -181,16 +110,6 @@ def test_only_a_job_that_is_still_delayed_can_be_cancelled(world, client):
     assert client.yaml(b"stats-tube default")["cmd-delete"] == "0"
 
 
-def test_cancel_keyed_finds_the_jobs_of_the_used_tube(client):
-    client.send(keyed(b"put-keyed", delay=b"5"))
-    client.send(b"use other\r\n")
-    assert client.send(b"cancel-keyed k\r\n") == b"NOT_FOUND\r\n"
-    client.send(b"use default\r\n")
-    assert client.send(b"cancel-keyed k\r\ncancel-keyed k\r\n") == b"CANCELLED\r\nNOT_FOUND\r\n"
-    client.send(keyed(b"put-keyed"))
-    assert client.send(b"cancel-keyed k\r\ncancel-keyed -\r\n") == b"TOO_LATE\r\n" + BAD
-
-
 def test_a_tube_whose_last_job_is_cancelled_is_gone(client):
     client.send(b"use other\r\n")
     client.put(delay=5)
@@ -232,12 +151,6 @@ def test_a_job_can_be_rescheduled_sooner_and_later(world, client):
     assert client.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 2 1\r\nx\r\n"
 
 
-@pytest.mark.parametrize("line", [b"reschedule 1", b"reschedule 1 -1", b"reschedule 1 1 ", b"reschedule x 1"])
-def test_malformed_reschedules_are_refused(client, line):
-    assert client.send(line + b"\r\n") == BAD
-    assert client.send(line.replace(b"reschedule", b"reschedule-keyed").replace(b"x 1", b"-x 1") + b"\r\n") == BAD
-
-
 # Fractions
 
 
@@ -262,33 +175,7 @@ def test_durations_may_have_a_fraction_to_the_millisecond(world, client):
     assert client.read() == b"RESERVED 1 1\r\nx\r\n"
 
 
-@pytest.mark.parametrize("delay", [b"0.", b".5", b"0.1234", b"1e3", b"0.5.5", b"0,5", b"4294967296.0"])
-def test_malformed_fractions_are_refused(client, delay):
-    assert client.send(b"put 0 " + delay + b" 1 1\r\n") == BAD
-    assert client.send(b"release 1 0 " + delay + b"\r\n") == BAD
-
-
-def test_only_durations_have_fractions(client):
-    for line in (b"put 0.5 0 1 1", b"put 0 0 1 1.5", b"delete 1.0", b"bury 1 0.5"):
-        assert client.send(line + b"\r\n") == BAD
-
-
 # reserve-batch
-
-
-def test_reserve_batch_takes_the_best_over_all_watched_tubes(client):
-    client.send(b"use a\r\n")
-    client.put(b"a5", priority=5)
-    client.put(b"a1", priority=1)
-    client.send(b"use b\r\n")
-    client.put(b"b3", priority=3)
-    client.put(b"b9", priority=9)
-    client.send(b"watch a\r\nwatch b\r\n")
-    assert client.send(b"reserve-batch 3 0\r\n") == (
-        b"RESERVED_BATCH 3\r\nRESERVED 2 2\r\na1\r\nRESERVED 3 2\r\nb3\r\nRESERVED 1 2\r\na5\r\n"
-    )
-    assert client.send(b"reserve-batch 3 0\r\n") == b"RESERVED_BATCH 1\r\nRESERVED 4 2\r\nb9\r\n"
-    assert client.send(b"reserve-batch 3 0\r\n") == b"TIMED_OUT\r\n"
 
 
 def test_each_job_of_a_batch_has_its_own_ttr(world, client):
@@ -313,18 +200,6 @@ def test_a_batch_that_waits_gets_the_jobs_that_become_ready_first(world, client)
     assert worker.read() == b"RESERVED_BATCH 2\r\nRESERVED 2 3\r\ntwo\r\nRESERVED 3 5\r\nthree\r\n"
 
 
-def test_a_batch_gets_timed_out_and_deadline_soon_as_a_reserve_does(world, client):
-    client.put(ttr=2)
-    assert client.send(b"reserve-batch 5 0.5\r\n") == b"RESERVED_BATCH 1\r\nRESERVED 1 1\r\nx\r\n"
-    assert client.send(b"reserve-batch 5 0.5\r\n") == b""
-    world.sleep(0.52)
-    assert client.read() == b"TIMED_OUT\r\n"
-    assert client.send(b"reserve-batch 5 5\r\n") == b""
-    world.sleep(0.52)
-    assert client.read() == b"DEADLINE_SOON\r\n"
-    assert client.send(b"reserve-batch 5 5\r\n") == b"DEADLINE_SOON\r\n"
-
-
 def test_a_batch_is_never_larger_than_a_slice_or_much_larger_than_a_megabyte(world, client):
     for _ in range(600):
         client.put()
@@ -340,13 +215,6 @@ def test_a_batch_over_many_tubes_is_smaller(client):
         client.send(b"watch t%d\r\nuse t%d\r\n" % (number, number))
         client.put()
     assert client.send(b"reserve-batch 600 0\r\n").startswith(b"RESERVED_BATCH 24\r\n")
-
-
-@pytest.mark.parametrize(
-    "line", [b"0 0", b"1", b"1 ", b"x 0", b"1 x", b"-1 0", b"1 0 ", b"4294967296 0", b"1 2147483648"]
-)
-def test_malformed_batches_are_refused(client, line):
-    assert client.send(b"reserve-batch " + line + b"\r\n") == BAD
 
 
 # clear-tube

@@ -13,10 +13,6 @@ from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.version import VERSION
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
-BAD = b"BAD_FORMAT\r\n"
-UNKNOWN = b"UNKNOWN_COMMAND\r\n"
-LONGEST = b"pause-tube " + b"a" * 200 + b" 4294967295\r\n"
-
 
 @pytest.fixture
 def world():
@@ -31,92 +27,6 @@ def client(world):
 
 
 # Lines
-
-
-@pytest.mark.parametrize(
-    ("sent", "replies"),
-    [
-        (b"\r\n", UNKNOWN),
-        (b"put\r\n", UNKNOWN),
-        (b"delete\r\n", UNKNOWN),
-        (b"kick\r\n", UNKNOWN),
-        (b"LIST-TUBES\r\n", UNKNOWN),
-        (b" stats\r\n", UNKNOWN),
-        (b"pause-tube\r\n", BAD),
-        (b"stats \r\n", BAD),
-        (b"stats-job\r\n", BAD),
-        (b"stats-tube\r\n", BAD),
-        (b"list-tubesx\r\n", BAD),
-        (b"list-tube-used \r\n", BAD),
-        (b"list-tubes-watched 1\r\n", BAD),
-        (b"reserve \r\n", BAD),
-        (b"reserved\r\n", BAD),
-        (b"reserve-with-timeout\r\n", BAD),
-        (b"reserve-job\r\n", BAD),
-        (b"peek-ready \r\n", BAD),
-        (b"peek-delayedx\r\n", BAD),
-        (b"peek-buried 1\r\n", BAD),
-        (b"unknown\0\r\n", BAD),
-        (b"quit\0\r\n", BAD),
-        (b"list-tube-used\0\r\n", BAD),
-        (b"delete 1\0\r\n", BAD),
-        (b"kick 1\0\r\n", BAD),
-        (b"reserve-with-timeout 0\0\r\n", BAD),
-        (b"put 0 0 1 1\0\r\n", BAD),
-        (b"\n\r\n", UNKNOWN),
-        (b"list-tube-used\n\r\n", BAD),
-    ],
-)
-def test_lines_that_are_not_commands_are_refused(client, sent, replies):
-    assert client.send(sent) == replies
-    assert client.send(b"list-tube-used\r\n") == b"USING default\r\n"
-
-
-def test_a_line_of_224_bytes_is_a_command_and_one_of_226_is_not(client):
-    assert len(LONGEST) == 224
-    assert client.send(LONGEST) == b"NOT_FOUND\r\n"
-    assert client.send(b"pause-tube   " + LONGEST[11:]) == BAD
-
-
-@pytest.mark.parametrize("length", [225, 449])
-def test_a_line_whose_crlf_straddles_the_limit_ends_with_the_next_line_as_in_beanstalkd(client, length):
-    assert client.send(b"x" * (length - 2) + b"\r\n") == b""
-    assert client.send(b"list-tube-used\r\n") == BAD
-    assert client.send(b"list-tube-used\r\n") == b"USING default\r\n"
-
-
-@pytest.mark.parametrize("length", [226, 300, 447, 448, 450, 10_000])
-def test_a_line_that_is_too_long_is_dropped_to_its_end(client, length):
-    assert client.send(b"x" * (length - 2)) == b""
-    assert client.send(b"\r\nlist-tube-used\r\n") == BAD + b"USING default\r\n"
-
-
-def test_a_line_that_is_too_long_is_answered_once_it_has_ended(client):
-    assert client.send(b"x" * 1000) == b""
-    assert client.send(b"y" * 1000) == b""
-    assert client.send(b"\r\n") == BAD
-
-
-def test_a_bare_cr_or_lf_ends_nothing(client):
-    assert client.send(b"list-tube-used\n") == b""
-    assert client.send(b"list-tube-used\r\n") == BAD
-    assert client.send(b"stats\rlist-tube-used\r\n") == b""  # a bare CR hides what follows, up to 224 bytes
-    assert client.send(b"x" * 300 + b"\r\n") == BAD
-    assert client.send(b"list-tube-used\r\n") == b"USING default\r\n"
-
-
-def test_commands_come_split_at_any_byte(client):
-    replies = b""
-    for byte in b"use a\r\nput 0 0 1 3\r\nabc\r\npeek-ready\r\n":
-        replies += client.send(bytes([byte]))
-    assert replies == b"USING a\r\nINSERTED 1\r\nFOUND 1 3\r\nabc\r\n"
-
-
-def test_many_commands_in_one_packet_are_answered_in_order(client):
-    count = 3 * SESSION_QUANTUM
-    sent = b"".join(b"put 0 0 1 1\r\nx\r\ndelete %d\r\n" % number for number in range(1, count + 1))
-    replies = b"".join(b"INSERTED %d\r\nDELETED\r\n" % number for number in range(1, count + 1))
-    assert client.send(sent) == replies
 
 
 def test_a_turn_ends_when_its_quantum_is_spent(world, client):
@@ -287,73 +197,6 @@ def test_timers_beyond_the_budget_are_handled_at_once_afterwards(world, client):
 # put
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"put 0 0 1",
-        b"put 0 0 1 ",
-        b"put  ",
-        b"put -1 0 1 1",
-        b"put +1 0 1 1",
-        b"put 0 -1 1 1",
-        b"put 0 0 -1 1",
-        b"put 0 0 1 -1",
-        b"put 4294967296 0 1 1",
-        b"put 0 4294967296 1 1",
-        b"put 0 0 4294967296 1",
-        b"put 0 0 1 4294967296",
-        b"put 99999999999999999999999 0 1 1",
-        b"put 0 0 1 1 ",
-        b"put 0 0 1 1 x",
-        b"put 0 0 1 1x",
-        b"put 0x0 0 1 1",
-        b"put 0 0 1 a",
-        b"put 0,0 1 1",
-        b"put\t0 0 1 1",
-        b"put 0\t0 1 1",
-    ],
-)
-def test_malformed_puts_are_refused(client, line):
-    reply = BAD if line.startswith(b"put ") else UNKNOWN
-    assert client.send(line + b"\r\n") == reply
-    assert client.put() == 1
-
-
-def test_put_takes_spaces_before_numbers_and_the_largest_numbers(client):
-    assert client.send(b"put   0  0   1  1\r\nx\r\n") == b"INSERTED 1\r\n"
-    assert client.send(b"put 4294967295 4294967295 4294967295 000001\r\nx\r\n") == b"INSERTED 2\r\n"
-    stats = client.yaml(b"stats-job 2")
-    assert (stats["pri"], stats["delay"], stats["ttr"]) == ("4294967295",) * 3
-
-
-def test_a_body_may_hold_any_bytes(client):
-    body = bytes(range(256)) + b"\r\nquit\r\n"
-    number = client.put(body)
-    assert client.send(b"reserve\r\n") == b"RESERVED %d %d\r\n%b\r\n" % (number, len(body), body)
-
-
-def test_a_body_may_be_empty(client):
-    assert client.send(b"put 0 0 1 0\r\n\r\npeek-ready\r\n") == b"INSERTED 1\r\nFOUND 1 0\r\n\r\n"
-
-
-def test_a_ttr_of_0_is_1(client):
-    client.put(ttr=0)
-    assert client.yaml(b"stats-job 1")["ttr"] == "1"
-
-
-def test_a_body_without_its_crlf_uses_up_an_id(client):
-    assert client.send(b"put 0 0 1 3\r\nabcde") == b"EXPECTED_CRLF\r\n"
-    assert client.send(b"list-tube-used\r\n") == b"USING default\r\n"
-    assert client.put() == 2
-
-
-def test_a_body_may_have_the_largest_size_and_not_one_byte_more(client):
-    assert client.put(b"x" * 65535) == 1
-    assert client.send(b"put 0 0 1 65536\r\n" + b"x" * 65536 + b"\r\n") == b"JOB_TOO_BIG\r\n"
-    assert client.send(b"put 0 0 1 65536 and more\r\n" + b"x" * 65538) == b"JOB_TOO_BIG\r\n"
-    assert client.put() == 2
-
-
 def test_nothing_is_kept_of_a_body_of_4_gib(client):
     assert client.send(b"put 0 0 1 4294967295\r\n") == b""
     left = 4294967297
@@ -409,24 +252,6 @@ def test_a_body_that_does_not_fit_into_memory_is_dropped_to_its_end(world, clien
     assert client.yaml(b"stats")["total-jobs"] == "1"
 
 
-def test_a_body_may_come_in_pieces(client):
-    assert client.send(b"put 0 0 1 5\r\nab") == b""
-    assert client.send(b"cde") == b""
-    assert client.send(b"\r") == b""
-    assert client.send(b"\npeek-ready\r\n") == b"INSERTED 1\r\nFOUND 1 5\r\nabcde\r\n"
-
-
-def test_bodies_in_pieces_do_not_mix(client):
-    for body in (b"first", b"other"):
-        assert client.send(b"put 0 0 1 5\r\n" + body[:2]) == b""
-        assert client.send(body[2:] + b"\r\n").startswith(b"INSERTED")
-    assert client.send(b"peek 1\r\npeek 2\r\n") == b"FOUND 1 5\r\nfirst\r\nFOUND 2 5\r\nother\r\n"
-
-
-def test_a_nul_after_a_put_that_is_too_big_makes_it_malformed(client):
-    assert client.send(b"put 0 0 1 99999999 \0\r\nlist-tube-used\r\n") == BAD + b"USING default\r\n"
-
-
 def test_drain_mode(world, client):
     client.put()
     world.broker.drain()
@@ -471,46 +296,6 @@ def test_put_without_room_changes_nothing():
 # reserve
 
 
-def test_reserve_takes_the_smallest_priority_and_then_the_smallest_id_over_all_watched_tubes(client):
-    client.send(b"use a\r\n")
-    client.put(priority=5)
-    client.put(priority=3)
-    client.send(b"use b\r\n")
-    client.put(priority=3)
-    client.put(priority=4)
-    client.send(b"watch a\r\nwatch b\r\n")
-    replies = client.send(b"reserve\r\n" * 4)
-    assert [line for line in replies.split(b"\r\n") if line.startswith(b"RESERVED")] == [
-        b"RESERVED 2 1",
-        b"RESERVED 3 1",
-        b"RESERVED 4 1",
-        b"RESERVED 1 1",
-    ]
-
-
-def test_a_released_job_comes_back_at_its_old_place(client):
-    for _ in range(3):
-        client.put()
-    client.send(b"reserve\r\nrelease 1 0 0\r\n")
-    assert client.send(b"reserve\r\n").startswith(b"RESERVED 1 ")
-
-
-def test_waiting_clients_are_served_longest_waiting_first(world, client):
-    waiting = [world.connect() for _ in range(3)]
-    for worker in waiting:
-        assert worker.send(b"reserve\r\n") == b""
-    for number, worker in enumerate(waiting, 1):
-        client.put()
-        assert worker.read() == b"RESERVED %d 1\r\nx\r\n" % number
-
-
-def test_commands_after_a_waiting_reserve_wait_too(world, client):
-    worker = world.connect()
-    assert worker.send(b"reserve\r\nlist-tube-used\r\ndelete 1\r\n") == b""
-    client.put()
-    assert worker.read() == b"RESERVED 1 1\r\nx\r\nUSING default\r\nDELETED\r\n"
-
-
 def test_reserve_with_timeout(world, client):
     assert client.send(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     assert client.send(b"reserve-with-timeout 2\r\n") == b""
@@ -532,15 +317,6 @@ def test_a_wait_that_ends_with_a_job_leaves_no_timer(world, client):
     assert world.is_idle()
 
 
-@pytest.mark.parametrize("number", [b"", b" ", b"x", b"-1", b"+1", b"2147483648", b"99999999999999999999999"])
-def test_reserve_with_a_timeout_that_is_not_a_number(client, number):
-    assert client.send(b"reserve-with-timeout " + number + b"\r\n") == BAD
-
-
-def test_reserve_with_timeout_ignores_what_follows_its_number(client):
-    assert client.send(b"reserve-with-timeout  0 seconds\r\n") == b"TIMED_OUT\r\n"
-
-
 def test_deadline_soon_at_once_and_while_waiting(world, client):
     client.put(ttr=3)
     client.send(b"reserve\r\n")
@@ -553,13 +329,6 @@ def test_deadline_soon_at_once_and_while_waiting(world, client):
     world.sleep(2.5)
     client.put(b"y")
     assert client.send(b"reserve\r\n") == b"RESERVED 2 1\r\ny\r\n", "a ready job goes before DEADLINE_SOON"
-
-
-def test_deadline_soon_where_only_a_paused_tube_has_a_ready_job(client):
-    client.put(ttr=1)
-    client.put()
-    client.send(b"reserve\r\npause-tube default 10\r\n")
-    assert client.send(b"reserve\r\n") == b"DEADLINE_SOON\r\n"
 
 
 def test_a_job_whose_ttr_runs_out_is_ready_again(world, client):
@@ -583,12 +352,6 @@ def test_a_client_that_shuts_down_its_sending_side_while_it_waits_gets_timed_out
     assert worker.shut_down() == b"TIMED_OUT\r\nUSING default\r\nTIMED_OUT\r\n"
     assert worker.session.closed
     assert client.yaml(b"stats")["current-waiting"] == "0"
-
-
-def test_a_client_that_shuts_down_after_half_a_command_is_closed(client):
-    client.send(b"put 0 0 1 100\r\nhalf")
-    assert client.shut_down() == b""
-    assert client.session.closed
 
 
 def test_a_client_that_disconnects_gives_back_its_jobs_and_its_place(world, client):
@@ -666,133 +429,7 @@ def test_a_word_that_is_a_method_of_http_is_an_unknown_command(client):
     assert not client.session.closed
 
 
-def test_quit_ends_the_conversation(client):
-    assert client.send(b"list-tube-used\r\nquit\r\nlist-tube-used\r\n") == b"USING default\r\n"
-    assert client.session.closed
-
-
-@pytest.mark.parametrize("line", [b"quit now", b"quitter", b"quit"])
-def test_every_line_that_begins_with_quit_is_a_quit(client, line):
-    client.send(line + b"\r\n")
-    assert client.session.closed
-
-
-def test_reserve_job_from_ready_delayed_and_buried(world, client):
-    worker = world.connect()
-    client.put()
-    client.put(delay=100)
-    client.put()
-    client.send(b"reserve-job 3\r\nbury 3 0\r\n")
-    for number in (1, 2, 3):
-        assert worker.send(b"reserve-job %d\r\n" % number) == b"RESERVED %d 1\r\nx\r\n" % number
-        assert client.send(b"reserve-job %d\r\n" % number) == b"NOT_FOUND\r\n"
-    assert worker.send(b"reserve-job 4\r\nreserve-job x\r\nreserve-job 1 \r\n") == b"NOT_FOUND\r\n" + BAD + BAD
-    world.sleep(61)
-    assert client.yaml(b"stats")["current-jobs-ready"] == "3"
-
-
 # What a worker does with a job
-
-
-def test_delete_in_every_state(world, client):
-    other = world.connect()
-    for delay in (0, 0, 100, 0):
-        client.put(delay=delay)
-    client.send(b"reserve-job 2\r\nbury 2 0\r\nreserve-job 4\r\n")
-    assert other.send(b"delete 4\r\n") == b"NOT_FOUND\r\n"
-    assert client.send(b"delete 1\r\ndelete 2\r\ndelete 3\r\ndelete 4\r\n") == b"DELETED\r\n" * 4
-    assert client.send(b"delete 1\r\n") == b"NOT_FOUND\r\n"
-    assert client.yaml(b"stats-tube default")["cmd-delete"] == "4"
-    world.sleep(200)
-    assert world.is_idle()
-
-
-@pytest.mark.parametrize("command", [b"delete", b"peek", b"touch", b"kick-job", b"stats-job", b"reserve-job"])
-def test_ids_are_numbers_below_2_to_the_64(client, command):
-    for number in (b"1", b"   1", b"0", b"007", b"18446744073709551615"):
-        assert client.send(command + b" " + number + b"\r\n") == b"NOT_FOUND\r\n"
-    for number in (b"", b" ", b"-1", b"+1", b"1 ", b"1x", b"1 2", b"\t1", b"1_0", b"18446744073709551616"):
-        assert client.send(command + b" " + number + b"\r\n") == BAD
-
-
-def test_release_with_and_without_delay(world, client):
-    client.put(priority=9)
-    client.send(b"reserve\r\n")
-    assert client.send(b"release 1 2000 3\r\n") == b"RELEASED\r\n"
-    stats = client.yaml(b"stats-job 1")
-    assert (stats["state"], stats["pri"], stats["delay"], stats["releases"]) == ("delayed", "2000", "3", "1")
-    assert client.send(b"reserve-with-timeout 2\r\n") == b""
-    world.sleep(2.5)
-    assert client.read() == b"TIMED_OUT\r\n"
-    assert client.send(b"reserve\r\n") == b""
-    world.sleep(0.6)
-    assert client.read() == b"RESERVED 1 1\r\nx\r\n"
-    assert client.send(b"release 1 0 0\r\nrelease 1 0 0\r\n") == b"RELEASED\r\nNOT_FOUND\r\n"
-
-
-@pytest.mark.parametrize(
-    "line", [b"1 0", b"1 0 0 ", b"1 0 0 0", b"x 0 0", b"1 -1 0", b"1 0 4294967296", b"1 4294967296 0"]
-)
-def test_malformed_releases_are_refused(client, line):
-    assert client.send(b"release " + line + b"\r\n") == BAD
-
-
-@pytest.mark.parametrize("line", [b"1", b"1 ", b"1 0 ", b"1 x", b"1 4294967296", b"18446744073709551616 0"])
-def test_malformed_buries_are_refused(client, line):
-    assert client.send(b"bury " + line + b"\r\n") == BAD
-
-
-def test_buried_jobs_are_kicked_first_buried_first(client):
-    for _ in range(3):
-        client.put()
-    client.send(b"reserve\r\nreserve\r\nreserve\r\nbury 2 0\r\nbury 3 0\r\nbury 1 0\r\n")
-    assert client.send(b"peek-buried\r\n") == b"FOUND 2 1\r\nx\r\n"
-    assert client.send(b"kick 2\r\npeek-buried\r\n") == b"KICKED 2\r\nFOUND 1 1\r\nx\r\n"
-    stats = client.yaml(b"stats-job 2")
-    assert (stats["state"], stats["buries"], stats["kicks"]) == ("ready", "1", "1")
-
-
-def test_kick_takes_delayed_jobs_soonest_first_when_none_is_buried(client):
-    client.put(delay=30)
-    client.put(delay=10)
-    client.put(delay=20)
-    client.put()
-    client.send(b"reserve\r\nbury 4 0\r\n")
-    assert client.send(b"kick 10\r\n") == b"KICKED 1\r\n"
-    assert client.send(b"peek-delayed\r\nkick 2\r\npeek-delayed\r\n") == (
-        b"FOUND 2 1\r\nx\r\nKICKED 2\r\nFOUND 1 1\r\nx\r\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("number", "reply"),
-    [
-        (b"1", b"KICKED 1\r\n"),
-        (b"0", b"KICKED 0\r\n"),
-        (b" \t1", b"KICKED 1\r\n"),
-        (b"+1x", b"KICKED 1\r\n"),
-        (b"-1", b"KICKED 3\r\n"),
-        (b"4294967296", b"KICKED 0\r\n"),
-        (b"4294967297", b"KICKED 1\r\n"),
-        (b"18446744073709551615", b"KICKED 3\r\n"),
-        (b"18446744073709551616", BAD),
-        (b"", BAD),
-        (b"x", BAD),
-        (b"- 1", BAD),
-    ],
-)
-def test_kick_reads_its_number_as_beanstalkd_does(client, number, reply):
-    for _ in range(3):
-        client.put(delay=10)
-    assert client.send(b"kick " + number + b"\r\n") == reply
-
-
-def test_kick_job(client):
-    client.put(delay=10)
-    client.put()
-    assert client.send(b"kick-job 1\r\nkick-job 1\r\nkick-job 2\r\nkick-job 9\r\n") == (
-        b"KICKED\r\nNOT_FOUND\r\nNOT_FOUND\r\nNOT_FOUND\r\n"
-    )
 
 
 def test_a_kick_of_more_jobs_than_a_slice_is_answered_when_it_is_done(world, client):
@@ -931,72 +568,6 @@ def test_jobs_of_a_client_that_is_gone_may_time_out_and_be_reserved_before_they_
 # Tubes
 
 
-@pytest.mark.parametrize("name", [b"a", b"a" * 200, b"0", b"+/;.$_()-", b"A-Z"])
-def test_names_of_tubes(client, name):
-    assert client.send(b"use " + name + b"\r\n") == b"USING " + name + b"\r\n"
-    assert client.send(b"watch " + name + b"\r\n") == b"WATCHING 2\r\n"
-    assert client.send(b"list-tube-used\r\n") == b"USING " + name + b"\r\n"
-
-
-@pytest.mark.parametrize("name", [b"", b"-a", b"a" * 201, b"a b", b"a ", b" a", "ä".encode(), b"a\n", b"a*", b"a\0"])
-@pytest.mark.parametrize("command", [b"use", b"watch", b"ignore", b"stats-tube"])
-def test_malformed_names_are_refused(client, command, name):
-    assert client.send(command + b" " + name + b"\r\n") == BAD
-
-
-def test_watch_twice_counts_once_and_the_last_tube_cannot_be_ignored(client):
-    assert client.send(b"watch a\r\nwatch a\r\nignore default\r\nignore a\r\nignore b\r\n") == (
-        b"WATCHING 2\r\nWATCHING 2\r\nWATCHING 1\r\nNOT_IGNORED\r\nWATCHING 1\r\n"
-    )
-    assert client.send(b"list-tubes-watched\r\n") == b"OK 8\r\n---\n- a\n\r\n"
-
-
-def test_a_tube_exists_while_it_has_a_job_a_user_or_a_watcher(world, client):
-    def names():
-        return [line[2:] for line in client.send(b"list-tubes\r\n").decode().split("\n")[2:-2]]
-
-    assert names() == ["default"]
-    client.send(b"use a\r\nwatch b\r\n")
-    client.put(delay=1)
-    client.send(b"use default\r\n")
-    assert "a" in names()
-    assert "b" in names()
-    client.send(b"ignore b\r\n")
-    assert "b" not in names()
-    client.send(b"delete 1\r\n")
-    assert "a" not in names()
-    assert client.send(b"stats-tube a\r\n") == b"NOT_FOUND\r\n"
-    assert client.send(b"stats-tube default\r\n").startswith(b"OK ")
-
-
-def test_lists_are_in_the_order_of_beanstalkd_where_the_last_entry_fills_a_gap(client):
-    client.send(b"watch a\r\nwatch b\r\nwatch c\r\nignore a\r\n")
-    assert client.send(b"list-tubes-watched\r\n") == b"OK 22\r\n---\n- default\n- c\n- b\n\r\n"
-    assert client.send(b"list-tubes\r\n") == b"OK 22\r\n---\n- default\n- c\n- b\n\r\n"
-
-
-def test_a_paused_tube_keeps_its_clients_waiting_until_the_pause_ends(world, client):
-    worker = world.connect()
-    worker.send(b"reserve\r\n")
-    assert client.send(b"pause-tube default 2\r\n") == b"PAUSED\r\n"
-    client.put()
-    client.put()
-    assert worker.read() == b""
-    assert client.send(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    stats = client.yaml(b"stats-tube default")
-    assert (stats["pause"], stats["pause-time-left"], stats["cmd-pause-tube"]) == ("2", "1", "1")
-    world.sleep(1.9)
-    assert worker.read() == b""
-    world.sleep(0.11)
-    assert worker.read() == b"RESERVED 1 1\r\nx\r\n"
-    assert client.yaml(b"stats-tube default")["pause"] == "0"
-
-
-def test_a_pause_of_0_ends_at_once(client):
-    client.put()
-    assert client.send(b"pause-tube default 0\r\nreserve-with-timeout 0\r\n") == b"PAUSED\r\nRESERVED 1 1\r\nx\r\n"
-
-
 def test_a_pause_that_is_ended_early_serves_all_waiting_clients(world, client):
     workers = [world.connect() for _ in range(600)]
     for worker in workers:
@@ -1026,15 +597,6 @@ def test_no_client_overtakes_those_that_wait_while_they_are_served_after_a_pause
     assert workers[-1].read() == b"RESERVED 1300 1\r\nx\r\n"
 
 
-def test_a_pause_of_0_gives_the_jobs_to_waiting_clients(world, client):
-    worker = world.connect()
-    client.put()
-    client.send(b"pause-tube default 100\r\n")
-    worker.send(b"reserve\r\n")
-    assert client.send(b"pause-tube default 0\r\nreserve-with-timeout 0\r\n") == b"PAUSED\r\nTIMED_OUT\r\n"
-    assert worker.read() == b"RESERVED 1 1\r\nx\r\n"
-
-
 def test_a_tube_that_goes_takes_its_pause_with_it(world, client):
     client.send(b"watch a\r\npause-tube a 100\r\nignore a\r\nwatch a\r\n")
     assert client.yaml(b"stats-tube a")["pause-time-left"] == "0"
@@ -1059,78 +621,7 @@ def test_a_pause_with_many_waiting_clients_ends_in_slices(world, client):
     assert workers[1100].read() == b"RESERVED 1101 1\r\nx\r\n"
 
 
-@pytest.mark.parametrize(
-    ("line", "reply"),
-    [
-        (b"pause-tube default 1", b"PAUSED\r\n"),
-        (b"pause-tube   default   1", b"PAUSED\r\n"),
-        (b"pause-tubedefault 1", b"PAUSED\r\n"),
-        (b"pause-tube other 1", b"NOT_FOUND\r\n"),
-        (b"pause-tube default", BAD),
-        (b"pause-tube default ", BAD),
-        (b"pause-tube default x", BAD),
-        (b"pause-tube default 1 ", BAD),
-        (b"pause-tube default -1", BAD),
-        (b"pause-tube default 4294967296", BAD),
-        (b"pause-tube -default 1", BAD),
-        (b"pause-tube " + b"a" * 201 + b" 1", BAD),
-        (b"pause-tube", BAD),
-    ],
-)
-def test_the_arguments_of_pause_tube(client, line, reply):
-    assert client.send(line + b"\r\n") == reply
-
-
 # peek and statistics
-
-
-def test_peeks_look_at_the_used_tube_and_peek_at_any_job(client):
-    client.put(b"ready")
-    client.put(b"delayed", delay=9)
-    client.put(b"buried", priority=0)
-    client.send(b"reserve-job 3\r\nbury 3 0\r\n")
-    assert client.send(b"peek-ready\r\npeek-delayed\r\npeek-buried\r\n") == (
-        b"FOUND 1 5\r\nready\r\nFOUND 2 7\r\ndelayed\r\nFOUND 3 6\r\nburied\r\n"
-    )
-    client.send(b"use other\r\n")
-    assert client.send(b"peek-ready\r\npeek-delayed\r\npeek-buried\r\n") == b"NOT_FOUND\r\n" * 3
-    assert client.send(b"peek 2\r\npeek 4\r\n") == b"FOUND 2 7\r\ndelayed\r\nNOT_FOUND\r\n"
-
-
-def test_the_age_of_a_job_is_counted_from_its_command_not_from_the_end_of_its_body(world, client):
-    client.send(b"put 0 0 1 1\r\n")
-    world.sleep(2.5)
-    client.send(b"x\r\n")
-    assert client.yaml(b"stats-job 1")["age"] == "2"
-
-
-def test_stats_job_has_every_key_in_order(world, client):
-    client.send(b"use tube\r\n")
-    client.put(priority=7, delay=3, ttr=5)
-    world.sleep(1.5)
-    document = (
-        b'---\nid: 1\ntube: "tube"\nstate: delayed\npri: 7\nage: 1\ndelay: 3\nttr: 5\ntime-left: 1\nfile: 0\n'
-        b"reserves: 0\ntimeouts: 0\nreleases: 0\nburies: 0\nkicks: 0\n"
-    )
-    assert client.send(b"stats-job 1\r\n") == b"OK %d\r\n%b\r\n" % (len(document), document)
-    client.send(b"reserve-job 1\r\n")
-    world.sleep(1.5)
-    stats = client.yaml(b"stats-job 1")
-    assert (stats["state"], stats["time-left"], stats["age"]) == ("reserved", "3", "3")
-    world.sleep(3)
-    assert client.yaml(b"stats-job 1")["time-left"] == "0"
-
-
-def test_stats_tube_has_every_key_in_order(client):
-    client.put(priority=1023)
-    client.put(priority=1024)
-    client.put(delay=9)
-    document = (
-        b'---\nname: "default"\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 2\ncurrent-jobs-reserved: 0\n'
-        b"current-jobs-delayed: 1\ncurrent-jobs-buried: 0\ntotal-jobs: 3\ncurrent-using: 1\ncurrent-watching: 1\n"
-        b"current-waiting: 0\ncmd-delete: 0\ncmd-pause-tube: 0\npause: 0\npause-time-left: 0\n"
-    )
-    assert client.send(b"stats-tube default\r\n") == b"OK %d\r\n%b\r\n" % (len(document), document)
 
 
 STATS = f"""---
@@ -1246,25 +737,6 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
     counts = {key: int(value) for key, value in stats.items() if key.startswith("cmd-")}
     twice = {"cmd-put": 3, "cmd-pause-tube": 2}
     assert counts == {key: twice.get(key, 1) for key in counts}
-
-
-def test_stats_count_connections_by_what_they_have_done(world, client):
-    producer, worker, waiting = (world.connect() for _ in range(3))
-    producer.send(b"use other\r\n")
-    producer.put()
-    producer.put()
-    worker.send(b"reserve-job 1\r\nreserve-job 1\r\n")
-    waiting.send(b"watch third\r\nreserve\r\n")
-    stats = client.yaml(b"stats")
-    names = "current-connections current-producers current-workers current-waiting current-tubes total-jobs"
-    assert [stats[name] for name in names.split()] == ["4", "1", "2", "1", "3", "2"]
-    assert client.yaml(b"stats-tube third")["current-waiting"] == "1"
-    assert client.yaml(b"stats-tube default")["current-using"] == "3"
-    for caller in (producer, worker, waiting):
-        caller.disconnect()
-    stats = client.yaml(b"stats")
-    assert [stats[name] for name in names.split()] == ["1", "0", "0", "0", "2", "2"]
-    assert stats["total-connections"] == "4"
 
 
 # What goes wrong

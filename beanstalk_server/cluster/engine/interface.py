@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha1
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class EngineError(Exception):
@@ -82,6 +84,10 @@ class Lease(NamedTuple):
     def next_lineage(self) -> str:
         """The lineage of a lease that is taken after this one."""
         return " ".join([self.stamp, *self.lineage.split()][:LINEAGE]) if self.secret else ""
+
+    def is_same(self, other: Lease) -> bool:
+        """Whether both are the lease of one leader, whenever it was renewed."""
+        return (self.epoch, self.node, self.secret) == (other.epoch, other.node, other.secret)
 
     def follows(self, other: Lease) -> bool:
         """Whether an engine with the other lease has lost this one, and the owner of the other one leads no more.
@@ -225,18 +231,18 @@ class Answer(NamedTuple):
     """How many replicas have confirmed that they have the commit, if the engine has it."""
 
 
-def made(lease: Lease | EngineError) -> Lease:
-    """The lease after a call that must succeed.
+def made(result: T | EngineError) -> T:
+    """The result of a call that must succeed.
 
     Raises:
         EngineError: it has failed.
     """
     try:
-        if isinstance(lease, EngineError):
-            raise lease
-        return lease
+        if isinstance(result, EngineError):
+            raise result
+        return result
     finally:
-        del lease  # or this frame would have the error that has this frame
+        del result  # or this frame would have the error that has this frame
 
 
 class CommitCall(NamedTuple):

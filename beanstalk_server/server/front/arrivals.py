@@ -34,10 +34,10 @@ from typing import Any, Final, cast
 from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.server.bounded import Refusals
 from beanstalk_server.server.connection import is_unix, name_of_peer
 from beanstalk_server.server.front.entrance import CERTIFICATE, PEER, TOKEN, Entrance
 from beanstalk_server.server.front.listeners import Listeners
-from beanstalk_server.server.front.refusals import Refusals
 from beanstalk_server.server.turns import Runnable, Turns
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.framing import LINE_LIMIT
@@ -84,42 +84,21 @@ class Arrival(Runnable):
     It has the methods of an asyncio protocol, and does not inherit from one, as `Connection` does not.
     """
 
-    __slots__ = (
-        "_arrivals",
-        "_channel",  # speaks with the client: the plain transport, or TLS above it
-        "_data",  # has come, and is not done
-        "_dropped",  # bytes that have come after a refusal
-        "_ended",  # the client has shut down its sending side
-        "_entrance",
-        "_is_local",  # a proxy speaks for itself
-        "_name",  # what the log calls it: the address that it has connected from, or that a proxy speaks for
-        "_names",  # in the client's certificate
-        "_paused",  # nothing is read until its turn
-        "_stage",
-        "_transport",  # the plain one
-        "deadline",  # nanoseconds
-    )
-
     def __init__(self, arrivals: Arrivals, entrance: Entrance) -> None:
         super().__init__()
-        self.deadline = 0
+        self.deadline = 0  # nanoseconds
+        self.entrance = entrance  # where it has come
         self._arrivals = arrivals
-        self._entrance = entrance
-        self._transport: asyncio.Transport | None = None
-        self._channel: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | None = None  # the plain one
+        self._channel: asyncio.Transport | None = None  # speaks with the client: the plain transport, or TLS above it
         self._stage = NOTHING
-        self._data = b""
-        self._dropped = 0
-        self._ended = False
-        self._paused = False
-        self._is_local = False
-        self._names: list[str] = []
-        self._name = ""
-
-    @property
-    def entrance(self) -> Entrance:
-        """Where it has come."""
-        return self._entrance
+        self._data = b""  # has come, and is not done
+        self._dropped = 0  # bytes that have come after a refusal
+        self._ended = False  # the client has shut down its sending side
+        self._paused = False  # nothing is read until its turn
+        self._is_local = False  # a proxy speaks for itself
+        self._names: list[str] = []  # in the client's certificate
+        self._name = ""  # what the log calls it: the address that it has connected from, or that a proxy speaks for
 
     @property
     def waits(self) -> bool:
@@ -133,7 +112,7 @@ class Arrival(Runnable):
         self._transport = plain
         self._channel = plain
         self._name = name_of_peer(plain)
-        entrance = self._entrance
+        entrance = self.entrance
         self._arrivals.add(self)
         if entrance.closed or self._arrivals.turns.stopped:
             plain.abort()
@@ -176,7 +155,7 @@ class Arrival(Runnable):
     def pause_writing(self) -> None:
         """Close: what an arrival is told is short, but what TLS answers to changes of keys has no end."""
         if self.expire("does not read"):
-            self._entrance.failures += 1
+            self.entrance.failures += 1
 
     def resume_writing(self) -> None:
         """Do nothing."""
@@ -239,7 +218,7 @@ class Arrival(Runnable):
 
     def _secure(self) -> None:
         """Begin the handshake, if there is to be one."""
-        context = self._entrance.context
+        context = self.entrance.context
         plain = self._transport
         assert plain is not None, "it is connected"
         if context is None:
@@ -270,13 +249,13 @@ class Arrival(Runnable):
         """Note that there will be no handshake: TLS has closed the connection, or has seen it close."""
         tls.set_protocol(self)  # it reports the end of the connection: only then is there room for another one
         if self._stage == HANDSHAKE and reason not in GONE:
-            self._entrance.failures += 1
+            self.entrance.failures += 1
             self._note(reason)
         self._stage = HANG_UP
 
     def _identify(self) -> None:
         """Find out who the client is, if that can be known before it says so."""
-        entrance = self._entrance
+        entrance = self.entrance
         if entrance.is_http:
             self._let_in(self._user_of_http())
         elif entrance.auth == TOKEN:
@@ -305,7 +284,7 @@ class Arrival(Runnable):
 
     def _user_of_http(self) -> User | None:
         """Who asks over HTTP; None for those who are not known, or not before they ask for something."""
-        entrance = self._entrance
+        entrance = self.entrance
         if entrance.auth == CERTIFICATE:
             return entrance.user_of_certificate(self._names)
         return entrance.user_of_uid(self._uid()) if entrance.auth == PEER else None
@@ -336,7 +315,7 @@ class Arrival(Runnable):
         if not token:
             self._refuse("something else than a token")
             return CLOSE_COST
-        user = self._entrance.user_of_token(token)
+        user = self.entrance.user_of_token(token)
         if user is None:
             self._refuse("unknown token")
             return CLOSE_COST
@@ -353,7 +332,7 @@ class Arrival(Runnable):
         """Let a connection take over, with what has come and is not done."""
         channel = self._channel
         assert channel is not None, "it is connected"
-        connection = self._arrivals.make_client(self._entrance, user, self._name)
+        connection = self._arrivals.make_client(self.entrance, user, self._name)
         data = self._data
         self._leave()
         channel.set_protocol(connection)
@@ -366,12 +345,12 @@ class Arrival(Runnable):
             connection.eof_received()
 
     def _refuse(self, reason: str, reply: bytes = replies.UNAUTHORIZED) -> None:
-        self._entrance.failures += 1
+        self.entrance.failures += 1
         self._note(reason)
         self._hang_up(reply)
 
     def _note(self, reason: str) -> None:
-        self._arrivals.refusals.note(self._name, self._entrance.place, reason)
+        self._arrivals.refusals.note(self._name, self.entrance.place, reason)
 
     def _hang_up(self, reply: bytes) -> None:
         """Send a last reply, and then read until the client hangs up too."""
@@ -424,19 +403,6 @@ class Arrivals:
         listeners: where they came in; they are told when one has gone.
         make_client: makes what takes the place of one that is known, of its entrance, its user and its name.
     """
-
-    __slots__ = (
-        "_all",
-        "_emptied",
-        "_loop",
-        "_timer",
-        "displaced",
-        "listeners",
-        "make_client",
-        "refusals",
-        "timeouts",
-        "turns",
-    )
 
     _loop: asyncio.AbstractEventLoop
 

@@ -36,38 +36,22 @@ class Entrance:
         place: where it is, for the log.
     """
 
-    __slots__ = (
-        "accounts",  # finds users; None if there are none
-        "auth",  # how users are known: NONE, TOKEN, CERTIFICATE, PEER or LINK
-        "carried",  # its clients' sockets are in another process, which watches them, and counts them
-        "closed",  # the listener is gone, and nobody comes in here any more
-        "context",  # an ssl.SSLContext; None for plain connections
-        "failures",  # how many clients have been refused because of what they gave as a proof, or gave instead
-        "host",  # the name or address that its listener is given; "" for a UNIX socket
-        "is_http",  # HTTP is spoken here: each request says who asks, and some may be asked by anybody
-        "is_link",  # clients come through another node
-        "number",  # names it to I/O processes
-        "place",
-        "trusted",  # the networks whose PROXY headers are believed
-        "user",  # without authentication, every client is this user; None for nobody, who may do everything
-        "wants_header",  # a PROXY header comes first
-    )
-
     def __init__(self, place: str = "") -> None:
         self.place = place
-        self.accounts: Accounts | None = None
-        self.auth = NONE
-        self.carried = False
-        self.closed = False
-        self.context: Any = None
-        self.failures = 0
-        self.host = ""
-        self.is_http = False
-        self.is_link = False
-        self.number = 0
-        self.trusted: Sequence[Any] = ()
-        self.user: User | None = None
-        self.wants_header = False
+        self.accounts: Accounts | None = None  # finds users; None if there are none
+        self.auth = NONE  # how users are known: NONE, TOKEN, CERTIFICATE, PEER or LINK
+        self.carried = False  # its clients' sockets are in another process, which watches them, and counts them
+        self.config: ListenerConfig  # what it is made of
+        self.closed = False  # the listener is gone, and nobody comes in here any more
+        self.context: Any = None  # an ssl.SSLContext; None for plain connections
+        self.failures = 0  # how many clients have been refused because of what they gave as a proof, or gave instead
+        self.host = ""  # the name or address that its listener is given; "" for a UNIX socket
+        self.is_http = False  # HTTP is spoken here: each request says who asks, and some may be asked by anybody
+        self.is_link = False  # clients come through another node
+        self.number = 0  # names it to I/O processes
+        self.trusted: Sequence[Any] = ()  # the networks whose PROXY headers are believed
+        self.user: User | None = None  # every client without authentication; None for nobody, who may do everything
+        self.wants_header = False  # a PROXY header comes first
 
     @property
     def asks(self) -> bool:
@@ -85,6 +69,7 @@ class Entrance:
         )
         self.accounts = other.accounts
         self.auth = other.auth
+        self.config = other.config
         self.context = other.context
         self.trusted = other.trusted
         self.user = other.user
@@ -186,6 +171,7 @@ def entrance_of(
     entrance = Entrance(place)
     entrance.accounts = accounts
     entrance.auth = config.auth
+    entrance.config = config
     entrance.is_http = config.is_http
     entrance.host = config.host
     entrance.wants_header = config.proxy_protocol

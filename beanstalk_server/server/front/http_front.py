@@ -15,14 +15,13 @@ from beanstalk_server.access.user import User
 from beanstalk_server.admin.http import MOST_CONNECTIONS, HttpConnection, HttpConnections
 from beanstalk_server.admin.scrapes import Scrapes
 from beanstalk_server.admin.site import Site
+from beanstalk_server.server.bounded import Refusals
 from beanstalk_server.server.connection import name_of_peer
 from beanstalk_server.server.figures import HostFigures, Shown
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listener, Listeners
 from beanstalk_server.server.front.reception import Reception
-from beanstalk_server.server.front.refusals import Refusals
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.settings.sections import ListenerConfig
 
 DESCRIPTORS: Final = 3 * MOST_CONNECTIONS
 """Connections that there may be, with those that are not known yet, and those that are being closed."""
@@ -66,11 +65,9 @@ class HttpFront:
         self.reception.start(loop, 0)
         self.listeners.limit = DESCRIPTORS
 
-    def change(
-        self, listeners: list[Listener], configs: Sequence[ListenerConfig], entrances: Sequence[Entrance]
-    ) -> None:
+    def change(self, opened: Sequence[tuple[Listener, Entrance]]) -> None:
         """As in Reception."""
-        self.reception.change(listeners, configs, entrances)
+        self.reception.change(opened)
         self.listeners.limit = DESCRIPTORS
 
     async def stop(self) -> None:

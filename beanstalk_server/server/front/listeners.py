@@ -14,12 +14,13 @@ import resource
 import socket
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.events import event
-from beanstalk_server.server.front.refusals import Refusals
+from beanstalk_server.server.bounded import Refusals
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.config import NO_SERVICE, option
 from beanstalk_server.settings.sections import ListenerConfig
@@ -49,6 +50,10 @@ FULL_LOG_INTERVAL: Final = 60
 OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
 
+PROC: Final = "/proc"
+LISTENS: Final = "0A"
+"""The state of a listening socket in /proc/net/tcp."""
+
 Address = tuple[str, int] | str
 """Host and port, or the path of a UNIX socket."""
 
@@ -64,8 +69,8 @@ class Listener:
         inherited: systemd has opened it.
     """
 
-    __slots__ = ("_inode", "_path", "address", "config", "inherited", "is_crowded", "make_protocol", "sock", "where")
-
+    entrance: Entrance
+    """What it asks of its clients."""
     make_protocol: Callable[[], Any]
     is_crowded: Callable[[], bool] | None
     """Whether new clients should wait in the backlog; None if they never need to."""
@@ -121,21 +126,6 @@ class Listeners:
         shares: what this process has, and others that accept at the same sockets; None if there are none.
     """
 
-    __slots__ = (
-        "_accepting",
-        "_accepts",
-        "_full",
-        "_full_logged_at",
-        "_loop",
-        "_refusals",
-        "_shares",
-        "_started",
-        "all",
-        "limit",
-        "shortages",
-        "taken",
-    )
-
     _loop: asyncio.AbstractEventLoop
 
     def __init__(self, accepts: int = ACCEPTS, shares: Shares | None = None) -> None:
@@ -163,28 +153,6 @@ class Listeners:
             self._refusals = Refusals()
             self._refusals.start(asyncio.get_running_loop())
         self._refusals.note(name, entrance.place, "it speaks HTTP")
-
-    def open(self, configs: Sequence[ListenerConfig], inherited: Sequence[socket.socket], *, by_options: bool) -> None:
-        """Open the sockets in the settings, besides those that are open. Clients cannot connect to them yet.
-
-        Args:
-            inherited: sockets that take the place of the addresses, as many as there are listeners; or none.
-            by_options: the command line gives the address, and not the config file.
-
-        Raises:
-            StartError: a socket cannot be opened.
-        """
-        if inherited:
-            for config, sock in zip(configs, inherited, strict=True):
-                self.all.append(Listener(config, sock, where_of(config, by_options=by_options), inherited=True))
-            return
-        try:
-            for config in configs:
-                self.all.append(open_listener(config, by_options=by_options))
-        except StartError:
-            self.close()
-            self.remove_paths()
-            raise
 
     def listen(self) -> None:
         """Let clients connect from now on. None is accepted before `start`.
@@ -260,19 +228,20 @@ class Listeners:
     def accept(self, listener: Listener) -> None:
         """Accept the connections that wait at a listener, up to a bound, or leave them to another process."""
         if listener.is_crowded is not None and listener.is_crowded():
-            self._loop.remove_reader(listener.sock.fileno())
-            self._loop.call_later(CROWD_PAUSE, self.accept_again, listener)
+            self._pause(listener, CROWD_PAUSE)
         elif self._shares is not None and self._shares.is_ahead():
-            self._loop.remove_reader(listener.sock.fileno())
-            self._loop.call_later(LEAVE_TO_OTHERS, self._accept_what_is_left, listener)
+            self._pause(listener, LEAVE_TO_OTHERS, takes_what_is_left=True)
         else:
             self._accept(listener)
 
-    def _accept_what_is_left(self, listener: Listener) -> None:
-        """Accept what no other process has taken."""
-        if listener.sock.fileno() >= 0 and not self._full:
-            self._loop.add_reader(listener.sock.fileno(), self.accept, listener)
-            self._accept(listener)
+    def _pause(self, listener: Listener, seconds: float, *, takes_what_is_left: bool = False) -> None:
+        """Accept nothing at a listener for a while.
+
+        Args:
+            takes_what_is_left: accept then what no other process has taken, without a look at these.
+        """
+        self._loop.remove_reader(listener.sock.fileno())
+        self._loop.call_later(seconds, self.accept_again, listener, takes_what_is_left)
 
     def _accept(self, listener: Listener) -> None:
         sock = listener.sock
@@ -291,8 +260,7 @@ class Listeners:
                     "cannot accept connections, trying again in %(seconds)d s: %(error)s",
                     event("accept-failed", seconds=ACCEPT_PAUSE, error=error.strerror),
                 )
-                self._loop.remove_reader(sock.fileno())
-                self._loop.call_later(ACCEPT_PAUSE, self.accept_again, listener)
+                self._pause(listener, ACCEPT_PAUSE)
                 return
             accepted.setblocking(False)
             self.taken += 1
@@ -302,11 +270,13 @@ class Listeners:
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)
 
-    def accept_again(self, listener: Listener) -> None:
+    def accept_again(self, listener: Listener, at_once: bool = False) -> None:
         """Go on accepting at a listener, unless it has been closed or all connections are taken."""
         descriptor = listener.sock.fileno()
         if descriptor >= 0 and not self._full:
             self._loop.add_reader(descriptor, self.accept, listener)
+            if at_once:
+                self._accept(listener)
 
     def _pause_until_one_is_gone(self) -> None:
         """Accept nothing until a connection closes: the file limit allows no more. New clients wait in the backlog."""
@@ -436,10 +406,36 @@ def _by_whom(failure: OSError, port: int | str | bytes) -> str:
     """Who has the port already, if that is the failure, as an error says it."""
     if failure.errno != errno.EADDRINUSE:
         return ""
-    from beanstalk_server.server.front.port_holder import port_holder  # most starts have their port
-
     holder = port_holder(int(port))
     return holder and f" by {holder}"
+
+
+def port_holder(port: int) -> str:
+    """Return the name and the id of the process that listens at this port, as an error says them; or "".
+
+    Linux only, and only processes that this user may look into; elsewhere it finds nobody.
+    """
+    from pathlib import Path  # most starts have their port
+
+    proc = Path(PROC)
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (proc / "net" / table).read_text().splitlines()[1:]:
+                words = line.split()
+                if words[3] == LISTENS and int(words[1].rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{words[9]}]")
+    for process in proc.glob("[0-9]*") if sockets else ():
+        with suppress(OSError):  # it has ended, or is another user's
+            if any(_target(file) in sockets for file in (process / "fd").iterdir()):
+                return f"{(process / 'comm').read_text().strip()} (pid {process.name})"
+    return ""
+
+
+def _target(file: os.PathLike[str]) -> str:
+    with suppress(OSError):  # it has been closed
+        return os.readlink(file)
+    return ""
 
 
 def open_unix_socket(path: str, where: str) -> socket.socket:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listener, Listeners
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:
     from beanstalk_server.server.front.arrivals import Arrivals
@@ -37,12 +36,16 @@ class Reception:
         accepts: bool = True,
     ) -> None:
         self.listeners = listeners
-        self.entrances: list[Entrance] = []  # of the listeners, in the same order
         self.arrivals: Arrivals | None = None  # if a listener wants to know who comes
         self._past_failures = 0  # at entrances that are gone
         self._turns = turns
         self._client_maker = client_maker
         self._accepts = accepts
+
+    @property
+    def entrances(self) -> list[Entrance]:
+        """What the listeners ask of their clients, in their order."""
+        return [listener.entrance for listener in self.listeners.all]
 
     def start(self, loop: asyncio.AbstractEventLoop, headroom: int) -> None:
         """Accept clients from now on, if this process does.
@@ -51,12 +54,13 @@ class Reception:
             headroom: how many file descriptors no connection gets.
         """
         if self._accepts:
-            for listener, entrance in zip(self.listeners.all, self.entrances, strict=True):
-                self._serve(listener, entrance)
+            for listener in self.listeners.all:
+                self._serve(listener)
             self.listeners.start(loop, headroom)
 
-    def _serve(self, listener: Listener, entrance: Entrance) -> None:
+    def _serve(self, listener: Listener) -> None:
         """Let a listener make what its entrance asks for: a connection at once, or first an arrival."""
+        entrance = listener.entrance
         if not entrance.asks:
             listener.make_protocol = functools.partial(self._client_maker(), entrance)
             listener.is_crowded = None
@@ -69,27 +73,23 @@ class Reception:
         listener.make_protocol = functools.partial(Arrival, self.arrivals, entrance)
         listener.is_crowded = self.arrivals.is_crowded
 
-    def change(
-        self, listeners: list[Listener], configs: Sequence[ListenerConfig], entrances: Sequence[Entrance]
-    ) -> None:
-        """Let clients come in at these listeners, each with its settings and its entrance, and at no others."""
-        old = dict(zip(self.listeners.all, self.entrances, strict=True))
-        self.entrances = []
-        for listener, config, new in zip(listeners, configs, entrances, strict=True):
-            entrance = old.pop(listener, None)
-            if entrance is None:
-                entrance = new
-            elif not entrance.become(new):
-                self._abort_arrivals(entrance)
-            listener.config = config
-            self.entrances.append(entrance)
+    def change(self, opened: Sequence[tuple[Listener, Entrance]]) -> None:
+        """Let clients come in at these listeners, each as its entrance asks, and at no others."""
+        gone = set(self.listeners.all)
+        for listener, entrance in opened:
+            listener.config = entrance.config
+            if listener not in gone:
+                listener.entrance = entrance
+            elif not listener.entrance.become(entrance):
+                self._abort_arrivals(listener.entrance)
+            gone.discard(listener)
             if self._accepts:
-                self._serve(listener, entrance)
-        for entrance in old.values():
-            entrance.closed = True
-            self._past_failures += entrance.failures
-            self._abort_arrivals(entrance)
-        self.listeners.replace(listeners)
+                self._serve(listener)
+        for listener in gone:
+            listener.entrance.closed = True
+            self._past_failures += listener.entrance.failures
+            self._abort_arrivals(listener.entrance)
+        self.listeners.replace([listener for listener, _ in opened])
 
     @property
     def failures(self) -> int:

@@ -84,31 +84,6 @@ class TlsTransport(Runnable):
         turns: in which the handshake is done.
     """
 
-    __slots__ = (
-        "_begun",
-        "_closing",
-        "_context",
-        "_ended",
-        "_error",
-        "_incoming",
-        "_input",
-        "_lost",
-        "_on_failure",
-        "_on_ready",
-        "_outgoing",
-        "_output_ended",
-        "_peer_closed",
-        "_plain",
-        "_plain_ended",
-        "_plain_reads",
-        "_position",
-        "_protocol",
-        "_reading",
-        "_ready",
-        "_ssl",
-        "_turns",
-    )
-
     _plain: asyncio.Transport
 
     def __init__(

@@ -1,1 +1,1 @@
-"""beanstalkd's files: their format, a reader, a writer, the takeover of their jobs, and the export of jobs to them."""
+"""beanstalkd's files: their format, the takeover of their jobs, and the export of jobs to them."""

@@ -1,4 +1,4 @@
-"""Reads the jobs in beanstalkd's files. Must never change a file, or know what becomes of the jobs.
+"""Reads the jobs in beanstalkd's files, and takes them over into a replay. Must never change a file.
 
 How a file may end, and what this module makes of it:
 
@@ -12,11 +12,15 @@ How a file may end, and what this module makes of it:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from beanstalk_server.events import event
+from beanstalk_server.queue.job import BURIED
+from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.storage.beanstalkd.format import (
     CREATED_AT,
@@ -35,10 +39,12 @@ from beanstalk_server.storage.beanstalkd.format import (
     impossible,
 )
 from beanstalk_server.storage.disk import Directory
+from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError
 
 _CHUNK: Final = 1 << 20
-_PROGRESS: Final = 4 << 20  # bytes between two calls of on_progress
 _MOST_NAMES: Final = 10_000  # how many are kept decoded
+
+logger = logging.getLogger("beanstalk_server")
 
 
 class UnknownVersionError(Exception):
@@ -84,22 +90,17 @@ class Contents:
             )
 
 
-def read(
-    directory: Directory,
-    on_warning: Callable[[str], None],
-    on_progress: Callable[[int], None] | None = None,
-) -> Contents:
+def read(directory: Directory, on_warning: Callable[[str], None]) -> Contents:
     """Read all binlog files of a directory that no beanstalkd writes to.
 
     Args:
         on_warning: called with one line for everything that is odd, damage included.
-        on_progress: called now and then with the bytes read so far.
 
     Raises:
         UnknownVersionError: a file has neither version 7 nor version 5.
         OSError: a file cannot be read. Only beanstalkd's own user can read its files.
     """
-    reader = _Reader(on_warning, on_progress)
+    reader = _Reader(on_warning)
     before = -1
     for name in file_names(directory.names()):
         number = int(name.removeprefix("binlog."))
@@ -111,14 +112,39 @@ def read(
     return reader.contents
 
 
+def take_over(directory: Directory, replay: Replay, salvage: bool) -> int:
+    """Replay all jobs, buried ones in the order in which beanstalkd would load them; return the highest id ever used.
+
+    Args:
+        directory: one that no beanstalkd writes to.
+        salvage: accept damage, and go on without what is lost.
+
+    Raises:
+        StorageError: a file is damaged, or has an unknown version.
+        OSError: a file cannot be read.
+    """
+    warnings: list[str] = []
+    try:
+        contents = read(directory, warnings.append)
+    except UnknownVersionError as error:
+        raise StorageError(str(error)) from None
+    for warning in warnings:
+        logger.warning("%(warning)s", event("beanstalkd-file-warning", warning=warning))
+    if contents.damages and not salvage:
+        raise StorageError(f"{contents.damages[0]}; {HOW_TO_SALVAGE}", DAMAGED)
+    for sequence, job in enumerate(contents.jobs(), 1):
+        if job.state == BURIED:
+            job.bury_sequence = sequence
+        replay.put(job)
+    return max(contents.last_id, replay.last_id)
+
+
 class _Reader:
     """Reads one file after the other into Contents."""
 
-    def __init__(self, on_warning: Callable[[str], None], on_progress: Callable[[int], None] | None) -> None:
+    def __init__(self, on_warning: Callable[[str], None]) -> None:
         self.contents = Contents()
         self._warn = on_warning
-        self._on_progress = on_progress
-        self._done = 0  # bytes of the files before this one
         self._names: dict[bytes, str] = {}
 
     def damage(self, path: Path, offset: int, what: str) -> None:
@@ -137,9 +163,6 @@ class _Reader:
             self._warn(f"{path}: offset 0: no version, only {len(data)} bytes: the file holds no jobs")
         else:
             self._read(path, data)
-        self._done += len(data)
-        if self._on_progress is not None:
-            self._on_progress(self._done)
 
     def _read(self, path: Path, data: bytes) -> None:
         (version,) = VERSION_FIELD.unpack_from(data)
@@ -169,14 +192,9 @@ class _Reader:
         length_size = LENGTH[version].size
         record_size = RECORD[version].size
         size = len(data)
-        on_progress = self._on_progress
-        report_at = _PROGRESS if on_progress is not None else size
         position = VERSION_FIELD.size
         while True:
             start = position
-            if start > report_at and on_progress is not None:
-                report_at = start + _PROGRESS
-                on_progress(self._done + start)
             if size - start < length_size:
                 self._handle_file_end(path, data, start, version)
                 break

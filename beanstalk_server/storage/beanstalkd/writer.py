@@ -1,4 +1,4 @@
-"""Writes files that beanstalkd can start from.
+"""Exports the jobs of a binlog to files that beanstalkd can start from.
 
 They get the names that beanstalkd looks for only when everything is on the disk, the first file last.
 """
@@ -6,11 +6,12 @@ They get the names that beanstalkd looks for only when everything is on the disk
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
-from beanstalk_server.queue.job import HELD, READY
+from beanstalk_server.queue.job import BURIED, HELD, READY
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd.format import (
@@ -26,13 +27,12 @@ from beanstalk_server.storage.beanstalkd.format import (
     VERSION_FIELD,
     file_name,
 )
+from beanstalk_server.storage.binlog_reader import Damage, Progress
 from beanstalk_server.storage.disk import Directory, File
+from beanstalk_server.storage.errors import DAMAGED, StorageError
+from beanstalk_server.storage.inspection import Inspection
 
 _CHUNK: Final = 1 << 20  # bytes written at once
-
-
-class DirectoryInUseError(Exception):
-    """The directory already holds binlog files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,41 @@ class Written:
     """The least -z that beanstalkd needs, in bytes. With a lower one, it stops reading a file at a longer body."""
 
 
+def export(inspection: Inspection, to: Directory, on_progress: Progress | None = None) -> Written:
+    """Write all live jobs, and the highest id in use, to a directory, which is created if it is missing.
+
+    Each job keeps everything that beanstalkd has of a job, so its stats-job reports the same as this server's. Keys,
+    held ones too, and terms are lost.
+
+    Raises:
+        StorageError: the binlog is damaged, or the jobs cannot be written. Then nothing has been written.
+    """
+
+    def refuse(damage: Damage) -> NoReturn:
+        raise StorageError(
+            f"{inspection.directory.path}/{damage.segment}: {damage}; "
+            "to export without what is lost, first start beanstalk-server on it with --salvage",
+            DAMAGED,
+        )
+
+    jobs = inspection.live(refuse, on_progress)
+    try:
+        with _made(to):
+            if to.is_same(inspection.directory) or any(name.startswith("segment.") for name in to.names()):
+                raise StorageError(f"{to.path}: holds a binlog of beanstalk-server: name another directory")
+            return write(to, _as_before_a_start(jobs), next_id=inspection.next_id)
+    except ValueError as error:
+        raise StorageError(f"{to.path}: {error}") from None
+    except OSError as error:
+        raise StorageError(f"{to.path}: cannot be written to: {error.strerror or error}") from error
+
+
 def write(
     directory: Directory,
     jobs: Iterable[StoredJob],
     *,
     next_id: int = 1,
     size: int = FILE_SIZE,
-    on_progress: Callable[[int], None] | None = None,
 ) -> Written:
     """Write files that beanstalkd can start from, and make them durable. Buried jobs keep their order.
 
@@ -67,17 +95,16 @@ def write(
         directory: exists, and holds no binlog files.
         next_id: beanstalkd gives no id below this until its second start; it does not keep the number itself.
         size: the most bytes of a file; a file that holds a single job may be larger.
-        on_progress: called now and then with the number of bytes written so far.
 
     Raises:
-        DirectoryInUseError: the directory holds binlog files.
+        StorageError: the directory holds binlog files.
         ValueError: beanstalkd cannot have such a job.
         OSError: a write fails. Everything written so far is removed.
     """
     for name in sorted(directory.names()):
         if name.startswith("binlog."):
-            raise DirectoryInUseError(f"{directory.path / name} exists: name a directory without binlog files")
-    writer = _Writer(directory, size, on_progress)
+            raise StorageError(f"{directory.path / name} exists: name a directory without binlog files")
+    writer = _Writer(directory, size)
     try:
         for job in jobs:
             writer.put(job)
@@ -92,11 +119,10 @@ def write(
 class _Writer:
     """Writes records into one file after the other."""
 
-    def __init__(self, directory: Directory, size: int, on_progress: Callable[[int], None] | None) -> None:
+    def __init__(self, directory: Directory, size: int) -> None:
         self.last_id = 0
         self._directory = directory
         self._size = size
-        self._on_progress = on_progress
         self._names: list[str] = []  # the final names of the files
         self._file: File | None = None  # the file that is being filled
         self._file_size = 0  # bytes that have been written to it
@@ -175,8 +201,6 @@ class _Writer:
         self._written += self._buffered
         self._records.clear()
         self._buffered = 0
-        if self._on_progress is not None:
-            self._on_progress(self._written)
 
     def _close(self) -> None:
         if self._file is None:
@@ -228,3 +252,24 @@ def _deleted_job(job_id: int) -> bytes:
     name = b"default"
     put, delete = (_fields(StoredJob(job_id, ttr=SECOND), state) for state in (STATE_NUMBERS[READY], DELETED))
     return b"%b%b%b\r\n%b%b" % (LENGTH[7].pack(len(name)), name, put, LENGTH[7].pack(0), delete)
+
+
+def _as_before_a_start(jobs: Iterable[StoredJob]) -> Iterator[StoredJob]:
+    """Subtract one bury from each buried job: beanstalkd adds one when it starts."""
+    for job in jobs:
+        if job.state == BURIED and job.buries:
+            job.buries -= 1
+        yield job
+
+
+@contextmanager
+def _made(directory: Directory) -> Iterator[None]:
+    """Make a directory, and remove it again if something fails."""
+    is_new = directory.make()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                directory.discard()
+        raise

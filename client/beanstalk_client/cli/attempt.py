@@ -6,18 +6,16 @@ group of its own: Ctrl-C at the worker is not for it, and when it is ended, so i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-import selectors
 import signal
-import subprocess
 import tempfile
-import threading
-import time
 from collections.abc import Sequence
-from typing import IO, Final
+from typing import Final, NamedTuple
 
 from beanstalk_client.cli.target import TOKEN_VARIABLE
+from beanstalk_client.consumer import DONE, Bury, Outcome, Release
 
 TEMPORARY_FAILURE: Final = 75
 """EX_TEMPFAIL of sysexits.h: not now. The job is released, however often it has been tried."""
@@ -34,8 +32,10 @@ POLL: Final = 0.05
 PLACE: Final = "{}"
 """The argument that stands for the file with the body."""
 
+KILLED: Final = "the worker was told twice to stop"
 
-class Rules:
+
+class Rules(NamedTuple):
     """What becomes of jobs whose command fails.
 
     Attributes:
@@ -44,116 +44,88 @@ class Rules:
         max_tries: after this many failures a job is buried; 0: never.
     """
 
-    __slots__ = ("backoff", "backoff_max", "max_tries")
+    backoff: float
+    backoff_max: float
+    max_tries: int
 
-    def __init__(self, backoff: float, backoff_max: float, max_tries: int) -> None:
-        self.backoff = backoff
-        self.backoff_max = backoff_max
-        self.max_tries = max_tries
-
-    def fate(self, status: int, tries: int) -> tuple[str, float]:
-        """What a job's outcome is, and its delay in seconds if it is released.
+    def fate(self, status: int, tries: int) -> Outcome:
+        """What becomes of a job.
 
         Args:
             status: the exit status of the command, or minus the signal that ended it.
             tries: how often the job has been tried, this time included: 1 or more.
-
-        Returns:
-            "deleted", "released" or "buried", and the delay.
         """
         if status == 0:
-            return "deleted", 0
+            return DONE
         if status == BAD_DATA or (status != TEMPORARY_FAILURE and 0 < self.max_tries <= tries):
-            return "buried", 0
-        return "released", min(self.backoff * 2.0 ** min(tries - 1, 64), self.backoff_max)
+            return Bury()
+        return self.later(tries)
+
+    def later(self, tries: int) -> Release:
+        """Another try, after the delay that is due."""
+        return Release(min(self.backoff * 2.0 ** min(tries - 1, 64), self.backoff_max))
 
 
-class Attempt:
-    """A command that runs. `close` must be called when it has ended.
+async def run(
+    command: Sequence[str],
+    body: bytes,
+    environment: dict[str, str],
+    stdout: int | None,
+    timeout: float | None,
+    killed: asyncio.Event,
+) -> tuple[int, str]:
+    """Run a command for a job; end it after `timeout` seconds, or when it is to be killed.
+
+    If we have ended it, all that it has started must end as well, or the next attempt would meet it.
+
+    Returns:
+        its exit status, or minus the signal that ended it; and why we have ended it, if we have.
 
     Raises:
         OSError: it cannot be started.
     """
-
-    def __init__(self, command: Sequence[str], body: bytes, environment: dict[str, str], stdout: int | None) -> None:
-        self._file: IO[bytes] = tempfile.NamedTemporaryFile(prefix="beanstalk-job-")  # noqa: SIM115
-        self._ended, self._ends = os.pipe()
-        self._kill_at: float | None = None
-        self._is_killed = False
+    with tempfile.NamedTemporaryFile(prefix="beanstalk-job-") as file:
+        file.write(body)
+        file.flush()
+        file.seek(0)
+        process = await asyncio.create_subprocess_exec(
+            *(file.name if argument == PLACE else argument for argument in command),
+            stdin=file,
+            stdout=stdout,
+            env={name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE} | environment,
+            process_group=0,
+        )
+        ended, told = asyncio.ensure_future(process.wait()), asyncio.ensure_future(killed.wait())
         try:
-            self._file.write(body)
-            self._file.flush()
-            self._file.seek(0)
-            self._process = subprocess.Popen(
-                [self._file.name if argument == PLACE else argument for argument in command],
-                stdin=self._file,
-                stdout=stdout,
-                env={name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE} | environment,
-                process_group=0,
-            )
-        except BaseException:
-            os.close(self._ends)
-            self.close()
-            raise
-        threading.Thread(target=self._wait, name=f"waits for process {self._process.pid}", daemon=True).start()
+            await asyncio.wait([ended, told], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                return ended.result(), ""
+            why = KILLED if told.done() else f"it took longer than {timeout:g} s"
+            _signal(process.pid, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await asyncio.shield(ended)
+                    while _is_there(process.pid):
+                        await asyncio.sleep(POLL)
+            _signal(process.pid, signal.SIGKILL)
+            return await ended, why
+        finally:
+            told.cancel()
 
-    def _wait(self) -> None:
-        self._process.wait()
-        os.close(self._ends)
 
-    def wait(self, until: float, *others: int) -> int | None:
-        """Wait until the command has ended, or a moment has come, or one of these can be read from.
+def _is_there(group: int) -> bool:
+    """Whether a process of a group is left that has not ended."""
+    with contextlib.suppress(ChildProcessError):  # an orphan is ours if we are process 1, as in a container
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
-        If we have ended it, all that it has started must end as well, or the next attempt would meet it.
 
-        Args:
-            until: by the monotonic clock, in seconds.
-
-        Returns:
-            its exit status, or minus the signal that ended it; None if it still runs.
-        """
-        if self._kill_at is not None:
-            if time.monotonic() >= self._kill_at:
-                self._signal(signal.SIGKILL)
-                self._is_killed = True
-                self._kill_at = time.monotonic() + GRACE
-            until = min(until, self._kill_at)
-        with selectors.DefaultSelector() as selector:
-            for number in (self._ended, *others):
-                selector.register(number, selectors.EVENT_READ)
-            ready = [key.fd for key, _ in selector.select(max(0.0, until - time.monotonic()))]
-            if self._ended not in ready:
-                return None
-            selector.unregister(self._ended)
-            while self._has_rest():
-                if time.monotonic() >= until or selector.select(POLL):
-                    return None
-        return self._process.wait()
-
-    def _has_rest(self) -> bool:
-        """Whether something that it has started has been told to end, and goes on."""
-        if self._kill_at is None or self._is_killed:
-            return False
-        with contextlib.suppress(ChildProcessError):  # an orphan is ours if we are process 1, as in a container
-            while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
-                pass
-        try:
-            os.killpg(self._process.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
-
-    def terminate(self) -> None:
-        """Tell it to end, once; it is killed if it has not within GRACE."""
-        if self._kill_at is None:
-            self._signal(signal.SIGTERM)
-            self._kill_at = time.monotonic() + GRACE
-
-    def _signal(self, number: int) -> None:
-        # It has ended in between; or it is another user's (sudo), and ends when it likes.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
-
-    def close(self) -> None:
-        os.close(self._ended)
-        self._file.close()
+def _signal(group: int, number: int) -> None:
+    # It has ended in between; or it is another user's (sudo), and ends when it likes.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

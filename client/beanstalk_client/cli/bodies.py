@@ -7,8 +7,7 @@ import os
 import sys
 from typing import Any
 
-from beanstalk_client.cli.failure import USAGE, OperatorError
-from beanstalk_client.cli.output import on_terminal, safe
+from beanstalk_client.cli.output import USAGE, OperatorError, on_terminal, safe
 
 
 def as_json(body: bytes) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
-from beanstalk_client.cli import extensions
+import beanstalk_client
 from beanstalk_client.cli.bodies import as_json, show_body
-from beanstalk_client.cli.failure import USAGE, OperatorError
-from beanstalk_client.cli.output import on_terminal, safe, show_json, show_pairs, show_table
+from beanstalk_client.cli.output import USAGE, OperatorError, on_terminal, safe, show_json, show_pairs, show_table
 from beanstalk_client.cli.target import asking, named
 
 TUBE_COLUMNS: Final = {
@@ -78,7 +78,7 @@ def tubes(options: argparse.Namespace) -> int:
         if options.names:
             found: list[dict[str, Any]] = [{"name": name} for name in sorted(client.tubes()) if name.startswith(prefix)]
         else:
-            found = list(extensions.all_tubes(client, prefix))
+            found = list(_all_tubes(client, prefix))
     keys = {column: key for key, column in TUBE_COLUMNS.items()}
     if options.sort != "tube":
         found.sort(key=lambda tube: (-tube.get(keys[options.sort], 0), tube["name"]))
@@ -143,3 +143,18 @@ def clients(options: argparse.Namespace) -> int:
     else:
         show_table(CLIENT_COLUMNS, ([one.get(column, "") for column in CLIENT_COLUMNS] for one in found))
     return 0
+
+
+def _all_tubes(client: beanstalk_client.Client[bytes], prefix: str = "") -> Iterator[dict[str, Any]]:
+    """The statistics of all tubes whose names begin with the prefix.
+
+    A server that knows no stats-tubes is asked for each tube by itself; a tube that goes meanwhile is left out.
+    """
+    try:
+        yield from client.stats_tubes(prefix=prefix)
+    except beanstalk_client.UnknownCommandError:
+        for name in sorted(name for name in client.tubes() if name.startswith(prefix)):
+            try:
+                yield dict(client.stats_tube(name))
+            except beanstalk_client.NotFoundError:
+                continue

@@ -13,8 +13,15 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from beanstalk_client.cli.failure import UNAVAILABLE, OperatorError
-from beanstalk_client.cli.output import OUTPUT_FAILED, OutputError, abandon_output, safe, settle_errors
+from beanstalk_client.cli.output import (
+    OUTPUT_FAILED,
+    UNAVAILABLE,
+    OperatorError,
+    OutputError,
+    abandon_output,
+    safe,
+    settle_errors,
+)
 from beanstalk_client.cli.parser import make_parser
 
 INTERRUPTED: Final = 130

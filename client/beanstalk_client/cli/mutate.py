@@ -14,8 +14,7 @@ from typing import Final
 
 import beanstalk_client
 from beanstalk_client.cli.bodies import read_body
-from beanstalk_client.cli.failure import REFUSED, USAGE, OperatorError
-from beanstalk_client.cli.output import asks_a_person, show_json
+from beanstalk_client.cli.output import REFUSED, USAGE, OperatorError, asks_a_person, show_json
 from beanstalk_client.cli.target import asking, named, told
 
 PART: Final = 10_000

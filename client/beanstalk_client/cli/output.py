@@ -1,4 +1,4 @@
-"""What a command shows: tables and colours on a terminal, plain columns into a pipe, JSON where it is asked for.
+"""What a command shows, and how it fails: tables on a terminal, plain columns into a pipe, JSON where it is asked for.
 
 Into a pipe, a table is its rows with tabs between the columns, and a header. Text that comes from a server is shown on
 a terminal with its control characters escaped: a job must not be able to steer the terminal of its reader it.
@@ -25,11 +25,32 @@ WIDEST: Final = 10_000
 """How many columns a table may have on a terminal, however narrow that is: what is cut off cannot be read."""
 
 
+REFUSED: Final = 1
+"""The exit status when the server has refused, or there is no such job or tube."""
+
+USAGE: Final = 2
+"""The exit status when the command line is wrong."""
+
+UNAVAILABLE: Final = 69
+"""The exit status when there is no server, or it is lost (EX_UNAVAILABLE of sysexits.h)."""
+
 OUTPUT_CLOSED: Final = 141
 """The exit status when the reader has gone, which is 128 + SIGPIPE, as in a shell."""
 
 OUTPUT_FAILED: Final = 74
 """The exit status when the output cannot be written for another reason (EX_IOERR of sysexits.h)."""
+
+
+class OperatorError(Exception):
+    """What a command ends with.
+
+    Attributes:
+        status: the exit status.
+    """
+
+    def __init__(self, message: str, status: int = REFUSED) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class OutputError(Exception):

@@ -9,10 +9,10 @@ import argparse
 import datetime
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from beanstalk_client.cli.top_keys import SORT_KEYS
+from beanstalk_client.cli.top_samples import SORT_KEYS
 from beanstalk_client.version import VERSION
 
 PROGRAM: Final = "beanstalk"
@@ -46,14 +46,15 @@ WATCHABLE: Final = ("stats", "tubes", "ls", "peek", "show", "clients", "ping")
 
 
 class Argument:
-    """One option or positional argument: what argparse is told, and what completes it."""
+    """One option or positional argument: what argparse is told, and what completes it; by default as KINDS says."""
 
     __slots__ = ("complete", "flags", "settings")
 
     def __init__(self, *flags: str, complete: str = "", **settings: Any) -> None:
+        kind, completes = KINDS.get(settings.get("metavar", ""), (None, ""))
         self.flags = flags
-        self.settings = settings
-        self.complete = complete
+        self.settings = {"type": kind, **settings} if kind else settings
+        self.complete = complete or completes
 
     @property
     def value(self) -> str:
@@ -208,6 +209,19 @@ def tube_name(text: str) -> str:
     return text
 
 
+KINDS: Final[dict[str, tuple[Callable[[str], object] | None, str]]] = {
+    "TUBE": (tube_name, TUBES),
+    "TO": (tube_name, TUBES),
+    "PREFIX": (tube_name, ""),
+    "KEY": (tube_name, ""),
+    "ID": (job_id, ""),
+    "N": (count, ""),
+    "DURATION": (positive_duration, ""),
+    "SECONDS": (positive_duration, ""),
+    "FILE": (None, FILES),
+}
+"""How a value is read, and what completes it, by what stands for it in the help."""
+
 COMMON: Final = (
     Argument(
         "--server",
@@ -216,22 +230,16 @@ COMMON: Final = (
         "(default: BEANSTALK_SERVER, or 127.0.0.1:11300)",
     ),
     Argument("--tls", action="store_true", help="use TLS and trust the system's CAs"),
-    Argument("--tls-ca", metavar="FILE", help="use TLS and trust the CAs in this file", complete=FILES),
-    Argument("--tls-cert", metavar="FILE", help="client certificate", complete=FILES),
-    Argument(
-        "--tls-key", metavar="FILE", help="key of the client certificate (default: the same file)", complete=FILES
-    ),
+    Argument("--tls-ca", metavar="FILE", help="use TLS and trust the CAs in this file"),
+    Argument("--tls-cert", metavar="FILE", help="client certificate"),
+    Argument("--tls-key", metavar="FILE", help="key of the client certificate (default: the same file)"),
     Argument("--tls-name", metavar="NAME", help="expected name in the server's certificate (default: the host)"),
     Argument(
-        "--token-file",
-        metavar="FILE",
-        help="file with the token (default: the token in BEANSTALK_TOKEN, if set)",
-        complete=FILES,
+        "--token-file", metavar="FILE", help="file with the token (default: the token in BEANSTALK_TOKEN, if set)"
     ),
     Argument(
         "--answer-within",
         metavar="SECONDS",
-        type=positive_duration,
         default=30,
         help="timeout for connecting and for each reply (default: %(default)s)",
     ),
@@ -239,16 +247,16 @@ COMMON: Final = (
 )
 """The options of every command, which may stand before its name or behind it."""
 
-TUBE: Final = Argument("tube", metavar="TUBE", type=tube_name, help="name of the tube", complete=TUBES)
+TUBE: Final = Argument("tube", metavar="TUBE", help="name of the tube")
 
-COUNT: Final = Argument("count", metavar="N", nargs="?", type=count, help="maximum number of jobs")
+COUNT: Final = Argument("count", metavar="N", nargs="?", help="maximum number of jobs")
 
 ALL: Final = Argument("--all", action="store_true", help="all jobs")
 
 NAMED: Final = (
-    Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="tube of the job", complete=TUBES),
-    Argument("key", metavar="KEY", nargs="?", type=tube_name, help="key of the job in this tube"),
-    Argument("--job", metavar="ID", type=job_id, help="id of the job"),
+    Argument("tube", metavar="TUBE", nargs="?", help="tube of the job"),
+    Argument("key", metavar="KEY", nargs="?", help="key of the job in this tube"),
+    Argument("--job", metavar="ID", help="id of the job"),
 )
 """What names one job."""
 
@@ -258,20 +266,14 @@ COMMANDS: Final = (
         "stats",
         "inspect.stats",
         "statistics of the server, a tube or a job",
-        Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="statistics of this tube", complete=TUBES),
-        Argument("--job", metavar="ID", type=job_id, help="statistics of this job"),
+        Argument("tube", metavar="TUBE", nargs="?", help="statistics of this tube"),
+        Argument("--job", metavar="ID", help="statistics of this job"),
     ),
     Command(
         "top",
         "top.top",
         "live view: rates, ages and the busiest tubes",
-        Argument(
-            "--interval",
-            metavar="SECONDS",
-            type=positive_duration,
-            default=1,
-            help="seconds between samples (default: %(default)s)",
-        ),
+        Argument("--interval", metavar="SECONDS", default=1, help="seconds between samples (default: %(default)s)"),
         Argument(
             "--sort",
             metavar="COLUMN",
@@ -279,7 +281,7 @@ COMMANDS: Final = (
             default="ready",
             help=f"sort tubes by: {', '.join(SORT_KEYS.values())} (default: %(default)s)",
         ),
-        Argument("--prefix", metavar="PREFIX", type=tube_name, help="only tubes with this prefix"),
+        Argument("--prefix", metavar="PREFIX", help="only tubes with this prefix"),
         Argument("--once", action="store_true", help="print one screen or sample, then exit"),
         about="Press ? for the list of keys.",
     ),
@@ -287,14 +289,7 @@ COMMANDS: Final = (
         "tubes",
         "inspect.tubes",
         "list tubes with the number of jobs in each state",
-        Argument(
-            "prefix",
-            metavar="PREFIX",
-            nargs="?",
-            type=tube_name,
-            help="only tubes with this prefix",
-            complete=TUBES,
-        ),
+        Argument("prefix", metavar="PREFIX", nargs="?", help="only tubes with this prefix", complete=TUBES),
         Argument(
             "--sort",
             metavar="COLUMN",
@@ -313,30 +308,24 @@ COMMANDS: Final = (
         Argument(
             "state", metavar="STATE", nargs="?", choices=STATES, help=f"only jobs in this state: {', '.join(STATES)}"
         ),
-        Argument("--limit", metavar="N", type=count, default=100, help="maximum number of jobs (default: %(default)s)"),
+        Argument("--limit", metavar="N", default=100, help="maximum number of jobs (default: %(default)s)"),
         about="Needs list-jobs, which beanstalkd does not have.",
     ),
     Command(
         "peek",
         "inspect.peek",
         "print the body of a job",
-        Argument("id", metavar="ID", nargs="?", type=job_id, help="id of the job"),
-        Argument("--ready", metavar="TUBE", type=tube_name, help="next ready job of this tube", complete=TUBES),
-        Argument(
-            "--delayed",
-            metavar="TUBE",
-            type=tube_name,
-            help="delayed job of this tube that is due next",
-            complete=TUBES,
-        ),
-        Argument("--buried", metavar="TUBE", type=tube_name, help="oldest buried job of this tube", complete=TUBES),
+        Argument("id", metavar="ID", nargs="?", help="id of the job"),
+        Argument("--ready", metavar="TUBE", help="next ready job of this tube"),
+        Argument("--delayed", metavar="TUBE", help="delayed job of this tube that is due next"),
+        Argument("--buried", metavar="TUBE", help="oldest buried job of this tube"),
         about="Writes the body unchanged to a pipe or file. On a terminal, escapes control characters.",
     ),
     Command(
         "show",
         "showing.show",
         "explain the state of a job",
-        Argument("id", metavar="ID", type=job_id, help="id of the job"),
+        Argument("id", metavar="ID", help="id of the job"),
         about="Shows the statistics of the job, and the report of the worker that buried it: when, and with which "
         "error. Workers put reports into the tube NAME.errors.",
     ),
@@ -373,14 +362,9 @@ COMMANDS: Final = (
             default=60,
             help="time to run: when it is over, the job goes to another worker (default: %(default)s)",
         ),
-        Argument("--key", metavar="KEY", type=tube_name, help="key of the job, unique in the tube"),
+        Argument("--key", metavar="KEY", help="key of the job, unique in the tube"),
         Argument("--replace", action="store_true", help="with --key: replace the job that has the key"),
-        Argument(
-            "--hold",
-            metavar="DURATION",
-            type=positive_duration,
-            help="with --key: time that the key stays taken after the job is gone",
-        ),
+        Argument("--hold", metavar="DURATION", help="with --key: time that the key stays taken after the job is gone"),
         Argument(
             "--at",
             metavar="MOMENT",
@@ -388,23 +372,12 @@ COMMANDS: Final = (
             help="time when the job is ready, by the server's clock, instead of --delay",
         ),
         Argument(
-            "--tries",
-            metavar="N",
-            type=count,
-            help="maximum failed attempts; then the job is buried, or moved to the dead tube",
+            "--tries", metavar="N", help="maximum failed attempts; then the job is buried, or moved to the dead tube"
         ),
         Argument(
-            "--backoff",
-            metavar="DURATION",
-            type=positive_duration,
-            help="delay after the first failed attempt; doubles with each further one",
+            "--backoff", metavar="DURATION", help="delay after the first failed attempt; doubles with each further one"
         ),
-        Argument(
-            "--ttl",
-            metavar="DURATION",
-            type=positive_duration,
-            help="maximum time that the job is ready before it expires",
-        ),
+        Argument("--ttl", metavar="DURATION", help="maximum time that the job is ready before it expires"),
         about="The options from --key on need put-with, which beanstalkd does not have. It rounds up to seconds.",
     ),
     Command(
@@ -420,15 +393,9 @@ COMMANDS: Final = (
             default=10,
             help="maximum number of existing jobs to print first (default: %(default)s)",
         ),
-        Argument(
-            "--interval",
-            metavar="DURATION",
-            type=positive_duration,
-            default=1,
-            help="time between polls (default: %(default)s)",
-        ),
+        Argument("--interval", metavar="DURATION", default=1, help="time between polls (default: %(default)s)"),
         Argument("--ids", action="store_true", help="print the id before each body, as on a terminal"),
-        Argument("--jobs", metavar="N", type=count, help="exit after this many jobs"),
+        Argument("--jobs", metavar="N", help="exit after this many jobs"),
         about="Polls the first thousand ready and the first thousand reserved jobs. It does not affect workers. It "
         "misses a job that is deleted between two polls, and sees a job behind the first thousand only later. With "
         "a server without list-jobs (beanstalkd), it prints the next ready job whenever that changes.",
@@ -437,11 +404,9 @@ COMMANDS: Final = (
         "kick",
         "mutate.kick",
         "make jobs ready: buried jobs of a tube, or delayed ones if none is buried; or one job",
-        Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="name of the tube", complete=TUBES),
-        Argument(
-            "count", metavar="N", nargs="?", type=count, default=1, help="maximum number of jobs (default: %(default)s)"
-        ),
-        Argument("--job", metavar="ID", type=job_id, help="only the job with this id"),
+        Argument("tube", metavar="TUBE", nargs="?", help="name of the tube"),
+        Argument("count", metavar="N", nargs="?", default=1, help="maximum number of jobs (default: %(default)s)"),
+        Argument("--job", metavar="ID", help="only the job with this id"),
     ),
     Command(
         "cancel",
@@ -464,7 +429,7 @@ COMMANDS: Final = (
         "bury",
         "mutate.bury",
         "bury a job, with the same priority",
-        Argument("id", metavar="ID", type=job_id, help="id of the job"),
+        Argument("id", metavar="ID", help="id of the job"),
         about="In the protocol, only the worker that reserved a job can bury it. So this reserves the job first, which "
         "counts as a reserve. A job that a worker has reserved cannot be buried.",
     ),
@@ -472,7 +437,7 @@ COMMANDS: Final = (
         "delete",
         "mutate.delete",
         "delete jobs",
-        Argument("id", metavar="ID", nargs="+", type=job_id, help="ids of the jobs"),
+        Argument("id", metavar="ID", nargs="+", help="ids of the jobs"),
         about="A job that a worker has reserved cannot be deleted: the others are, and the exit status is 1.",
     ),
     Command(
@@ -486,7 +451,7 @@ COMMANDS: Final = (
             choices=("ready", "delayed", "buried"),
             help="state of the jobs: ready, delayed or buried",
         ),
-        Argument("to", metavar="TO", type=tube_name, help="destination tube", complete=TUBES),
+        Argument("to", metavar="TO", help="destination tube"),
         COUNT,
         ALL,
         about="Needs move-jobs, which beanstalkd does not have.",
@@ -539,15 +504,8 @@ COMMANDS: Final = (
         "worker.work",
         "run a command for each job of a tube",
         TUBE,
-        Argument(
-            "-n",
-            "--number",
-            metavar="N",
-            type=count,
-            default=1,
-            help="number of commands at a time (default: %(default)s)",
-        ),
-        Argument("--timeout", metavar="DURATION", type=positive_duration, help="maximum run time of a command"),
+        Argument("-n", "--number", metavar="N", default=1, help="number of commands at a time (default: %(default)s)"),
+        Argument("--timeout", metavar="DURATION", help="maximum run time of a command"),
         Argument(
             "--backoff",
             metavar="DURATION",
@@ -566,7 +524,6 @@ COMMANDS: Final = (
         Argument(
             "--max-tries",
             metavar="N",
-            type=count,
             default=0,
             help="maximum failed attempts before the job is buried (default: no limit)",
         ),
@@ -584,15 +541,8 @@ COMMANDS: Final = (
         "watch",
         "watch.watch",
         f"repeat a read-only command: {', '.join(WATCHABLE)}",
-        Argument(
-            "-n",
-            "--interval",
-            metavar="DURATION",
-            type=positive_duration,
-            default=2,
-            help="time between runs (default: %(default)s)",
-        ),
-        Argument("--times", metavar="N", type=count, help="exit after this many runs"),
+        Argument("-n", "--interval", metavar="DURATION", default=2, help="time between runs (default: %(default)s)"),
+        Argument("--times", metavar="N", help="exit after this many runs"),
         Argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="command with its options"),
     ),
     Command(

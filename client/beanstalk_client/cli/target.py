@@ -11,11 +11,11 @@ import os
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import beanstalk_client
-from beanstalk_client.address import ALPN_PROTOCOL, TLS, read_target
-from beanstalk_client.cli.failure import UNAVAILABLE, USAGE, OperatorError
+from beanstalk_client.address import ALPN_PROTOCOL, TLS, Address, read_target
+from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError
 from beanstalk_client.connection import CLOSED
 
 DEFAULT: Final = "127.0.0.1:11300"
@@ -63,11 +63,11 @@ def meaning(error: beanstalk_client.Error) -> str:
     return REPLIES.get(type(error), type(error).__name__)
 
 
-def connect(options: argparse.Namespace) -> beanstalk_client.Client[bytes]:
-    """Connect to the server that the options name, and say who we are.
+def _arguments(options: argparse.Namespace) -> tuple[tuple[Address, ...], dict[str, Any]]:
+    """The arguments of a client of the server that the options name.
 
     Raises:
-        OperatorError: there is no server, or it does not let us in.
+        OperatorError: they make no sense.
     """
     name = named(options)
     try:
@@ -80,22 +80,40 @@ def connect(options: argparse.Namespace) -> beanstalk_client.Client[bytes]:
         raise OperatorError(
             f"{name}: a token is sent over TLS only, or to this machine: --tls, or --tls-ca FILE", USAGE
         )
+    return target.addresses, {
+        "tls": target.context or False,
+        "server_name": options.tls_name,
+        "token": target.token,
+        "connect_timeout": options.answer_within,
+        "timeout": options.answer_within,
+    }
+
+
+def make_async_client(options: argparse.Namespace) -> beanstalk_client.AsyncClient[bytes]:
+    """A client for asyncio of the server that the options name, which connects later, and again when it must.
+
+    Raises:
+        OperatorError: the options make no sense.
+    """
+    addresses, arguments = _arguments(options)
+    return beanstalk_client.AsyncClient(addresses, None, **arguments)
+
+
+def connect(options: argparse.Namespace) -> beanstalk_client.Client[bytes]:
+    """Connect to the server that the options name, and say who we are.
+
+    Raises:
+        OperatorError: there is no server, or it does not let us in.
+    """
+    name = named(options)
+    addresses, arguments = _arguments(options)
     try:
-        return beanstalk_client.Client(
-            target.addresses,
-            None,
-            tls=target.context or False,
-            server_name=options.tls_name,
-            token=target.token,
-            connect_timeout=options.answer_within,
-            timeout=options.answer_within,
-            reconnect=False,
-        )
+        return beanstalk_client.Client(addresses, None, reconnect=False, **arguments)
     except ssl.SSLError as error:
         reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason or error
         raise OperatorError(f"{name}: no TLS with this server: {reason}", UNAVAILABLE) from None
     except TimeoutError:
-        hint = "; a server without TLS does not answer here" if target.context else ""
+        hint = "; a server without TLS does not answer here" if arguments["tls"] else ""
         raise OperatorError(
             f"{name}: no answer within {options.answer_within:g} s (--answer-within){hint}", UNAVAILABLE
         ) from None

@@ -2,11 +2,12 @@
 
     keys, signals ─┐                      ┌→ screen
                    ├→ Top: view, samples ─┤
-    news from Feed ┘                      └→ questions and orders to Feed
+    answers ───────┘                      └→ Feed: questions and orders, over one connection, in a thread
 
-All of that happens in one thread, which waits in one place, for the terminal and for a pipe that signals and the feed
-write to. The terminal is given back however this ends: by a key, by a signal, or by an error of its own; and when the
-process is stopped (Ctrl-Z), for as long as it is stopped.
+What a key does and what is drawn happens in one thread, which waits in one place, for the terminal and for a pipe that
+signals and the feed write to: keys are answered while a server is slow, or away. The terminal is given back however
+this ends: by a key, by a signal, or by an error of its own; and when the process is stopped (Ctrl-Z), for as long as it
+is stopped.
 """
 
 from __future__ import annotations
@@ -14,25 +15,42 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import queue
 import select
 import shutil
 import signal
 import sys
 import termios
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
-from beanstalk_client.cli.failure import USAGE, OperatorError
-from beanstalk_client.cli.output import asks_a_person, on_terminal, show_json
-from beanstalk_client.cli.target import named
-from beanstalk_client.cli.top_feed import Answered, Asker, Done, Feed, News, Unanswered
-from beanstalk_client.cli.top_keys import ESCAPE_WITHIN, KeyDecoder
-from beanstalk_client.cli.top_samples import Samples
+import beanstalk_client
+from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError, asks_a_person, on_terminal, show_json
+from beanstalk_client.cli.target import connect, named, told
+from beanstalk_client.cli.top_samples import (
+    BURIED,
+    DELAYED,
+    PAUSE_LEFT,
+    PUTS,
+    READY,
+    RESERVED,
+    URGENT,
+    USING,
+    WAITING,
+    WATCHING,
+    Figures,
+    Samples,
+    number,
+)
 from beanstalk_client.cli.top_screen import Status, draw, paint
-from beanstalk_client.cli.top_survey import Survey
-from beanstalk_client.cli.top_terminal import Terminal
-from beanstalk_client.cli.top_view import Ask, JobsOfTube, View
+from beanstalk_client.cli.top_survey import READERS, Survey
+from beanstalk_client.cli.top_terminal import ESCAPE_WITHIN, KeyDecoder, Terminal
+from beanstalk_client.cli.top_view import JobsOfTube, Order, View, jobs
+from beanstalk_client.commands import Command
+from beanstalk_client.replies import Document
 
 SHORTEST_INTERVAL: Final = 0.1
 """The shortest interval between two samples, in seconds."""
@@ -52,8 +70,224 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 TUBES_IN_JSON: Final = 100
 """How many tubes a sample has in JSON: the first ones by the order that was chosen."""
 
+FIGURES_IN_JSON: Final = {
+    "urgent": URGENT,
+    "ready": READY,
+    "reserved": RESERVED,
+    "delayed": DELAYED,
+    "buried": BURIED,
+    "using": USING,
+    "watching": WATCHING,
+    "waiting": WAITING,
+    "total": PUTS,
+    "pause-left": PAUSE_LEFT,
+}
+
 TEXTS: Final = ("id", "hostname", "version", "server", "os", "platform")
 """What the server says of itself that is text, though it may have digits only."""
+
+LOOKED_AT: Final = 50
+"""How many jobs in each state are looked at."""
+
+BODY: Final = 65_536
+"""The longest body that is fetched to be looked at, in bytes, where its length is known before."""
+
+STATES: Final = ("ready", "reserved", "delayed", "buried")
+
+REFUSALS: Final = (
+    beanstalk_client.NotFoundError,
+    beanstalk_client.UnknownCommandError,
+    beanstalk_client.ForbiddenError,
+    beanstalk_client.BadFormatError,
+    beanstalk_client.InternalError,
+    beanstalk_client.OutOfMemoryError,
+)
+"""Replies to a question that a survey goes on after."""
+
+
+class Asker:
+    """One connection to the server that the options name, opened when it is needed: also after it was lost.
+
+    Attributes:
+        connections: how many have been opened.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._client: beanstalk_client.Client[bytes] | None = None
+        self.connections = 0
+
+    def connect(self) -> beanstalk_client.Client[bytes]:
+        """The connection.
+
+        Raises:
+            OperatorError: there is no server, or it does not let us in.
+        """
+        if self._client is None:
+            self._client = connect(self._options)
+            self.connections += 1
+        return self._client
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(OSError):  # it is lost already
+                client.close()
+
+    @contextlib.contextmanager
+    def _asking(self, what: str = "", extension: str = "") -> Iterator[beanstalk_client.Client[bytes]]:
+        """The connection; what goes wrong is an OperatorError, and a connection that may be out of step is closed."""
+        client = self.connect()
+        try:
+            with told(self._options, what, extension):
+                yield client
+        except OperatorError as error:
+            if error.status == UNAVAILABLE:
+                self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, questions: Sequence[str]) -> tuple[int, list[tuple[float, Any]]]:
+        """Ask the questions of a survey, all at once.
+
+        Returns:
+            the number of the connection, and when each was answered, and its answer.
+
+        Raises:
+            OperatorError: the connection is lost, or there is none.
+        """
+        with self._asking() as client:
+            answers = client.run_all([_command(question) for question in questions])
+            for answer in answers:
+                if isinstance(answer, Exception) and not isinstance(answer, REFUSALS):
+                    raise answer
+            now = time.monotonic()
+            return self.connections, [(now, answer) if isinstance(answer, Exception) else answer for answer in answers]
+
+    def do(self, order: Order) -> str:
+        """Pause, kick or clear a tube; return what came of it, in words."""
+        act, name, count = order
+        try:
+            with self._asking(name, "clear-tube" if act == "clear" else "") as client:
+                if act == "pause":
+                    client.pause_tube(name, count)
+                    return (
+                        f"{name} is paused for {count // 60} minutes; P resumes it" if count else f"{name} is resumed"
+                    )
+                if act == "clear":
+                    return f"{name}: {jobs(client.clear_tube(name))} deleted"
+                with _using(client, name):
+                    return f"{name}: {jobs(client.kick(count))} kicked"
+        except OperatorError as error:
+            doubt = "; whether it was done is not known" if error.status == UNAVAILABLE else ""
+            return f"{error}{doubt}"
+
+    def look_into(self, name: str) -> JobsOfTube:
+        """Fetch the first jobs of a tube, in each state, and the body of the first of each."""
+        try:
+            with self._asking(name) as client:
+                try:
+                    found, bodies = _list_jobs(client, name)
+                except beanstalk_client.UnknownCommandError:
+                    found, bodies = _peek_jobs(client, name)
+                return JobsOfTube(name, time.monotonic(), found, bodies)
+        except OperatorError as error:
+            return JobsOfTube(name, time.monotonic(), error=str(error))
+
+
+def _command(question: str) -> Command[Any]:
+    """A question as it is sent: its reply is when it has come, and what it says."""
+    read = READERS[question.partition(" ")[0]]
+    return Command(question.encode() + b"\r\n", Document(lambda data: (time.monotonic(), read(data))), True)
+
+
+def _list_jobs(client: beanstalk_client.Client[bytes], name: str) -> tuple[list[Figures], dict[int, bytes]]:
+    found: list[Figures] = []
+    bodies = {}
+    for state in STATES:
+        (answer,) = client.run_all([_command(f"list-jobs {name} {state} 0 {LOOKED_AT}")])
+        if isinstance(answer, Exception):
+            raise answer
+        _, listed = answer[1]
+        found += listed
+        for job in listed[:1]:
+            size = number(job, "size")
+            if size is not None and size <= BODY:
+                with contextlib.suppress(beanstalk_client.NotFoundError):  # it has gone since
+                    bodies[job["id"]] = client.peek(job["id"]).body
+    return found, bodies
+
+
+def _peek_jobs(client: beanstalk_client.Client[bytes], name: str) -> tuple[list[Figures], dict[int, bytes]]:
+    """The same where jobs cannot be listed: the first ready, delayed and buried one."""
+    client.stats_tube(name)  # or `use` would make a tube that has gone
+    found: list[Figures] = []
+    bodies = {}
+    with _using(client, name):
+        for peek in (client.peek_ready, client.peek_delayed, client.peek_buried):
+            with contextlib.suppress(beanstalk_client.NotFoundError):  # there is none, or it has gone since
+                job = peek()
+                found.append(client.stats_job(job.id) | {"size": len(job.body)})
+                bodies[job.id] = job.body
+    return found, bodies
+
+
+@contextlib.contextmanager
+def _using(client: beanstalk_client.Client[bytes], name: str) -> Iterator[None]:
+    """Use a tube for a moment: a tube in use cannot go."""
+    client.use(name)
+    try:
+        yield
+    finally:
+        # It may not use it: it stays here. The connection is lost: that is told elsewhere.
+        with contextlib.suppress(beanstalk_client.Error, OSError):
+            client.use(beanstalk_client.DEFAULT_TUBE)
+
+
+class Feed:
+    """A thread that asks.
+
+    Args:
+        asker: which from now on is this thread's.
+        wake: is called in that thread when there is an answer.
+    """
+
+    def __init__(self, asker: Asker, wake: Callable[[], None]) -> None:
+        self._asker = asker
+        self._wake = wake
+        self._wanted: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="beanstalk-top-feed", daemon=True).start()
+
+    def want(self, ask: Callable[[], Any], take: Callable[[Any], None]) -> None:
+        """Have `ask` called in the thread, when everything before has been done; `take` is for its result, or the
+        OperatorError that it raises.
+        """
+        self._wanted.put((ask, take))
+
+    def deliver(self) -> None:
+        """Have all answers taken that have come."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._answers.get_nowait()()
+
+    def stop(self) -> None:
+        """End the thread, when it has done what it is doing; the process need not wait for that."""
+        self._wanted.put(None)
+
+    def _run(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            ask, take = wanted
+            try:
+                result = ask()
+            except OperatorError as error:
+                result = error
+            self._answers.put(partial(take, result))
+            self._wake()
+        self._asker.close()
 
 
 def top(options: argparse.Namespace) -> int:
@@ -76,7 +310,7 @@ def top(options: argparse.Namespace) -> int:
 def _print_samples(options: argparse.Namespace, asker: Asker) -> int:
     """Print samples as lines of JSON, or one screen."""
     samples = Samples()
-    view = View(options.sort, options.prefix or "")
+    view = View(samples, options.sort, options.prefix or "")
     survey = Survey(samples)
     size = shutil.get_terminal_size()
     if not options.json:
@@ -87,52 +321,41 @@ def _print_samples(options: argparse.Namespace, asker: Asker) -> int:
         visible = view.ranked[:TUBES_IN_JSON] if options.json else view.visible
         questions = survey.begin(began, options.interval, visible, view.prefix)
         while questions:
-            for question, (moment, answer) in zip(questions, asker.ask(questions), strict=True):
+            for question, (moment, answer) in zip(questions, asker.ask(questions)[1], strict=True):
                 survey.take(moment, question, answer)
             questions = survey.more(time.monotonic())
-        view.rank(samples)
+        view.rank()
         samples.watch(view.visible)
         count += 1
-        if options.json and not options.once:
+        if options.json and (not options.once or count == 2):
             show_json(document(samples, view, survey))
-        elif count == 2:
+        if count == 2 and (options.once or not options.json):
             break
         time.sleep(max(began + options.interval - time.monotonic(), 0.0))
-    if options.json:
-        show_json(document(samples, view, survey))
-        return 0
-    now = time.monotonic()
-    status = _status(options, samples, view, survey, "", now, live=False)
-    lines = draw(samples, view, status, (size.columns, size.lines), now, ascii_only=_is_ascii())
-    painted = paint(lines, styled=on_terminal(), colours=_has_colours())
-    print("\n".join(line.rstrip() for line in painted).rstrip(), flush=True)
+    if not options.json:
+        lines = _lines(options, samples, view, survey, (size.columns, size.lines), live=False)
+        painted = paint(lines, styled=on_terminal(), colours=_has_colours())
+        print("\n".join(line.rstrip() for line in painted).rstrip(), flush=True)
     return 0
 
 
 def document(samples: Samples, view: View, survey: Survey) -> dict[str, Any]:
     """A sample as JSON: times in Unix seconds, ages in seconds, rates a second; null is what is not known."""
     now = time.monotonic()
-    server = samples.server(now)
-    tubes = []
-    for name in view.ranked[:TUBES_IN_JSON]:
-        row = samples.row(name, now)
-        if row is not None:
-            keys = ("urgent", "ready", "reserved", "delayed", "buried", "using", "watching", "waiting", "total")
-            tubes.append(
-                {"name": name, "age": round(row.age, 3)}
-                | {key: getattr(row, key) for key in keys}
-                | {"pause-left": row.pause_left, "next-job-age": row.next_age}
-                | {"in": _rounded(row.puts), "out": _rounded(row.deletes), "growth": _rounded(row.growth)}
-            )
+    tubes = [samples.tubes[name] for name in view.ranked[:TUBES_IN_JSON] if name in samples.tubes]
     return {
         "time": round(time.time(), 3),
-        "stats": {
-            key: int(value) if value.isdigit() and key not in TEXTS else value for key, value in server.figures.items()
-        },
-        "rates": {name: _rounded(rate) for name, rate in server.rates.items()},
+        "stats": {key: str(value) if key in TEXTS else value for key, value in samples.figures.items()},
+        "rates": {name: _rounded(rate) for name, rate in samples.rates.items()},
         "matching": view.matching,
         "complete": survey.is_complete,
-        "tubes": tubes,
+        "tubes": [
+            {"name": tube.name, "age": round(tube.age(now), 3)}
+            | {key: tube.figures[which] for key, which in FIGURES_IN_JSON.items()}
+            | {"next-job-age": tube.next_age}
+            | {"in": _rounded(tube.puts), "out": _rounded(tube.deletes), "growth": _rounded(tube.growth)}
+            for tube in tubes
+        ],
     }
 
 
@@ -140,31 +363,28 @@ def _rounded(rate: float | None) -> float | None:
     return None if rate is None else round(rate, 3)
 
 
-def _status(
+def _lines(
     options: argparse.Namespace,
     samples: Samples,
     view: View,
     survey: Survey,
-    notice: str,
-    now: float,
+    size: tuple[int, int],
+    notice: str = "",
     *,
     live: bool = True,
-) -> Status:
+) -> list[Any]:
     if not notice and survey.is_refused:
         notice = "this user may not see the figures of the server (it lacks the right to inspect every tube)"
-    return Status(
+    status = Status(
         target=named(options),
         clock=time.strftime("%H:%M:%S"),
         interval=options.interval,
         notice=notice,
         whole=survey.is_complete,
-        round=samples.oldest(view.prefix, now),
         live=live,
     )
-
-
-def _is_ascii() -> bool:
-    return "utf" not in (sys.stdout.encoding or "").lower()
+    is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
+    return draw(samples, view, status, size, time.monotonic(), ascii_only=is_ascii)
 
 
 def _has_colours() -> bool:
@@ -183,7 +403,7 @@ class Top:
         self._asker = asker
         self._samples = Samples()
         self._survey = Survey(self._samples)
-        self._view = View(options.sort, options.prefix or "")
+        self._view = View(self._samples, options.sort, options.prefix or "")
         self._decoder = KeyDecoder()
         self._terminal = Terminal(sys.stdin.fileno(), sys.stdout.fileno(), sys.stdout.encoding or "ascii")
         self._signals: list[int] = []
@@ -246,17 +466,15 @@ class Top:
             return
         self._asked_at, self._next = now, max(self._next + self._options.interval, now)
         self._samples.watch(self._view.visible)
-        self._want(feed, now)
+        self._ask(feed, self._survey.begin(now, self._options.interval, self._view.visible, self._view.prefix))
 
-    def _want(self, feed: Feed, now: float) -> None:
+    def _ask(self, feed: Feed, questions: Sequence[str]) -> None:
         self._is_asking = True
-        feed.want(self._survey.begin(now, self._options.interval, self._view.visible, self._view.prefix))
+        feed.want(partial(self._asker.ask, questions), partial(self._take, feed, questions))
 
     def _draw(self) -> None:
-        now = time.monotonic()
         size = self._terminal.size()
-        status = _status(self._options, self._samples, self._view, self._survey, self._notice, now)
-        lines = draw(self._samples, self._view, status, size, now, ascii_only=_is_ascii())
+        lines = _lines(self._options, self._samples, self._view, self._survey, size, self._notice)
         try:
             self._terminal.draw(paint(lines, styled=True, colours=_has_colours()))
         except OSError:  # the terminal has gone
@@ -283,25 +501,26 @@ class Top:
                 os.read(self._woken, 4096)
         for key in keys:
             self._press(feed, key)
-        for news in feed.news():
-            self._hear(feed, news)
+        feed.deliver()
         while self._signals and self._ended is None:
             self._obey(self._signals.pop(0))
 
     def _press(self, feed: Feed, key: str) -> None:
         prefix = self._view.prefix
-        order = self._view.press(key, self._samples)
+        order = self._view.press(key)
         match order:
             case None:
                 pass
-            case Ask.QUIT:
+            case Order("quit"):
                 self._ended = 0
-            case Ask.REDRAW:
+            case Order("redraw"):
                 self._terminal.forget()
-            case Ask.REFRESH:
+            case Order("refresh"):
                 self._hurry()
+            case Order("look", name):
+                feed.want(partial(self._asker.look_into, name), self._view.show_jobs)
             case _:
-                feed.want(order)
+                feed.want(partial(self._asker.do, order), self._tell)
         if self._view.prefix != prefix:
             self._hurry()
 
@@ -309,35 +528,32 @@ class Top:
         """Take the next sample soon."""
         self._next = min(self._next, self._asked_at + HURRY)
 
-    def _hear(self, feed: Feed, news: News) -> None:
-        match news:
-            case Answered():
-                self._take(feed, news)
-            case Unanswered(reason):
-                self._is_asking = False
-                self._notice = f"trying again: {reason}"
-                self._next = max(self._next, time.monotonic() + RETRY)
-            case Done(text):
-                self._view.message = text
-                self._hurry()
-            case JobsOfTube():
-                self._view.show_jobs(news)
+    def _tell(self, outcome: str) -> None:
+        """Tell what has come of an order."""
+        self._view.message = outcome
+        self._hurry()
 
-    def _take(self, feed: Feed, answered: Answered) -> None:
+    def _take(
+        self, feed: Feed, questions: Sequence[str], result: tuple[int, list[tuple[float, Any]]] | OperatorError
+    ) -> None:
         """Take answers into the samples, and ask what remains to be asked."""
-        self._notice = ""
         self._is_asking = False
-        if answered.connection != self._connection:  # another server, perhaps, which knows other commands
-            self._connection = answered.connection
+        if isinstance(result, OperatorError):
+            self._notice = f"trying again: {result}"
+            self._next = max(self._next, time.monotonic() + RETRY)
+            return
+        self._notice = ""
+        connection, answers = result
+        is_another = connection != self._connection  # to another server, perhaps, which knows other commands
+        if is_another:
+            self._connection = connection
             self._survey = Survey(self._samples)
             self._next = time.monotonic()
-        for question, (moment, answer) in zip(answered.questions, answered.answers, strict=True):
+        for question, (moment, answer) in zip(questions, answers, strict=True):
             self._survey.take(moment, question, answer)
-        questions = self._survey.more(time.monotonic()) if answered.connection == self._connection else []
-        if questions:
-            self._is_asking = True
-            feed.want(questions)
-        self._view.rank(self._samples)
+        if not is_another and (remaining := self._survey.more(time.monotonic())):
+            self._ask(feed, remaining)
+        self._view.rank()
 
     def _obey(self, number: int) -> None:
         """Do what a signal asks for."""

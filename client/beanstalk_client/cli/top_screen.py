@@ -15,8 +15,9 @@ What comes from a server is never taken for markup, nor for what steers a termin
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
@@ -25,9 +26,23 @@ from rich.console import Console
 from rich.text import Text
 
 from beanstalk_client.cli.output import safe
-from beanstalk_client.cli.top_keys import BINDINGS, ENTER, ESCAPE, SORT_KEYS, Action
-from beanstalk_client.cli.top_samples import COMMANDS, CPU, Row, Samples, ServerRow
-from beanstalk_client.cli.top_view import JobRow, Mode, View
+from beanstalk_client.cli.top_samples import (
+    BURIED,
+    COMMANDS,
+    CPU,
+    DELAYED,
+    PAUSE_LEFT,
+    READY,
+    RESERVED,
+    SORT_KEYS,
+    WAITING,
+    Figures,
+    Samples,
+    Tube,
+    number,
+)
+from beanstalk_client.cli.top_terminal import ENTER, ESCAPE
+from beanstalk_client.cli.top_view import KEYS, JobsOfTube, Mode, View
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BARS: Final = "_.:-=+*#"
@@ -47,6 +62,8 @@ STALE: Final = 3.0
 BODY: Final = 200
 """How many bytes of a body are looked at."""
 
+ERROR: Final = "bold white on red"
+
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -58,7 +75,6 @@ class Status:
         interval: seconds between two samples.
         notice: what is wrong, or "".
         whole: whether every tube has been asked about since the prefix was chosen.
-        round: how many seconds the oldest row is old.
         live: whether there are keys: a selection, and a foot.
     """
 
@@ -67,20 +83,23 @@ class Status:
     interval: float = 1.0
     notice: str = ""
     whole: bool = True
-    round: float = 0.0
     live: bool = True
+
+    def is_stale(self, age: float) -> bool:
+        """Whether what was so `age` seconds ago is shown as old."""
+        return age > self.interval * STALE
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heading, its width, what is in it, how important it is (0 stays longest), what it sorts by."""
+    """A column: its heading, its width, how important it is (0 stays longest), what is in it, what it sorts by."""
 
     heading: str
     width: int
-    text: Callable[[Row], str]
     rank: int
+    text: Callable[[Tube], str]
     sort: str = ""
-    style: Callable[[Row], str] = lambda _: ""
+    style: Callable[[Tube], str] = lambda _: ""
 
 
 def amount(number: float | None) -> str:
@@ -108,10 +127,10 @@ def growth(number: float | None) -> str:
     return "0.0" if abs(number) < 0.05 else f"{'+' if number > 0 else ''}{rate(number)}"
 
 
-def span(seconds: float | None) -> str:
+def span(seconds: float | None, missing: str = MISSING) -> str:
     """A time in at most four characters: 59s, 59m, 47h, 999d."""
     if seconds is None:
-        return MISSING
+        return missing
     for size, unit, until in ((1, "s", 100), (60, "m", 100), (3600, "h", 48)):
         if seconds < size * until:
             return f"{int(seconds // size)}{unit}"
@@ -122,57 +141,56 @@ def sparkline(values: Sequence[float | None], width: int, bars: str = BARS) -> s
     """The latest values as bars, the newest at the right; a gap where there is none. 0 is the lowest bar, the largest
     of the values the highest.
     """
-    shown = values[-width:] if width > 0 else ()
+    width = max(width, 0)
+    shown = list(islice(values, max(len(values) - width, 0), None))
     highest = max((value for value in shown if value is not None), default=0)
-    drawn = []
-    for value in shown:
+    last = len(bars) - 1
+
+    def bar(value: float | None) -> str:
         if value is None:
-            drawn.append(" ")
-        else:
-            share = min(max(value / highest, 0.0), 1.0) if highest > 0 else 0.0
-            drawn.append(bars[min(round(share * (len(bars) - 1)), len(bars) - 1)])
-    return "".join(drawn).rjust(max(width, 0))
+            return " "
+        return bars[round(min(max(value / highest, 0.0), 1.0) * last) if highest > 0 else 0]
+
+    return "".join(map(bar, shown)).rjust(width)
 
 
-def _plain(key: str) -> Callable[[Row], str]:
-    def text(row: Row) -> str:
-        return amount(getattr(row, key))
-
-    return text
+def _figure(which: int) -> Callable[[Tube], str]:
+    return lambda tube: amount(tube.figures[which])
 
 
-def _red(row: Row) -> str:
-    return "red" if row.buried else ""
-
-
-def columns(bars: str, interval: float) -> list[Column]:
+def columns(bars: str, status: Status, now: float) -> list[Column]:
     """All columns but that of the names, from left to right."""
+
+    def seen(tube: Tube) -> str:
+        age = tube.age(now)
+        return span(age) if status.is_stale(age) else ""
+
     return [
-        Column("READY", 7, _plain("ready"), 0, "ready"),
-        Column("RESVD", 7, _plain("reserved"), 2, "reserved"),
-        Column("DELAY", 7, _plain("delayed"), 3, "delayed"),
-        Column("BURY", 7, _plain("buried"), 1, "buried", _red),
-        Column("IN/S", 7, lambda row: rate(row.puts), 4, "in"),
-        Column("OUT/S", 7, lambda row: rate(row.deletes), 5, "out"),
-        Column("TREND", 7, lambda row: growth(row.growth), 6, "growth"),
-        Column("AGE", 5, lambda row: span(row.next_age), 7, "age"),
-        Column("WAIT", 6, _plain("waiting"), 10, "waiting"),
-        Column("PAUSE", 6, lambda row: span(row.pause_left) if row.pause_left else "", 9, "", lambda _: "yellow"),
-        Column("READY OVER TIME", SPARKLINE + 1, lambda row: sparkline(row.history, SPARKLINE, bars), 11),
-        Column("SEEN", 5, lambda row: span(row.age) if row.age > interval * STALE else "", 8),
+        Column("READY", 7, 0, _figure(READY), "ready"),
+        Column("RESVD", 7, 2, _figure(RESERVED), "reserved"),
+        Column("DELAY", 7, 3, _figure(DELAYED), "delayed"),
+        Column("BURY", 7, 1, _figure(BURIED), "buried", lambda tube: "red" if tube.figures[BURIED] else ""),
+        Column("IN/S", 7, 4, lambda tube: rate(tube.puts), "in"),
+        Column("OUT/S", 7, 5, lambda tube: rate(tube.deletes), "out"),
+        Column("TREND", 7, 6, lambda tube: growth(tube.growth), "growth"),
+        Column("AGE", 5, 7, lambda tube: span(tube.next_age), "age"),
+        Column("WAIT", 6, 10, _figure(WAITING), "waiting"),
+        Column("PAUSE", 6, 9, lambda tube: span(tube.figures[PAUSE_LEFT] or None, ""), "", lambda _: "yellow"),
+        Column("READY OVER TIME", SPARKLINE + 1, 11, lambda tube: sparkline(tube.history or (), SPARKLINE, bars)),
+        Column("SEEN", 5, 8, seen),
     ]
 
 
 def fitting(wanted: Sequence[Column], width: int) -> list[Column]:
     """Those of the columns that there is room for beside the names, in their order."""
-    chosen: set[int] = set()
     left = width - NAME
-    for index in sorted(range(len(wanted)), key=lambda index: wanted[index].rank):
-        if wanted[index].width > left:
+    chosen = set()
+    for column in sorted(wanted, key=lambda column: column.rank):
+        left -= column.width
+        if left < 0:
             break
-        left -= wanted[index].width
-        chosen.add(index)
-    return [column for index, column in enumerate(wanted) if index in chosen]
+        chosen.add(column.rank)
+    return [column for column in wanted if column.rank in chosen]
 
 
 def draw(
@@ -188,20 +206,18 @@ def draw(
     """
     width, height = max(size[0], 1), max(size[1], 1)
     bars = ASCII_BARS if ascii_only else BARS
-    head = [] if view.mode is Mode.HELP else _summary(samples.server(now), status, width, bars)
-    foot = _foot(view, width) if status.live else Text()
-    match view.mode:
-        case Mode.HELP:
-            body = _help()
-        case Mode.JOBS:
-            view.fit(height - len(head) - 3)
+    head = [] if view.mode is Mode.HELP else _summary(samples, status, width, bars, now)
+    if view.mode is Mode.HELP:
+        body = _help()
+    else:
+        view.fit(height - len(head) - 3)
+        if view.mode is Mode.JOBS:
             body = _jobs(view, width, now)
-        case _:
-            view.fit(height - len(head) - 3)
-            body = [_notice(view, status), *_tubes(samples, view, status, width, now, bars)]
-    lines = [*head, *body][: max(height - 1, 0)]
+        else:
+            body = [_notice(samples, view, status, now), *_tubes(samples, view, status, width, now, bars)]
+    lines = [*head, *body][: height - 1]
     lines += [Text()] * (height - 1 - len(lines))
-    lines.append(foot)
+    lines.append(_foot(view, width) if status.live else Text())
     return [_cut(line, width, ascii_only) for line in lines]
 
 
@@ -240,53 +256,51 @@ def _cut(line: Text, width: int, ascii_only: bool) -> Text:
     return line
 
 
-def _summary(server: ServerRow, status: Status, width: int, bars: str) -> list[Text]:
-    """The server in three or four lines."""
-    version = server.figures.get("server") or server.figures.get("version", "")
-    uptime = f"up {span(server.number('uptime'))}" if server.age is not None else "nothing is known of it yet"
-    first = Text("beanstalk top", style="bold")
-    first.append(f"  {_one_line(status.target)}", style="bold cyan")
-    first.append(f"  {_one_line(version)}  {uptime}")
-    if server.figures.get("draining") == "true":
-        first.append("  DRAINING", style="bold yellow")
-    if server.age is not None and server.age > status.interval * STALE:
-        first.append(f"  {span(server.age)} ago", style="bold red")
-    gap = width - cell_len(first.plain) - len(status.clock)
+def _summary(samples: Samples, status: Status, width: int, bars: str, now: float) -> list[Text]:
+    """The server in four lines."""
+
+    def figure(key: str) -> str:
+        return amount(number(samples.figures, key))
+
+    age = samples.age(now)
+    version = str(samples.figures.get("server") or samples.figures.get("version", ""))
+    uptime = "nothing is known of it yet" if age is None else f"up {span(number(samples.figures, 'uptime'))}"
+    first = [("beanstalk top", "bold"), (f"  {_one_line(status.target)}", "bold cyan")]
+    first.append((f"  {_one_line(version)}  {uptime}", "bold"))
+    if samples.figures.get("draining") == "true":
+        first.append(("  DRAINING", "bold yellow"))
+    if age is not None and status.is_stale(age):
+        first.append((f"  {span(age)} ago", "bold red"))
+    gap = width - sum(cell_len(text) for text, _ in first) - len(status.clock)
     if gap > 1:
-        first.append(" " * gap + status.clock)
+        first.append((" " * gap + status.clock, "bold"))
 
-    states = Text("jobs  ")
+    states = [("jobs  ", "")]
     for state in ("ready", "reserved", "delayed", "buried"):
-        states.append(f"{amount(server.number(f'current-jobs-{state}'))} ", style="bold")
-        states.append(f"{state}  ")
-    states.append(f"   tubes {amount(server.number('current-tubes'))}")
-    states.append(f"   clients {amount(server.number('current-connections'))}")
-    states.append(f" ({amount(server.number('current-waiting'))} waiting)")
-    if memory := server.number("current-memory"):
-        states.append(f"   memory {amount(memory)}B")
+        states += [(f"{figure(f'current-jobs-{state}')} ", "bold"), (f"{state}  ", "")]
+    memory = f"   memory {figure('current-memory')}B" if number(samples.figures, "current-memory") else ""
+    clients = f"   clients {figure('current-connections')} ({figure('current-waiting')} waiting)"
+    states.append((f"   tubes {figure('current-tubes')}{clients}{memory}", ""))
 
-    rates = Text("rates ")
+    rates = [("rates ", "")]
     for name, label in (("puts", "in"), ("reserves", "reserves"), ("deletes", "out"), (COMMANDS, "commands")):
-        rates.append(f"{rate(server.rates.get(name))}/s ", style="bold")
-        rates.append(f"{label}  ")
-    if server.rates.get("timeouts"):
-        rates.append(f"{rate(server.rates['timeouts'])}/s timeouts  ", style="yellow")
-    cpu = server.rates.get(CPU)
-    rates.append(f"   CPU {MISSING if cpu is None else f'{cpu:.0%}'}")
+        rates += [(f"{rate(samples.rates.get(name))}/s ", "bold"), (f"{label}  ", "")]
+    if timeouts := samples.rates.get("timeouts"):
+        rates.append((f"{rate(timeouts)}/s timeouts  ", "yellow"))
+    cpu = samples.rates.get(CPU)
+    rates.append((f"   CPU {MISSING if cpu is None else f'{cpu:.0%}'}", ""))
 
     each = max((width - len("ready   in   out ") - 2) // 3, 0)
-    graphs = Text()
+    graphs = []
     for name, label, style in (("ready", "ready", "cyan"), ("puts", "in", "green"), ("deletes", "out", "magenta")):
-        graphs.append(f"{label} ")
-        graphs.append(sparkline(server.histories.get(name, ()), each, bars), style=style)
-        graphs.append("  ")
-    return [first, states, rates, graphs]
+        graphs += [(f"{label} ", ""), (sparkline(samples.histories[name], each, bars), style), ("  ", "")]
+    return [Text.assemble(*parts) for parts in (first, states, rates, graphs)]
 
 
-def _notice(view: View, status: Status) -> Text:
+def _notice(samples: Samples, view: View, status: Status, now: float) -> Text:
     """One line: what is wrong, or how much is shown and how fresh it is."""
     if status.notice:
-        return Text(_one_line(status.notice), style="bold white on red")
+        return Text(_one_line(status.notice), style=ERROR)
     text = Text(style="dim")
     last = min(view.top + view.room, len(view.ranked))
     text.append(f"tubes {view.top + 1 if view.ranked else 0} to {last} of {view.matching:,}")
@@ -295,15 +309,16 @@ def _notice(view: View, status: Status) -> Text:
         text.append(f", beginning with {view.prefix}", style="not dim bold")
     if view.matching > len(view.ranked):
         text.append(f" (the first {len(view.ranked):,} can be scrolled)")
+    oldest = samples.oldest(view.prefix, now)
     if not status.whole:
         text.append("; not all tubes have been asked about yet")
-    elif status.round > status.interval * STALE:
-        text.append(f"; those that are not visible are up to {span(status.round)} old")
+    elif status.is_stale(oldest):
+        text.append(f"; those that are not visible are up to {span(oldest)} old")
     return text
 
 
 def _tubes(samples: Samples, view: View, status: Status, width: int, now: float, bars: str) -> list[Text]:
-    shown = fitting(columns(bars, status.interval), width)
+    shown = fitting(columns(bars, status, now), width)
     name_width = max(width - sum(column.width for column in shown), 1)
     heading = Text(style="reverse")
     heading.append(set_cell_size("TUBE", name_width), style="bold" if view.sort == "tube" else "")
@@ -313,14 +328,14 @@ def _tubes(samples: Samples, view: View, status: Status, width: int, now: float,
     lines = [heading]
     selected = view.selected_name if status.live else None
     for name in view.visible:
-        row = samples.row(name, now)
-        if row is None:
+        tube = samples.tubes.get(name)
+        if tube is None:
             lines.append(Text(f"{_one_line(name)}  (gone)", style="dim"))
             continue
-        line = Text(style="reverse" if name == selected else "dim" if row.age > status.interval * STALE else "")
+        line = Text(style="reverse" if name == selected else "dim" if status.is_stale(tube.age(now)) else "")
         line.append(_fit(_one_line(name), name_width))
         for column in shown:
-            line.append(column.text(row).rjust(column.width), style=column.style(row))
+            line.append(column.text(tube).rjust(column.width), style=column.style(tube))
         lines.append(line)
     return lines
 
@@ -337,71 +352,62 @@ JOB_COLUMNS: Final = ("ID", "STATE", "PRI", "AGE", "DELAY", "TTR", "LEFT", "SIZE
 
 def _jobs(view: View, width: int, now: float) -> list[Text]:
     """The first jobs of a tube in each state."""
-    jobs = view.jobs
+    found = view.jobs
     title = Text(f"the first jobs of {_one_line(view.looked_into)} in each state", style="bold")
-    if jobs is None:
+    if found is None:
         return [title, Text("they are being fetched", style="dim")]
-    title.append(f", as they were {span(max(now - jobs.moment, 0.0))} ago", style="not bold dim")
-    if jobs.error:
-        return [title, Text(_one_line(jobs.error), style="bold white on red")]
+    title.append(f", as they were {span(max(now - found.moment, 0.0))} ago", style="not bold dim")
+    if found.error:
+        return [title, Text(_one_line(found.error), style=ERROR)]
     heading = Text(_job_line(JOB_COLUMNS, width), style="reverse")
-    if not jobs.jobs:
+    if not found.jobs:
         return [title, heading, Text("no jobs", style="dim")]
-    shown = jobs.jobs[view.jobs_top : view.jobs_top + view.room]
-    return [title, heading, *(Text(_job_line(_job_cells(job, jobs.bodies), width)) for job in shown)]
+    shown = found.jobs[view.jobs_top : view.jobs_top + view.room]
+    return [title, heading, *(Text(_job_line(_job_cells(job, found), width)) for job in shown)]
 
 
-def _job_cells(job: JobRow, bodies: Mapping[int, bytes]) -> tuple[str, ...]:
-    notes = [job.key, job.reason and f"({job.reason})"]
-    if job.id in bodies:
-        notes.append(bodies[job.id][:BODY].decode("utf-8", "backslashreplace"))
+def _job_cells(job: Figures, found: JobsOfTube) -> tuple[str, ...]:
+    priority = number(job, "pri")
+    notes = [str(job.get("key", "")), f"({reason})" if (reason := job.get("reason")) else ""]
+    notes.append(found.bodies.get(job["id"], b"")[:BODY].decode("utf-8", "backslashreplace"))
     return (
-        str(job.id),
-        job.state,
-        MISSING if job.priority is None else str(job.priority),
-        span(job.age),
-        span(job.delay),
-        span(job.ttr),
-        span(job.time_left),
-        amount(job.size),
-        amount(job.reserves),
-        _one_line(" ".join(note for note in notes if note)),
+        str(job["id"]),
+        str(job.get("state", "")),
+        MISSING if priority is None else str(priority),
+        *(span(number(job, key)) for key in ("age", "delay", "ttr", "time-left")),
+        *(amount(number(job, key)) for key in ("size", "reserves")),
+        " ".join(note for note in notes if note),
     )
 
 
 def _job_line(cells: Sequence[str], width: int) -> str:
-    identity, state, priority, *numbers, notes = cells
-    line = f"{identity:>12}  {state:<9}{priority:>11}" + "".join(f"{number:>9}" for number in numbers) + f"  {notes}"
+    identity, state, priority, *numbers, notes = map(_one_line, cells)
+    line = f"{identity:>12}  {state:<9}{priority:>11}" + "".join(f"{cell:>9}" for cell in numbers) + f"  {notes}"
     return set_cell_size(line, width)
 
 
 def _help() -> list[Text]:
     """The keys, from the table that they are read with."""
-    by_action: dict[str, list[str]] = {}
-    for key, action in BINDINGS.items():
-        if isinstance(action, Action):
-            by_action.setdefault(action.value, []).append("space" if key == " " else key)
     lines = [Text("keys", style="bold")]
-    lines += [Text(f"  {', '.join(keys):<22}{meaning}") for meaning, keys in by_action.items()]
+    lines += [Text(f"  {', '.join(binding.keys.split()):<22}{binding.meaning}") for binding in KEYS]
     sorts = ", ".join(f"{key} {column}" for key, column in SORT_KEYS.items())
     return [*lines, Text(f"  sort by: {sorts}"), Text("  the same column again reverses the order")]
 
 
 def _foot(view: View, width: int) -> Text:
     """The last line."""
-    match view.mode:
-        case Mode.QUESTION if view.question is not None:
-            return Text(_one_line(view.question.text), style="bold yellow")
-        case Mode.PREFIX:
-            text = Text(f"tubes that begin with: {view.typed}", style="bold")
-            text.append("_", style="blink")
-            text.append(f"  {view.message or f'{ENTER} keeps it, {ESCAPE} drops it'}", style="not bold dim")
-            return text
-        case Mode.JOBS if not view.message:
-            return Text(f"{ESCAPE} back   space fetches them again   up and down scroll", style="dim")
-        case Mode.HELP:
-            return Text("any key goes back", style="dim")
+    if view.mode is Mode.QUESTION and view.question is not None:
+        return Text(_one_line(view.question[0]), style="bold yellow")
+    if view.mode is Mode.PREFIX:
+        text = Text(f"tubes that begin with: {view.prefix}", style="bold")
+        text.append("_", style="blink")
+        text.append(f"  {view.message or f'{ENTER} keeps it, {ESCAPE} drops it'}", style="not bold dim")
+        return text
+    if view.mode is Mode.HELP:
+        return Text("any key goes back", style="dim")
     if view.message:
         return Text(_one_line(view.message), style="bold")
+    if view.mode is Mode.JOBS:
+        return Text(f"{ESCAPE} back   space fetches them again   up and down scroll", style="dim")
     keys = f"q quit  ? help  / prefix  {ENTER} jobs  P pause  K kick  C clear  sort: "
     return Text(keys + " ".join(SORT_KEYS)[: max(width, 0)], style="dim")

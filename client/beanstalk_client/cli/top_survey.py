@@ -26,14 +26,15 @@ Moments are in seconds of a clock that never goes back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from beanstalk_client.cli.top_samples import READY, Samples, number
+from beanstalk_client.cli.top_samples import READY, Figures, Samples, number
+from beanstalk_client.errors import BadFormatError, Error, NotFoundError, UnknownCommandError
+from beanstalk_client.statistics import read_names, read_page, read_statistics
 
 SURVEYED: Final = 500
-"""How many tubes a second are asked about in rounds: some ms of a server's time (`python -m bench.watching`)."""
+"""How many tubes a second are asked about in rounds: some ms of a server's time (`bench --scenario watching`)."""
 
 PAGE: Final = 1000
 """The longest page of `stats-tubes`, in tubes."""
@@ -53,71 +54,21 @@ COMPARISONS: Final = 500_000
 LISTED: Final = 2000
 """The list of tubes of stock beanstalkd is asked for at most once in as many seconds as it has this many tubes."""
 
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Asks for the figures of the server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Asks for the tubes from this name on, in order, or from the beginning."""
-
-    first: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tube:
-    """Asks for one tube."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Asks for the names of all tubes."""
-
-
-@dataclass(frozen=True, slots=True)
-class NextJob:
-    """Asks for the job of a tube that goes next."""
-
-    name: str
-
-
-Question = Stats | Page | Tube | Names | NextJob
-
 BEGINNING: Final = "-"
 """Where the first page begins: no tube's name does."""
 
-
-@dataclass(frozen=True, slots=True)
-class PageOfTubes:
-    """The answer to Page: the figures of each tube, and the name that the next page begins with, or ""."""
-
-    tubes: Sequence[Mapping[str, str]]
-    next: str
-
-
-class Unknown:
-    """The answer to a question that this server does not know."""
-
-
-class Refused:
-    """The answer to a question that this user has no right to ask, or that the server failed to answer."""
-
-
-class Gone:
-    """The answer to a question about a tube that does not exist."""
-
-
-Answer = Mapping[str, str] | PageOfTubes | Sequence[str] | int | None | Unknown | Refused | Gone
-"""What a question is answered with: figures; a page; names; the age of a job in seconds, or None if there is none."""
+READERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    "stats": read_statistics,
+    "stats-tube": read_statistics,
+    "stats-tubes": read_page,
+    "list-jobs": read_page,
+    "list-tubes": read_names,
+}
+"""How the answers to questions are read, by their commands."""
 
 
 class Survey:
-    """What is asked in each interval; what is answered goes into the samples.
+    """What is asked in each interval, as commands without line ends; what is answered goes into the samples.
 
     Call `begin`, ask what it returns, give each answer to `take`, and go on with what `more` returns until that is
     nothing.
@@ -125,33 +76,8 @@ class Survey:
     Attributes:
         has_pages: whether the server knows `stats-tubes`; None before it has been asked.
         is_refused: whether this user may not see the figures of the server.
-        tubes: how many tubes there are as far as is known, or None.
         is_complete: whether a round has been completed since the prefix was chosen.
     """
-
-    __slots__ = (
-        "_allowed",
-        "_asked_names",
-        "_asked_pages",
-        "_asked_tubes",
-        "_began",
-        "_ended",
-        "_has_next_jobs",
-        "_interval",
-        "_listed_at",
-        "_names",
-        "_next",
-        "_next_job",
-        "_position",
-        "_prefix",
-        "_samples",
-        "_visible",
-        "_whole",
-        "has_pages",
-        "is_complete",
-        "is_refused",
-        "tubes",
-    )
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
@@ -173,9 +99,8 @@ class Survey:
         self.has_pages: bool | None = None
         self.is_refused = False
         self.is_complete = False
-        self.tubes: int | None = None
 
-    def begin(self, now: float, interval: float, visible: Sequence[str], prefix: str) -> list[Question]:
+    def begin(self, now: float, interval: float, visible: Sequence[str], prefix: str) -> list[str]:
         """Begin an interval.
 
         Args:
@@ -190,65 +115,67 @@ class Survey:
         self._interval, self._visible = interval, visible
         self._asked_pages = 0
         self._began = self._ended = self._asked_names = self._asked_tubes = False
-        questions: list[Question] = [Stats()]
+        questions = ["stats"]
         if self.has_pages is False:
             return questions + self._stock(now)
         self._allowed = max(round(SURVEYED * interval), 1)
         questions += self._page()
         if self.has_pages and not self._whole:
-            questions += [Tube(name) for name in visible[: max(min(round(VISIBLE * interval), VISIBLE), 1)]]
+            shown = visible[: max(min(round(VISIBLE * interval), VISIBLE), 1)]
+            questions += [f"stats-tube {name}" for name in shown]
         return questions + self._next_jobs()
 
-    def more(self, now: float) -> list[Question]:
+    def more(self, now: float) -> list[str]:
         """What remains to be asked in this interval, when everything before has been answered."""
         return self._stock(now) if self.has_pages is False else self._page()
 
-    def take(self, moment: float, question: Question, answer: Answer) -> None:
-        """Take the answer to a question."""
-        match question, answer:
-            case Stats(), Mapping():
-                self._samples.take_server(moment, answer)
-                self.is_refused, self.tubes = False, number(answer, "current-tubes")
-            case Stats(), _:
-                self.is_refused = True
-            case Page(), PageOfTubes():
-                self._take_page(moment, question, answer)
-            case Page(), Unknown():
-                self.has_pages = False
-            case Page(), _:
+    def take(self, moment: float, question: str, answer: Any) -> None:
+        """Take the answer to a question, as READERS read it, or an Error."""
+        command, *arguments = question.split(" ")
+        unknown = isinstance(answer, (UnknownCommandError, BadFormatError))  # beanstalkd reads stats-tubes as a stats
+        failed = isinstance(answer, Error)
+        match command:
+            case "stats":
+                self.is_refused = failed
+                if not failed:
+                    self._samples.take_server(moment, answer)
+            case "stats-tubes" if failed:
                 self._allowed = 0
-            case Tube(name), Mapping():
-                self._samples.take_tube(moment, name, answer)
-            case Tube(name), Gone():
-                self._samples.forget(name)
-            case Names(), Sequence():
-                self._names = sorted(str(name) for name in answer if str(name).startswith(self._prefix))
-                self._position, self._listed_at = 0, moment
-            case Names(), _:
+                self.has_pages = False if unknown else self.has_pages
+            case "stats-tubes":
+                self._take_page(moment, arguments[0], int(arguments[1]), *answer)
+            case "stats-tube" if isinstance(answer, NotFoundError):
+                self._samples.tubes.pop(arguments[0], None)
+            case "stats-tube" if not failed:
+                self._samples.take_tube(moment, arguments[0], answer)
+            case "list-tubes":
                 self._listed_at = moment
-            case NextJob(name), int() | None:
-                self._samples.take_next_age(name, answer)
-            case NextJob(), Unknown():
+                if not failed:
+                    self._names = sorted(name for name in answer if name.startswith(self._prefix))
+                    self._position = 0
+            case "list-jobs" if unknown:
                 self._has_next_jobs = False
+            case "list-jobs" if not failed:
+                if tube := self._samples.tubes.get(arguments[0]):
+                    tube.next_age = next((number(job, "age") for job in answer[1]), None)
 
-    def _page(self) -> list[Question]:
+    def _page(self) -> list[str]:
         if self._ended or self._allowed <= 0 or self._asked_pages >= PAGES:
             return []
         self._asked_pages += 1
         self._began |= self._next == (self._prefix or BEGINNING)
-        return [Page(self._next, min(self._allowed, PAGE))]
+        return [f"stats-tubes {self._next} {min(self._allowed, PAGE)}"]
 
-    def _take_page(self, moment: float, question: Page, page: PageOfTubes) -> None:
+    def _take_page(self, moment: float, first: str, count: int, following: str, tubes: Sequence[Figures]) -> None:
         self.has_pages = True
-        self._allowed -= question.count
-        following = page.next
-        for tube in page.tubes:
-            name = tube.get("name", "")
+        self._allowed -= count
+        for tube in tubes:
+            name = str(tube.get("name", ""))
             if not name.startswith(self._prefix):
                 following = ""  # those that follow do not either
                 break
             self._samples.take_tube(moment, name, tube)
-        goes_on = question.first == BEGINNING or following > question.first
+        goes_on = first == BEGINNING or following > first
         if following.startswith(self._prefix) and following and goes_on:
             self._next, self._whole = following, False
         else:
@@ -259,7 +186,7 @@ class Survey:
         self._samples.end_round(self._prefix)
         self._ended = self.is_complete = True
 
-    def _next_jobs(self) -> list[Question]:
+    def _next_jobs(self) -> list[str]:
         if not self._has_next_jobs:
             return []
         tubes = self._samples.tubes
@@ -267,9 +194,9 @@ class Survey:
         count = min(len(names), NEXT_JOBS, max(round(NEXT_JOBS * self._interval), 1))
         first = self._next_job % len(names) if names else 0
         self._next_job = first + count
-        return [NextJob(name) for name in (names[first:] + names[:first])[:count]]
+        return [f"list-jobs {name} ready 0 1" for name in (names[first:] + names[:first])[:count]]
 
-    def _stock(self, now: float) -> list[Question]:
+    def _stock(self, now: float) -> list[str]:
         """The names of all tubes, if a round begins; then, once in an interval, the tubes to ask about one by one."""
         if self._asked_tubes:
             self._end_stock_round()
@@ -277,12 +204,13 @@ class Survey:
         due = self._listed_at is None or now - self._listed_at >= len(self._names) / LISTED
         if self._position == 0 and due and not self._asked_names:
             self._asked_names = True
-            return [Names()]
+            return ["list-tubes"]
         self._asked_tubes = True
-        names = self._stock_tubes(max(self.tubes or 0, len(self._names), 1))
+        total = number(self._samples.figures, "current-tubes") or 0
+        names = self._stock_tubes(max(total, len(self._names), 1))
         if not names:
             self._end_stock_round()
-        return [Tube(name) for name in names]
+        return [f"stats-tube {name}" for name in names]
 
     def _stock_tubes(self, total: int) -> list[str]:
         bound = max(min(round(COMPARISONS * self._interval) // total, PAGE), 1)

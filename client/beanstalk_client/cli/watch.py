@@ -10,8 +10,7 @@ import importlib
 import sys
 import time
 
-from beanstalk_client.cli.failure import USAGE, OperatorError
-from beanstalk_client.cli.output import on_terminal
+from beanstalk_client.cli.output import USAGE, OperatorError, on_terminal
 from beanstalk_client.cli.parser import COMMON, WATCHABLE, parse
 
 

@@ -1,434 +1,246 @@
 """A worker whose work is done by a command, once for each job: `beanstalk work`.
 
-Each of the N slots is a thread with a connection of its own, because a connection that waits for a job cannot touch
-another one. A slot reserves a job, runs the command, touches the job as long as that takes, and does with the job what
-the command's exit status says.
-
-When the connection is lost, the server makes the job ready at once. The command goes on; the slot connects again, and
-takes the job back by reserve-job if no one has had it in between (its count of reserves, and its body, are what they
-were). Then nothing has happened. Otherwise it says that the job may run twice. A command is ended by --timeout and by a
-second signal only.
-Must never delete a job whose command has not ended with status 0.
+Jobs are taken, kept and taken back by `beanstalk_client.consumer`; here is what runs for them, what its exit status
+means for the job, and what is told of it. A command is ended by --timeout and by a second signal only, not by a loss of
+the server. Must never delete a job whose command has not ended with status 0.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import asyncio
+import logging
 import math
-import os
-import select
 import shutil
 import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from typing import Any, Final
+from contextlib import closing
+from typing import Final, NamedTuple
 
 import beanstalk_client
-from beanstalk_client import Client
-from beanstalk_client.cli.attempt import Attempt, Rules
-from beanstalk_client.cli.failure import REFUSED, USAGE, OperatorError
-from beanstalk_client.cli.output import OutputError, show_json, writing
-from beanstalk_client.cli.target import connect, meaning, named, reason_of, told
-
-LOOK: Final = 1
-"""Seconds that a slot waits for a job at a time: so soon an idle worker ends when it is told to."""
-
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 5.0
-"""Seconds between two attempts to connect again: doubled with each."""
-
-LONGEST_UNTOUCHED: Final = 60.0
-"""Seconds after which a job is touched, however long its time to run is."""
+from beanstalk_client.cli.attempt import Rules, run
+from beanstalk_client.cli.output import USAGE, OperatorError, OutputError, show_json, writing
+from beanstalk_client.cli.target import connect, make_async_client, meaning, named
+from beanstalk_client.consumer import DONE, Bury, Consumer, Delivery, Outcome, Release
 
 TAKEN: Final = "another worker has had the job"
 GONE: Final = "the job is not there any more"
-KILLED: Final = "the worker was told twice to stop"
 
 
-class Reserved:
-    """A job that a slot has: what must be known to report its outcome, or to take it back."""
+class Attempted(NamedTuple):
+    """How a command has ended for a job: its exit status is None if it could not be started."""
 
-    __slots__ = ("body", "gone", "holder", "id", "key", "priority", "reserves", "try_number", "ttr")
-
-    def __init__(self, job: beanstalk_client.Job[bytes], found: dict[str, Any], holder: Client[bytes]) -> None:
-        self.id = job.id
-        self.body = job.body
-        self.priority = int(found["pri"])
-        self.ttr = max(1.0, float(found["ttr"]))
-        self.reserves = int(found["reserves"])
-        self.try_number = int(found["tries"]) + 1 if "tries" in found else self.reserves
-        self.key = str(found.get("key", ""))
-        self.holder: Client[bytes] | None = holder
-        """The connection that has reserved it, which may be lost."""
-        self.gone = ""
-        """Why it cannot be taken back, once it cannot."""
+    try_number: int
+    status: int | None
+    why: str
+    seconds: float
 
 
 class Worker:
-    """All slots, and what they have in common: whether to stop, and what is told."""
+    """Runs commands for jobs, and tells what becomes of these."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
-        self.rules = Rules(options.backoff, options.backoff_max, options.max_tries)
-        self.stopping = threading.Event()
-        self.killed = threading.Event()
-        self.killing, self._kill = os.pipe()
-        self.failure: OperatorError | OutputError | None = None
-        self._lock = threading.Lock()
+        self._options = options
+        self._rules = Rules(options.backoff, options.backoff_max, options.max_tries)
+        self._killed = asyncio.Event()
+        self._failure: OperatorError | OutputError | None = None
+        self._attempted: dict[Delivery, Attempted] = {}  # until the server has heard what becomes of the job
+        self._client = make_async_client(options)  # asks what has become of those that are lost
+        self._asking: set[asyncio.Task[None]] = set()
+        self._consumer = Consumer(
+            lambda: make_async_client(options),
+            [options.tube],
+            self._handle,
+            at_once=options.number,
+            last_attempts=options.answer_within,
+            settled=self._settled,
+        )
         self._signals = 0
 
-    def run(self) -> int:
-        """Work until told to stop; return the exit status."""
-        slots = [
-            WorkerThread(self, connect(self.options) if number == 0 else None) for number in range(self.options.number)
-        ]
-        told, tells = os.pipe()  # Python calls its handlers once for two signals that come together; this counts both
-        os.set_blocking(tells, False)
-        before_fd = signal.set_wakeup_fd(tells)
-        before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            threads = [threading.Thread(target=slot.run, name=f"slot {i}") for i, slot in enumerate(slots)]
-            for thread in threads:
-                thread.start()
-            while threads:
-                if select.select([told], [], [], LOOK / 4)[0]:
-                    for number in os.read(told, 100):
-                        if number in before:
-                            self._on_signal()
-                threads = [thread for thread in threads if thread.is_alive()]
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            signal.set_wakeup_fd(before_fd)
-            os.close(told)
-            os.close(tells)
-            os.close(self.killing)
-            os.close(self._kill)
-        if self.failure:
-            raise self.failure
-        return 0
-
-    def _on_signal(self) -> None:
-        self._signals += 1
-        self.stopping.set()
-        if self._signals == 1:
-            self.note("told to stop: it ends with the commands that run; told once more, it ends them")
-        if self._signals == 2:
-            self.killed.set()
-            os.write(self._kill, b"\n")  # nobody reads it: it stays
-
-    def fail(self, failure: OperatorError | OutputError) -> None:
-        """End all slots because of what no further attempt can mend."""
-        self.failure = self.failure or failure
-        self.stopping.set()
-
-    def note(self, message: str) -> None:
-        """Tell what has happened beside the outcomes of jobs."""
-        with self._lock, self._output():
-            print(f"beanstalk work: {message}", file=sys.stderr, flush=True)
-
-    @contextlib.contextmanager
-    def _output(self) -> Iterator[None]:
-        """Stop when nobody can be told any more, but not in the midst of a job."""
-        try:
-            with writing():
-                yield
-        except OutputError as error:
-            self.fail(error)
-
-    def report(self, job: Reserved, outcome: str, status: int | None, seconds: float, delay: float, why: str) -> None:
-        """Tell the outcome of a job."""
-        options = self.options
-        with self._lock, self._output():
-            if options.json:
-                show_json(
-                    {
-                        "id": job.id,
-                        "tube": options.tube,
-                        "try": job.try_number,
-                        "status": status,
-                        "seconds": round(seconds, 3),
-                        "outcome": outcome,
-                        "delay": delay,
-                        "why": why,
-                    }
-                )
-            elif options.verbose or outcome != "deleted":
-                ended = f"status {status}" if status is not None else "not started"
-                after = f" for {delay:g} s" if delay else ""
-                because = f": {why}" if why else ""
-                message = (
-                    f"job {job.id}, try {job.try_number}: {ended} after {seconds:.1f} s, {outcome}{after}{because}"
-                )
-                print(f"beanstalk work: {message}", file=sys.stderr, flush=True)
-
-
-class WorkerThread:
-    """One job at a time, and the connection that has it."""
-
-    def __init__(self, worker: Worker, client: Client[bytes] | None) -> None:
-        self._worker = worker
-        self._options = worker.options
-        self._client: Client[bytes] | None = client
-        self._watching = False
-        self._pause = FIRST_PAUSE
-        self._retry_at = 0.0
-        self._was_lost = False
-
-    def run(self) -> None:
-        """Take job after job, until the worker stops."""
-        try:
-            while not self._worker.stopping.is_set():
-                client = self._connection()
-                if client is None:
-                    self._worker.stopping.wait(max(0.0, self._retry_at - time.monotonic()))
-                    continue
-                try:
-                    job = client.reserve(LOOK)
-                except (beanstalk_client.TimedOutError, beanstalk_client.DeadlineSoonError):
-                    continue
-                except OSError as error:
-                    self._lose(error)
-                    continue
-                except beanstalk_client.Error as error:
-                    raise OperatorError(f"tube {self._options.tube}: {meaning(error)}") from None
-                self._do(client, job)
-        except OperatorError as failure:
-            self._worker.fail(failure)
-        except BaseException:
-            self._worker.fail(OperatorError("a slot has failed, which is a bug of this program"))
-            raise
-        finally:
-            if self._client:
-                self._client.close()
-
-    def _connection(self) -> Client[bytes] | None:
-        """The connection; if it is lost, another one, if there can be one by now.
+    async def work(self) -> None:
+        """Work until told to stop.
 
         Raises:
             OperatorError: the server does not let us do this.
+            OutputError: nobody can be told any more.
         """
-        if self._client is None:
-            if time.monotonic() < self._retry_at:
-                return None
-            try:
-                self._client = connect(self._options)
-            except OperatorError as failure:
-                if failure.status in (REFUSED, USAGE):
-                    raise
-                self._postpone()
-                return None
-            self._watching = False
-        if not self._watching:
-            try:
-                with told(self._options, f"tube {self._options.tube}"):
-                    self._client.watch(self._options.tube)
-                    if self._options.tube != beanstalk_client.DEFAULT_TUBE:
-                        self._client.ignore(beanstalk_client.DEFAULT_TUBE)
-            except OperatorError as failure:
-                if failure.status == REFUSED:
-                    raise
-                self._lose(failure)
-                return None
-            self._watching = True
-            if self._was_lost:
-                self._was_lost = False
-                self._worker.note(f"{named(self._options)}: connected again")
-            self._pause = FIRST_PAUSE
-        return self._client
-
-    def _lose(self, error: Exception) -> None:
-        if self._client:
-            self._client.close()
-            self._client = None
-        if not self._was_lost:
-            reason = reason_of(error) if isinstance(error, OSError) else error
-            self._worker.note(f"{named(self._options)}: the connection is lost: {reason}")
-        self._was_lost = True
-        self._postpone()
-
-    def _postpone(self) -> None:
-        self._retry_at = time.monotonic() + self._pause
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
-
-    def _do(self, client: Client[bytes], job: beanstalk_client.Job[bytes]) -> None:
-        """Run the command for a job, and report how it has ended."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        log = logging.getLogger("beanstalk_client.consumer")
+        log.addHandler(_Notes(self))
+        log.setLevel(logging.INFO)
+        log.propagate = False
         try:
-            reserved = Reserved(job, dict(client.stats_job(job)), client)
-        except OSError as error:
-            self._lose(error)  # nothing has run, and the job is ready again
-            return
-        except beanstalk_client.NotFoundError:
-            return  # its time to run is over already, and another worker has deleted it
+            await self._consumer.run()
         except beanstalk_client.Error as error:
-            raise OperatorError(f"a worker must be allowed to look at its jobs (inspect): {meaning(error)}") from None
-        began = time.monotonic()
-        try:
-            attempt = self._start(reserved)
-        except OSError as error:
-            delay = self._worker.rules.fate(1, reserved.try_number)[1]
-            outcome, _ = self._settle(reserved, "released", delay)
-            self._worker.report(reserved, outcome, None, 0, delay, f"the command does not start: {error.strerror}")
-            return
-        try:
-            status, why = self._attend(reserved, attempt, began)
+            raise OperatorError(f"tube {self._options.tube}: {meaning(error)}") from None
         finally:
-            attempt.close()
-        seconds = time.monotonic() - began
-        if self._worker.killed.is_set() and status != 0:
-            outcome, delay = "released", 0.0
-        else:
-            outcome, delay = self._worker.rules.fate(status, reserved.try_number)
-        outcome, lost = self._settle(reserved, outcome, delay)
-        delay = delay if outcome == "released" else 0
-        self._worker.report(reserved, outcome, status, seconds, delay, lost or why)
+            if self._asking:
+                await asyncio.wait(self._asking)
+            await self._client.close()
+        if self._failure:
+            raise self._failure
 
-    def _start(self, job: Reserved) -> Attempt:
+    def _on_signal(self) -> None:
+        self._signals += 1
+        self._consumer.stop()
+        if self._signals == 1:
+            self.note("told to stop: it ends with the commands that run; told once more, it ends them")
+        else:
+            self._killed.set()
+
+    def _fail(self, failure: OperatorError | OutputError) -> None:
+        """Stop because of what no further attempt can mend."""
+        self._failure = self._failure or failure
+        self._consumer.stop()
+
+    async def _handle(self, delivery: Delivery) -> Outcome:
+        """Run the command for a job."""
+        try:
+            found = await delivery.stats()
+        except (beanstalk_client.NotFoundError, OSError):
+            return Release()  # nothing has run, and it is ready again, or gone
+        except beanstalk_client.Error as error:
+            self._fail(needs_inspect(error))
+            return Release()
+        tries = int(found["tries"]) + 1 if "tries" in found else int(found["reserves"])
         environment = {
-            "BEANSTALK_JOB_ID": str(job.id),
+            "BEANSTALK_JOB_ID": str(delivery.job_id),
             "BEANSTALK_JOB_TUBE": self._options.tube,
-            "BEANSTALK_JOB_TRY": str(job.try_number),
-            "BEANSTALK_JOB_KEY": job.key,
+            "BEANSTALK_JOB_TRY": str(tries),
+            "BEANSTALK_JOB_KEY": str(found.get("key", "")),
         }
         stdout = sys.stderr.fileno() if self._options.json else None  # which is for the outcomes
-        return Attempt(self._options.command, job.body, environment, stdout)
-
-    def _attend(self, job: Reserved, attempt: Attempt, began: float) -> tuple[int, str]:
-        """Keep the job while its command runs; return the exit status, and why we have ended it, if we have."""
-        interval = min(job.ttr / 3, LONGEST_UNTOUCHED)
-        limit = began + self._options.timeout if self._options.timeout else math.inf
-        touch_at = began + interval
-        why = ""
-        while True:
-            others = [self._worker.killing]
-            if self._worker.killed.is_set():  # before each wait, which nothing would end otherwise
-                why = why or KILLED
-                attempt.terminate()
-                others = []
-            if self._client is not None and not job.gone:
-                others.append(self._client.fileno())  # there is something to read when the connection is lost
-            until = min(limit, touch_at if self._client is not None or job.gone else self._retry_at)
-            status = attempt.wait(min(until, time.monotonic() + interval), *others)
-            if status is not None:
-                return status, why
-            if time.monotonic() >= limit:
-                why = f"it took longer than {self._options.timeout:g} s"
-                limit = math.inf
-                attempt.terminate()
-            self._touch(job)
-            touch_at = time.monotonic() + interval
-
-    def _touch(self, job: Reserved) -> None:
-        """Keep a job ours; if it is not any more, take it back."""
-        client = self._hold(job)
-        if client is None:
-            return
+        timeout = self._options.timeout or None
+        began = time.monotonic()
         try:
-            client.touch(beanstalk_client.Job(job.id, job.body))
+            status, why = await run(self._options.command, delivery.body, environment, stdout, timeout, self._killed)
         except OSError as error:
-            self._lose(error)
-        except beanstalk_client.NotFoundError:  # its time to run was over before we came: we were stopped, say
-            job.holder = None
-            self._hold(job)
-        except beanstalk_client.Error as error:
-            job.gone = meaning(error)
+            why = f"the command does not start: {error.strerror}"
+            self._attempted[delivery] = Attempted(tries, None, why, 0)
+            return self._in_whole_seconds(self._rules.later(tries))
+        self._attempted[delivery] = Attempted(tries, status, why, time.monotonic() - began)
+        if self._killed.is_set() and status != 0:
+            return Release()
+        return self._in_whole_seconds(self._rules.fate(status, tries))
 
-    def _hold(self, job: Reserved) -> Client[bytes] | None:
-        """The connection that has the job reserved, which is another one than before if that was lost; None if there is
-        no connection at present, or the job cannot be taken back.
-        """
-        if job.gone:
-            return None
-        try:
-            client = self._connection()
-        except OperatorError as failure:
-            self._worker.fail(failure)
-            job.gone = str(failure)
-            return None
-        if client is None or job.holder is client:
-            return client
-        try:
-            job.gone = self._take_back(client, job)
-        except OSError as error:
-            self._lose(error)
-            return None
-        except beanstalk_client.Error as error:
-            job.gone = meaning(error)
-        if job.gone:
-            return None
-        job.holder = client
-        return client
+    @staticmethod
+    def _in_whole_seconds(outcome: Outcome) -> Outcome:
+        return Release(math.ceil(outcome.delay)) if isinstance(outcome, Release) else outcome
 
-    def _take_back(self, client: Client[bytes], job: Reserved) -> str:
-        """Reserve a job again if no one has had it since; else return why not."""
-        try:
-            found = client.stats_job(job.id)
-            if found["tube"] != self._options.tube or found["reserves"] > job.reserves:
-                return TAKEN
-            if found["state"] not in ("ready", "delayed"):
-                return TAKEN if found["state"] == "reserved" else f"it is {found['state']}"
-            again = client.reserve_job(job.id)
-            now = int(client.stats_job(job.id)["reserves"])
-        except beanstalk_client.NotFoundError:
-            return GONE
-        except beanstalk_client.UnknownCommandError:
-            return "the server does not know reserve-job"
-        if again.body != job.body or now > found["reserves"] + 1:  # another job, or somebody was faster, and is done
-            client.release(again, job.priority)
-            return TAKEN
-        job.reserves = now
-        return ""
-
-    def _settle(self, job: Reserved, outcome: str, delay: float) -> tuple[str, str]:
-        """Let the server do with the job what its outcome is, and connect again for that if need be.
-
-        Returns:
-            the outcome that there is in the end, and if that is "lost", why.
-        """
-        give_up_at = math.inf
-        asked = False
-        while True:
-            client = self._hold(job)
-            if client is not None:
-                try:
-                    return self._tell(client, job, outcome, delay), ""
-                except OSError as error:
-                    asked = True
-                    self._lose(error)
-                except beanstalk_client.NotFoundError:
-                    job.holder = None  # its time to run was over
-                except beanstalk_client.Error as error:
-                    job.gone = meaning(error)
-                continue
-            if job.gone:
-                if asked and job.gone == {"deleted": GONE, "buried": "it is buried"}.get(outcome):
-                    return outcome, ""  # the answer was lost, not what was asked
-                return "lost", f"{job.gone}; it may run twice"
-            if self._worker.stopping.is_set():
-                give_up_at = min(give_up_at, time.monotonic() + self._options.answer_within)
-                if time.monotonic() >= give_up_at or self._worker.killed.is_set():
-                    return "lost", "there is no connection; it may run twice"
-            self._worker.killed.wait(max(0.0, self._retry_at - time.monotonic()))
-
-    def _tell(self, client: Client[bytes], job: Reserved, outcome: str, delay: float) -> str:
-        mine = beanstalk_client.Job(job.id, job.body)
-        if outcome == "deleted":
-            client.delete(mine)
-        elif outcome == "buried":
-            client.bury(mine, job.priority)
+    def _settled(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
+        """Tell the outcome of a job."""
+        attempted = self._attempted.pop(delivery, None)
+        if attempted is None:
+            return  # nothing has run
+        if error is None:
+            delay = outcome.delay if isinstance(outcome, Release) else 0
+            self._report(delivery, attempted, _word(outcome), delay, attempted.why)
+        elif isinstance(error, beanstalk_client.BuriedError):  # the tube's policy says that it has failed too often
+            self._report(delivery, attempted, "buried", 0, attempted.why)
+        elif isinstance(error, OSError) and not isinstance(error, beanstalk_client.NotFoundError):
+            self._report(delivery, attempted, "lost", 0, "there is no connection; it may run twice")
         else:
-            try:
-                client.release(mine, job.priority, math.ceil(delay))
-            except beanstalk_client.BuriedError:  # the tube's policy says that it has failed too often
-                return "buried"
-        return outcome
+            asking = asyncio.ensure_future(self._report_lost(delivery, attempted))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+
+    async def _report_lost(self, delivery: Delivery, attempted: Attempted) -> None:
+        try:
+            await self._client.stats_job(delivery.job_id)
+            why = TAKEN
+        except beanstalk_client.NotFoundError:
+            why = GONE
+        except (beanstalk_client.Error, OSError) as error:
+            why = str(error)
+        self._report(delivery, attempted, "lost", 0, f"{why}; it may run twice")
+
+    def _report(self, delivery: Delivery, attempted: Attempted, outcome: str, delay: float, why: str) -> None:
+        try_number, status, _, seconds = attempted
+        if self._options.json:
+            self._say(
+                {
+                    "id": delivery.job_id,
+                    "tube": self._options.tube,
+                    "try": try_number,
+                    "status": status,
+                    "seconds": round(seconds, 3),
+                    "outcome": outcome,
+                    "delay": delay,
+                    "why": why,
+                }
+            )
+        elif self._options.verbose or outcome != "deleted":
+            ended = f"status {status}" if status is not None else "not started"
+            after = f" for {delay:g} s" if delay else ""
+            because = f": {why}" if why else ""
+            self.note(
+                f"job {delivery.job_id}, try {try_number}: {ended} after {seconds:.1f} s, {outcome}{after}{because}"
+            )
+
+    def note(self, message: str) -> None:
+        """Tell what has happened."""
+        self._say(f"beanstalk work: {message}")
+
+    def _say(self, what: object) -> None:
+        """Print a line, on standard output if it is JSON; stop when nobody can be told any more."""
+        try:
+            with writing():
+                if isinstance(what, str):
+                    print(what, file=sys.stderr, flush=True)
+                else:
+                    show_json(what)
+        except OutputError as error:
+            self._fail(error)
+
+    def hear(self, record: logging.LogRecord) -> None:
+        """Tell what the consumer logs of its connection, and of what is not expected."""
+        event = getattr(record, "event", "")
+        if event == "server-lost":
+            why = record.getMessage().partition(": ")[2]
+            self.note(f"{named(self._options)}: the connection is lost: {why}")
+        elif event == "server-back":
+            self.note(f"{named(self._options)}: connected again")
+        elif event in ("reserve-refused", "bug-handler"):
+            self.note(logging.Formatter().format(record))
+
+
+class _Notes(logging.Handler):
+    """Hands what is logged to the worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._worker.hear(record)
+
+
+def _word(outcome: Outcome) -> str:
+    return "deleted" if outcome is DONE else "buried" if isinstance(outcome, Bury) else "released"
+
+
+def needs_inspect(error: beanstalk_client.Error) -> OperatorError:
+    """The error of a worker that may not ask for the statistics of its jobs."""
+    return OperatorError(f"a worker must be allowed to look at its jobs (inspect): {meaning(error)}")
 
 
 def work(options: argparse.Namespace) -> int:
     """Work until told to stop."""
     if shutil.which(options.command[0]) is None:
         raise OperatorError(f"{options.command[0]}: there is no such command", USAGE)
-    return Worker(options).run()
+    with closing(connect(options)) as client:  # or there is no use in beginning
+        try:
+            client.stats_tube(options.tube)
+        except beanstalk_client.NotFoundError:
+            pass  # it is made by who watches it
+        except beanstalk_client.ForbiddenError as error:
+            raise needs_inspect(error) from None
+
+    async def run_worker() -> None:
+        await Worker(options).work()
+
+    asyncio.run(run_worker())
+    return 0

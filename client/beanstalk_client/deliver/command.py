@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from beanstalk_client.address import read_target
 from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.consumers import run
 from beanstalk_client.deliver.addresses import Guard, Network
 from beanstalk_client.deliver.signatures import Secrets
 from beanstalk_client.deliver.turns import Turns
 from beanstalk_client.deliver.verdicts import Rules
 from beanstalk_client.errors import Error
-from beanstalk_client.event_loop import run
 from beanstalk_client.logs import add_log_options, complain, start_log
 from beanstalk_client.version import VERSION
 

@@ -18,15 +18,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import logging
-import os
 import random
-import socket
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
@@ -37,7 +33,7 @@ from beanstalk_client.deliver.turns import PutOff, Stopped, Turns
 from beanstalk_client.deliver.verdicts import BURY, Rules, is_delivered, judge, read_retry_after
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS, is_last_of_server, tries_of
+from beanstalk_client.tasks.failure import ERRORS, is_last_of_server, report, tries_of
 
 MOST_REMEMBERED: Final = 250_000
 """Jobs that were put off of which it is remembered how often: in some 25 MB."""
@@ -196,9 +192,11 @@ class Deliveries:
         self._put_off.pop(delivery.job_id, None)
         if self._report is not None and tube:
             try:
-                await self._report(
-                    tube + ERRORS, delivery.job_id, report(delivery.job_id, tube, reason, tries, told, excerpt)
-                )
+                known = {name: told[name] for name in ("kind", "host", "webhook_id", "status") if told.get(name)}
+                if excerpt:
+                    known["answer"] = excerpt
+                body = report(delivery.job_id, tube, reason, tries, by="sender", **known)
+                await self._report(tube + ERRORS, delivery.job_id, body)
             except (Error, OSError, ValueError) as trouble:
                 self._tell(logging.WARNING, "report-lost", delivery, f"there is no report of it: {trouble!r}", tube)
         return Bury(int(found["pri"]) if "pri" in found else None)
@@ -235,19 +233,3 @@ def derived_id(job: int, body: bytes) -> str:
     The body is in it, since a server without a binlog counts its jobs from 1 at each start.
     """
     return "job_" + hashlib.sha256(b"%d:%s" % (job, body)).hexdigest()[:32]
-
-
-def report(job: int, tube: str, reason: str, tries: int, fields: dict[str, Any], excerpt: str) -> bytes:
-    """What is put for people to read about a buried job: JSON, one key a line."""
-    content = {
-        "job": job,
-        "tube": tube,
-        "error": reason,
-        "tries": tries,
-        "buried": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "sender": f"{socket.gethostname()}:{os.getpid()}",
-        **{name: fields[name] for name in ("kind", "host", "webhook_id", "status") if fields.get(name)},
-    }
-    if excerpt:
-        content["answer"] = excerpt
-    return json.dumps(content, indent=1, ensure_ascii=True).encode()

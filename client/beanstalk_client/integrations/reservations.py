@@ -13,6 +13,11 @@ time: so much later it may delete what has been done meanwhile.
 The consumer's thread asks, receives, takes, and says what becomes of each job; all that never waits for the server.
 What it holds is touched from another thread, because the consumer may be blocked by what it does: a callback, or a task
 in Celery's solo pool. If it is, that thread reads the replies as well.
+
+This is not `beanstalk_client.consumer`, for two reasons. That one runs in an event loop of asyncio, of which a thread
+of the system has one: with Celery's gevent or eventlet pools, a loop beside kombu's would be a greenlet of the same
+thread, and hold up all others. And it goes on after a loss; kombu wants an error then, connects anew, and expects all
+that was not acknowledged to come again.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Sentry(Middleware):
             scope.clear_breadcrumbs()
             sentry_sdk.continue_trace(headers)
             here = sentry_sdk.get_current_scope()
-            here.clear()  # the span that began the event loop is not that of the run
+            here.clear()  # the span in which the event loop was started is not that of the run
             here.set_transaction_name(run.message.task, source="task")
             scope.set_tag("beanstalk.task", run.message.task)
             scope.set_tag("beanstalk.tube", run.tube)

@@ -105,20 +105,31 @@ def of_task(error: BaseException) -> BaseException:
     return error if trace is None else error.with_traceback(trace)
 
 
-def report(job: int, tube: str, task: str, tries: int, error: BaseException) -> bytes:
-    """What is put beside a buried job, for people: JSON, one key a line."""
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-REPORT_LENGTH:]
+def report(job: int, tube: str, error: str, tries: int, *, by: str, trace: str = "", **fields: Any) -> bytes:
+    """What is put beside a buried job, for people: JSON, one key a line.
+
+    Args:
+        by: what has run it: "worker" or "sender".
+        fields: what else is known of it.
+    """
     content = {
         "job": job,
         "tube": tube,
-        "task": task,
-        "error": describe(error),
+        "error": error,
         "tries": tries,
         "buried": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "worker": f"{socket.gethostname()}:{os.getpid()}",
+        by: f"{socket.gethostname()}:{os.getpid()}",
+        **fields,
     }
+    trace = trace[-REPORT_LENGTH:]
     while True:  # its end says most
-        body = json.dumps({**content, "traceback": trace.splitlines()}, indent=1).encode()
+        body = json.dumps({**content, "traceback": trace.splitlines()} if trace else content, indent=1).encode()
         if len(body) <= REPORT_LENGTH or not trace:
             return body
         trace = trace[len(trace) // 4 + 1 :]
+
+
+def task_report(job: int, tube: str, task: str, tries: int, error: BaseException) -> bytes:
+    """The report about the job of a task."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return report(job, tube, describe(error), tries, by="worker", trace=trace, task=task)

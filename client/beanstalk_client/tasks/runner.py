@@ -31,7 +31,7 @@ from beanstalk_client.tasks.failure import (
     describe,
     is_last_of_server,
     of_task,
-    report,
+    task_report,
     tries_of,
 )
 from beanstalk_client.tasks.message import Message, UnreadableError, read
@@ -229,7 +229,7 @@ class Runner:
         if self._tasks.errors is not None and tube:
             try:
                 await self._tasks._report(
-                    tube + self._tasks.errors, delivery.job_id, report(delivery.job_id, tube, name, tries, error)
+                    tube + self._tasks.errors, delivery.job_id, task_report(delivery.job_id, tube, name, tries, error)
                 )
             except (Error, OSError, ValueError) as trouble:
                 message = f"no report of it in {tube}{self._tasks.errors}: {trouble!r}"

@@ -15,9 +15,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from beanstalk_client.consumer import AT_ONCE
-from beanstalk_client.consumers import GRACE
+from beanstalk_client.consumers import GRACE, run
 from beanstalk_client.errors import Error, UnsupportedError
-from beanstalk_client.event_loop import run
 from beanstalk_client.events import tell
 from beanstalk_client.logs import add_log_options, complain, start_log
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler

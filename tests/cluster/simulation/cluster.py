@@ -209,8 +209,6 @@ class SimulatedCluster:
         self.epochs = {shard: [] for shard in range(shards)}
         self.is_over = False  # no more commands
         self.is_ending = False  # all nodes stop, and none is started by what was planned before
-        self.may_be_dangerous = True
-        self.repairs = None  # what the engine must have again before the next fault
         self.clients = {}
         self.names = 0
         self.link_ends = {}  # those that have ended

@@ -132,43 +132,34 @@ class _Connection:
     def _too_few(self, confirmed):
         return EngineError(f"{confirmed} of {self.replicas} replicas have confirmed")
 
-    def check(self):
-        return self._call("check", False)
+
+def _through(method, *, waits=False):
+    """A method that calls that of the connection in memory."""
+
+    def call(self, *args, **options):
+        return self._call(method, waits, *args, **options)
+
+    return call
 
 
 class SimulatedEngine(_Connection, MemoryEngine):
     """One connection of a process to one shard."""
 
-    def append(self, commit, *, may_exceed):
-        return self._call("append", True, commit, may_exceed=may_exceed)
-
-    def files(self):
-        return self._call("files", False)
-
-    def damage(self):
-        return self._call("damage", False)
-
-    def read(self, name, offset, size):
-        return self._call("read", False, name, offset, size)
+    append = _through("append", waits=True)
+    files, damage, read = map(_through, ("files", "damage", "read"))
 
 
 class SimulatedRegistry(_Connection, MemoryRegistry):
     """One connection of a process to all leases."""
 
-    def shards(self, wanted):
-        return self._call("shards", True, wanted)
+    shards = _through("shards", waits=True)
+    members, request_move, check = map(_through, ("members", "request_move", "check"))
 
     def perform(self, calls, report=None):
         try:
             return self._call("perform", any(call.what in (TAKE, RENEW) for call in calls), calls, report)
         except EngineError as error:
             return [error for _ in calls]
-
-    def members(self):
-        return self._call("members", False)
-
-    def request_move(self, shard, node):
-        return self._call("request_move", False, shard, node)
 
     def _judge(self, answer, confirmed, args):
         if not isinstance(answer, list) or confirmed is None or confirmed >= self.replicas:

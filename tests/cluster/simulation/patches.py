@@ -38,15 +38,10 @@ class VirtualListeners:
 
     def __init__(self):
         self.all = []
-        self.inherited = False
-        self.is_open = False
 
     @property
     def addresses(self):
         return [listener.address for listener in self.all]
-
-    def open(self, configs, inherited, *, by_options):
-        self.all = [types.SimpleNamespace(config=config, address=("node", 11300)) for config in configs]
 
     def listen(self):
         pass
@@ -66,6 +61,13 @@ class VirtualListeners:
 
     def remove_paths(self):
         pass
+
+
+def virtual_listener(config, *, by_options):
+    """What server.listeners.open_listener makes."""
+    return types.SimpleNamespace(
+        config=config, address=("node", 11300), inherited=False, close=lambda: None, remove_path=lambda: None
+    )
 
 
 class VirtualHangups:
@@ -113,6 +115,7 @@ def virtual(loop, rng):
         time.sleep: sleep,
         write_thread.WriteThread: VirtualWriteThread,
         listeners.Listeners: VirtualListeners,
+        listeners.open_listener: virtual_listener,
         hangups.HangupWatch: VirtualHangups,
         alarm.finest_alarm: virtual_alarm,
     }

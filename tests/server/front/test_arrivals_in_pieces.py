@@ -160,7 +160,7 @@ def test_an_arrival_that_fails_is_dropped_and_logged(caplog):
     def fail(_):
         raise RuntimeError("broken")
 
-    world.line.protocol._entrance.accounts = type("Broken", (), {"by_token": fail})
+    world.line.protocol.entrance.accounts = type("Broken", (), {"by_token": fail})
     world.send(b"auth token\r\n", is_busy=True)
     world.rounds.loop.settle()
     assert world.line.aborted

@@ -107,17 +107,6 @@ def test_an_operator_sees_what_clients_do(run):
     caller.close()
 
 
-def test_one_connection_serves_for_all_scrapes(run):
-    server = run(http=HERE)
-    operator = Operator(place(server))
-    operator.connect()
-    sock = operator.sock
-    for path in ("/metrics", "/healthz", "/nothing", "/stats.json", "/metrics"):
-        assert operator.get(path)[0] == (404 if path == "/nothing" else 200)
-        assert operator.sock is sock
-    operator.close()
-
-
 @pytest.mark.slow
 def test_promtool_has_nothing_to_say(run, tmp_path):
     server = run(http=HERE, http_tubes=2, binlog=str(tmp_path))
@@ -227,12 +216,6 @@ def test_whoever_is_refused_is_counted(serve):
     assert found["beanstalkd_forbidden_commands_total",] == 1
 
 
-def test_the_user_of_a_listener_counts(serve):
-    server = serve(listener(user="operator"), listener(user="limited"))
-    assert ask(place(server), "/metrics")[0] == 200
-    assert ask(place(server, 1), "/metrics")[0] == 403
-
-
 def test_tls_with_a_token(serve, tmp_path):
     server = serve(listener(auth="token", **Files(tmp_path).keys()))
     address = place(server)
@@ -275,14 +258,6 @@ def test_a_proxy_may_speak_for_operators(serve):
     with connect(place(server)) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")
         assert b" 200 " not in sock.recv(100)
-
-
-def test_clients_of_the_protocol_get_no_further_than_one_answer(run):
-    caller = Caller(place(run(http=HERE)))
-    caller.send(b"put 0 0 60 2\r\n\r\n\r\n")
-    assert caller.line() == b"HTTP/1.1 400 Bad Request\r\n"
-    caller.rest()
-    caller.close()
 
 
 def test_a_body_that_nobody_wants_does_not_keep_its_sender_from_the_answer(run):

@@ -9,6 +9,7 @@ from activation import activated, run_shell
 
 from beanstalk_server import Config, ListenerConfig, Server, StartError, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
+from beanstalk_server.server.front.listeners import port_holder
 from harness.caller import Caller
 from harness.servers import unused_port
 
@@ -128,3 +129,21 @@ def test_more_or_fewer_inherited_sockets_than_listeners_are_refused(config_file)
         5,
         "beanstalk-server: LISTEN_FDS: bad value 1: must be 2, one socket for each [[listener]]\n",
     )
+
+
+# Who has a port
+
+
+def test_the_process_that_listens_at_a_port_is_named():
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with socket.socket(family) as sock:
+            sock.bind((host, 0))
+            port = sock.getsockname()[1]
+            assert port_holder(port) == "", "it is bound, but nobody listens"
+            sock.listen()
+            assert port_holder(port).endswith(f" (pid {os.getpid()})")
+
+
+def test_nobody_is_named_where_nothing_can_be_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr("beanstalk_server.server.front.listeners.PROC", tmp_path)
+    assert port_holder(1) == ""

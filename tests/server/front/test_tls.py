@@ -4,18 +4,16 @@ import os
 import random
 import socket
 import ssl
-import struct
 import subprocess
 import threading
 
 import programs
 import pytest
 from connected import nobody_is_left
-from tls_peers import DAY, TODAY, Files, TlsCaller, TlsClient, client_certificate, client_context
+from tls_peers import DAY, TODAY, Files, TlsCaller, client_certificate, client_context
 
 from beanstalk_server import UserConfig
 from beanstalk_server.server.connection import OUTPUT_LIMIT
-from harness.caller import connect
 from harness.waiting import eventually
 
 TLS_1_2, TLS_1_3 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
@@ -46,33 +44,6 @@ def server(serve):
 @pytest.fixture(params=[TLS_1_2, TLS_1_3], ids=["TLS 1.2", "TLS 1.3"])
 def version(request):
     return request.param
-
-
-class PieceCaller:
-    """A client whose every byte on the wire a test decides."""
-
-    def __init__(self, address, context=None):
-        self.socket = connect(address)
-        self.client = TlsClient(context)
-        self.client.give(b"")
-        while not self.client.connected:
-            self.socket.sendall(self.client.take())
-            self.client.give(self.socket.recv(1 << 16))
-        self.socket.sendall(self.client.take())
-
-    def wait_for(self, what):
-        while what not in self.client.received:
-            received = self.socket.recv(1 << 16)
-            assert received, f"the server closed before {what!r}; there was {self.client.received[-100:]!r}"
-            self.client.give(received)
-
-    def rest(self):
-        while received := self.socket.recv(1 << 16):
-            self.client.give(received)
-        return self.client.received
-
-    def close(self):
-        self.socket.close()
 
 
 def is_served(server, context=None):
@@ -147,41 +118,6 @@ def test_bodies_of_a_mebibyte_go_both_ways(serve, version):
     caller.close()
 
 
-def test_many_commands_in_one_record_and_one_command_in_many(server):
-    caller = PieceCaller(server.address)
-    caller.socket.sendall(caller.client.write(b"list-tube-used\r\n" * 1000))
-    caller.wait_for(b"USING default\r\n" * 1000)
-    caller.socket.sendall(b"".join(caller.client.write(bytes([byte])) for byte in b"put 0 0 60 5\r\nhello\r\n"))
-    caller.wait_for(b"INSERTED 1\r\n")
-    caller.close()
-
-
-def test_records_may_come_byte_by_byte(server):
-    caller = PieceCaller(server.address)
-    for byte in caller.client.write(b"put 0 0 60 5\r\nhello\r\n"):
-        caller.socket.sendall(bytes([byte]))
-    caller.wait_for(b"INSERTED 1\r\n")
-    caller.close()
-
-
-def test_a_client_that_ends_its_output_still_gets_its_replies(server):
-    caller = PieceCaller(server.address)
-    caller.socket.sendall(caller.client.write(b"put 0 0 60 1\r\nx\r\nreserve\r\n") + caller.client.close_notify())
-    assert caller.rest() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\n"
-    assert caller.client.ended
-    caller.close()
-    nobody_is_left(server)
-
-
-def test_a_tcp_end_without_a_close_notify_ends_the_input_too(server):
-    caller = PieceCaller(server.address)
-    caller.socket.sendall(caller.client.write(b"put 0 0 60 1\r\nx\r\nput 0 0 60 5\r\nhel"))
-    caller.socket.shutdown(socket.SHUT_WR)
-    assert caller.rest() == b"INSERTED 1\r\n", "a put that was cut is not done"
-    caller.close()
-    nobody_is_left(server)
-
-
 def test_a_client_that_reads_nothing_is_read_from_no_more_and_gets_everything_later(server):
     caller = TlsCaller(server.address)
     body = b"x" * 60_000
@@ -200,29 +136,6 @@ def test_a_client_that_reads_nothing_is_read_from_no_more_and_gets_everything_la
         assert caller.line() == b"FOUND 1 60000\r\n"
         assert caller.read(len(body) + 2) == body + b"\r\n"
     sender.join()
-    caller.close()
-
-
-def test_a_worker_that_hangs_up_while_nothing_is_read_from_it_gets_no_job(server):
-    worker = TlsCaller(server.address)
-    worker.socket.settimeout(None)
-    worker.send(b"reserve\r\n")
-    threading.Thread(target=worker.socket.sendall, args=(b"list-tube-used\r\n" * 10_000,), daemon=True).start()
-
-    def paused():
-        return any(not connection.intake.reading for connection in server.server.connections.open)
-
-    eventually(lambda: server.call(paused), "the server reads no more")
-    worker.socket.shutdown(socket.SHUT_RDWR)
-    caller = TlsCaller(server.address)
-    waiting = b"\ncurrent-waiting: 1\n"
-
-    def still_waits():
-        size = int(caller.ask(b"stats\r\n").split()[1])
-        return waiting in caller.read(size + 2)
-
-    eventually(lambda: not still_waits(), "the worker waits no more")
-    worker.close()
     caller.close()
 
 
@@ -258,38 +171,6 @@ def test_whoever_has_no_good_certificate_is_refused_and_the_log_says_why(serve, 
         eventually(lambda: reason in caplog.text, f"the log says {reason!r}")
     nobody_is_left(server)
     assert is_served(server, client_context(client_certificate("billing")))
-
-
-def test_a_client_that_comes_back_with_a_ticket_is_the_same_user(serve, version):
-    server = serve(mutual=True, auth="certificate")
-    context = client_context(client_certificate("billing"), version=version)
-    first = TlsCaller(server.address, context)
-    first.ask(b"list-tube-used\r\n")
-    plain = connect(server.address)
-    again = context.wrap_socket(plain, server_hostname="localhost", session=first.socket.session)
-    again.sendall(b"put 0 0 60 1\r\nx\r\n")
-    assert again.recv(100) == b"INSERTED 1\r\n"
-    assert again.session_reused
-    again.close()
-    first.close()
-
-
-@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1:DeprecationWarning")
-def test_what_is_older_than_tls_1_2_is_refused(server):
-    context = client_context()
-    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
-    context.set_ciphers("ALL@SECLEVEL=0")
-    with pytest.raises(ssl.SSLError):
-        TlsCaller(server.address, context)
-    assert is_served(server)
-
-
-def test_a_browser_is_refused(server):
-    with pytest.raises(ssl.SSLError, match=r"(?i)no.application.protocol"):
-        TlsCaller(server.address, client_context(alpn=["h2", "http/1.1"]))
-    caller = TlsCaller(server.address, client_context(alpn=["beanstalk"]))
-    assert caller.socket.selected_alpn_protocol() == "beanstalk"
-    caller.close()
 
 
 # openssl s_client
@@ -370,69 +251,3 @@ def test_a_new_handshake_on_an_old_connection_is_refused(server, s_client):
 
 
 # Anything at all
-
-
-def test_a_client_without_tls_is_closed_and_the_log_says_why(server, caplog):
-    with caplog.at_level("INFO"):
-        caller = server.connect()
-        caller.send(b"stats\r\n")
-        assert caller.rest() == b""
-        caller.close()
-        eventually(lambda: "not TLS" in caplog.text, "the log says why")
-
-
-def test_whatever_is_sent_first_the_server_goes_on(server):
-    rng = random.Random(2)
-    client = TlsClient()
-    client.give(b"")
-    hello = client.take()
-    attempts = [rng.randbytes(rng.randint(1, 2000)) for _ in range(20)]
-    attempts += [b"\x16\x03\x01" + rng.randbytes(rng.randint(1, 2000)) for _ in range(20)]
-    attempts += [hello[:end] for end in range(1, len(hello), 7)]
-    for at in range(0, len(hello), 3):
-        damaged = bytearray(hello)
-        damaged[at] ^= rng.randint(1, 255)
-        attempts.append(bytes(damaged))
-    attempts += [b"\x16\x03\x01\x40\x00" + b"\x01\x0f\xff\xff" + bytes(16380)] * 3
-    callers = []
-    for number, data in enumerate(attempts):
-        sock = connect(server.address)
-        sock.sendall(data)
-        if number % 3 == 0:  # a reset
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            sock.close()
-        elif number % 3 == 1:
-            sock.close()
-        else:
-            callers.append(sock)
-    assert is_served(server)
-    for sock in callers:
-        sock.close()
-    nobody_is_left(server)
-
-
-def test_whatever_is_sent_after_the_handshake_the_server_goes_on(server):
-    rng = random.Random(3)
-    for number in range(40):
-        caller = PieceCaller(server.address)
-        record = bytearray(caller.client.write(b"list-tube-used\r\n" * rng.randint(1, 50)))
-        if number % 4 == 0:
-            record = record[: rng.randint(1, len(record) - 1)]
-        elif number % 4 == 1:
-            record[rng.randrange(len(record))] ^= rng.randint(1, 255)
-        elif number % 4 == 2:
-            record = bytearray(rng.randbytes(rng.randint(1, 500)))
-        else:
-            record += rng.randbytes(30)
-        caller.socket.sendall(bytes(record))
-        caller.close()
-    assert is_served(server)
-    nobody_is_left(server)
-
-
-def test_a_client_that_connects_and_says_nothing_holds_nobody(server):
-    silent = [connect(server.address) for _ in range(50)]
-    assert is_served(server)
-    for sock in silent:
-        sock.close()
-    nobody_is_left(server)

@@ -186,8 +186,7 @@ def test_nothing_is_made_for_a_client_that_has_sent_nothing(context):
 
 def test_a_step_of_a_handshake_is_a_turn_and_nothing_is_read_until_it_was_taken(context):
     meeting = Meeting(context)
-    meeting.client.give(b"")
-    meeting.tls.data_received(meeting.client.take())
+    meeting.tls.data_received(meeting.client.hello())
     assert not meeting.plain.written and not meeting.plain.reading
     meeting.rounds.loop.settle()
     assert meeting.plain.written and meeting.plain.reading
@@ -209,8 +208,7 @@ def test_handshakes_leave_half_of_a_round_to_others_but_one_is_done_in_each(cont
     meetings = [Meeting(context, rounds=rounds) for _ in range(40)]
     rounds.turns.clock = SteppingClock(rounds.loop, MILLISECOND // 5)
     for meeting in meetings:
-        meeting.client.give(b"")
-        meeting.tls.data_received(meeting.client.take())
+        meeting.tls.data_received(meeting.client.hello())
     answered = 0
     for _ in range(5):
         rounds.loop.go_round()
@@ -232,8 +230,7 @@ def test_others_are_served_while_handshakes_wait_though_each_takes_longer_than_a
     meetings = [Meeting(context, rounds=rounds) for _ in range(40)]
     rounds.turns.clock = SteppingClock(rounds.loop, 2 * MILLISECOND)
     for meeting in meetings:
-        meeting.client.give(b"")
-        meeting.tls.data_received(meeting.client.take())
+        meeting.tls.data_received(meeting.client.hello())
     for _ in range(10):
         rounds.loop.go_round()
         answer = caller.send(b"list-tube-used\r\n")
@@ -245,8 +242,7 @@ def test_others_are_served_while_handshakes_wait_though_each_takes_longer_than_a
 
 def test_what_follows_the_handshake_at_once_is_handed_over_after_it(context, version):
     meeting = Meeting(context, TlsClient(client_context(version=version)))
-    meeting.client.give(b"")
-    meeting.send(meeting.client.take())
+    meeting.send(meeting.client.hello())
     meeting.answer()
     if version == TLS_1_2:
         meeting.send(meeting.client.take())
@@ -258,8 +254,7 @@ def test_what_follows_the_handshake_at_once_is_handed_over_after_it(context, ver
 
 def test_a_handshake_and_its_end_in_one_piece_are_served_to_the_end(context):
     meeting = Meeting(context)
-    meeting.client.give(b"")
-    meeting.send(meeting.client.take())
+    meeting.send(meeting.client.hello())
     meeting.answer()
     client = meeting.client
     meeting.tls.data_received(client.take() + client.write(b"stats\r\n") + client.close_notify())
@@ -331,8 +326,7 @@ def test_tls_1_1_is_refused(context):
 
 def test_a_client_that_does_not_trust_the_server_is_a_failure_too(context, version):
     meeting = Meeting(context, TlsClient(client_context(trusts="another", version=version)))
-    meeting.client.give(b"")
-    meeting.send(meeting.client.take())
+    meeting.send(meeting.client.hello())
     meeting.answer()
     assert meeting.client.error == "CERTIFICATE_VERIFY_FAILED"
     meeting.send(meeting.client.take())
@@ -353,8 +347,7 @@ def test_a_client_that_offers_our_protocol_or_none_is_served(context, offered, c
 
 def test_a_client_that_offers_other_protocols_only_is_refused(context, version):
     meeting = Meeting(context, TlsClient(client_context(alpn=["h2", "http/1.1"], version=version)))
-    meeting.client.give(b"")
-    meeting.send(meeting.client.take())
+    meeting.send(meeting.client.hello())
     assert meeting.plain.written == NO_APPLICATION_PROTOCOL
     assert meeting.failures == ["offers other protocols only"] and meeting.plain.closed
     meeting.answer()
@@ -362,9 +355,7 @@ def test_a_client_that_offers_other_protocols_only_is_refused(context, version):
 
 
 def hello(**keywords):
-    client = TlsClient(client_context(**keywords))
-    client.give(b"")
-    return client.take()
+    return TlsClient(client_context(**keywords)).hello()
 
 
 def test_the_protocols_of_a_hello_are_found_and_nothing_in_less_than_a_hello(version):
@@ -433,8 +424,7 @@ def test_a_hello_that_is_damaged_somewhere_fails_or_waits_for_more_and_nothing_e
 @given(st.binary(min_size=1, max_size=200))
 def test_random_bytes_after_a_hello_fail_or_wait_for_more_and_nothing_else(context, data):
     meeting = Meeting(context)
-    meeting.client.give(b"")
-    meeting.send(meeting.client.take())
+    meeting.send(meeting.client.hello())
     meeting.send(data)
     if not meeting.failures:
         meeting.hang_up()
@@ -771,8 +761,7 @@ def test_a_connection_that_is_lost_in_its_handshake_is_a_failure(context):
 
 def test_a_turn_after_the_end_does_nothing(context):
     meeting = Meeting(context)
-    meeting.client.give(b"")
-    meeting.tls.data_received(meeting.client.take())
+    meeting.tls.data_received(meeting.client.hello())
     meeting.tls.abort()
     meeting.rounds.loop.settle()
     assert not meeting.plain.written

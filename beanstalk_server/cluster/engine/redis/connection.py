@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import sys
+from time import monotonic
 from typing import Final
 
 from beanstalk_server.cluster.engine.interface import EngineError, EngineFullError, EngineRefusedError
@@ -19,18 +20,6 @@ from beanstalk_server.settings.engine_url import EngineURL, Host
 
 REFUSED: Final = frozenset(("NOAUTH", "NOPERM", "WRONGPASS", "DENIED"))
 """Error codes of an engine that does not know the user, or does not let it do this."""
-
-MISPLACED: Final = frozenset(("READONLY", "MOVED", "ASK", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN"))
-"""Error codes of a server that is not, or not any more, the primary."""
-
-
-class ReplyError(EngineError):
-    """The engine has answered with an error."""
-
-    def __init__(self, place: str, text: str) -> None:
-        super().__init__(f"{place}: {text}")
-        self.code = text.partition(" ")[0]
-        self.text = text
 
 
 class RedisConnection:
@@ -49,6 +38,7 @@ class RedisConnection:
         self.timeout = timeout
         self._user, self._password = user or (url.user, url.password)
         self._database = 0 if user else url.database
+        self.opened_at = 0.0
         self._url = url
         self._replies = Replies(timeout)
 
@@ -64,6 +54,7 @@ class RedisConnection:
             self._open()
             self._log_in()
             self._wait_in_kernel()
+            self.opened_at = monotonic()
         except BaseException as error:
             raise self._ended_by(error) from None
 
@@ -88,11 +79,8 @@ class RedisConnection:
         Raises:
             EngineError: no answer, or only a part of it: the connection is closed.
         """
-        try:
-            self._send(request)
-            return self._receive(count)
-        except BaseException as error:
-            raise self._ended_by(error) from None
+        self.send(request)
+        return self.receive(count)
 
     def send(self, request: bytes) -> None:
         """Send a request; `receive` or `receive_made` returns its replies.
@@ -101,7 +89,16 @@ class RedisConnection:
             EngineError: it has not been sent as a whole: the connection is closed.
         """
         try:
-            self._send(request)
+            connected = self._replies.socket
+            if connected is None:
+                raise OSError("the connection is closed")
+            sent = connected.send(request)
+            if sent < len(request):
+                self._replies.begin()
+                view = memoryview(request)
+                while sent < len(view):
+                    self._replies.moved(size := connected.send(view[sent:]))
+                    sent += size
         except BaseException as error:
             raise self._ended_by(error) from None
 
@@ -112,7 +109,8 @@ class RedisConnection:
             EngineError: there is none, or only a part of them: the connection is closed.
         """
         try:
-            return self._receive(count)
+            self._replies.begin()
+            return [self._replies.read() for _ in range(count)]
         except BaseException as error:
             raise self._ended_by(error) from None
 
@@ -130,14 +128,10 @@ class RedisConnection:
         except BaseException as error:
             raise self._ended_by(error) from None
 
-    def unexpected(self, reply: Reply) -> EngineError:
-        """What a reply means that must not be what it is."""
-        if isinstance(reply, ResponseError):
-            return self.error_of(reply)
-        return EngineError(f"{self.place}: an answer that was not expected: {reply!r:.60}")
-
-    def error_of(self, reply: ResponseError) -> EngineError:
-        """What a reply that is an error means."""
+    def error_of(self, reply: Reply) -> EngineError:
+        """What a reply means that is an error, or another one than was expected."""
+        if not isinstance(reply, ResponseError):
+            return EngineError(f"{self.place}: an answer that was not expected: {reply!r:.60}")
         text = str(reply)
         code = text.partition(" ")[0]
         if code in REFUSED or "AUTH" in text:  # "ERR AUTH called without any password configured"
@@ -148,7 +142,7 @@ class RedisConnection:
             return EngineRefusedError(f"{self.place}: it has no database {self._database}: must be a lower one")
         if "Error compiling script" in text:
             return EngineRefusedError(f"{self.place}: it is too old: must be Redis 7 or later, or Valkey")
-        return ReplyError(self.place, text)
+        return EngineError(f"{self.place}: {text}")
 
     def _open(self) -> None:
         connected = socket.create_connection((self.host.name, self.host.port), self.timeout)
@@ -170,27 +164,9 @@ class RedisConnection:
         requests = [pack(b"AUTH", *words)] if words else []
         if self._database:
             requests.append(pack(b"SELECT", b"%d" % self._database))
-        self._send(b"".join(requests))
-        for _ in requests:
-            reply = self._replies.read()
+        for reply in self.ask(b"".join(requests), len(requests)):
             if isinstance(reply, ResponseError):
                 raise self.error_of(reply)
-
-    def _send(self, request: bytes) -> None:
-        connected = self._replies.socket
-        if connected is None:
-            raise OSError("the connection is closed")
-        sent = connected.send(request)
-        if sent < len(request):
-            self._replies.begin()
-            view = memoryview(request)
-            while sent < len(view):
-                self._replies.moved(size := connected.send(view[sent:]))
-                sent += size
-
-    def _receive(self, count: int) -> list[Reply]:
-        self._replies.begin()
-        return [self._replies.read() for _ in range(count)]
 
     def _wait_in_kernel(self) -> None:
         """Have the kernel count the timeout: Python asks it before every call whether the call would wait."""

@@ -264,3 +264,6 @@ return refused
 """
 )
 """KEYS: state, files, any file, nodes. Returns the commands that the user may not give, so that none fails half-way."""
+
+ALL: Final = (COMMIT, COMMIT_BEYOND, REPORT, SHARDS, TAKE, RENEW, RELEASE, MOVE)
+"""What a server has to load."""

@@ -1,4 +1,8 @@
-"""What the servers of an engine in Redis say of themselves: which they are, how full, and which settings they have.
+"""What the servers of an engine in Redis say of themselves: which they are, how full, and what is wrong with them.
+
+    appendonly no               a server that restarts comes back with nothing, and its replicas copy that
+    maxmemory-policy allkeys-…  a full server throws files away
+    appendfsync, without replicas   only `always` keeps what was acknowledged in the last second
 
 Must never ask for anything that is kept there, and never change anything.
 """
@@ -6,17 +10,25 @@ Must never ask for anything that is kept there, and never change anything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 from beanstalk_server.cluster.engine.interface import EngineError, EngineRefusedError
-from beanstalk_server.cluster.engine.redis import settings
 from beanstalk_server.cluster.engine.redis.connection import RedisConnection
 from beanstalk_server.cluster.engine.redis.resp import ResponseError, pack, text_of, understood
 from beanstalk_server.events import event
 from beanstalk_server.settings.engine_url import Host
 
 INFO: Final = pack(b"INFO", b"server", b"memory", b"replication")
+
+VALIDITY: Final = "cluster-replica-validity-factor"
+
+ASKED: Final = ("appendonly", "appendfsync", "maxmemory-policy", "repl-backlog-size", VALIDITY)
+"""The settings to ask for."""
+
+BACKLOG: Final = 16 << 20
+"""Bytes: what a busy leader writes in a second or two, for a replica that was away that long."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -70,20 +82,25 @@ def condition_of(connection: RedisConnection) -> Condition:
         return Condition(name, connection.host, memory, limit, tuple(replicas))
 
 
-def losing(
-    primary: RedisConnection, wanted: int, connection_to: Callable[[Host], RedisConnection], *, in_cluster: bool
+def faults(
+    primary: RedisConnection,
+    wanted: int,
+    asking: Callable[[Host], AbstractContextManager[RedisConnection]],
+    *,
+    in_cluster: bool,
 ) -> list[str]:
     """What in the settings of a primary and its replicas would lose jobs; what is only unfortunate, the log says.
 
     Args:
         wanted: how many replicas must confirm what is durable.
-        connection_to: makes a connection to a replica, which is closed again.
+        asking: connects to a replica for as long as it is asked.
         in_cluster: it is a node of Redis Cluster.
 
     Raises:
         EngineError: the primary does not say.
     """
-    found = [f"engine at {primary.host}: {each}" for each in _bad_settings(primary, wanted)]
+    settings = _settings_of(primary)
+    found = [f"engine at {primary.host}: {each}" for each in losing(settings, wanted)]
     try:
         replicas = condition_of(primary).replicas
     except EngineRefusedError as error:
@@ -92,45 +109,81 @@ def losing(
         )
         return found
     online = sum(each.is_online for each in replicas)
-    if few := settings.too_few(online, wanted):
+    if few := too_few(online, wanted):
         log.warning("engine at %(engine)s: %(fault)s", event("engine-replicas-few", engine=primary.host, fault=few))
     for replica in replicas:
-        found += _losing_at_replica(replica.host, wanted, connection_to)
-    shown = _settings(primary) or {}
-    for each in settings.advice(shown, online, wanted, in_cluster=in_cluster):
+        try:
+            with asking(replica.host) as connection:
+                lost = losing(_settings_of(connection), wanted)
+        except EngineError as error:  # it may have an address that is not for this machine
+            log.warning("a replica cannot be asked for its settings: %(error)s", event("replica-unknown", error=error))
+        else:
+            found += [f"replica at {replica.host}: {each}" for each in lost]
+    for each in advice(settings, online, wanted, in_cluster=in_cluster):
         log.warning("engine at %(engine)s: %(advice)s", event("engine-advice", engine=primary.host, advice=each))
     return found
 
 
-def _losing_at_replica(host: Host, wanted: int, connection_to: Callable[[Host], RedisConnection]) -> list[str]:
-    """What in the settings of a replica would lose jobs once it is the primary."""
-    connection = connection_to(host)
-    try:
-        connection.connect()
-        return [f"replica at {host}: {each}" for each in _bad_settings(connection, wanted)]
-    except EngineError as error:  # it may have an address that is not for this machine
-        log.warning("a replica cannot be asked for its settings: %(error)s", event("replica-unknown", error=error))
-        return []
-    finally:
-        connection.close()
-
-
-def _bad_settings(connection: RedisConnection, wanted: int) -> list[str]:
-    found = _settings(connection)
-    if found is None:
+def _settings_of(connection: RedisConnection) -> dict[str, str]:
+    """The settings of a server; none if it does not show them."""
+    reply = connection.ask(pack(b"CONFIG", b"GET", *[each.encode() for each in ASKED]))[0]
+    if not isinstance(reply, list):
         log.warning(
             "engine at %(engine)s: it does not show its settings: whether they lose jobs is not known",
             event("engine-settings-unknown", engine=connection.host),
         )
-        return []
-    return settings.losing(found, wanted)
-
-
-def _settings(connection: RedisConnection) -> dict[str, str] | None:
-    """The settings of a server, or None if it does not show them."""
-    reply = connection.ask(pack(b"CONFIG", b"GET", *[each.encode() for each in settings.ASKED]))[0]
-    if not isinstance(reply, list):
-        return None
+        return {}
     with understood():
         words = [text_of(each) for each in reply]
         return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def losing(settings: Mapping[str, str], replicas: int) -> list[str]:
+    """What would lose jobs: a sentence each. Settings that are not known lose nothing.
+
+    Args:
+        replicas: how many must confirm what is durable.
+    """
+    found = []
+    if settings.get("appendonly") == "no":
+        found.append("appendonly is no: after a restart it would come back with nothing: must be yes")
+    policy = settings.get("maxmemory-policy", "")
+    if policy.startswith("allkeys"):
+        found.append(f"maxmemory-policy is {policy}: when it is full, it would throw jobs away: must be noeviction")
+    fsync = settings.get("appendfsync", "always")
+    if not replicas and fsync != "always" and settings.get("appendonly") == "yes":
+        found.append(f"appendfsync is {fsync}, and nothing waits for replicas: must be always with --replicas 0")
+    return found
+
+
+def too_few(online: int, replicas: int) -> str:
+    """Why nothing can be acknowledged while this many replicas are online; "" if it can. Nothing is lost by that."""
+    if online >= replicas:
+        return ""
+    has = "no replica is" if not online else "1 replica is" if online == 1 else f"{online} replicas are"
+    return f"{has} connected: nothing is acknowledged before there are {replicas}, as --replicas says"
+
+
+def advice(settings: Mapping[str, str], online: int, replicas: int, *, in_cluster: bool) -> list[str]:
+    """What loses nothing, and had better be otherwise: a sentence each.
+
+    Args:
+        online: how many replicas follow.
+        in_cluster: the server is a node of Redis Cluster.
+    """
+    found = []
+    factor = settings.get(VALIDITY, "0")
+    if in_cluster and factor != "0":
+        found.append(f"{VALIDITY} is {factor}: no replica is promoted if all were away for long: had better be 0")
+    if replicas and online == replicas:
+        are = "1 replica is" if online == 1 else f"{online} replicas are"
+        found.append(f"{are} connected, and none is to spare: when one is away, nothing is acknowledged")
+    backlog = settings.get("repl-backlog-size", "")
+    if replicas and backlog.isdigit() and int(backlog) < BACKLOG:
+        found.append(
+            f"repl-backlog-size is {backlog}: a replica that was away for a moment has to copy everything: "
+            f"had better be {BACKLOG >> 20}mb at least"
+        )
+    if replicas and settings.get("appendfsync") == "no":
+        found.append("appendfsync is no: had better be everysec, for the day when all servers lose their power")
+    return found

@@ -35,7 +35,7 @@ from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS, Backoff, delay_of, describe, is_last_of_server, report, tries_of
+from beanstalk_client.tasks.failure import ERRORS, Backoff, delay_of, describe, is_last_of_server, task_report, tries_of
 from beanstalk_client.tasks.reports import Reports
 from beanstalk_client.tasks.threads import Threads
 
@@ -200,7 +200,7 @@ class Runner:
         try:
             found = await delivery.stats()
             tube = str(found["tube"])
-            await self._report(tube + ERRORS, delivery.job_id, report(delivery.job_id, tube, name, tries, error))
+            await self._report(tube + ERRORS, delivery.job_id, task_report(delivery.job_id, tube, name, tries, error))
         except (Error, OSError, ValueError) as trouble:
             text = f"job {delivery.job_id}: no report of why it is buried: {trouble!r}"
             tell(log, logging.WARNING, "report-lost", text, job=delivery.job_id)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import signal
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -17,6 +16,7 @@ from django.utils.crypto import get_random_string
 from django.utils.module_loading import autodiscover_modules
 
 from beanstalk_client.consumer import AT_ONCE, Consumer
+from beanstalk_client.consumers import GRACE, Consumers
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import ERRORS
@@ -25,12 +25,6 @@ from beanstalk_client.tasks.reports import tidied
 from ...backend import BeanstalkBackend
 from ...library import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend, task_backends
 from ...worker import Runner, log
-
-GRACE = 30.0
-"""Seconds that tasks have to end once the worker was told to stop, unless told."""
-
-LAST_GRACE = 3.0
-"""Seconds to give back those that have not."""
 
 
 def whole(text: str) -> int:
@@ -113,45 +107,30 @@ class Command(BaseCommand):  # type: ignore[misc]
             raise CommandError(f"the server refuses: {error!r}") from error
 
 
+class Worker(Consumers):
+    """What runs, and how it ends."""
+
+    def __init__(self, runner: Runner, grace: float) -> None:
+        super().__init__(log, "worker", "tasks that run", grace)
+        self._runner = runner
+
+    def _end(self) -> None:
+        self._runner.is_ending = True
+        super()._end()
+
+
 async def serve(
     backend: BeanstalkBackend, tubes: list[str], at_once: int, threads: int, grace: float, worker_id: str
 ) -> None:
     """Run tasks until a signal comes and they have ended, or have been given back when the grace was over."""
-    loop = asyncio.get_running_loop()
     runner = Runner(backend, threads, worker_id)
-    consumer = Consumer(runner.connect, tubes, runner, at_once=at_once)
-    running = loop.create_task(consumer.run())
-    told = False
-
-    def end() -> None:
-        if not runner.is_ending:
-            text = f"tasks that still run, {consumer.running}, are given back"
-            tell(log, logging.WARNING, "worker-grace-over", text, running=consumer.running)
-            runner.is_ending = True
-            consumer.end()
-            loop.call_later(LAST_GRACE, running.cancel)
-
-    def stop() -> None:
-        nonlocal told
-        if told:
-            return end()
-        told = True
-        text = f"told to stop: tasks that run, {consumer.running}, may run on for {grace:g} s"
-        tell(log, logging.INFO, "worker-stopping", text, running=consumer.running, grace=grace)
-        consumer.stop()
-        loop.call_later(grace, end)
-        return None
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    worker = Worker(runner, grace)
     text = f"worker {worker_id} takes tasks from {', '.join(tubes)}, {at_once} at a time"
     tell(log, logging.INFO, "worker-started", text, tubes=",".join(tubes))
     try:
-        async with tidied(runner.connect, [tube + ERRORS for tube in tubes]):
-            await running
-    except asyncio.CancelledError:
-        if not runner.is_ending:
-            raise
+        with worker.on_signals():
+            async with tidied(runner.connect, [tube + ERRORS for tube in tubes]):
+                await worker.consume([Consumer(runner.connect, tubes, runner, at_once=at_once)])
     finally:
         await runner.close()
     tell(log, logging.INFO, "worker-stopped", f"worker {worker_id} has stopped")

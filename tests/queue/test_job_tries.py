@@ -11,6 +11,7 @@ from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
     DISCONNECTED,
+    LONGEST_DELAY,
     NO_EXTRAS,
     READY,
     RELEASED,
@@ -22,7 +23,6 @@ from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.memory import LETTER_COST
 from beanstalk_server.queue.outcome import BURIED_INSTEAD, DONE, NOT_FOUND, PENDING, REPLACED
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
-from beanstalk_server.queue.tries import LONGEST_DELAY
 from beanstalk_server.queue.units import SECOND
 
 

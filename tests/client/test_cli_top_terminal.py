@@ -3,15 +3,7 @@
 import itertools
 
 import pytest
-from beanstalk_client.cli.top_keys import (
-    BINDINGS,
-    LONGEST_SEQUENCE,
-    SEQUENCES,
-    SORT_KEYS,
-    Action,
-    KeyDecoder,
-    SortBy,
-)
+from beanstalk_client.cli.top_terminal import LONGEST_SEQUENCE, SEQUENCES, KeyDecoder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,7 +46,7 @@ def test_a_key_is_known_by_its_bytes(data, expected):
 
 @pytest.mark.parametrize(("sequence", "key"), SEQUENCES.items())
 def test_a_sequence_may_come_in_pieces(sequence, key):
-    data = b"\x1b" + sequence
+    data = b"\x1b" + sequence.encode()
     for cut in range(len(data) + 1):
         assert keys(data[:cut], data[cut:]) == [key]
     assert keys(*(data[at : at + 1] for at in range(len(data)))) == [key]
@@ -77,13 +69,3 @@ def test_what_is_kept_is_bounded(data):
     decoder.expire()
     assert not decoder.pending
     assert decoder.feed(b"q") == ["q"]
-
-
-def test_only_capital_letters_change_something():
-    changing = {Action.PAUSE, Action.KICK, Action.CLEAR}
-    assert {key for key, action in BINDINGS.items() if action in changing} == {"P", "K", "C"}
-    assert [key for key, action in BINDINGS.items() if key.isupper() and action not in changing] == []
-
-
-def test_each_sort_key_sorts():
-    assert {key: BINDINGS[key] for key in SORT_KEYS} == {key: SortBy(column) for key, column in SORT_KEYS.items()}

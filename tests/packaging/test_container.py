@@ -1,4 +1,4 @@
-"""The image: what a parser and a linter see in its recipe, and what its recipe does when it is followed without it."""
+"""The images: what a parser and a linter see in their recipes, and what the server's makes without an engine."""
 
 import io
 import json
@@ -14,15 +14,20 @@ import pytest
 from dockerfile_parse import DockerfileParser
 from options import options_of
 
+from beanstalk_server.version import VERSION
 from harness.servers import OURS, ROOT, Process, command, imported, unused_port
 
 CONTAINERFILE = ROOT / "packaging" / "container" / "Containerfile"
+OF_CLIENT = CONTAINERFILE.with_name("client.Containerfile")
+
+both = pytest.mark.parametrize("stages", [CONTAINERFILE, OF_CLIENT], ids=lambda path: path.name, indirect=True)
 
 
-@pytest.fixture(scope="module")
-def stages():
-    """The instructions of each stage, each with its name and its value."""
-    parsed = DockerfileParser(fileobj=io.BytesIO(CONTAINERFILE.read_bytes())).structure
+@pytest.fixture
+def stages(request):
+    """The instructions of each stage of a recipe, the server's by default; each with its name and its value."""
+    path = getattr(request, "param", CONTAINERFILE)
+    parsed = DockerfileParser(fileobj=io.BytesIO(path.read_bytes())).structure
     stages = []
     for each in parsed:
         if each["instruction"] == "FROM":
@@ -44,6 +49,7 @@ def test_podman_is_told_to_keep_the_health_check(page):
     assert "--format docker" in built
 
 
+@both
 def test_it_is_run_by_a_user_who_is_not_root_and_is_known_by_its_number(stages):
     (user,) = of(stages[-1], "USER")
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
@@ -77,15 +83,60 @@ def test_what_it_needs_of_the_package_is_there(stages):
             assert (ROOT / name).exists()
 
 
+@both
 def test_nothing_of_the_build_is_in_it(stages):
-    assert of(stages[-1], "COPY") == ["--from=build /opt/beanstalk-server /opt/beanstalk-server"]
+    title = labels(stages)["title"]
+    assert of(stages[-1], "COPY") == [f"--from=build /opt/{title} /opt/{title}"]
     assert of(stages[0], "FROM")[0].removesuffix(" AS build") == of(stages[-1], "FROM")[0]
+
+
+def labels(stages):
+    """The labels that OCI defines, without their prefix."""
+    words = [word for value in of(stages[-1], "LABEL") for word in shlex.split(value)]
+    found = dict(word.split("=", 1) for word in words)
+    prefix = "org.opencontainers.image."
+    assert all(name.startswith(prefix) for name in found)
+    return {name.removeprefix(prefix): value for name, value in found.items()}
+
+
+@both
+def test_its_labels_say_what_it_is_and_from_what(stages):
+    found = labels(stages)
+    project = ROOT / ("" if found["title"] == "beanstalk-server" else "client")
+    assert tomllib.loads((project / "pyproject.toml").read_text())["project"]["name"] == found["title"]
+    assert found["version"] == VERSION
+    assert found["licenses"] == "MIT"
+    assert found["base.name"] == of(stages[-1], "FROM")[0]
+    assert found["source"] in (ROOT / "client" / "README.md").read_text()
+    assert (ROOT / found["documentation"].partition("/main/")[2]).exists()
+    assert 'REVISION=""' in of(stages[-1], "ARG")
+
+
+@pytest.mark.parametrize("stages", [OF_CLIENT], ids=lambda path: path.name, indirect=True)
+def test_what_workers_and_the_console_need_of_the_client_is_there(stages):
+    project = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r"/src\[([\w,]+)\]", of(stages[0], "RUN")[-1])
+    if not (ROOT / "client" / "beanstalk_client" / "console").exists():
+        extras = extras.replace(",console", "")
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    for copied in of(stages[0], "COPY"):
+        for name in copied.split()[:-1]:
+            assert (ROOT / name).exists()
 
 
 def health_check(stages):
     """The command that looks whether it is well."""
     (value,) = of(stages[-1], "HEALTHCHECK")
     return json.loads(value.partition("CMD ")[2])
+
+
+def test_the_page_gives_an_image_in_the_format_of_oci_the_same_check(stages):
+    text = (ROOT / "docs" / "deploy.md").read_text().split("```\npodman run --health-")[1].split("```")[0]
+    words = shlex.split(f"--health-{text}".replace("…", "").replace("\\\n", ""))
+    found = dict(zip(words[::2], words[1::2], strict=True))
+    assert shlex.split(found.pop("--health-cmd")) == health_check(stages)
+    (value,) = of(stages[-1], "HEALTHCHECK")
+    assert found == {f"--health-{name}": each for name, each in re.findall(r"--([\w-]+)=(\w+)", value)}
 
 
 def test_its_health_is_asked_for_where_it_listens(stages):
@@ -110,9 +161,8 @@ def test_it_is_well_while_the_server_answers_and_not_afterwards(stages):
 
 @pytest.mark.slow
 def test_a_linter_finds_nothing(tools):
-    done = subprocess.run(
-        [tools / "hadolint", "--no-color", CONTAINERFILE], capture_output=True, text=True, check=False
-    )
+    line = [tools / "hadolint", "--no-color", CONTAINERFILE, OF_CLIENT]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

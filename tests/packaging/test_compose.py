@@ -107,7 +107,6 @@ def test_a_worker_may_end_its_task_before_it_is_killed():
     assert int(SERVICES["worker"]["stop_grace_period"].removesuffix("s")) > int(command[command.index("--grace") + 1])
 
 
-@pytest.mark.skipif(not (ROOT / "client/beanstalk_client/console").exists(), reason="there is no console")
 def test_the_console_is_started_with_options_that_it_has():
     from beanstalk_client.cli.parser import make_parser
 

@@ -116,8 +116,6 @@ def test_its_labels_say_what_it_is_and_from_what(stages):
 def test_what_workers_and_the_console_need_of_the_client_is_there(stages):
     project = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]
     (extras,) = re.findall(r"/src\[([\w,]+)\]", of(stages[0], "RUN")[-1])
-    if not (ROOT / "client" / "beanstalk_client" / "console").exists():
-        extras = extras.replace(",console", "")
     assert set(extras.split(",")) <= set(project["optional-dependencies"])
     for copied in of(stages[0], "COPY"):
         for name in copied.split()[:-1]:

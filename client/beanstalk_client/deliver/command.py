@@ -148,7 +148,9 @@ def make_parser() -> argparse.ArgumentParser:
         default=86_400.0,
         help="maximum delay that a receiver can set with Retry-After (default: 86400)",
     )
-    add = parser.add_argument_group("allowed destinations").add_argument
+    add = parser.add_argument_group(
+        "allowed destinations", "By default, all public addresses are allowed."
+    ).add_argument
     add(
         "--allow-host",
         metavar="PATTERN",

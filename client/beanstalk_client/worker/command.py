@@ -105,7 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--tracebacks",
         default="last",
         choices=["last", "all"],
-        help="failed attempts with a traceback in the log: the last one, or all (default: last)",
+        help="failed attempts that are logged with a traceback: the last one, or all (default: last)",
     )
     parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
     return parser

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> ToolParser:
     parser = ToolParser(
         prog="beanstalk-server binlog",
-        description="Tools for a binlog directory. They do not change it. No server can use it while they run.",
+        description="Read-only tools for a binlog directory. No server can use the directory while they run.",
         epilog=f"Exit status: {DAMAGED} if the binlog is damaged, {UNUSABLE} if the directory cannot be used.",
         allow_abbrev=False,
     )
@@ -49,9 +49,9 @@ def _parser() -> ToolParser:
         tool.set_defaults(run=run)
         return tool
 
-    add("verify", _verify, "check every record, and report what each segment holds")
+    add("verify", _verify, "check every record, and print a summary of each segment")
     dump = add("dump", _dump, "print every record as a line of JSON")
-    dump.add_argument("--live", action="store_true", help="print live jobs instead")
+    dump.add_argument("--live", action="store_true", help="print live jobs instead of records")
     back = add("export", _export, "write the jobs to files that beanstalkd can start from")
     back.add_argument("--to", metavar="DIR2", required=True, help="directory to write to; created if it is missing")
     return parser

@@ -62,20 +62,21 @@ def _parser() -> ToolParser:
             metavar="URL",
             nargs="?",
             default=os.environ.get(VARIABLES["url"], ""),
-            help=f"URL of Redis or Valkey, as for --cluster (default: {VARIABLES['url']}, which hides its password)",
+            help="URL of Redis or Valkey, as for --cluster "
+            f"(default: {VARIABLES['url']}, which keeps the password off the command line)",
         )
         tool.add_argument(
             "--cluster-name",
             metavar="NAME",
             default=os.environ.get(VARIABLES["name"], "beanstalk"),
-            help="name of the cluster (%(default)s)",
+            help="name of the cluster (default: %(default)s)",
         )
         tool.add_argument(
             "--replicas",
             metavar="R",
             type=int,
             default=os.environ.get(VARIABLES["replicas"], "1"),
-            help="number of replicas that must confirm a change (%(default)s)",
+            help="number of replicas that must confirm a change (default: %(default)s)",
         )
         tool.set_defaults(run=run)
         return tool
@@ -94,22 +95,22 @@ def _parser() -> ToolParser:
     add_with_directory(
         "import",
         _import,
-        "copy the jobs of a binlog, ours or beanstalkd's, to an empty engine",
+        "copy the jobs of a binlog, also beanstalkd's, to an empty engine",
         "directory, as in beanstalk-server -b DIR; it is not changed",
     ).add_argument(
         "--shards",
         metavar="S",
         type=int,
         default=0,
-        help="number of shards of a new cluster (1); with more, job n of shard s gets the id n·S + s",
+        help="number of shards of a new cluster; with several, job n of shard s gets the id n·S + s (default: 1)",
     )
     add_with_directory(
         "export",
         _export,
-        "copy the jobs of an engine to a directory for beanstalk-server -b, while nodes lead",
+        "copy the jobs of an engine to a binlog directory; nodes may be running",
         "directory to write to; created if it is missing",
     )
-    add("verify", _verify, "check every record in an engine, and report what each segment holds")
+    add("verify", _verify, "check every record in an engine, and print a summary of each segment")
     return parser
 
 

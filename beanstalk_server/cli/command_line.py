@@ -177,7 +177,7 @@ def help_text() -> str:
     rows += [(option.also[0], f"the same as {option.short} {option.also[1]}") for option in OPTIONS if option.also]
     rows += BEHIND_THEM
     rows += [
-        (", ".join(IGNORED), "ignored, as beanstalkd does"),
+        (", ".join(IGNORED), "ignored, as in beanstalkd"),
         (", ".join(VERSION), "print the version"),
         (", ".join(HELP), "print this help"),
     ]

@@ -102,18 +102,18 @@ class Config:
     body_threshold: int = setting(
         256,
         kinds.size(0, LARGEST_JOB_SIZE),
-        "with a binlog, longest body that is kept in memory; longer ones are read from disk",
+        "maximum size of a body in memory; with -b, larger ones are read from disk",
     )
     body_cache: int = setting(16777216, kinds.size(0, LARGEST_SEGMENT_SIZE), "cache for bodies that are read from disk")
-    salvage: bool = setting(False, kinds.SWITCH, "start from a damaged binlog, without the lost jobs")
+    salvage: bool = setting(False, kinds.SWITCH, "start with a damaged binlog; unreadable jobs are lost")
     cluster: str = setting(
-        "", kinds.ENGINE_URL, "run as a node of a cluster that keeps its jobs in this Redis or Valkey"
+        "", kinds.ENGINE_URL, "URL of the Redis or Valkey that keeps the jobs; run as a node of a cluster"
     )
     cluster_name: str = setting("beanstalk", kinds.CLUSTER_NAME, "name of the cluster; several can share a Redis")
     shards: int = setting(
         1,
         kinds.whole("S", 1, 1024),  # more than a cluster has machines to lead them
-        "number of shards of a cluster, each with a leader; the same on all nodes, cannot be changed",
+        "number of shards of the cluster; must be equal on all nodes, and cannot be changed",
     )
     replicas: int = setting(1, kinds.whole("N", 0, 100), "number of Redis replicas that must confirm a change")
     lease_ttl: int = setting(
@@ -122,9 +122,11 @@ class Config:
         "lease time: seconds without a renewal until another node takes over",
     )
     advertise: str = setting(
-        "", kinds.HOST_PORT_OR_NONE, "address at which the other nodes reach this one (default: a free port)"
+        "",
+        kinds.HOST_PORT_OR_NONE,
+        "address for connections from other nodes (default: the address used to reach Redis, and a free port)",
     )
-    unsafe_engine: bool = setting(False, kinds.SWITCH, "start although the settings of Redis can lose jobs")
+    unsafe_engine: bool = setting(False, kinds.SWITCH, "start even if the settings of Redis can lose jobs")
     io_processes: int = setting(
         0,
         kinds.whole("N", 0, 64),  # more than one process with the jobs can keep busy
@@ -156,13 +158,13 @@ class Config:
     compat: str = setting(
         PROTOCOL,
         kinds.choice("VERSION", PROTOCOLS),
-        "version of beanstalkd to be compatible with where versions differ",
+        "beanstalkd version whose behaviour applies where versions differ",
     )
     verbosity: int = setting(0, kinds.COUNT, "log connections; given twice, also log commands", short="-V")
     slow_ms: float = setting(
         0,
         kinds.milliseconds(0, 60_000),  # what takes longer is not slow, but stuck
-        "log turns, commits, timer delays and event loop stalls that take longer (0: never)",
+        "minimum duration of the turns, commits, timer delays and event loop stalls to log (0: none)",
     )
     log_format: str = setting(
         "text", kinds.choice("FORMAT", ("text", "json")), "log format: lines of text, or one JSON object a line"

@@ -50,9 +50,14 @@ def add_log_options(add: Any, more: str = "") -> None:
         "--log-level",
         default="info",
         choices=["debug", "info", "warning", "error"],
-        help=f"how grave an event must be to be logged (info){more}",
+        help=f"minimum log level{more} (default: info)",
     )
-    add("--log-format", default="text", choices=["text", "json"], help="lines for people, or for programs (text)")
+    add(
+        "--log-format",
+        default="text",
+        choices=["text", "json"],
+        help="lines of text, or one JSON object per line (default: text)",
+    )
 
 
 def start_log(options: argparse.Namespace) -> None:

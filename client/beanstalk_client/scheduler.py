@@ -23,13 +23,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m beanstalk_client.scheduler",
         description="Put the firings of a program's schedules into the server before they are due. "
-        "Any number of schedulers may do so at once.",
-        epilog="SIGTERM or SIGINT: end. What is planned fires all the same.",
+        "Any number of schedulers may run at the same time.",
+        epilog="SIGTERM or SIGINT: stop. Planned firings stay in the server.",
     )
-    parser.add_argument("app", metavar="MODULE:NAME", help="where the Tasks are: shop.jobs:tasks")
+    parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
     add_options(parser)
-    parser.add_argument("--once", action="store_true", help="plan what is to be planned now, and end")
-    parser.add_argument("--list", action="store_true", help="show the schedules and when they fire next, and end")
+    parser.add_argument("--once", action="store_true", help="plan once, then exit")
+    parser.add_argument("--list", action="store_true", help="print the schedules and their next firings, then exit")
     add_log_options(parser.add_argument)
     parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
     return parser
@@ -41,21 +41,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--group",
         metavar="TUBE",
         default=GROUP,
-        help=f"the tube of plans: all schedulers of a program must name the same, other programs another ({GROUP})",
+        help=f"tube for the plans; the same for all schedulers of a program, and only for these (default: {GROUP})",
     )
     parser.add_argument(
         "--ahead",
         metavar="SECONDS",
         type=_seconds,
         default=AHEAD,
-        help=f"how far ahead is planned: as long may there be no scheduler ({AHEAD:g})",
+        help=f"time planned ahead; all schedulers may be down for three quarters of it (default: {AHEAD:g})",
     )
     parser.add_argument(
         "--hold",
         metavar="SECONDS",
         type=_seconds,
         default=HOLD,
-        help=f"how long a firing that is done cannot be put again ({HOLD:g})",
+        help=f"time after a firing is done in which it cannot be put again (default: {HOLD:g})",
     )
 
 

@@ -259,7 +259,7 @@ def test_drain_mode_is_that_of_all_shards_until_the_leader_of_one_changes(cluste
         assert put(client, b"x").startswith(b"INSERTED ")
 
 
-@shows("what else stats says")
+@shows("other values of stats")
 def test_what_cannot_be_summed_is_what_the_leader_of_the_default_tube_says(cluster, node):
     other = cluster.add(shards=SHARDS)
     eventually(lambda: sum(shard.leads for shard in other.server.shards) == SHARDS // 2, "it leads half of them", 60)
@@ -272,6 +272,6 @@ def test_what_cannot_be_summed_is_what_the_leader_of_the_default_tube_says(clust
 
 
 def test_every_row_of_the_table_is_shown():
-    table = PAGE.read_text().split("### What is exact, and what is per shard\n")[1].split("\n## ")[0]
+    table = PAGE.read_text().split("### Differences with several shards\n")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| **")]
     assert sorted(re.match(r"\| \*\*(.+?)\*\* \|", row)[1] for row in rows) == sorted(ROWS)

@@ -32,7 +32,7 @@ def stack():
 
 def test_in_ten_minutes(stack, open_path):
     programs.find("redis-server")
-    recipe = Recipe("In ten minutes", open_path, page=PAGE, ports=PORTS)
+    recipe = Recipe("Quick start", open_path, page=PAGE, ports=PORTS)
     stack.callback(recipe.end)
     recipe.run()
     for port in ("6379", "6380", "6381"):

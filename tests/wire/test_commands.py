@@ -57,8 +57,8 @@ def test_no_two_commands_have_the_same_name():
 
 
 def test_the_table_in_the_documents_says_what_each_command_asks_for():
-    """docs/access.md, "What each command asks for", row by row."""
-    section = ACCESS.read_text().split("## What each command asks for")[1].split("\n## ")[0]
+    """docs/access.md, "Rights by command", row by row."""
+    section = ACCESS.read_text().split("## Rights by command")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("| `")]
     documented = [(name.strip("`"), RIGHTS[right], SCOPES[scope], refusal) for name, right, scope, refusal in rows]
     assert documented == [(row.name, row.right, row.scope, refusal_of(row)) for row in (*ROWS, AUTH)]

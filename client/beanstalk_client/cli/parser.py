@@ -18,12 +18,12 @@ from beanstalk_client.version import VERSION
 PROGRAM: Final = "beanstalk"
 
 ABOUT: Final = (
-    "Looks into a beanstalk server and steers it: beanstalk-server, and beanstalkd as far as its commands go."
+    "Inspects and controls a beanstalk server: beanstalk-server, or beanstalkd with the commands that it has."
 )
 
 STATUSES: Final = """\
-Exit status: 0; 1 if the server refuses, or there is no such job or tube; 2 if the command line is wrong; 69 if there is
-no server, or it is lost."""
+Exit status: 0: success; 1: the server refused, or the job or tube does not exist; 2: bad command line; 69: no server,
+or the connection was lost."""
 
 TUBE_NAME: Final = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}"
 """The pattern of a valid name of a tube, and of a key."""
@@ -228,7 +228,7 @@ COMMON: Final = (
     Argument(
         "--server",
         metavar="ADDRESS",
-        help="host:port, [v6]:port, unix:/path or a URL, beanstalk://host:port "
+        help="address of the server: host:port, [v6]:port, unix:/path or a URL such as beanstalk://host:port "
         "(default: BEANSTALK_SERVER, or 127.0.0.1:11300)",
     ),
     Argument("--tls", action="store_true", help="use TLS and trust the system's CAs"),
@@ -300,7 +300,7 @@ COMMANDS: Final = (
             help=f"sort by this column, largest first: {', '.join(SORTS)} (default: %(default)s)",
         ),
         Argument("--names", action="store_true", help="print names only"),
-        about="A server without stats-tubes (beanstalkd) is asked for each tube separately.",
+        about="Without stats-tubes (beanstalkd), it sends one request for each tube.",
     ),
     Command(
         "ls",
@@ -319,7 +319,7 @@ COMMANDS: Final = (
         "print the body of a job",
         Argument("id", metavar="ID", nargs="?", help="id of the job"),
         Argument("--ready", metavar="TUBE", help="next ready job of this tube"),
-        Argument("--delayed", metavar="TUBE", help="delayed job of this tube that is due next"),
+        Argument("--delayed", metavar="TUBE", help="next delayed job of this tube"),
         Argument("--buried", metavar="TUBE", help="oldest buried job of this tube"),
         about="Writes the body unchanged to a pipe or file. On a terminal, escapes control characters.",
     ),
@@ -328,7 +328,7 @@ COMMANDS: Final = (
         "showing.show",
         "explain the state of a job",
         Argument("id", metavar="ID", help="id of the job"),
-        about="Shows the statistics of the job, and the report of the worker that buried it: when, and with which "
+        about="Shows the statistics of the job, and the report of the worker that buried it, with time and "
         "error. Workers put reports into the tube NAME.errors.",
     ),
     Command(
@@ -379,8 +379,9 @@ COMMANDS: Final = (
         Argument(
             "--backoff", metavar="DURATION", help="delay after the first failed attempt; doubles with each further one"
         ),
-        Argument("--ttl", metavar="DURATION", help="maximum time that the job is ready before it expires"),
-        about="The options from --key on need put-with, which beanstalkd does not have. It rounds up to seconds.",
+        Argument("--ttl", metavar="DURATION", help="maximum time in the state ready; then the job expires"),
+        about="The options from --key on need put-with, which beanstalkd does not have. For beanstalkd, durations are "
+        "rounded up to seconds.",
     ),
     Command(
         "tail",
@@ -396,16 +397,16 @@ COMMANDS: Final = (
             help="maximum number of existing jobs to print first (default: %(default)s)",
         ),
         Argument("--interval", metavar="DURATION", default=1, help="time between polls (default: %(default)s)"),
-        Argument("--ids", action="store_true", help="print the id before each body, as on a terminal"),
+        Argument("--ids", action="store_true", help="print the id before each body (default on a terminal)"),
         Argument("--jobs", metavar="N", help="exit after this many jobs"),
         about="Polls the first thousand ready and the first thousand reserved jobs. It does not affect workers. It "
-        "misses a job that is deleted between two polls, and sees a job behind the first thousand only later. With "
-        "a server without list-jobs (beanstalkd), it prints the next ready job whenever that changes.",
+        "misses jobs that are deleted between two polls, and prints a job only when it is among the first thousand. "
+        "Without list-jobs (beanstalkd), it prints the next ready job each time that it changes.",
     ),
     Command(
         "kick",
         "mutate.kick",
-        "make jobs ready: buried jobs of a tube, or delayed ones if none is buried; or one job",
+        "make buried jobs of a tube ready, or delayed jobs if none is buried; or one job",
         Argument("tube", metavar="TUBE", nargs="?", help="name of the tube"),
         Argument("count", metavar="N", nargs="?", default=1, help="maximum number of jobs (default: %(default)s)"),
         Argument("--job", metavar="ID", help="only the job with this id"),
@@ -415,7 +416,7 @@ COMMANDS: Final = (
         "mutate.cancel",
         "delete a delayed job before a worker gets it",
         *NAMED,
-        about="If the job is ready, reserved or buried, does nothing and exits with status 1. Needs cancel, which "
+        about="Does nothing and exits with status 1 if the job is ready, reserved or buried. Needs cancel, which "
         "beanstalkd does not have.",
     ),
     Command(
@@ -424,7 +425,7 @@ COMMANDS: Final = (
         "change the delay of a delayed job",
         Argument("delay", metavar="DURATION", type=duration, help="new delay from now (90, 1.5, 10m, 2h, 1d)"),
         *NAMED,
-        about="If the job is ready, reserved or buried, does nothing and exits with status 1. Needs reschedule, "
+        about="Does nothing and exits with status 1 if the job is ready, reserved or buried. Needs reschedule, "
         "which beanstalkd does not have.",
     ),
     Command(
@@ -440,7 +441,7 @@ COMMANDS: Final = (
         "mutate.delete",
         "delete jobs",
         Argument("id", metavar="ID", nargs="+", help="ids of the jobs"),
-        about="A job that a worker has reserved cannot be deleted: the others are, and the exit status is 1.",
+        about="Skips jobs that a worker has reserved; the exit status is 1 then.",
     ),
     Command(
         "move",
@@ -584,8 +585,8 @@ COMMANDS: Final = (
         "Exit status 0 deletes the job; 65 (EX_DATAERR) buries it; 75 (EX_TEMPFAIL) releases it without counting a "
         "failure; any other status releases it, or buries it after --max-tries. The job is touched while the "
         "command runs. On SIGTERM or SIGINT, no more jobs are reserved and running commands finish; on a second "
-        "signal, they are ended and their jobs released. If the connection is lost, the command continues, and its "
-        "job is reserved again unless another worker has had it.",
+        "signal, they are ended and their jobs released. The command continues if the connection is lost. Its "
+        "job is then reserved again, unless another worker has had it.",
     ),
     Command(
         "watch",

@@ -40,38 +40,44 @@ class UsageError(Exception):
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Send requests when they are due: each job of a tube is one, as JSON.",
-        epilog="SIGTERM or SIGINT: take no more jobs, let requests that are on their way end, and give the others back "
-        "after --grace; a second one does so at once. SIGHUP: read the secrets anew.",
+        description="Send HTTP requests when they are due. Each job of a tube is one request, as JSON.",
+        epilog="SIGTERM or SIGINT: reserve no more jobs, wait for running requests, and release the rest after "
+        "--grace. A second signal releases them at once. SIGHUP: read the secrets again.",
     )
     add = parser.add_argument_group("jobs").add_argument
-    add("--tube", metavar="NAME", action="append", required=True, help="take jobs from this tube; may be given often")
+    add("--tube", metavar="NAME", action="append", required=True, help="tube of the jobs; repeatable")
     add(
         "--server",
         metavar="ADDRESS",
         action="append",
-        help="where the job server is: HOST:PORT, unix:PATH, beanstalk://… or, with TLS, beanstalks://…; given often, "
-        "the nodes of a cluster (127.0.0.1:11300)",
+        help="address of the job server: HOST:PORT, unix:PATH, beanstalk://… or, with TLS, beanstalks://…; repeatable "
+        "for the nodes of a cluster (default: 127.0.0.1:11300)",
     )
-    add("--token-file", metavar="FILE", type=Path, help="the token for the job server is in this file")
-    add("--server-ca", metavar="FILE", type=Path, help="trust these authorities for the job server's certificate")
+    add("--token-file", metavar="FILE", type=Path, help="file with the token for the job server")
+    add("--server-ca", metavar="FILE", type=Path, help="PEM file of CAs for the job server's certificate")
     add(
         "--grace",
         metavar="SECONDS",
         type=_seconds,
         default=30.0,
-        help="how long requests may go on when it is told to stop (30)",
+        help="time for running requests after a stop signal (default: 30)",
     )
-    add = parser.add_argument_group("how many at once").add_argument
-    add("--at-once", metavar="N", type=_count, default=100, help="requests at once (100)")
-    add("--per-host", metavar="N", type=_count, default=10, help="requests at once to one host (10)")
+    add = parser.add_argument_group("concurrency").add_argument
+    add("--at-once", metavar="N", type=_count, default=100, help="maximum number of running requests (default: 100)")
+    add(
+        "--per-host",
+        metavar="N",
+        type=_count,
+        default=10,
+        help="maximum number of running requests to one host (default: 10)",
+    )
     add(
         "--waiting",
         metavar="N",
         type=_count,
         default=200,
-        help="jobs that may wait because their host has as many requests as it may, a quarter of them for one host; "
-        "others are put off (200)",
+        help="maximum number of jobs that wait for a host at its --per-host limit, at most a quarter of them for one "
+        "host; the rest are released with a delay (default: 200)",
     )
     add = parser.add_argument_group("one attempt").add_argument
     add(
@@ -79,79 +85,92 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=_some_seconds,
         default=30.0,
-        help="for all of it, redirects included; a job may ask for less (30)",
+        help="maximum time of an attempt, with redirects; a job may set a shorter one (default: 30)",
     )
     add(
         "--connect-timeout",
         metavar="SECONDS",
         type=_some_seconds,
         default=10.0,
-        help="until there is a connection, names and TLS included (10)",
+        help="maximum time to connect, with DNS and TLS (default: 10)",
     )
-    add("--redirects", metavar="N", type=_number, default=3, help="how many are followed (3)")
+    add("--redirects", metavar="N", type=_number, default=3, help="maximum number of redirects (default: 3)")
     add(
         "--max-response",
         metavar="BYTES",
         type=_number,
         default=65_536,
-        help="how much of the body of a response is read at most (65536)",
+        help="maximum size of the body that is read from a response (default: 65536)",
     )
-    add("--ca", metavar="FILE", type=Path, help="trust these authorities for receivers' certificates, and no others")
+    add(
+        "--ca",
+        metavar="FILE",
+        type=Path,
+        help="PEM file of CAs for receivers' certificates (default: the system's CAs)",
+    )
     add(
         "--proxy-from-environment",
         action="store_true",
-        help="use HTTP_PROXY, HTTPS_PROXY and NO_PROXY. A proxy finds addresses itself: it has to guard them",
+        help="use HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the proxy then looks up addresses, and must check them",
     )
     add(
         "--secrets",
         metavar="FILE",
         type=Path,
-        help="sign requests with the secrets in this file: lines of a pattern of hosts, and one secret or more",
+        help="file of secrets that sign requests: on each line, a pattern of hosts and one or more secrets",
     )
-    add = parser.add_argument_group("what fails").add_argument
+    add = parser.add_argument_group("retries").add_argument
     add(
         "--tries",
         metavar="N",
         type=_number,
         default=12,
-        help="maximum attempts; then the job is buried (0: no limit; 12)",
+        help="maximum number of attempts; then the job is buried (0: no limit; default: 12)",
     )
     add(
         "--backoff",
         metavar="SECONDS",
         type=_some_seconds,
         default=5.0,
-        help="until the second try, doubled with each further one (5)",
+        help="delay before the second attempt; doubles with each further one (default: 5)",
     )
-    add("--backoff-max", metavar="SECONDS", type=_some_seconds, default=43_200.0, help="the longest backoff (43200)")
+    add(
+        "--backoff-max",
+        metavar="SECONDS",
+        type=_some_seconds,
+        default=43_200.0,
+        help="maximum of this delay (default: 43200)",
+    )
     add(
         "--retry-after-max",
         metavar="SECONDS",
         type=_some_seconds,
         default=86_400.0,
-        help="how long a receiver may have us wait by Retry-After (86400)",
+        help="maximum delay that a receiver can set with Retry-After (default: 86400)",
     )
-    add = parser.add_argument_group("where requests may go: to public addresses, unless told").add_argument
+    add = parser.add_argument_group(
+        "allowed destinations", "By default, all public addresses are allowed."
+    ).add_argument
     add(
         "--allow-host",
         metavar="PATTERN",
         action="append",
         default=[],
-        help="only to hosts that match, such as *.example.com; may be given often",
+        help="pattern of allowed hosts, such as *.example.com; repeatable (default: all hosts)",
     )
-    add("--forbid-host", metavar="PATTERN", action="append", default=[], help="not to hosts that match")
+    add("--forbid-host", metavar="PATTERN", action="append", default=[], help="pattern of forbidden hosts; repeatable")
     add(
         "--allow-port",
         metavar="N",
         type=_port,
         action="append",
         default=[],
-        help="only to these ports; may be given often (all)",
+        help="allowed port; repeatable (default: all ports)",
     )
     add(
         "--allow-private",
         action="store_true",
-        help="also to private networks (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7)",
+        help="allow private networks, too (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7)",
     )
     add(
         "--allow-net",
@@ -159,7 +178,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=_network,
         action="append",
         default=[],
-        help="also to this network, such as 127.0.0.0/8; may be given often",
+        help="allowed network besides public addresses, such as 127.0.0.0/8; repeatable",
     )
     add(
         "--forbid-net",
@@ -167,9 +186,9 @@ def make_parser() -> argparse.ArgumentParser:
         type=_network,
         action="append",
         default=[],
-        help="not to this network, whatever else is allowed; may be given often",
+        help="forbidden network; overrides all other options; repeatable",
     )
-    add = parser.add_argument_group("the log").add_argument
+    add = parser.add_argument_group("log").add_argument
     add_log_options(add)
     parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
     return parser

@@ -44,65 +44,68 @@ class UsageError(Exception):
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Run the tasks of a program: each job of their tubes is a call of one of them.",
-        epilog="SIGTERM or SIGINT: take no more jobs, let those that run end, and release the others after --grace. "
-        "A second one releases them at once.",
+        description="Run the tasks of a program. Each job in a tube is a call of one task.",
+        epilog="SIGTERM or SIGINT: reserve no more jobs, wait for running jobs, and release the rest after --grace. "
+        "A second signal releases them at once.",
     )
-    parser.add_argument("app", metavar="MODULE:NAME", help="where the Tasks are: shop.jobs:tasks")
+    parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
     parser.add_argument(
         "--tube",
         metavar="NAME[,NAME…][=N]",
         action="append",
         type=read_group,
-        help="take jobs from this tube, N at a time; several with a comma share N. May be given often. "
-        "By default: from each tube of a task, --at-once from each",
+        help="tubes, and their maximum number of running jobs; tubes in one list share N; repeatable "
+        "(default: the tubes of all tasks, --at-once for each)",
     )
     parser.add_argument(
         "--at-once",
         metavar="N",
         type=read_count,
         default=AT_ONCE,
-        help=f"how many jobs of a tube run at a time ({AT_ONCE})",
+        help=f"maximum number of running jobs of each tube (default: {AT_ONCE})",
     )
     parser.add_argument(
         "--threads",
         metavar="N",
         type=read_count,
-        help=f"in how many threads plain functions run (as many as may run at a time, {MOST_THREADS} at most)",
+        help=f"number of threads for plain functions (default: number of running jobs, at most {MOST_THREADS})",
     )
     parser.add_argument(
         "--processes",
         metavar="N",
         type=read_count,
         default=1,
-        help="run N workers, each a process of its own with all of the above (1)",
+        help="number of worker processes; the options above are for each of them (default: 1)",
     )
     parser.add_argument(
         "--reload",
         action="store_true",
-        help="for development: begin anew when a file of Python in the working directory changes; needs watchfiles",
+        help="for development: restart when a .py file in the working directory changes; needs watchfiles",
     )
     parser.add_argument(
         "--grace",
         metavar="SECONDS",
         type=read_seconds,
         default=GRACE,
-        help=f"how long jobs may run on when the worker is told to stop ({GRACE:g})",
+        help=f"time for running jobs after a stop signal (default: {GRACE:g})",
     )
     parser.add_argument(
         "--schedule",
         action="store_true",
-        help="also plan the program's schedules, as beanstalk_client.scheduler does; any number of workers may",
+        help="also run the program's schedules; any number of workers may have this option",
     )
     parser.add_argument(
-        "--group", metavar="TUBE", default=GROUP, help=f"with --schedule: the tube of plans of this program ({GROUP})"
+        "--group",
+        metavar="TUBE",
+        default=GROUP,
+        help=f"with --schedule: tube for the plans of this program (default: {GROUP})",
     )
-    add_log_options(parser.add_argument, more="; debug also tells of each job that is done")
+    add_log_options(parser.add_argument, more="; debug logs each job")
     parser.add_argument(
         "--tracebacks",
         default="last",
         choices=["last", "all"],
-        help="log the traceback of the last try of a job only, or of all that fail (last)",
+        help="failed attempts that are logged with a traceback: the last one, or all (default: last)",
     )
     parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
     return parser

@@ -48,43 +48,50 @@ def seconds(text: str) -> float:
 
 
 class Command(BaseCommand):
-    help = "Runs tasks from a beanstalk server. SIGTERM and SIGINT let those that run end; a second one does not."
+    help = (
+        "Runs tasks from a beanstalk server. SIGTERM or SIGINT: wait for running tasks; a second signal releases them."
+    )
 
     def add_arguments(self, parser: Any) -> None:
         parser.add_argument(
             "--queue",
             action="append",
             metavar="NAME",
-            help="a queue to take tasks from, any number of times; those of the backend's QUEUES if none is given",
+            help="queue of the tasks; repeatable (default: the backend's QUEUES)",
         )
         parser.add_argument(
             "--backend",
             default=DEFAULT_TASK_BACKEND_ALIAS,
             metavar="ALIAS",
-            help="the backend in TASKS (default: %(default)s)",
+            help="alias of the backend in TASKS (default: %(default)s)",
         )
         parser.add_argument(
             "--at-once",
             type=whole,
             default=AT_ONCE,
             metavar="N",
-            help="run N tasks at a time (default: %(default)s)",
+            help="maximum number of running tasks (default: %(default)s)",
         )
         parser.add_argument(
             "--threads",
             type=whole,
             default=None,
             metavar="N",
-            help="run N plain functions at a time, each in a thread (default: as many as tasks)",
+            help="number of threads for plain functions (default: as --at-once)",
         )
         parser.add_argument(
             "--grace",
             type=seconds,
             default=GRACE,
             metavar="S",
-            help="once told to stop, wait S seconds for tasks to end, then give them back (default: %(default)g)",
+            help="seconds for running tasks after a stop signal; then they are released (default: %(default)g)",
         )
-        parser.add_argument("--worker-id", default=None, metavar="ID", help="who runs a task, as its context tells it")
+        parser.add_argument(
+            "--worker-id",
+            default=None,
+            metavar="ID",
+            help="id of this worker in the context of a task (default: random)",
+        )
 
     def handle(self, *_: Any, **options: Any) -> None:
         try:

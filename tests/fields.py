@@ -2,6 +2,8 @@
 
 
 def fields_of(kind):
-    """The names of the attributes that a class declares itself in `__slots__`. Compiled, it tells all that it has; of a
-    class without a base, these are the same."""
-    return kind.__slots__ if hasattr(kind, "__slots__") else kind.__mypyc_attrs__
+    """The names of the attributes of a class without a base: the class names them, or its annotations do, or one of its
+    objects has them. Compiled, it tells all that it has.
+    """
+    names = (getattr(kind, each, ()) for each in ("__slots__", "__mypyc_attrs__", "__annotations__"))
+    return tuple(next(filter(None, names), None) or vars(kind()))

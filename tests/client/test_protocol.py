@@ -14,7 +14,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_server.settings.kinds import Duration
+from beanstalk_server.settings.kinds import DURATION
 
 PAGE = (
     b'---\nnext: "17-4711"\njobs:\n- {id: 3, state: "ready", reason: "a \\"b\\", c", key: ""}\n- {id: 4, state: "x"}\n'
@@ -430,7 +430,7 @@ def test_a_value_of_a_wrong_type_is_named_with_what_would_be_right(make, message
 def test_a_text_is_the_duration_that_the_config_file_and_the_operators_read(text):
     assert commands.seconds_of(text) == parser.duration(text)
     if text.strip("0123456789") in {*"smhd"}:
-        assert commands.seconds_of(text) == Duration().take(text)
+        assert commands.seconds_of(text) == DURATION.take(text)
 
 
 def test_what_a_client_waits_for_is_a_duration():

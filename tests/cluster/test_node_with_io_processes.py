@@ -50,7 +50,7 @@ def test_an_io_process_of_a_standby_takes_its_clients_along_and_is_replaced(clus
     assert put(other) == b"INSERTED 1\r\n"
     worker.send(b"reserve\r\n")
     assert reserved(worker) == (1, b"x")
-    process = standby.server._io.processes.all[0]
+    process = standby.server._io.all[0]
     os.kill(process.pid, signal.SIGKILL)
     other.send(b"reserve\r\n")
     assert reserved(other) == (1, b"x")

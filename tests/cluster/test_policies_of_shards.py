@@ -136,7 +136,7 @@ def test_no_job_has_failed_because_of_what_happens_to_servers(cluster, what):
         standby.call(lambda: standby.server.shards[0].link._end.close("the test cuts it"))
     else:
         for node in (leader, standby):
-            os.kill(node.server._io.processes.all[0].pid, signal.SIGKILL)
+            os.kill(node.server._io.all[0].pid, signal.SIGKILL)
     leads = standby if what == "the leader stops" else leader
     assert [tries(leads, job_id) for job_id in lost] == [0] * len(lost)
 

@@ -79,6 +79,12 @@ def test_arrows_point_down():
     assert not up
 
 
+def test_the_server_does_not_import_places():
+    imports = imports_of("beanstalk_server")
+    assert "wire.places" in imports["shards.settled"]
+    assert not {name for name, others in imports.items() if name.startswith("server.") and "wire.places" in others}
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_files_of_different_ideas_are_in_no_circle(package):
     assert circles_of(imports_of(package)) == sorted(CIRCLES[package])

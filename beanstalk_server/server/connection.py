@@ -26,10 +26,8 @@ from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.wire.commands import STATISTICS
 from beanstalk_server.wire.listings import ListedClient, Roll
-from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session
-from beanstalk_server.wire.settled import SettledSession
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
@@ -161,7 +159,8 @@ class Connection(CommitWaiter):
         entrance = self.entrance
         user = entrance.user if self.user is None else self.user
         self.since = self.turns.clock()
-        arguments = (
+        self.session = connections.make_session(
+            self,
             connections.queue,
             connections.server_info,
             self.on_answer,
@@ -172,11 +171,6 @@ class Connection(CommitWaiter):
             self.is_place,
             self.counted,
         )
-        places = connections.places
-        if places is None or entrance.is_link:
-            self.session = Session(*arguments)
-        else:
-            self.session = SettledSession(places, connections.shard, self.on_unsettled, *arguments)
         self.connected = True
         connections.open.add(self)
 
@@ -307,12 +301,6 @@ class Connection(CommitWaiter):
             return False
         return self.session.has_nothing()
 
-    def on_unsettled(self) -> None:
-        """Let a router have the client soon: its next command concerns another shard than the one that serves it."""
-        on_unsettled = self.connections.on_unsettled
-        if on_unsettled is not None:
-            on_unsettled(self)
-
     # What a reload calls
 
     def judge(self, accounts: Accounts | None) -> bool:
@@ -338,42 +326,7 @@ class Connection(CommitWaiter):
         user = self.session.user
         return None if user is None or accounts is None else accounts.by_name(user.name)
 
-    # What a node calls whose clients are served by several shards, or by another node from now on
-
-    def unsettle(self, transport: asyncio.Transport) -> bytes:
-        """Serve a place of the client from now on: its own transport has another protocol.
-
-        Returns:
-            What the client has sent and has not been answered.
-        """
-        session = self.session
-        assert isinstance(session, SettledSession), "it has served the client alone"
-        self.name = self.name or name_of_peer(self.transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(OUTPUT_LIMIT)
-        self.intake = Intake()
-        self.is_place = True
-        session.resume_output()
-        return session.unsettle()
-
-    def unroute(self, transport: asyncio.Transport, user: User | None, watched: list[str]) -> None:
-        """Serve the client alone from now on, whose transport this is. It waits for nothing here.
-
-        Args:
-            watched: the tubes that it watches, in their order.
-        """
-        session = self.session
-        entrance = self.entrance
-        assert isinstance(session, SettledSession), "it has served a place on the same node"
-        self.transport = transport
-        self.user = user
-        self.intake = Intake()
-        self.is_place = False
-        session.authenticate = entrance.authenticate if entrance.auth == TOKEN else None
-        session.unroute(watched)
-        session.resume_output()
-        if not session.counted:
-            self.connections.queue.set_counted(session, True)
+    # What a node calls whose clients are served by another node from now on
 
     def can_move(self) -> bool:
         """Whether the next leader can go on with the client."""
@@ -457,31 +410,9 @@ class Connection(CommitWaiter):
             self.session.disconnect(self.turns.clock(), has_left)
 
 
-class Departure(CommitWaiter):
-    """Waits until a connection has sent what it has answered, before its client gets a router.
-
-    Args:
-        on_end: called with the connection then.
-    """
-
-    __slots__ = ("_connection", "_on_end")
-
-    def __init__(self, connection: Connection, on_end: Callable[[Connection], None]) -> None:
-        super().__init__()
-        self._connection = connection
-        self._on_end = on_end
-
-    def on_commit(self) -> bool:
-        if self._connection.uncommitted:
-            return True
-        self._on_end(self._connection)
-        return False
-
-    def abort(self) -> None:
-        self._connection.abort()
-
-    def label(self) -> str:
-        return self._connection.label()
+def make_session(_connection: Connection, *arguments: Any) -> Session:
+    """Make a plain session for a client. The arguments after its connection are those of Session."""
+    return Session(*arguments)
 
 
 class OpenConnections(Roll):
@@ -527,9 +458,7 @@ class Connections:
         self.hangups = hangups
         self.listeners = listeners
         self.verbosity = verbosity  # 1: log connections, 2: and commands
-        self.places: Places | None = None  # if there are several shards
-        self.shard = 0  # which of them this is
-        self.on_unsettled: Callable[[Connection], None] | None = None  # takes a client that asks for another one
+        self.make_session: Callable[..., Session] = make_session  # another one if there are several shards
         self.make_client: Callable[..., Any] | None = None  # takes those who come too late to be served here
         self.open: set[Connection] = set()
         self.closing = False  # the server stops: new connections are refused

@@ -16,8 +16,8 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.tubes import DEFAULT
+from beanstalk_server.tube_names import shard_of
 from beanstalk_server.wire.commands import statistics_of
-from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.yaml import Rows, StatisticsSum
 
@@ -99,7 +99,7 @@ class HostFigures:
             if self._nothing is None:
                 self._nothing = Broker(Journal(), self._host.turns.clock())
             return [(self._nothing, self._host.info)]
-        first = Places(services[0].broker.stride).of_tube(DEFAULT.encode())
+        first = shard_of(DEFAULT.encode(), services[0].broker.stride)
         services.sort(key=lambda each: each.broker.offset != first)
         return [(each.broker, each.connections.server_info) for each in services]
 

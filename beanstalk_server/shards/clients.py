@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
@@ -24,13 +25,15 @@ from beanstalk_server.cluster.branch import Branch, Place
 from beanstalk_server.cluster.clients import Clients, RelayedConnection
 from beanstalk_server.events import event
 from beanstalk_server.link.opening import Opening
-from beanstalk_server.server.connection import Connection, Connections, Departure
+from beanstalk_server.server.connection import Connection, Connections, make_session
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.shards.routed import LocalPlace, RoutedConnection, open_local_place
 from beanstalk_server.shards.routing import RoutingSession
+from beanstalk_server.shards.settled import Departure, SettledSession
 from beanstalk_server.wire.server_info import ServerInfo
+from beanstalk_server.wire.session import Session
 
 log = logging.getLogger("beanstalk_server")
 
@@ -58,14 +61,13 @@ class ShardedClients(Clients):
     # Who leads what
 
     def lead(self, shard: int, connections: Connections) -> None:
-        connections.places = self.places
-        connections.shard = shard
-        connections.on_unsettled = self._route_soon
+        connections.make_session = partial(self._make_session, shard)
         super().lead(shard, connections)
 
-    async def stop_leading(self, shard: int, is_clean: bool) -> int:
-        self.led[shard].on_unsettled = None
-        return await super().stop_leading(shard, is_clean)
+    def _make_session(self, shard: int, connection: Connection, *arguments: Any) -> Session:
+        if connection.entrance.is_link:  # another node routes the client
+            return make_session(connection, *arguments)
+        return SettledSession(self.places, shard, partial(self._on_unsettled, shard, connection), *arguments)
 
     async def lose_places(self, connections: Connections, is_clean: bool) -> int:
         found = []
@@ -95,6 +97,10 @@ class ShardedClients(Clients):
         return place
 
     # When a client is not settled any more
+
+    def _on_unsettled(self, shard: int, connection: Connection) -> None:
+        if self.led.get(shard) is connection.connections:  # otherwise its client is about to move
+            self._route_soon(connection)
 
     def _route_soon(self, connection: Connection) -> None:
         self._leaving.append(connection)

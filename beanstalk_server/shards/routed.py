@@ -18,6 +18,7 @@ from beanstalk_server.link.link import WINDOW
 from beanstalk_server.server.connection import OUTPUT_LIMIT, Connection
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.shards.routing import RoutingSession
+from beanstalk_server.shards.settled import SettledSession, unroute, unsettle
 
 MAX_REHOMES: Final = 16
 """How many times in a row a client must have been answered while all that it has was at one shard, before it is settled
@@ -50,12 +51,13 @@ class RoutedConnection(RelayedConnection):
             What the client has sent and has not been answered.
         """
         place = LocalPlace(self, connection)
-        data = connection.unsettle(cast(Any, place))
-        shard = connection.connections.shard
+        data = unsettle(connection, cast(Any, place))
+        session = connection.session
         router = self.relay
+        assert isinstance(session, SettledSession), "it has served the client alone"
         assert isinstance(router, RoutingSession), "several shards serve the client"
-        router.adopt(shard, place, {job.id for job in connection.session.reserved})
-        place.branch = router.branches[shard]
+        router.adopt(session.shard, place, {job.id for job in session.reserved})
+        place.branch = router.branches[session.shard]
         return data
 
     def note(self, place: LocalPlace) -> None:
@@ -84,7 +86,7 @@ class RoutedConnection(RelayedConnection):
         if not isinstance(place, LocalPlace):
             return None
         connection = place.detach()
-        connection.unroute(self.transport, self.relay.user, watched)
+        unroute(connection, self.transport, self.relay.user, watched)
         return connection
 
     def let_go(self) -> None:

@@ -119,7 +119,7 @@ class Session(Client):
         "framer",  # what has come and is not done yet
         "has_more",  # the turn was over before the input was: `run` can go on at once
         "input_ended",  # the client has shut down its sending side, and all that it sent has come
-        "is_settled",  # lines that concern other shards are to be done elsewhere: only a SettledSession is ever settled
+        "is_settled",  # lines that concern other shards are to be done elsewhere: `needs_routing` is asked
         "is_stopped",  # the next await, which has come and has not been done, must not wait
         "job_id",  # of the put that is under way
         "listing",  # the long answer that is under way

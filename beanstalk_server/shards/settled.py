@@ -1,19 +1,24 @@
-"""A session of one shard of several: it serves a client whose whole business is there, and notices when it is not.
+"""A client that one of several shards serves alone: its session, and how its connection leaves and comes back.
 
 As long as a client uses, watches and names nothing but tubes and jobs of one shard, its session there does everything
 that a server alone would do. The first line that concerns another shard leads it away: nothing of it is done, and what
-serves the client goes on with it elsewhere. The session stays as the client's place at this shard, with what it uses,
-watches and has reserved, and may serve it alone again.
+serves the client goes on with it elsewhere. Connection and session stay as the client's place at this shard, with what
+it uses, watches and has reserved, and may serve it alone again.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.access.user import NO_RIGHT, User
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.outcome import PENDING, Outcome
+from beanstalk_server.server.commits import CommitWaiter
+from beanstalk_server.server.connection import OUTPUT_LIMIT, Connection, name_of_peer
+from beanstalk_server.server.front.entrance import TOKEN
+from beanstalk_server.server.intake import Intake
 from beanstalk_server.wire.authorization import NO_TUBE
 from beanstalk_server.wire.commands import IGNORE, Command
 from beanstalk_server.wire.grammar import Arguments
@@ -132,3 +137,67 @@ class SettledSession(Session):
 
 def _ignore() -> None:
     """Replaces `on_unsettled` when the client is gone."""
+
+
+def unsettle(connection: Connection, transport: asyncio.Transport) -> bytes:
+    """Serve a place of the client from now on: its own transport has another protocol.
+
+    Returns:
+        What the client has sent and has not been answered.
+    """
+    session = connection.session
+    assert isinstance(session, SettledSession), "it has served the client alone"
+    connection.name = connection.name or name_of_peer(connection.transport)
+    connection.transport = transport
+    transport.set_write_buffer_limits(OUTPUT_LIMIT)
+    connection.intake = Intake()
+    connection.is_place = True
+    session.resume_output()
+    return session.unsettle()
+
+
+def unroute(connection: Connection, transport: asyncio.Transport, user: User | None, watched: list[str]) -> None:
+    """Serve the client alone from now on, whose transport this is. It waits for nothing here.
+
+    Args:
+        watched: the tubes that it watches, in their order.
+    """
+    session = connection.session
+    entrance = connection.entrance
+    assert isinstance(session, SettledSession), "it has served a place on the same node"
+    connection.transport = transport
+    connection.user = user
+    connection.intake = Intake()
+    connection.is_place = False
+    session.authenticate = entrance.authenticate if entrance.auth == TOKEN else None
+    session.unroute(watched)
+    session.resume_output()
+    if not session.counted:
+        connection.connections.queue.set_counted(session, True)
+
+
+class Departure(CommitWaiter):
+    """Waits until a connection has sent what it has answered, before its client gets a router.
+
+    Args:
+        on_end: called with the connection then.
+    """
+
+    __slots__ = ("_connection", "_on_end")
+
+    def __init__(self, connection: Connection, on_end: Callable[[Connection], None]) -> None:
+        super().__init__()
+        self._connection = connection
+        self._on_end = on_end
+
+    def on_commit(self) -> bool:
+        if self._connection.uncommitted:
+            return True
+        self._on_end(self._connection)
+        return False
+
+    def abort(self) -> None:
+        self._connection.abort()
+
+    def label(self) -> str:
+        return self._connection.label()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from virtual import Caller, World
 
 from beanstalk_server.access.user import User
+from beanstalk_server.shards.settled import SettledSession
 from beanstalk_server.wire.places import Places
-from beanstalk_server.wire.settled import SettledSession
 
 SHARDS = 4
 HERE = crc32(b"default") % SHARDS

@@ -164,7 +164,7 @@ class Config:
     slow_ms: float = setting(
         0,
         kinds.milliseconds(0, 60_000),  # what takes longer is not slow, but stuck
-        "minimum duration of the turns, commits, timer delays and event loop stalls to log (0: none)",
+        "minimum duration of a turn, commit, timer delay or event loop stall that is logged (0: none)",
     )
     log_format: str = setting(
         "text", kinds.choice("FORMAT", ("text", "json")), "log format: lines of text, or one JSON object a line"

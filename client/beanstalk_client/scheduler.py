@@ -55,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=_seconds,
         default=HOLD,
-        help=f"time after a firing is done in which it cannot be put again (default: {HOLD:g})",
+        help=f"time after a firing is done until the same firing may be put again (default: {HOLD:g})",
     )
 
 

@@ -17,9 +17,7 @@ from beanstalk_client.version import VERSION
 
 PROGRAM: Final = "beanstalk"
 
-ABOUT: Final = (
-    "Inspects and controls a beanstalk server: beanstalk-server, or beanstalkd with the commands that it has."
-)
+ABOUT: Final = "Inspects and controls beanstalk-server or beanstalkd. beanstalkd does not have all commands."
 
 STATUSES: Final = """\
 Exit status: 0: success; 1: the server refused, or the job or tube does not exist; 2: bad command line; 69: no server,
@@ -406,7 +404,7 @@ COMMANDS: Final = (
     Command(
         "kick",
         "mutate.kick",
-        "make buried jobs of a tube ready, or delayed jobs if none is buried; or one job",
+        "make buried jobs of a tube ready, or delayed jobs if none is buried; with --job, one job",
         Argument("tube", metavar="TUBE", nargs="?", help="name of the tube"),
         Argument("count", metavar="N", nargs="?", default=1, help="maximum number of jobs (default: %(default)s)"),
         Argument("--job", metavar="ID", help="only the job with this id"),
@@ -513,9 +511,13 @@ COMMANDS: Final = (
             default="127.0.0.1:11380",
             help="address of the page (default: %(default)s)",
         ),
-        Argument("--login", action="store_true", help="ask each person for a token of the server; its rights count"),
+        Argument("--login", action="store_true", help="ask each user for a token of the server, and apply its rights"),
         Argument("--read-only", action="store_true", help="allow no changes"),
-        Argument("--behind-proxy", metavar="HEADER", help="header in which a proxy names the user: X-Forwarded-User"),
+        Argument(
+            "--behind-proxy",
+            metavar="HEADER",
+            help="header with the user's name, set by a proxy, such as X-Forwarded-User",
+        ),
         Argument(
             "--proxy-from",
             metavar="NETWORK",
@@ -526,9 +528,9 @@ COMMANDS: Final = (
             "--host",
             metavar="NAME",
             action="append",
-            help="name by which browsers know the page, beside addresses and local names; may be repeated",
+            help="allowed host name of the page, besides addresses and local names; may be repeated",
         ),
-        Argument("--base-path", metavar="PATH", help="path before all pages behind a proxy: /queue"),
+        Argument("--base-path", metavar="PATH", help="path prefix of all pages behind a proxy, such as /queue"),
         Argument("--listen-cert", metavar="FILE", help="certificate of the page, for TLS"),
         Argument(
             "--listen-key",

@@ -76,8 +76,8 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         type=_count,
         default=200,
-        help="maximum number of jobs that wait for a host at its --per-host limit, at most a quarter of them for one "
-        "host; the rest are released with a delay (default: 200)",
+        help="maximum number of jobs that wait because their host is at its --per-host limit; one host may have a "
+        "quarter of them; further jobs are released with a delay (default: 200)",
     )
     add = parser.add_argument_group("one attempt").add_argument
     add(

@@ -68,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--threads",
         metavar="N",
         type=read_count,
-        help=f"number of threads for plain functions (default: number of running jobs, at most {MOST_THREADS})",
+        help=f"number of threads for plain functions (default: maximum number of running jobs, at most {MOST_THREADS})",
     )
     parser.add_argument(
         "--processes",

@@ -11,9 +11,11 @@ from typing import Final
 
 from beanstalk_server.shards.branch import Operation, Router
 from beanstalk_server.wire import listings, replies
+from beanstalk_server.wire.commands import HERE
 from beanstalk_server.wire.listings import PAGE_ENTRIES, page
 from beanstalk_server.wire.yaml import StatisticsSum, rows_of, yaml
 
+_HERE: Final = HERE.encode()
 _OK: Final = b"OK "
 _CRLF: Final = b"\r\n"
 _HEAD: Final = b"---\n"
@@ -54,7 +56,7 @@ class AllShards(Operation):
     def begin(self) -> None:
         line = self._line
         for position, shard in enumerate(self._shards):
-            self._router.at(shard).ask(b"shard-" + line if position else line, self._on_reply, position)
+            self._router.at(shard).ask(_HERE + line if position else line, self._on_reply, position)
 
     def _on_reply(self, position: int, reply: bytes) -> None:
         self._outstanding -= 1

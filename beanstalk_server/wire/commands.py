@@ -596,10 +596,15 @@ def _unwatch_command() -> Command:
     return command
 
 
+HERE: Final = "here-"
+"""What the name of a command begins with that asks for what one shard has. With more letters, a line with the longest
+name of a tube would be too long."""
+
+
 def _shard_command(command: Command) -> Command:
     """As this command, which all shards are asked for; it is counted at the one that is asked for it by its name."""
     return Command(
-        "shard-" + command.name,
+        HERE + command.name,
         command.read,
         command.do,
         command.right,

@@ -97,7 +97,7 @@ def test_the_longest_line_is_understood(world):
     client = world.connect()
     assert read(client.send(b"stats-tubes %b 4294967295\r\n" % (b"z" * 200))) == ("", [])
     place = world.connect(is_place=True)
-    assert read(place.send(b"shard-stats-tubes %b 1000\r\n" % (b"z" * 200))) == ("", [])
+    assert read(place.send(b"here-stats-tubes %b 1000\r\n" % (b"z" * 200))) == ("", [])
 
 
 def test_a_user_sees_the_tubes_that_it_may_inspect(world):

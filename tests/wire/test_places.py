@@ -12,7 +12,7 @@ CONCERNS = {
     JOB: "delete release bury touch peek kick-job reserve-job stats-job cancel reschedule unreserve",
     WATCHED: "reserve reserve-with-timeout reserve-batch probe await",
     EVERYTHING: "stats list-tubes stats-tubes list-clients drain undrain "
-    "shard-stats shard-list-tubes shard-stats-tubes shard-list-clients shard-drain shard-undrain",
+    "here-stats here-list-tubes here-stats-tubes here-list-clients here-drain here-undrain",
     ITSELF: "list-tube-used list-tubes-watched quit unuse",
 }
 
@@ -52,7 +52,7 @@ def test_clients_do_not_have_the_commands_of_places():
         more = {name for name in linked if name not in plain}
         places = (
             b"probe await unreserve unuse unwatch "
-            b"shard-stats shard-list-tubes shard-stats-tubes shard-list-clients shard-drain shard-undrain"
+            b"here-stats here-list-tubes here-stats-tubes here-list-clients here-drain here-undrain"
         )
         assert more == set(places.split())
         assert all(linked[name] is command for name, command in plain.items())

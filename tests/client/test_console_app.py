@@ -506,3 +506,61 @@ def test_a_server_that_is_away_is_told_and_comes_back(run):
             assert (await visitor.get("/tube?name=mails")).status_code == 503
 
     asyncio.run(told())
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/?did=" + "9" * 5000, "/tube?name=default&from=-", "/tube?name=default&from=7", "/job?id=" + "9" * 5000],
+)
+def test_a_malformed_query_is_no_fault_of_the_console(server, path):
+    async def story(visitor):
+        assert (await visitor.get(path)).status_code in (200, 400)
+
+    visit(server.address, story)
+
+
+def test_malformed_headers_and_places_to_go_back_to_are_refused(server):
+    async def story(visitor):
+        assert (await visitor.send("/order", op="resume", headers={"origin": "http://["}, tube="t")).status_code == 403
+        await visitor.get("/log")
+        page = await visitor.send("/order", follow=False, op="resume", tube="default", back="//[")
+        assert page.status_code == 303 and page.headers["location"].startswith("/?did=")
+
+    visit(server.address, story)
+
+
+def test_a_call_with_many_arguments_is_shown_in_part(server, queue):
+    calls = [{"task": "t", "args": [1] * 20_000}, {"task": "t", "kwargs": {f"name{each}": 1 for each in range(4000)}}]
+    ids = [put(queue, "calls", json.dumps(call, separators=(",", ":")).encode())[0] for call in calls]
+
+    async def story(visitor):
+        for job_id in ids:
+            await visitor.get(f"/job?id={job_id}")
+            assert visitor.page.text.count("<th>") <= 100
+            assert "The first 100 are shown" in visitor.text
+
+    visit(server.address, story)
+
+
+def test_a_live_page_says_that_the_server_is_away(server, queue):
+    async def story(visitor):
+        await sampled(visitor)
+        await visitor.get("/", x_live="1")
+        assert "does not answer" not in visitor.text
+        sampler = visitor.app.state.users.of("").sampler
+        await sampler._client.close()
+        await sampler.sample()
+        await visitor.get("/", x_live="1")
+        assert "does not answer" in visitor.text
+
+    visit(server.address, story)
+
+
+def test_the_form_to_put_a_delayed_job_again_has_its_delay(server, queue):
+    (job_id,) = put(queue, "later", delay=5000)
+
+    async def story(visitor):
+        await visitor.get(f"/job?id={job_id}")
+        assert 4900 < int(re.search('name="delay" value="([0-9]+)"', visitor.page.text)[1]) <= 5000
+
+    visit(server.address, story)

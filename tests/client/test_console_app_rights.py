@@ -2,9 +2,12 @@
 
 import asyncio
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 from beanstalk_client import Client
+from beanstalk_client.console import actions, search
+from beanstalk_client.console.pages import events
 from visiting import Visitor, visiting
 
 from beanstalk_server.access.accounts import hash_of_token
@@ -172,5 +175,47 @@ def test_the_log_shows_the_orders_of_the_same_token_only(server, queue, ids):
                 assert TUBE not in other.text
             await root.http.aclose()
             await other.http.aclose()
+
+    asyncio.run(story())
+
+
+def test_nobody_takes_the_place_of_the_orders_and_searches_of_others(server, queue, ids, monkeypatch):
+    monkeypatch.setattr(actions, "KEPT", 4)
+    monkeypatch.setattr(search, "MAX_SEARCHES", 2)
+
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            root, other = await sign_in(first.app, ROOT), await sign_in(first.app, token_of(RIGHTS))
+            await root.order("pause", tube=TUBE, seconds="5")
+            await root.send("/search", name=TUBE, state="ready", text="SECRET")
+            for _ in range(6):
+                await other.order("resume", tube="open")
+                await other.send("/search", name="open", state="ready", text="all")
+            await root.get("/log")
+            assert TUBE in root.text
+            assert (await root.get("/search?id=1")).status_code == 200
+            await root.http.aclose()
+            await other.http.aclose()
+
+    asyncio.run(story())
+
+
+def test_a_page_that_is_live_ends_with_the_session(server, queue):
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            visitor = await sign_in(first.app, ROOT)
+            await visitor.get("/")
+            user = first.app.state.users.of(ROOT)
+
+            async def ticks():
+                return [tick async for tick in events._ticks(SimpleNamespace(user=user, state=first.app.state))]
+
+            stream = asyncio.create_task(ticks())
+            await asyncio.sleep(0)
+            await visitor.send("/logout")
+            assert (await asyncio.wait_for(stream, 10))[-1].startswith("event: tick")
+            await user.sampler.look()
+            assert user.sampler._task.done()
+            await visitor.http.aclose()
 
     asyncio.run(story())

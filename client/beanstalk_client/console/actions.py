@@ -15,7 +15,6 @@ import contextlib
 import itertools
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from typing import Any, Final
 
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.commands import Command, make
+from beanstalk_client.console.security import who_has_most
 from beanstalk_client.errors import (
     BeanstalkdError,
     Error,
@@ -42,10 +42,10 @@ BATCH: Final = 100
 """How many commands are sent together."""
 
 KEPT: Final = 500
-"""How many actions the log has."""
+"""How many actions the log has: the oldest that has ended of the token that has most gives way."""
 
 MAX_RUNNING: Final = 16
-"""How many run at a time."""
+"""How many of a token run at a time."""
 
 log = logging.getLogger("beanstalk_client.console")
 
@@ -116,14 +116,15 @@ class Actions:
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
-        self._log: deque[Action] = deque(maxlen=KEPT)
+        self._log: dict[int, Action] = {}
 
     def of(self, owner: str) -> list[Action]:
         """The actions that somebody may see, the latest first."""
-        return [action for action in reversed(self._log) if action.owner == owner]
+        return [action for action in reversed(self._log.values()) if action.owner == owner]
 
     def find(self, owner: str, id: int) -> Action | None:
-        return next((action for action in self.of(owner) if action.id == id), None)
+        action = self._log.get(id)
+        return action if action is not None and action.owner == owner else None
 
     def begin(
         self,
@@ -139,16 +140,20 @@ class Actions:
         Raises:
             RefusedError: too many run.
         """
-        if sum(action.state == "runs" for action in self._log) >= MAX_RUNNING:
+        if sum(action.state == "runs" for action in self.of(owner)) >= MAX_RUNNING:
             raise RefusedError(f"{MAX_RUNNING} actions are running: wait for one, or stop one.")
         action = Action(next(self._ids), who, owner, what, total, datetime.now(UTC))
-        self._log.append(action)
+        ended = [each for each in self._log.values() if each.state != "runs"]
+        if len(self._log) >= KEPT and ended:
+            most = who_has_most(each.owner for each in ended)
+            del self._log[next(each.id for each in ended if each.owner == most)]
+        self._log[action.id] = action
         action.task = asyncio.get_running_loop().create_task(_run(action, connect, steps))
         return action
 
     async def close(self) -> None:
         """Stop all that run."""
-        running = [action.task for action in self._log if action.task is not None and not action.task.done()]
+        running = [action.task for action in self._log.values() if action.task is not None and not action.task.done()]
         for task in running:
             task.cancel()
         if running:

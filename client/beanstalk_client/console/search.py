@@ -13,6 +13,7 @@ from typing import Final
 from beanstalk_client.commands import make
 from beanstalk_client.console.actions import meaning
 from beanstalk_client.console.reader import Reader
+from beanstalk_client.console.security import who_has_most
 from beanstalk_client.errors import Error, NotFoundError
 from beanstalk_client.job import Job
 from beanstalk_client.statistics import Statistics
@@ -29,6 +30,7 @@ MAX_BODY: Final = 1_048_576
 LOOKED_WITHIN: Final = 60.0
 
 MAX_SEARCHES: Final = 20
+"""How many searches are kept: the oldest of the token that has most gives way."""
 
 
 class Search:
@@ -118,7 +120,8 @@ class Searches:
         search = Search(next(self._ids), owner, reader, tube, job_state, text, total)
         self._searches[search.id] = search
         while len(self._searches) > MAX_SEARCHES:
-            self._searches.pop(next(iter(self._searches))).stop()
+            most = who_has_most(each.owner for each in self._searches.values())
+            self._searches.pop(next(key for key, each in self._searches.items() if each.owner == most)).stop()
         return search
 
     def find(self, owner: str, id: int) -> Search | None:

@@ -29,13 +29,21 @@ from beanstalk_client.console.security import COOKIE, HEADERS, is_trusted, new_c
 from beanstalk_client.console.settings import LOOPBACK, Settings
 from beanstalk_client.console.state import State
 from beanstalk_client.console.visit import BadRequestError, Visit
-from beanstalk_client.errors import Error, ForbiddenError, NotFoundError, UnauthorizedError, shown
+from beanstalk_client.errors import BadFormatError, Error, ForbiddenError, NotFoundError, UnauthorizedError, shown
 from beanstalk_client.schedules.scheduler import GROUP
 
 STATIC: Final = Path(__file__).parent / "static"
 
 STATIC_LIFE: Final = "no-cache"
 """Browsers ask whether a file has changed, and get it again only then."""
+
+STATUSES: Final[dict[type[Error], int]] = {
+    BadFormatError: 400,
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    NotFoundError: 404,
+}
+"""What the errors of the server are in HTTP; all others are 503."""
 
 Page = Callable[[Visit], Awaitable[Response]]
 
@@ -193,10 +201,10 @@ class Console:
                 return visit.page("message.html", 409, title="Not done", text=str(error))
             except (Error, OSError) as error:
                 status = 503
-                for kind, found in ((ForbiddenError, 403), (UnauthorizedError, 401), (NotFoundError, 404)):
+                for kind, found in STATUSES.items():
                     if isinstance(error, kind):
                         status = found
-                title = {403: "No right", 404: "Not found"}.get(status, "The server does not answer")
+                title = {400: "Not done", 403: "No right", 404: "Not found"}.get(status, "The server does not answer")
                 return visit.page("message.html", status, title=title, text=meaning(error))
 
         return endpoint

@@ -175,7 +175,8 @@ class Visit:
     def _did(self) -> Any:
         """The action whose outcome is to be told on this page, or None."""
         asked = self.text("did")
-        return self.state.actions.find(self.owner, int(asked)) if asked.isascii() and asked.isdigit() else None
+        is_number = asked.isascii() and asked.isdigit() and len(asked) < 21
+        return self.state.actions.find(self.owner, int(asked)) if is_number else None
 
 
 def csrf_field(value: str) -> Markup:

@@ -127,7 +127,10 @@ def _one(form: Form, name: str, default: str = "") -> str:
 
 def _back(asked: str) -> str:
     """Where to go afterwards: one of the console's own pages."""
-    parts = urlsplit(asked)
+    try:
+        parts = urlsplit(asked)
+    except ValueError:
+        return ""
     path = parts.path.strip("/")
     if parts.scheme or parts.netloc or not path.isalpha() or any(ord(each) < 0x21 for each in asked):
         return ""

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from beanstalk_client import Client
-from beanstalk_client.console import console
+from beanstalk_client.console import console, failures
 from beanstalk_client.schedules import Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import describe, report
@@ -562,5 +562,38 @@ def test_the_form_to_put_a_delayed_job_again_has_its_delay(server, queue):
     async def story(visitor):
         await visitor.get(f"/job?id={job_id}")
         assert 4900 < int(re.search('name="delay" value="([0-9]+)"', visitor.page.text)[1]) <= 5000
+
+    visit(server.address, story)
+
+
+def test_no_more_jobs_are_deleted_than_were_confirmed(server, queue):
+    put(queue, "mails", count=3)
+
+    async def story(visitor):
+        asked = {"scope": "all", "tube": "mails", "state": "ready"}
+        await visitor.order("delete", sure=False, **asked)
+        fields = dict(re.findall('<input type="hidden" name="([a-z]+)" value="([^"]*)">', visitor.page.text))
+        put(queue, "mails", count=4)
+        await visitor.send("/order", **fields)
+        assert counts(queue, "mails") == (4, 0, 0)
+
+    visit(server.address, story)
+
+
+def test_failures_are_looked_at_up_to_a_number_shared_by_all_tubes(server, queue, monkeypatch):
+    monkeypatch.setattr(failures, "MAX_BODIES", 12)
+    for name in ("letters", "mails", "parcels"):
+        bury(queue, name, 9)
+
+    async def story(visitor):
+        await sampled(visitor)
+        await visitor.get("/failures")
+        found = visitor.app.state.users.of("").failures
+        assert [(group.tube, len(group.jobs)) for group in found.groups] == [
+            ("letters", 4),
+            ("mails", 4),
+            ("parcels", 4),
+        ]
+        assert found.is_partial
 
     visit(server.address, story)

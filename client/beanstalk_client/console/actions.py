@@ -1,8 +1,8 @@
 """What an operator orders: kick, delete, move and so on, of some jobs or of all that match, and the log of that.
 
 An action runs on a connection of its own, with the rights of who ordered it, goes on when the page is closed, tells how
-far it is, and can be stopped between two steps. Where the server has a command for many jobs it is used (kick,
-clear-tube, move-jobs, redrive), STEP jobs at a time; otherwise commands for single jobs are sent BATCH at a time.
+far it is, and can be stopped between two steps. Where the server has a command for many jobs it is used
+(clear-tube, move-jobs, redrive), STEP jobs at a time; otherwise commands for single jobs are sent BATCH at a time.
 
 A job that is gone, or is in another state by now, is passed over and counted. What else the server refuses ends the
 action; what has been done stays done.
@@ -212,10 +212,18 @@ def meaning(error: BaseException) -> str:
 # ------------------------------------------------------------------------------------------- the steps
 
 
-async def each_job(client: Client, ids: Iterable[int], command: Callable[[int], Command[Any]]) -> Steps:
-    """Give a command for each of these jobs."""
+async def each_job(
+    client: Client, ids: Iterable[int], command: Callable[[int], Command[Any]], tube: str = "", state: str = ""
+) -> Steps:
+    """Give a command for each of these jobs. Pass over those that are in another tube or state, if these are given."""
     rest = iter(ids)
     while batch := list(itertools.islice(rest, BATCH)):
+        if state:
+            found = await asyncio.gather(*map(client.stats_job, batch), return_exceptions=True)
+            kept = [each for each, job in zip(batch, found, strict=True) if _is_in(job, tube, state)]
+            if len(kept) < len(batch):
+                yield Step(0, len(batch) - len(kept))
+            batch = kept
         results = await asyncio.gather(*[client.execute(command(each)) for each in batch], return_exceptions=True)
         done = sum(not isinstance(result, BaseException) for result in results)
         passed = sum(isinstance(result, (NotFoundError, TooLateError)) for result in results)
@@ -223,6 +231,14 @@ async def each_job(client: Client, ids: Iterable[int], command: Callable[[int], 
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, (NotFoundError, TooLateError)):
                 raise result
+
+
+def _is_in(job: Statistics | BaseException, tube: str, state: str) -> bool:
+    if isinstance(job, NotFoundError):
+        return False
+    if isinstance(job, BaseException):
+        raise job
+    return job["state"] == state and tube in ("", job["tube"])
 
 
 async def all_in_state(
@@ -260,26 +276,9 @@ async def first_in_state(
             yield step
 
 
-async def kick(client: Client, tube: str, state: str, most: int) -> Steps:
-    """Make jobs ready: buried ones by `kick`, as long as there are any, so that no delayed one is kicked instead."""
-    if state != "buried":
-        async for step in all_in_state(client, tube, state, most, make.kick_job):
-            yield step
-        return
-    left = most
-    while left > 0:
-        try:
-            buried = int((await client.stats_tube(tube))["current-jobs-buried"])
-            if not buried:
-                return
-            await client.use(tube)
-            kicked = await client.kick(min(STEP, left, buried))
-        except NotFoundError:
-            return
-        if not kicked:
-            return
-        left -= kicked
-        yield Step(kicked)
+def kick(client: Client, tube: str, state: str, most: int) -> Steps:
+    """Make jobs ready, by their ids: `kick` would kick delayed jobs if another client empties the buried ones."""
+    return all_in_state(client, tube, state, most, make.kick_job)
 
 
 async def in_parts(ask: Callable[[int], Awaitable[int]], most: int) -> Steps:
@@ -355,10 +354,12 @@ async def replace(client: Client, job_id: int, target: str, body: bytes | None, 
     """Let a new job take the place of a job that nobody has reserved; return its id.
 
     A job with a key keeps its id, if it stays in its tube. Otherwise the job is reserved meanwhile, so that no worker
-    gets both; a crash between the put and the delete leaves both.
+    gets both; a crash between the put and the delete leaves both. If a worker gets the job nevertheless, because its
+    time to run has ended or its key was free, the new one is deleted.
 
     Raises:
         NotFoundError: it is gone, or a worker has reserved it.
+        RefusedError: the connection was lost before the delete was answered.
     """
     found = await client.stats_job(job_id)
     if found["state"] == "reserved":
@@ -372,7 +373,11 @@ async def replace(client: Client, job_id: int, target: str, body: bytes | None, 
     if key and target == found["tube"]:
         content = (await client.peek(job_id)).body if body is None else body
         await client.use(target)
-        return await client.put_with(content, key=key, replace=True, **how)
+        new = await client.put_with(content, key=key, replace=True, **how)
+        if new != job_id:
+            await _take_back(client, new)
+            raise NotFoundError
+        return new
     await client.use(target)
     job = await client.reserve_job(job_id)
     try:
@@ -381,8 +386,20 @@ async def replace(client: Client, job_id: int, target: str, body: bytes | None, 
     except BaseException:
         await _give_back(client, job_id, found)
         raise
-    await client.delete(job)
+    try:
+        await client.delete(job)
+    except NotFoundError:
+        await _take_back(client, new)
+        raise
+    except (Error, OSError) as error:
+        raise RefusedError(f"Job {new} of tube {target} was put, but job {job_id} may be there, too: {error}") from None
     return new
+
+
+async def _take_back(client: Client, new: int) -> None:
+    """Delete a job that was put for one that is gone; a worker may have it already."""
+    with contextlib.suppress(NotFoundError):
+        await client.delete(new)
 
 
 async def _give_back(client: Client, job_id: int, found: Statistics) -> None:

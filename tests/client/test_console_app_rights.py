@@ -10,6 +10,7 @@ from beanstalk_client.console import actions, search
 from beanstalk_client.console.pages import events
 from visiting import Visitor, visiting
 
+from beanstalk_server import Config
 from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 
@@ -216,6 +217,26 @@ def test_a_page_that_is_live_ends_with_the_session(server, queue):
             assert (await asyncio.wait_for(stream, 10))[-1].startswith("event: tick")
             await user.sampler.look()
             assert user.sampler._task.done()
+            await visitor.http.aclose()
+
+    asyncio.run(story())
+
+
+def test_a_session_ends_with_its_token(server, queue, ids):
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            visitor = await sign_in(first.app, token_of(RIGHTS))
+            sampler = first.app.state.users.of(token_of(RIGHTS)).sampler
+            await sampler.sample()
+            assert TUBE in (await visitor.get("/tubes")).text
+            listeners = (ListenerConfig(address="127.0.0.1:0", auth="token"),)
+            root = UserConfig(name="root", token_sha256=(hash_of_token(ROOT),), inspect=("*",))
+            reload = server.server.reload(Config(listeners=listeners, users=(root,)))
+            await asyncio.to_thread(server.wait_for, reload)
+            await sampler.sample()
+            for path in ("/tubes", "/", f"/tube?name={TUBE}"):
+                assert (await visitor.get(path)).status_code == 303
+            assert len(first.app.state.users) == 0
             await visitor.http.aclose()
 
     asyncio.run(story())

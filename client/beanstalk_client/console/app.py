@@ -222,6 +222,10 @@ class Console:
             who = shown(name, 80) or peer
             return Visit(request, state, state.users.of(""), who, "", cookie, is_new)
         session = state.sessions.find(cookie)
+        if session is not None and state.users.of(session.token).sampler.is_unauthorized:
+            state.sessions.end(cookie)
+            await state.users.keep(state.sessions.tokens())
+            session = None
         if session is not None:
             await state.users.keep(state.sessions.tokens())
             who = shown(name, 80) or session.name

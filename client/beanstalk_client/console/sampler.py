@@ -47,6 +47,7 @@ from beanstalk_client.errors import (
     InternalError,
     NotFoundError,
     OutOfMemoryError,
+    UnauthorizedError,
     UnknownCommandError,
 )
 from beanstalk_client.replies import Document
@@ -215,6 +216,7 @@ class Sampler:
         throttled: the tubes whose policy holds back their jobs at present.
         failures: the rate of failures, a second, or None.
         taken: how many samples have been taken or tried.
+        is_unauthorized: the server does not take the token any more.
         is_closed: nothing is sampled any more.
     """
 
@@ -241,6 +243,7 @@ class Sampler:
         self.throttled: set[str] = set()
         self.failures: float | None = None
         self.taken = 0
+        self.is_unauthorized = False
         self.is_closed = False
 
     @property
@@ -340,8 +343,9 @@ class Sampler:
         """Take one sample; what goes wrong is in `problem`."""
         try:
             await self._sample()
-            self.problem = ""
+            self.problem, self.is_unauthorized = "", False
         except BeanstalkdError as error:
+            self.is_unauthorized = isinstance(error, UnauthorizedError)
             self.problem = error.meaning or str(error)
         except (Error, OSError) as error:
             self.problem = str(error) or type(error).__name__

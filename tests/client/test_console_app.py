@@ -597,3 +597,31 @@ def test_failures_are_looked_at_up_to_a_number_shared_by_all_tubes(server, queue
         assert found.is_partial
 
     visit(server.address, story)
+
+
+def test_a_name_beside_that_of_the_proxy_is_refused(server):
+    async def story(visitor):
+        names = [("x-forwarded-user", "mallory"), ("x-forwarded-user", "ada")]
+        assert (await visitor.http.get("/", headers=names[1:])).status_code == 200
+        assert (await visitor.http.get("/", headers=names)).status_code == 403
+
+    visit(server.address, story, user_header="X-Forwarded-User")
+
+
+def test_a_form_whose_sender_has_gone_is_no_fault_of_the_console(server):
+    async def story(visitor):
+        await visitor.get("/tube?name=default")
+        sent = []
+
+        async def receive():
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        headers = [(b"host", b"localhost")]
+        scope = {"type": "http", "method": "POST", "path": "/order", "query_string": b"", "headers": headers}
+        await visitor.app({**scope, "http_version": "1.1", "scheme": "http", "root_path": ""}, receive, send)
+        assert sent[0]["status"] == 400
+
+    visit(server.address, story)

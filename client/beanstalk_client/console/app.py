@@ -177,8 +177,9 @@ class Console:
         peer = scope.get("client") or ("",)
         if not is_trusted(str(peer[0]), settings.trusted):
             return 403, "The console is behind a proxy, and this request has not come through it."
-        if not headers.get(settings.user_header, ""):
-            return 403, f"The proxy does not say who you are: it must set {settings.user_header}."
+        number = sum(name.lower() == settings.user_header.encode("latin-1") for name, _ in scope["headers"])
+        if number != 1 or not headers[settings.user_header]:
+            return 403, f"The proxy does not say who you are: it must set {settings.user_header}, once."
         return None
 
     def _endpoint(

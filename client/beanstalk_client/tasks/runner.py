@@ -20,7 +20,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from beanstalk_client.consumer import DONE, Bury, Outcome, Release
-from beanstalk_client.errors import Error
+from beanstalk_client.errors import BeanstalkdError, Error
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import (
     JITTER,
@@ -247,9 +247,14 @@ class Runner:
     async def _tell_result(
         self, delivery: AnyDelivery, task: Task[..., Any], ttl: float, content: dict[str, Any]
     ) -> bool:
-        """Put the result of a run, for who has asked for it; return whether the server has it."""
+        """Put the result of a run, for who has asked for it; return False if the server was not reached.
+
+        A result that the server refuses is lost: to run the task again, until drain mode ends, would be worse.
+        """
         try:
             trouble = await put_result(self._tasks, task.tube, delivery.job_id, ttl, content)
+        except (BeanstalkdError, ValueError) as error:
+            trouble = f"no result of it is kept: {error!r}"
         except (Error, OSError) as error:
             self._tell(logging.WARNING, "result-lost", delivery, task.name, f"no result of it is kept: {error!r}")
             return False

@@ -223,6 +223,8 @@ class Runner:
             with contextlib.suppress(Error, OSError):
                 found = await delivery.stats()
         tube = str(found.get("tube") or delivery.tube)
+        if task is not None:  # before the log, of which Sentry makes events: it drops the second one of an exception
+            self._tell_middleware(Failure(error, tries, None))
         message = f"buried after {tries} {'try' if tries == 1 else 'tries'}: {describe(error)}"
         expected = error if task is not None and not isinstance(error, (GiveUp, RunTimeoutError, Retry)) else None
         self._tell(logging.ERROR, "task-buried", delivery, name, message, error=expected, tries=tries, where=tube)
@@ -234,8 +236,6 @@ class Runner:
             except (Error, OSError, ValueError) as trouble:
                 message = f"no report of it in {tube}{self._tasks.errors}: {trouble!r}"
                 self._tell(logging.WARNING, "report-lost", delivery, name, message)
-        if task is not None:
-            self._tell_middleware(Failure(error, tries, None))
         if task is not None and result_ttl:
             await self._tell_result(delivery, task, result_ttl, told_failure(error))
         return Bury(int(found["pri"]) if "pri" in found else None)

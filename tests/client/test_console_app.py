@@ -3,10 +3,11 @@
 import asyncio
 import json
 import re
+import time
 
 import pytest
 from beanstalk_client import Client
-from beanstalk_client.console import console, failures
+from beanstalk_client.console import console, failures, search
 from beanstalk_client.schedules import Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import describe, report
@@ -623,5 +624,18 @@ def test_a_form_whose_sender_has_gone_is_no_fault_of_the_console(server):
         scope = {"type": "http", "method": "POST", "path": "/order", "query_string": b"", "headers": headers}
         await visitor.app({**scope, "http_version": "1.1", "scheme": "http", "root_path": ""}, receive, send)
         assert sent[0]["status"] == 400
+
+    visit(server.address, story)
+
+
+def test_a_search_reads_large_bodies_slowly(server, queue, monkeypatch):
+    monkeypatch.setattr(search, "BYTES_A_SECOND", 10_000)
+    put(queue, "mails", b"x" * 100, 26)
+
+    async def story(visitor):
+        began = time.monotonic()
+        await visitor.send("/search", name="mails", state="ready", text="x")
+        await visitor.app.state.searches.find("", 1).task
+        assert time.monotonic() - began >= 0.25
 
     visit(server.address, story)

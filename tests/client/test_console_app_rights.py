@@ -8,6 +8,7 @@ import pytest
 from beanstalk_client import Client
 from beanstalk_client.console import actions, search
 from beanstalk_client.console.pages import events
+from beanstalk_client.console.security import fingerprint
 from visiting import Visitor, visiting
 
 from beanstalk_server import Config
@@ -240,3 +241,21 @@ def test_a_session_ends_with_its_token(server, queue, ids):
             await visitor.http.aclose()
 
     asyncio.run(story())
+
+
+def test_the_log_of_the_process_tells_who_took_the_name_of_another(server, queue, ids, caplog):
+    caplog.set_level("INFO", "beanstalk_client.console")
+
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            for token in (ROOT, token_of(RIGHTS)):
+                visitor = Visitor(first.app)
+                await visitor.get("/login")
+                await visitor.send("/login", token=token, name="Ada")
+                await visitor.get("/log")
+                await visitor.order("pause", tube="open", seconds="5")
+                await visitor.http.aclose()
+
+    asyncio.run(story())
+    tokens = (ROOT, token_of(RIGHTS))
+    assert all(f"Ada ({fingerprint(token)})" in text for token, text in zip(tokens, caplog.messages, strict=True))

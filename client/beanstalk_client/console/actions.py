@@ -187,7 +187,8 @@ async def _run(action: Action, connect: Callable[[], Client], steps: Callable[[C
         action.seconds = time.monotonic() - began
         with contextlib.suppress(Error, OSError):
             await client.close()
-        log.info("%s: %s: %s: %s", shown(action.who), shown(action.what, 400), action.state, shown(action.told, 400))
+        who = f"{action.who} (token {action.owner[:8]})" if action.owner else action.who
+        log.info("%s: %s: %s: %s", shown(who), shown(action.what, 400), action.state, shown(action.told, 400))
 
 
 def meaning(error: BaseException) -> str:

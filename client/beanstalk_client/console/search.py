@@ -20,7 +20,8 @@ from beanstalk_client.statistics import Statistics
 
 BATCH: Final = 25
 A_SECOND: Final = 500
-"""Bodies that are read a second: a few milliseconds of the server's time."""
+BYTES_A_SECOND: Final = 20_000_000
+"""Bodies, and bytes of them, that are read a second: a few milliseconds of the server's time."""
 
 MAX_SEEN: Final = 200_000
 MAX_FOUND: Final = 5000
@@ -88,17 +89,19 @@ class Search:
             following, jobs = await self._reader.jobs(self.tube, self.job_state, following, 1000)
             for start in range(0, len(jobs), BATCH):
                 began = time.monotonic()
-                await self._look_into(jobs[start : start + BATCH])
+                read = await self._look_into(jobs[start : start + BATCH])
                 if began - self._looked > LOOKED_WITHIN:
                     self.stop()
                 elif len(self.found) >= MAX_FOUND or self.seen >= MAX_SEEN:
                     self.state = "full"
                 if self.state != "runs":
                     return
-                await asyncio.sleep(max(BATCH / A_SECOND - (time.monotonic() - began), 0))
+                pause = max(BATCH / A_SECOND, read / BYTES_A_SECOND)
+                await asyncio.sleep(max(pause - (time.monotonic() - began), 0))
         self.state = "done"
 
-    async def _look_into(self, jobs: list[Statistics]) -> None:
+    async def _look_into(self, jobs: list[Statistics]) -> int:
+        """Look into these jobs; return how many bytes of bodies were read."""
         found = {int(job["id"]) for job in jobs if self._wanted in str(job.get("key", "")).lower().encode()}
         unread = [job for job in jobs if job["id"] not in found and int(job.get("size", 0)) <= MAX_BODY]
         self.passed_over += len(jobs) - len(found) - len(unread)
@@ -107,6 +110,7 @@ class Search:
                 found.add(each.id)
         self.found += [job for job in jobs if job["id"] in found]
         self.seen += len(jobs)
+        return sum(int(job.get("size", 0)) for job in unread)
 
 
 class Searches:

@@ -639,3 +639,11 @@ def test_a_search_reads_large_bodies_slowly(server, queue, monkeypatch):
         assert time.monotonic() - began >= 0.25
 
     visit(server.address, story)
+
+
+def test_a_base_path_may_begin_as_a_page_does(server):
+    async def story(visitor):
+        for path in ("/tubes", "/t/tubes", "/t/", "/t"):
+            assert (await visitor.http.get(path, follow_redirects=True)).status_code == 200, path
+
+    visit(server.address, story, base_path="/t")

@@ -155,6 +155,9 @@ def test_signing_in_takes_a_token_that_the_server_knows_and_out_forgets_it(serve
             await visitor.order("pause", tube="open", seconds="5")
             await visitor.get("/log")
             assert "Ada" in visitor.text and ROOT not in visitor.page.text
+            await visitor.get("/login")
+            await visitor.send("/login", token=ROOT, name="Ada")
+            assert len(visitor.app.state.sessions) == 1, "signing in again ends the session before"
             cookies = dict(visitor.http.cookies)
             await visitor.send("/logout")
             assert len(visitor.app.state.sessions) == 0

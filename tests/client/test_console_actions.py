@@ -6,7 +6,7 @@ import pytest
 from beanstalk_client import AsyncClient, Client
 from beanstalk_client.commands import make
 from beanstalk_client.console import actions
-from beanstalk_client.errors import NotFoundError
+from beanstalk_client.errors import ExistsError, NotFoundError
 
 
 @pytest.fixture
@@ -103,3 +103,36 @@ def test_a_job_with_a_key_that_was_done_meanwhile_is_not_put_again(server, queue
 
     asyncio.run(told())
     assert queue.stats_tube("mails")["current-jobs-ready"] == 0
+
+
+def test_a_job_that_cannot_be_moved_has_not_failed(server, queue):
+    queue.use("letters")
+    queue.put_with(b"y", key="once")
+    queue.use("mails")
+    job_id = queue.put_with(b"x", key="once", tries=1)
+
+    async def told():
+        async with AsyncClient(server.address, encoding=None) as client:
+            with pytest.raises(ExistsError):
+                await actions.replace(client, job_id, "letters", None, {})
+
+    asyncio.run(told())
+    found = queue.stats_job(job_id)
+    assert (found["state"], found["tries"], found["reserves"]) == ("ready", 0, 0)
+
+
+@pytest.mark.parametrize(("delay", "state"), [(0, "ready"), (500, "delayed")])
+def test_a_copy_is_ready_when_the_job_was(either, delay, state):
+    with Client(either.address, encoding=None) as queue:
+        queue.use("mails")
+        job_id = queue.put(b"x", delay=delay)
+
+        async def told():
+            async with AsyncClient(either.address, encoding=None) as client:
+                return await actions.replace(client, job_id, "letters", None, {})
+
+        found = queue.stats_job(asyncio.run(told()))
+        assert (found["tube"], found["state"]) == ("letters", state)
+        assert found["time-left"] >= delay - 5
+        with pytest.raises(NotFoundError):
+            queue.stats_job(job_id)

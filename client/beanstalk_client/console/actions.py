@@ -41,6 +41,9 @@ STEP: Final = 1000
 BATCH: Final = 100
 """How many commands are sent together."""
 
+HELD: Final = 10
+"""Seconds for which a copy waits until the job that it is of is deleted."""
+
 KEPT: Final = 500
 """How many actions the log has: the oldest that has ended of the token that has most gives way."""
 
@@ -354,9 +357,9 @@ async def change(client: Client, job_id: int, tube: str, body: bytes, settings: 
 async def replace(client: Client, job_id: int, target: str, body: bytes | None, settings: dict[str, int]) -> int:
     """Let a new job take the place of a job that nobody has reserved; return its id.
 
-    A job with a key keeps its id, if it stays in its tube. Otherwise the job is reserved meanwhile, so that no worker
-    gets both; a crash between the put and the delete leaves both. If a worker gets the job nevertheless, because its
-    time to run has ended or its key was free, the new one is deleted.
+    A job with a key keeps its id, if it stays in its tube. Otherwise the new job is delayed until the other one is
+    deleted, so that no worker gets both; a crash in between leaves both. The job is not reserved meanwhile, as to give
+    it back would be a failed try.
 
     Raises:
         NotFoundError: it is gone, or a worker has reserved it.
@@ -366,47 +369,47 @@ async def replace(client: Client, job_id: int, target: str, body: bytes | None, 
     if found["state"] == "reserved":
         raise NotFoundError
     key = str(found.get("key", ""))
+    delay = settings.get("delay", int(found["time-left"]) if found["state"] == "delayed" and body is None else 0)
     how: dict[str, Any] = {
         "priority": settings.get("pri", int(found["pri"])),
         "ttr": settings.get("ttr", int(found["ttr"])),
-        "delay": settings.get("delay", int(found["time-left"]) if found["state"] == "delayed" and body is None else 0),
     }
+    content = (await client.peek(job_id)).body if body is None else body
+    await client.use(target)
     if key and target == found["tube"]:
-        content = (await client.peek(job_id)).body if body is None else body
-        await client.use(target)
-        new = await client.put_with(content, key=key, replace=True, **how)
+        new = await client.put_with(content, key=key, replace=True, delay=delay, **how)
         if new != job_id:
             await _take_back(client, new)
             raise NotFoundError
         return new
-    await client.use(target)
-    job = await client.reserve_job(job_id)
+    how["delay"] = max(delay, HELD)
+    new = await (client.put_with(content, key=key, **how) if key else client.put(content, **how))
     try:
-        content = job.body if body is None else body
-        new = await (client.put_with(content, key=key, **how) if key else client.put(content, **how))
-    except BaseException:
-        await _give_back(client, job_id, found)
-        raise
-    try:
-        await client.delete(job)
-    except NotFoundError:
+        await client.delete(job_id)
+    except BeanstalkdError:
         await _take_back(client, new)
         raise
     except (Error, OSError) as error:
         raise RefusedError(f"Job {new} of tube {target} was put, but job {job_id} may be there, too: {error}") from None
+    if delay < HELD:
+        await _let_go(client, new, delay)
     return new
 
 
 async def _take_back(client: Client, new: int) -> None:
     """Delete a job that was put for one that is gone; a worker may have it already."""
     with contextlib.suppress(NotFoundError):
-        await client.delete(new)
+        try:
+            await client.cancel(new)
+        except (TooLateError, UnknownCommandError):
+            await client.delete(new)
 
 
-async def _give_back(client: Client, job_id: int, found: Statistics) -> None:
-    """Let a job that was reserved for a moment be as it was."""
-    with contextlib.suppress(Error, OSError):  # the end of the connection makes it ready
-        if found["state"] == "buried":
-            await client.bury(job_id, int(found["pri"]))
-        else:
-            await client.release(job_id, int(found["pri"]), int(found["time-left"]))
+async def _let_go(client: Client, new: int, delay: int) -> None:
+    """Let a job that was held back be ready when it should be; at beanstalkd, one with a delay of its own is late."""
+    with contextlib.suppress(NotFoundError, TooLateError):  # somebody has kicked it
+        try:
+            await client.reschedule(new, delay)
+        except UnknownCommandError:
+            if not delay:
+                await client.kick_job(new)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import shutil
 import socket
 import subprocess
@@ -74,11 +75,14 @@ def _start(stack: contextlib.ExitStack) -> Address:
     from beanstalk_client.address import Address
 
     command = _command()
+    # Options of another server may be in the environment: the files, or the cluster, of one in production.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BEANSTALK_SERVER_")}
     for _ in range(PORTS_TRIED):
         with socket.create_server(("127.0.0.1", 0)) as probe:
             address = Address("127.0.0.1", probe.getsockname()[1])
         line = [*command, "-l", address.host, "-p", str(address.port)]
-        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        silent = subprocess.DEVNULL
+        process = subprocess.Popen(line, stdin=silent, stdout=silent, stderr=silent, env=environment)
         stack.callback(_end, process)
         if _answers(process, address):
             return address

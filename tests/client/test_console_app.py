@@ -3,10 +3,11 @@
 import asyncio
 import json
 import re
+import time
 
 import pytest
 from beanstalk_client import Client
-from beanstalk_client.console import console
+from beanstalk_client.console import console, failures, search
 from beanstalk_client.schedules import Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import describe, report
@@ -506,3 +507,143 @@ def test_a_server_that_is_away_is_told_and_comes_back(run):
             assert (await visitor.get("/tube?name=mails")).status_code == 503
 
     asyncio.run(told())
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/?did=" + "9" * 5000, "/tube?name=default&from=-", "/tube?name=default&from=7", "/job?id=" + "9" * 5000],
+)
+def test_a_malformed_query_is_no_fault_of_the_console(server, path):
+    async def story(visitor):
+        assert (await visitor.get(path)).status_code in (200, 400)
+
+    visit(server.address, story)
+
+
+def test_malformed_headers_and_places_to_go_back_to_are_refused(server):
+    async def story(visitor):
+        assert (await visitor.send("/order", op="resume", headers={"origin": "http://["}, tube="t")).status_code == 403
+        await visitor.get("/log")
+        page = await visitor.send("/order", follow=False, op="resume", tube="default", back="//[")
+        assert page.status_code == 303 and page.headers["location"].startswith("/?did=")
+
+    visit(server.address, story)
+
+
+def test_a_call_with_many_arguments_is_shown_in_part(server, queue):
+    calls = [{"task": "t", "args": [1] * 20_000}, {"task": "t", "kwargs": {f"name{each}": 1 for each in range(4000)}}]
+    ids = [put(queue, "calls", json.dumps(call, separators=(",", ":")).encode())[0] for call in calls]
+
+    async def story(visitor):
+        for job_id in ids:
+            await visitor.get(f"/job?id={job_id}")
+            assert visitor.page.text.count("<th>") <= 100
+            assert "The first 100 are shown" in visitor.text
+
+    visit(server.address, story)
+
+
+def test_a_live_page_says_that_the_server_is_away(server, queue):
+    async def story(visitor):
+        await sampled(visitor)
+        await visitor.get("/", x_live="1")
+        assert "does not answer" not in visitor.text
+        sampler = visitor.app.state.users.of("").sampler
+        await sampler._client.close()
+        await sampler.sample()
+        await visitor.get("/", x_live="1")
+        assert "does not answer" in visitor.text
+
+    visit(server.address, story)
+
+
+def test_the_form_to_put_a_delayed_job_again_has_its_delay(server, queue):
+    (job_id,) = put(queue, "later", delay=5000)
+
+    async def story(visitor):
+        await visitor.get(f"/job?id={job_id}")
+        assert 4900 < int(re.search('name="delay" value="([0-9]+)"', visitor.page.text)[1]) <= 5000
+
+    visit(server.address, story)
+
+
+def test_no_more_jobs_are_deleted_than_were_confirmed(server, queue):
+    put(queue, "mails", count=3)
+
+    async def story(visitor):
+        asked = {"scope": "all", "tube": "mails", "state": "ready"}
+        await visitor.order("delete", sure=False, **asked)
+        fields = dict(re.findall('<input type="hidden" name="([a-z]+)" value="([^"]*)">', visitor.page.text))
+        put(queue, "mails", count=4)
+        await visitor.send("/order", **fields)
+        assert counts(queue, "mails") == (4, 0, 0)
+
+    visit(server.address, story)
+
+
+def test_failures_are_looked_at_up_to_a_number_shared_by_all_tubes(server, queue, monkeypatch):
+    monkeypatch.setattr(failures, "MAX_BODIES", 12)
+    for name in ("letters", "mails", "parcels"):
+        bury(queue, name, 9)
+
+    async def story(visitor):
+        await sampled(visitor)
+        await visitor.get("/failures")
+        found = visitor.app.state.users.of("").failures
+        assert [(group.tube, len(group.jobs)) for group in found.groups] == [
+            ("letters", 4),
+            ("mails", 4),
+            ("parcels", 4),
+        ]
+        assert found.is_partial
+
+    visit(server.address, story)
+
+
+def test_a_name_beside_that_of_the_proxy_is_refused(server):
+    async def story(visitor):
+        names = [("x-forwarded-user", "mallory"), ("x-forwarded-user", "ada")]
+        assert (await visitor.http.get("/", headers=names[1:])).status_code == 200
+        assert (await visitor.http.get("/", headers=names)).status_code == 403
+
+    visit(server.address, story, user_header="X-Forwarded-User")
+
+
+def test_a_form_whose_sender_has_gone_is_no_fault_of_the_console(server):
+    async def story(visitor):
+        await visitor.get("/tube?name=default")
+        sent = []
+
+        async def receive():
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        headers = [(b"host", b"localhost")]
+        scope = {"type": "http", "method": "POST", "path": "/order", "query_string": b"", "headers": headers}
+        await visitor.app({**scope, "http_version": "1.1", "scheme": "http", "root_path": ""}, receive, send)
+        assert sent[0]["status"] == 400
+
+    visit(server.address, story)
+
+
+def test_a_search_reads_large_bodies_slowly(server, queue, monkeypatch):
+    monkeypatch.setattr(search, "BYTES_A_SECOND", 10_000)
+    put(queue, "mails", b"x" * 100, 26)
+
+    async def story(visitor):
+        began = time.monotonic()
+        await visitor.send("/search", name="mails", state="ready", text="x")
+        await visitor.app.state.searches.find("", 1).task
+        assert time.monotonic() - began >= 0.25
+
+    visit(server.address, story)
+
+
+def test_a_base_path_may_begin_as_a_page_does(server):
+    async def story(visitor):
+        for path in ("/tubes", "/t/tubes", "/t/", "/t"):
+            assert (await visitor.http.get(path, follow_redirects=True)).status_code == 200, path
+
+    visit(server.address, story, base_path="/t")

@@ -2,11 +2,16 @@
 
 import asyncio
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 from beanstalk_client import Client
+from beanstalk_client.console import actions, search
+from beanstalk_client.console.pages import events
+from beanstalk_client.console.security import fingerprint
 from visiting import Visitor, visiting
 
+from beanstalk_server import Config
 from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 
@@ -150,6 +155,9 @@ def test_signing_in_takes_a_token_that_the_server_knows_and_out_forgets_it(serve
             await visitor.order("pause", tube="open", seconds="5")
             await visitor.get("/log")
             assert "Ada" in visitor.text and ROOT not in visitor.page.text
+            await visitor.get("/login")
+            await visitor.send("/login", token=ROOT, name="Ada")
+            assert len(visitor.app.state.sessions) == 1, "signing in again ends the session before"
             cookies = dict(visitor.http.cookies)
             await visitor.send("/logout")
             assert len(visitor.app.state.sessions) == 0
@@ -174,3 +182,83 @@ def test_the_log_shows_the_orders_of_the_same_token_only(server, queue, ids):
             await other.http.aclose()
 
     asyncio.run(story())
+
+
+def test_nobody_takes_the_place_of_the_orders_and_searches_of_others(server, queue, ids, monkeypatch):
+    monkeypatch.setattr(actions, "KEPT", 4)
+    monkeypatch.setattr(search, "MAX_SEARCHES", 2)
+
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            root, other = await sign_in(first.app, ROOT), await sign_in(first.app, token_of(RIGHTS))
+            await root.order("pause", tube=TUBE, seconds="5")
+            await root.send("/search", name=TUBE, state="ready", text="SECRET")
+            for _ in range(6):
+                await other.order("resume", tube="open")
+                await other.send("/search", name="open", state="ready", text="all")
+            await root.get("/log")
+            assert TUBE in root.text
+            assert (await root.get("/search?id=1")).status_code == 200
+            await root.http.aclose()
+            await other.http.aclose()
+
+    asyncio.run(story())
+
+
+def test_a_page_that_is_live_ends_with_the_session(server, queue):
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            visitor = await sign_in(first.app, ROOT)
+            await visitor.get("/")
+            user = first.app.state.users.of(ROOT)
+
+            async def ticks():
+                return [tick async for tick in events._ticks(SimpleNamespace(user=user, state=first.app.state))]
+
+            stream = asyncio.create_task(ticks())
+            await asyncio.sleep(0)
+            await visitor.send("/logout")
+            assert (await asyncio.wait_for(stream, 10))[-1].startswith("event: tick")
+            await user.sampler.look()
+            assert user.sampler._task.done()
+            await visitor.http.aclose()
+
+    asyncio.run(story())
+
+
+def test_a_session_ends_with_its_token(server, queue, ids):
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            visitor = await sign_in(first.app, token_of(RIGHTS))
+            sampler = first.app.state.users.of(token_of(RIGHTS)).sampler
+            await sampler.sample()
+            assert TUBE in (await visitor.get("/tubes")).text
+            listeners = (ListenerConfig(address="127.0.0.1:0", auth="token"),)
+            root = UserConfig(name="root", token_sha256=(hash_of_token(ROOT),), inspect=("*",))
+            reload = server.server.reload(Config(listeners=listeners, users=(root,)))
+            await asyncio.to_thread(server.wait_for, reload)
+            await sampler.sample()
+            for path in ("/tubes", "/", f"/tube?name={TUBE}"):
+                assert (await visitor.get(path)).status_code == 303
+            assert len(first.app.state.users) == 0
+            await visitor.http.aclose()
+
+    asyncio.run(story())
+
+
+def test_the_log_of_the_process_tells_who_took_the_name_of_another(server, queue, ids, caplog):
+    caplog.set_level("INFO", "beanstalk_client.console")
+
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            for token in (ROOT, token_of(RIGHTS)):
+                visitor = Visitor(first.app)
+                await visitor.get("/login")
+                await visitor.send("/login", token=token, name="Ada")
+                await visitor.get("/log")
+                await visitor.order("pause", tube="open", seconds="5")
+                await visitor.http.aclose()
+
+    asyncio.run(story())
+    tokens = (ROOT, token_of(RIGHTS))
+    assert all(f"Ada ({fingerprint(token)})" in text for token, text in zip(tokens, caplog.messages, strict=True))

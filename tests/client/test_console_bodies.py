@@ -231,3 +231,16 @@ JSON = st.recursive(
 @given(JSON)
 def test_any_json_has_a_body(value):
     describe(json.dumps(value).encode())
+
+
+def test_no_more_of_json_is_made_than_is_shown(monkeypatch):
+    made = []
+    encode = json.JSONEncoder.iterencode
+    monkeypatch.setattr(
+        json.JSONEncoder,
+        "iterencode",
+        lambda *args, **how: (made.append(each) or each for each in encode(*args, **how)),
+    )
+    found = describe(b"[" * 100 + b",".join([b"1"] * 100_000) + b"]" * 100)
+    assert found.is_cut and len("\n".join(found.lines)) == MAX_SHOWN
+    assert sum(map(len, made)) < 2 * MAX_SHOWN

@@ -61,6 +61,7 @@ GOOD = {"host": "127.0.0.1:11380"}
         ("POST", {"sec-fetch-site": "none"}, False),
         ("POST", {"origin": "https://evil.example"}, False),
         ("POST", {"origin": "null"}, False),
+        ("POST", {"origin": "http://["}, False),
         ("POST", {"origin": "http://127.0.0.1:9"}, False),
         ("DELETE", {"sec-fetch-site": "cross-site"}, False),
     ],
@@ -96,6 +97,14 @@ def test_there_are_so_many_sessions_at_most():
     sessions = Sessions()
     cookies = [sessions.begin("token")[0] for _ in range(MAX_SESSIONS + 1)]
     assert len(sessions) == MAX_SESSIONS and sessions.find(cookies[0]) is None and sessions.find(cookies[-1])
+
+
+def test_who_signs_in_often_signs_out_nobody_else():
+    sessions = Sessions()
+    cookie, _ = sessions.begin("another token")
+    for _ in range(MAX_SESSIONS + 1):
+        sessions.begin("token")
+    assert len(sessions) == MAX_SESSIONS and sessions.find(cookie)
 
 
 def test_a_cookie_is_out_of_reach_of_scripts_and_other_sites():

@@ -1,5 +1,6 @@
 """An application of Flask has a client for each thread."""
 
+import _thread
 import re
 import threading
 
@@ -9,6 +10,7 @@ from consuming import SERVERS, running
 from flask import Flask
 
 from harness.servers import ROOT
+from harness.waiting import eventually
 
 pytestmark = pytest.mark.sockets
 
@@ -43,6 +45,21 @@ def test_each_thread_has_a_client_which_is_closed_with_it(app):
     with app.app_context():
         assert beanstalk.client.stats_tube("mail")["current-jobs-ready"] == 4
         assert beanstalk.client.stats()["current-connections"] == 1
+        beanstalk.client.close()
+
+
+def test_a_thread_that_a_server_in_c_has_made_leaves_no_client(app):
+    beanstalk = Beanstalk(app)
+
+    def ask():
+        with app.app_context():
+            beanstalk.client.put("x")
+
+    for _ in range(3):
+        _thread.start_new_thread(ask, ())
+    with app.app_context():
+        eventually(lambda: beanstalk.client.stats_tube("mail")["total-jobs"] == 3, "they have put")
+        eventually(lambda: beanstalk.client.stats()["current-connections"] == 1, "their clients are closed")
         beanstalk.client.close()
 
 

@@ -6,6 +6,8 @@ import pytest
 import sentry_sdk
 from beanstalk_client.integrations.sentry import Sentry
 from beanstalk_client.tasks import GiveUp, Retry, Tasks
+from sentry_sdk.integrations.dedupe import DedupeIntegration
+from sentry_sdk.integrations.logging import LoggingIntegration
 from sentry_sdk.transport import Transport
 
 
@@ -184,3 +186,13 @@ def test_a_cron_schedule_has_a_monitor_with_its_zone(sent):
         "schedule": {"type": "crontab", "value": "0 8 * * mon"},
         "timezone": "Europe/Berlin",
     }
+
+
+def test_a_failure_is_one_event_and_has_the_job_where_sentry_makes_events_of_logs(sent):
+    tasks = make_tasks()
+    fail = failing(tasks)
+    with sent(integrations=[LoggingIntegration(), DedupeIntegration()]) as items, tasks.in_memory() as queue:
+        fail.put("ann@example.com")
+        queue.run("1h")
+        (event,) = items("event")
+    assert event["contexts"]["beanstalk"]["task"] == "fail"

@@ -203,3 +203,9 @@ def test_the_listings_of_the_page_run(run, pytester):
         (pytester.path / name).write_text(text)
     (ini,) = re.findall(r"```ini\n\[pytest\]\n(.*?)```", PAGE, re.DOTALL)
     passed(run(None, ini=ini), 4)
+
+
+def test_the_server_takes_no_options_of_another_one_from_the_environment(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("BEANSTALK_SERVER_BINLOG", str(tmp_path))
+    passed(run("def test_it(beanstalk): assert beanstalk.put('x')"), 1)
+    assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from beanstalk_client.errors import UnsupportedError
+from beanstalk_client.errors import DrainingError, UnsupportedError
 from beanstalk_client.tasks import (
     GiveUp,
     Middleware,
@@ -260,3 +260,80 @@ def test_at_beanstalkd_a_result_is_refused_and_nothing_is_put():
         assert client.stats()["total-jobs"] == 0
         client.close()
         tasks.close()
+
+
+def test_a_failed_call_that_is_kicked_is_tried_again(queue):
+    handle = total.result().put(0)
+    queue.run()
+    assert handle.state == "failed"
+    queue.client("shop").kick(1)
+    assert handle.state == "pending"
+    queue.run()
+    assert handle.state == "failed"
+
+
+def test_a_replaced_call_does_not_have_the_failure_of_the_one_before(queue):
+    before = total.key("sum").result().put(0)
+    queue.run()
+    with pytest.raises(TaskFailedError):
+        before.get()
+    handle = total.key("sum", replace=True).result().put(5)
+    with pytest.raises(TimeoutError):
+        handle.get(timeout=0)
+    queue.run()
+    assert handle.get() == 15
+
+
+def test_what_a_run_says_that_was_given_up_replaces_no_result(queue):
+    runs = []
+
+    @tasks.task(name="given-up")
+    def given_up():
+        runs.append(current_run())
+        return 1
+
+    handle = given_up.result().put()
+    queue.run()
+    runs[0].progress(0.5, "still at work")
+    assert handle.get() == 1
+    asyncio.run(runs[0].aprogress(0.5, "still at work"))
+    assert handle.get() == 1
+
+
+@pytest.mark.parametrize("ttl", [-5, float("nan"), float("inf"), 2**32, "1h", None])
+def test_a_ttl_that_cannot_be_asks_for_no_result(queue, ttl):
+    body = tasks.serializer.write({"task": total.name, "args": [1], "meta": {"result": ttl}})
+    queue.client("shop").put(body)
+    assert queue.run() == 1
+    assert queue.jobs() == []
+
+
+def test_of_a_failure_that_is_too_large_the_error_is_kept(queue):
+    @tasks.task(name="wide", retries=0)
+    def wide():
+        raise ValueError("\U0001f600" * 20_000)
+
+    handle = wide.result().put()
+    queue.run()
+    with pytest.raises(TaskFailedError, match="ValueError: \U0001f600"):
+        handle.get()
+
+
+@pytest.mark.parametrize("tube", ["shop", "t" * 195])
+def test_a_result_that_cannot_be_put_is_lost_and_its_task_runs_once(tube, monkeypatch):
+    other = Tasks("127.0.0.1:1", tube=tube)
+    runs = []
+
+    @other.task
+    def once():
+        runs.append(1)
+
+    async def refuse(*_, **__):
+        raise DrainingError
+
+    with other.in_memory() as memory:
+        once.result().put()
+        if tube == "shop":
+            monkeypatch.setattr("beanstalk_client.tasks.results._put", refuse)
+        memory.run("1h")
+    assert runs == [1]

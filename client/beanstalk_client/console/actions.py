@@ -1,8 +1,8 @@
 """What an operator orders: kick, delete, move and so on, of some jobs or of all that match, and the log of that.
 
 An action runs on a connection of its own, with the rights of who ordered it, goes on when the page is closed, tells how
-far it is, and can be stopped between two steps. Where the server has a command for many jobs it is used (kick,
-clear-tube, move-jobs, redrive), STEP jobs at a time; otherwise commands for single jobs are sent BATCH at a time.
+far it is, and can be stopped between two steps. Where the server has a command for many jobs it is used
+(clear-tube, move-jobs, redrive), STEP jobs at a time; otherwise commands for single jobs are sent BATCH at a time.
 
 A job that is gone, or is in another state by now, is passed over and counted. What else the server refuses ends the
 action; what has been done stays done.
@@ -15,7 +15,6 @@ import contextlib
 import itertools
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from typing import Any, Final
 
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.commands import Command, make
+from beanstalk_client.console.security import who_has_most
 from beanstalk_client.errors import (
     BeanstalkdError,
     Error,
@@ -41,11 +41,14 @@ STEP: Final = 1000
 BATCH: Final = 100
 """How many commands are sent together."""
 
+HELD: Final = 10
+"""Seconds for which a copy waits until the job that it is of is deleted."""
+
 KEPT: Final = 500
-"""How many actions the log has."""
+"""How many actions the log has: the oldest that has ended of the token that has most gives way."""
 
 MAX_RUNNING: Final = 16
-"""How many run at a time."""
+"""How many of a token run at a time."""
 
 log = logging.getLogger("beanstalk_client.console")
 
@@ -116,14 +119,15 @@ class Actions:
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
-        self._log: deque[Action] = deque(maxlen=KEPT)
+        self._log: dict[int, Action] = {}
 
     def of(self, owner: str) -> list[Action]:
         """The actions that somebody may see, the latest first."""
-        return [action for action in reversed(self._log) if action.owner == owner]
+        return [action for action in reversed(self._log.values()) if action.owner == owner]
 
     def find(self, owner: str, id: int) -> Action | None:
-        return next((action for action in self.of(owner) if action.id == id), None)
+        action = self._log.get(id)
+        return action if action is not None and action.owner == owner else None
 
     def begin(
         self,
@@ -139,16 +143,20 @@ class Actions:
         Raises:
             RefusedError: too many run.
         """
-        if sum(action.state == "runs" for action in self._log) >= MAX_RUNNING:
+        if sum(action.state == "runs" for action in self.of(owner)) >= MAX_RUNNING:
             raise RefusedError(f"{MAX_RUNNING} actions are running: wait for one, or stop one.")
         action = Action(next(self._ids), who, owner, what, total, datetime.now(UTC))
-        self._log.append(action)
+        ended = [each for each in self._log.values() if each.state != "runs"]
+        if len(self._log) >= KEPT and ended:
+            most = who_has_most(each.owner for each in ended)
+            del self._log[next(each.id for each in ended if each.owner == most)]
+        self._log[action.id] = action
         action.task = asyncio.get_running_loop().create_task(_run(action, connect, steps))
         return action
 
     async def close(self) -> None:
         """Stop all that run."""
-        running = [action.task for action in self._log if action.task is not None and not action.task.done()]
+        running = [action.task for action in self._log.values() if action.task is not None and not action.task.done()]
         for task in running:
             task.cancel()
         if running:
@@ -182,7 +190,8 @@ async def _run(action: Action, connect: Callable[[], Client], steps: Callable[[C
         action.seconds = time.monotonic() - began
         with contextlib.suppress(Error, OSError):
             await client.close()
-        log.info("%s: %s: %s: %s", shown(action.who), shown(action.what, 400), action.state, shown(action.told, 400))
+        who = f"{action.who} (token {action.owner[:8]})" if action.owner else action.who
+        log.info("%s: %s: %s: %s", shown(who), shown(action.what, 400), action.state, shown(action.told, 400))
 
 
 def meaning(error: BaseException) -> str:
@@ -207,10 +216,18 @@ def meaning(error: BaseException) -> str:
 # ------------------------------------------------------------------------------------------- the steps
 
 
-async def each_job(client: Client, ids: Iterable[int], command: Callable[[int], Command[Any]]) -> Steps:
-    """Give a command for each of these jobs."""
+async def each_job(
+    client: Client, ids: Iterable[int], command: Callable[[int], Command[Any]], tube: str = "", state: str = ""
+) -> Steps:
+    """Give a command for each of these jobs. Pass over those that are in another tube or state, if these are given."""
     rest = iter(ids)
     while batch := list(itertools.islice(rest, BATCH)):
+        if state:
+            found = await asyncio.gather(*map(client.stats_job, batch), return_exceptions=True)
+            kept = [each for each, job in zip(batch, found, strict=True) if _is_in(job, tube, state)]
+            if len(kept) < len(batch):
+                yield Step(0, len(batch) - len(kept))
+            batch = kept
         results = await asyncio.gather(*[client.execute(command(each)) for each in batch], return_exceptions=True)
         done = sum(not isinstance(result, BaseException) for result in results)
         passed = sum(isinstance(result, (NotFoundError, TooLateError)) for result in results)
@@ -218,6 +235,14 @@ async def each_job(client: Client, ids: Iterable[int], command: Callable[[int], 
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, (NotFoundError, TooLateError)):
                 raise result
+
+
+def _is_in(job: Statistics | BaseException, tube: str, state: str) -> bool:
+    if isinstance(job, NotFoundError):
+        return False
+    if isinstance(job, BaseException):
+        raise job
+    return job["state"] == state and tube in ("", job["tube"])
 
 
 async def all_in_state(
@@ -255,26 +280,9 @@ async def first_in_state(
             yield step
 
 
-async def kick(client: Client, tube: str, state: str, most: int) -> Steps:
-    """Make jobs ready: buried ones by `kick`, as long as there are any, so that no delayed one is kicked instead."""
-    if state != "buried":
-        async for step in all_in_state(client, tube, state, most, make.kick_job):
-            yield step
-        return
-    left = most
-    while left > 0:
-        try:
-            buried = int((await client.stats_tube(tube))["current-jobs-buried"])
-            if not buried:
-                return
-            await client.use(tube)
-            kicked = await client.kick(min(STEP, left, buried))
-        except NotFoundError:
-            return
-        if not kicked:
-            return
-        left -= kicked
-        yield Step(kicked)
+def kick(client: Client, tube: str, state: str, most: int) -> Steps:
+    """Make jobs ready, by their ids: `kick` would kick delayed jobs if another client empties the buried ones."""
+    return all_in_state(client, tube, state, most, make.kick_job)
 
 
 async def in_parts(ask: Callable[[int], Awaitable[int]], most: int) -> Steps:
@@ -349,41 +357,59 @@ async def change(client: Client, job_id: int, tube: str, body: bytes, settings: 
 async def replace(client: Client, job_id: int, target: str, body: bytes | None, settings: dict[str, int]) -> int:
     """Let a new job take the place of a job that nobody has reserved; return its id.
 
-    A job with a key keeps its id, if it stays in its tube. Otherwise the job is reserved meanwhile, so that no worker
-    gets both; a crash between the put and the delete leaves both.
+    A job with a key keeps its id, if it stays in its tube. Otherwise the new job is delayed until the other one is
+    deleted, so that no worker gets both; a crash in between leaves both. The job is not reserved meanwhile, as to give
+    it back would be a failed try.
 
     Raises:
         NotFoundError: it is gone, or a worker has reserved it.
+        RefusedError: the connection was lost before the delete was answered.
     """
     found = await client.stats_job(job_id)
     if found["state"] == "reserved":
         raise NotFoundError
     key = str(found.get("key", ""))
+    delay = settings.get("delay", int(found["time-left"]) if found["state"] == "delayed" and body is None else 0)
     how: dict[str, Any] = {
         "priority": settings.get("pri", int(found["pri"])),
         "ttr": settings.get("ttr", int(found["ttr"])),
-        "delay": settings.get("delay", int(found["time-left"]) if found["state"] == "delayed" and body is None else 0),
     }
-    if key and target == found["tube"]:
-        content = (await client.peek(job_id)).body if body is None else body
-        await client.use(target)
-        return await client.put_with(content, key=key, replace=True, **how)
+    content = (await client.peek(job_id)).body if body is None else body
     await client.use(target)
-    job = await client.reserve_job(job_id)
+    if key and target == found["tube"]:
+        new = await client.put_with(content, key=key, replace=True, delay=delay, **how)
+        if new != job_id:
+            await _take_back(client, new)
+            raise NotFoundError
+        return new
+    how["delay"] = max(delay, HELD)
+    new = await (client.put_with(content, key=key, **how) if key else client.put(content, **how))
     try:
-        content = job.body if body is None else body
-        new = await (client.put_with(content, key=key, **how) if key else client.put(content, **how))
-    except BaseException:
-        await _give_back(client, job_id, found)
+        await client.delete(job_id)
+    except BeanstalkdError:
+        await _take_back(client, new)
         raise
-    await client.delete(job)
+    except (Error, OSError) as error:
+        raise RefusedError(f"Job {new} of tube {target} was put, but job {job_id} may be there, too: {error}") from None
+    if delay < HELD:
+        await _let_go(client, new, delay)
     return new
 
 
-async def _give_back(client: Client, job_id: int, found: Statistics) -> None:
-    """Let a job that was reserved for a moment be as it was."""
-    with contextlib.suppress(Error, OSError):  # the end of the connection makes it ready
-        if found["state"] == "buried":
-            await client.bury(job_id, int(found["pri"]))
-        else:
-            await client.release(job_id, int(found["pri"]), int(found["time-left"]))
+async def _take_back(client: Client, new: int) -> None:
+    """Delete a job that was put for one that is gone; a worker may have it already."""
+    with contextlib.suppress(NotFoundError):
+        try:
+            await client.cancel(new)
+        except (TooLateError, UnknownCommandError):
+            await client.delete(new)
+
+
+async def _let_go(client: Client, new: int, delay: int) -> None:
+    """Let a job that was held back be ready when it should be; at beanstalkd, one with a delay of its own is late."""
+    with contextlib.suppress(NotFoundError, TooLateError):  # somebody has kicked it
+        try:
+            await client.reschedule(new, delay)
+        except UnknownCommandError:
+            if not delay:
+                await client.kick_job(new)

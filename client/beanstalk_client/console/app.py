@@ -29,13 +29,21 @@ from beanstalk_client.console.security import COOKIE, HEADERS, is_trusted, new_c
 from beanstalk_client.console.settings import LOOPBACK, Settings
 from beanstalk_client.console.state import State
 from beanstalk_client.console.visit import BadRequestError, Visit
-from beanstalk_client.errors import Error, ForbiddenError, NotFoundError, UnauthorizedError, shown
+from beanstalk_client.errors import BadFormatError, Error, ForbiddenError, NotFoundError, UnauthorizedError, shown
 from beanstalk_client.schedules.scheduler import GROUP
 
 STATIC: Final = Path(__file__).parent / "static"
 
 STATIC_LIFE: Final = "no-cache"
 """Browsers ask whether a file has changed, and get it again only then."""
+
+STATUSES: Final[dict[type[Error], int]] = {
+    BadFormatError: 400,
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    NotFoundError: 404,
+}
+"""What the errors of the server are in HTTP; all others are 503."""
 
 Page = Callable[[Visit], Awaitable[Response]]
 
@@ -169,8 +177,9 @@ class Console:
         peer = scope.get("client") or ("",)
         if not is_trusted(str(peer[0]), settings.trusted):
             return 403, "The console is behind a proxy, and this request has not come through it."
-        if not headers.get(settings.user_header, ""):
-            return 403, f"The proxy does not say who you are: it must set {settings.user_header}."
+        number = sum(name.lower() == settings.user_header.encode("latin-1") for name, _ in scope["headers"])
+        if number != 1 or not headers[settings.user_header]:
+            return 403, f"The proxy does not say who you are: it must set {settings.user_header}, once."
         return None
 
     def _endpoint(
@@ -193,10 +202,10 @@ class Console:
                 return visit.page("message.html", 409, title="Not done", text=str(error))
             except (Error, OSError) as error:
                 status = 503
-                for kind, found in ((ForbiddenError, 403), (UnauthorizedError, 401), (NotFoundError, 404)):
+                for kind, found in STATUSES.items():
                     if isinstance(error, kind):
                         status = found
-                title = {403: "No right", 404: "Not found"}.get(status, "The server does not answer")
+                title = {400: "Not done", 403: "No right", 404: "Not found"}.get(status, "The server does not answer")
                 return visit.page("message.html", status, title=title, text=meaning(error))
 
         return endpoint
@@ -214,6 +223,10 @@ class Console:
             who = shown(name, 80) or peer
             return Visit(request, state, state.users.of(""), who, "", cookie, is_new)
         session = state.sessions.find(cookie)
+        if session is not None and state.users.of(session.token).sampler.is_unauthorized:
+            state.sessions.end(cookie)
+            await state.users.keep(state.sessions.tokens())
+            session = None
         if session is not None:
             await state.users.keep(state.sessions.tokens())
             who = shown(name, 80) or session.name
@@ -228,6 +241,6 @@ def _with_base(scope: Scope, base: str) -> Scope:
     if not base:
         return scope
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
-    if not path.startswith((f"{root}{base}/", f"{root}{base}")):
+    if path != f"{root}{base}" and not path.startswith(f"{root}{base}/"):
         path = f"{root}{base}{path.removeprefix(root)}"
     return {**scope, "path": path, "raw_path": path.encode(), "root_path": root + base}

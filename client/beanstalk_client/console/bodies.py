@@ -124,11 +124,21 @@ def in_json(value: Any) -> str:
 
 
 def _indented(value: Any) -> str | None:
-    """A value in JSON on several lines; None if it is nested too deeply."""
+    """A value in JSON on several lines, not much longer than what is shown; None if it is nested too deeply.
+
+    Indentation can make a body a thousand times as long, so the rest is not made.
+    """
+    parts: list[str] = []
+    size = 0
     try:
-        return json.dumps(value, indent=2, ensure_ascii=False)
+        for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+            parts.append(part)
+            size += len(part)
+            if size > MAX_SHOWN:
+                break
     except RecursionError:
         return None
+    return "".join(parts)
 
 
 def call_of(body: bytes) -> Call | None:

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from beanstalk_client.cli.top_samples import BURIED, DELAYED, READY
-from beanstalk_client.commands import make
-from beanstalk_client.console.bodies import Report, call_of, report_of
+from beanstalk_client.commands import PAGE_ENTRIES, make
+from beanstalk_client.console.bodies import MAX_DECODED, Report, call_of, report_of
 from beanstalk_client.console.reader import Reader
 from beanstalk_client.errors import Error, UnknownCommandError
 from beanstalk_client.job import Job
@@ -37,9 +37,8 @@ MAX_TUBES: Final = 100
 """How many tubes with buried jobs are looked into, those with the most jobs first; and as many dead tubes."""
 
 MAX_JOBS: Final = 2000
-"""How many jobs of a tube are looked at, and how many bodies are remembered of all."""
-
 MAX_BODIES: Final = 20_000
+"""How many jobs are looked at: of a tube, and of all tubes together, which share them alike."""
 
 PEEKED: Final = 100
 """Bodies that are read a second: a millisecond or two of the server's time."""
@@ -145,6 +144,7 @@ class Failures:
         self._listed: list[tuple[str, str, Statistics, str]] = []  # tube, state, job, origin
         self._reports: dict[int, tuple[str, int]] = {}  # by the id of the job: the tube of errors, and the report's id
         self._bodies: dict[int, Report | str] = {}  # by id: the report, or what a job calls
+        self._most = MAX_JOBS
         self.groups: list[Group] = []
         self.is_partial = False
         self.unread = 0
@@ -174,15 +174,18 @@ class Failures:
         self.is_partial = len(buried) > MAX_TUBES
         listed: list[tuple[str, str, Statistics, str]] = []
         reports: dict[int, tuple[str, int]] = {}
+        errors = [name for name, tube in tubes.items() if name.endswith(ERRORS) and tube.figures[READY]]
+        dead = await self._dead_tubes()
+        number = len(buried[:MAX_TUBES]) + len(errors[:MAX_TUBES]) + len(dead)
+        self._most = min(MAX_JOBS, MAX_BODIES // max(number, 1))
         for name in buried[:MAX_TUBES]:
             listed += [(name, "buried", job, "") for job in await self._all(name, "buried")]
-        errors = [name for name, tube in tubes.items() if name.endswith(ERRORS) and tube.figures[READY]]
         for name in errors[:MAX_TUBES]:
             for job in await self._all(name, "ready"):
                 matched = re.fullmatch(r"job-(\d{1,20})", str(job.get("key", "")))
-                if matched:
+                if matched and int(job.get("size", 0)) <= MAX_DECODED:
                     reports[int(matched[1])] = (name, int(job["id"]))
-        for name, first in await self._dead_tubes():
+        for name, first in dead:
             for job in await self._all(name, "ready"):
                 listed.append((name, "dead", job, str(first["origin"]) if job["id"] == first["id"] else ""))
         self.can_list = True
@@ -191,9 +194,10 @@ class Failures:
     async def _all(self, tube: str, state: str) -> list[Statistics]:
         """The jobs of a tube in a state: as many as are looked at."""
         try:
-            following, jobs = await self._reader.client.execute(make._job_page(tube, state))
-            while following and len(jobs) < MAX_JOBS:
-                following, more = await self._reader.client.execute(make._job_page(tube, state, following))
+            following, jobs = await self._reader.page(tube, state, "0", min(self._most, PAGE_ENTRIES))
+            while following and len(jobs) < self._most:
+                left = self._most - len(jobs)
+                following, more = await self._reader.page(tube, state, following, min(left, PAGE_ENTRIES))
                 jobs += more
         except UnknownCommandError:
             self.can_list = False
@@ -227,7 +231,11 @@ class Failures:
     async def _read(self, until: float) -> None:
         """Read bodies that have not been read yet: reports, then those of jobs without a report."""
         wanted = [self._reports[job["id"]][1] for _, _, job, _ in self._listed if job["id"] in self._reports]
-        wanted += [job["id"] for _, _, job, _ in self._listed if job["id"] not in self._reports]
+        wanted += [
+            job["id"]
+            for _, _, job, _ in self._listed
+            if job["id"] not in self._reports and int(job.get("size", 0)) <= MAX_DECODED
+        ]
         missing = [each for each in wanted if each not in self._bodies]
         done = 0
         while done < len(missing) and done < 2 * PEEKED and time.monotonic() < until:

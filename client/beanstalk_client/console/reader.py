@@ -79,12 +79,16 @@ class Reader:
         Raises:
             NotFoundError: there is no such tube.
         """
-        make._job_page(tube, state, following)  # which refuses what is malformed
-        line = f"list-jobs {tube} {state} {following} {count}\r\n".encode()
         try:
-            return await self._client.execute(Command(line, PAGE, True))
+            return await self.page(tube, state, following, count)
         except UnknownCommandError:
             return "", await self._first(tube, state)
+
+    async def page(self, tube: str, state: str, following: str, count: int) -> tuple[str, list[Statistics]]:
+        """The same, of a server that can list jobs."""
+        make._job_page(tube, state, following)  # which refuses what is malformed
+        line = f"list-jobs {tube} {state} {following} {count}\r\n".encode()
+        return await self._client.execute(Command(line, PAGE, True))
 
     async def _first(self, tube: str, state: str) -> list[Statistics]:
         if state == "reserved":

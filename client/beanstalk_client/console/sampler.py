@@ -47,6 +47,7 @@ from beanstalk_client.errors import (
     InternalError,
     NotFoundError,
     OutOfMemoryError,
+    UnauthorizedError,
     UnknownCommandError,
 )
 from beanstalk_client.replies import Document
@@ -214,6 +215,9 @@ class Sampler:
         problem: why the server does not answer; "" if it does.
         throttled: the tubes whose policy holds back their jobs at present.
         failures: the rate of failures, a second, or None.
+        taken: how many samples have been taken or tried.
+        is_unauthorized: the server does not take the token any more.
+        is_closed: nothing is sampled any more.
     """
 
     def __init__(
@@ -239,6 +243,8 @@ class Sampler:
         self.throttled: set[str] = set()
         self.failures: float | None = None
         self.taken = 0
+        self.is_unauthorized = False
+        self.is_closed = False
 
     @property
     def now(self) -> float:
@@ -258,12 +264,12 @@ class Sampler:
         self.start()
         if was_idle:
             self._wake.set()
-        if was_idle or not (self.taken or self.problem):
+        if was_idle or not self.taken:
             await self.wait(within)
 
     def start(self) -> None:
         """Sample from now on, slowly while nobody looks."""
-        if self._task is None or self._task.done():
+        if not self.is_closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def show(self, shown: Iterable[str]) -> None:
@@ -312,7 +318,9 @@ class Sampler:
         return self.samples.tubes
 
     async def close(self) -> None:
-        """End sampling."""
+        """End sampling; who waits for a sample waits no longer."""
+        self.is_closed = True
+        self._wake_waiting()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -335,12 +343,16 @@ class Sampler:
         """Take one sample; what goes wrong is in `problem`."""
         try:
             await self._sample()
-            self.problem = ""
-            self.taken += 1
+            self.problem, self.is_unauthorized = "", False
         except BeanstalkdError as error:
+            self.is_unauthorized = isinstance(error, UnauthorizedError)
             self.problem = error.meaning or str(error)
         except (Error, OSError) as error:
             self.problem = str(error) or type(error).__name__
+        self.taken += 1
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
         tick, self._tick = self._tick, asyncio.Event()
         tick.set()
 

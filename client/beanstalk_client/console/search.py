@@ -13,13 +13,15 @@ from typing import Final
 from beanstalk_client.commands import make
 from beanstalk_client.console.actions import meaning
 from beanstalk_client.console.reader import Reader
+from beanstalk_client.console.security import who_has_most
 from beanstalk_client.errors import Error, NotFoundError
 from beanstalk_client.job import Job
 from beanstalk_client.statistics import Statistics
 
 BATCH: Final = 25
 A_SECOND: Final = 500
-"""Bodies that are read a second: a few milliseconds of the server's time."""
+BYTES_A_SECOND: Final = 20_000_000
+"""Bodies, and bytes of them, that are read a second: a few milliseconds of the server's time."""
 
 MAX_SEEN: Final = 200_000
 MAX_FOUND: Final = 5000
@@ -29,6 +31,7 @@ MAX_BODY: Final = 1_048_576
 LOOKED_WITHIN: Final = 60.0
 
 MAX_SEARCHES: Final = 20
+"""How many searches are kept: the oldest of the token that has most gives way."""
 
 
 class Search:
@@ -86,17 +89,19 @@ class Search:
             following, jobs = await self._reader.jobs(self.tube, self.job_state, following, 1000)
             for start in range(0, len(jobs), BATCH):
                 began = time.monotonic()
-                await self._look_into(jobs[start : start + BATCH])
+                read = await self._look_into(jobs[start : start + BATCH])
                 if began - self._looked > LOOKED_WITHIN:
                     self.stop()
                 elif len(self.found) >= MAX_FOUND or self.seen >= MAX_SEEN:
                     self.state = "full"
                 if self.state != "runs":
                     return
-                await asyncio.sleep(max(BATCH / A_SECOND - (time.monotonic() - began), 0))
+                pause = max(BATCH / A_SECOND, read / BYTES_A_SECOND)
+                await asyncio.sleep(max(pause - (time.monotonic() - began), 0))
         self.state = "done"
 
-    async def _look_into(self, jobs: list[Statistics]) -> None:
+    async def _look_into(self, jobs: list[Statistics]) -> int:
+        """Look into these jobs; return how many bytes of bodies were read."""
         found = {int(job["id"]) for job in jobs if self._wanted in str(job.get("key", "")).lower().encode()}
         unread = [job for job in jobs if job["id"] not in found and int(job.get("size", 0)) <= MAX_BODY]
         self.passed_over += len(jobs) - len(found) - len(unread)
@@ -105,6 +110,7 @@ class Search:
                 found.add(each.id)
         self.found += [job for job in jobs if job["id"] in found]
         self.seen += len(jobs)
+        return sum(int(job.get("size", 0)) for job in unread)
 
 
 class Searches:
@@ -118,7 +124,8 @@ class Searches:
         search = Search(next(self._ids), owner, reader, tube, job_state, text, total)
         self._searches[search.id] = search
         while len(self._searches) > MAX_SEARCHES:
-            self._searches.pop(next(iter(self._searches))).stop()
+            most = who_has_most(each.owner for each in self._searches.values())
+            self._searches.pop(next(key for key, each in self._searches.items() if each.owner == most)).stop()
         return search
 
     def find(self, owner: str, id: int) -> Search | None:

@@ -18,6 +18,7 @@ import ipaddress
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
@@ -26,7 +27,7 @@ LIFE: Final = 12 * 3600.0
 """Seconds that a session lasts."""
 
 MAX_SESSIONS: Final = 1000
-"""How many sessions there are at most: the oldest gives way."""
+"""How many sessions there are at most: the oldest of the token that has most gives way."""
 
 COOKIE: Final = "beanstalk_console"
 
@@ -78,7 +79,7 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Iterable[str]) -> tu
     if site and site != "same-origin":
         return 403, "Another site has sent this form."
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and origin.partition("://")[2].lower() != host.lower():
         return 403, "Another site has sent this form."
     return None
 
@@ -183,7 +184,8 @@ class Sessions:
         """Sign in; return the cookie, and the session."""
         self.tokens()
         while len(self._sessions) >= MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+            most = who_has_most(each.token for each in self._sessions.values())
+            del self._sessions[next(cookie for cookie, each in self._sessions.items() if each.token == most)]
         cookie = new_cookie()
         session = Session(token, name or fingerprint(token), self._clock() + LIFE)
         self._sessions[_digest(cookie)] = session
@@ -206,6 +208,11 @@ class Sessions:
         now = self._clock()
         self._sessions = {cookie: each for cookie, each in self._sessions.items() if each.expires > now}
         return {each.token for each in self._sessions.values()}
+
+
+def who_has_most(owners: Iterable[str]) -> str:
+    """Who has most of what is full, and has to give way: so nobody takes what others have."""
+    return Counter(owners).most_common(1)[0][0]
 
 
 def fingerprint(token: str) -> str:

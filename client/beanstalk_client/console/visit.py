@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from markupsafe import Markup
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from beanstalk_client.console.security import set_cookie
@@ -104,14 +105,17 @@ class Visit:
         Raises:
             BadRequestError: it is too large, or has not.
         """
-        data = b""
-        async for part in self.request.stream():
-            data += part
-            if len(data) > most:
-                raise BadRequestError("The form is too large.", 413)
+        data = bytearray()
+        try:
+            async for part in self.request.stream():
+                data += part
+                if len(data) > most:
+                    raise BadRequestError("The form is too large.", 413)
+        except ClientDisconnect:
+            raise BadRequestError("The form is not complete.") from None
         fields: dict[str, list[str]] = {}
         try:
-            pairs = parse_qsl(data.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+            pairs = await asyncio.to_thread(_read_form, bytes(data))  # seconds for one of MAX_FORM
         except ValueError:
             raise BadRequestError("The form is malformed.") from None
         for name, value in pairs:
@@ -175,7 +179,12 @@ class Visit:
     def _did(self) -> Any:
         """The action whose outcome is to be told on this page, or None."""
         asked = self.text("did")
-        return self.state.actions.find(self.owner, int(asked)) if asked.isascii() and asked.isdigit() else None
+        is_number = asked.isascii() and asked.isdigit() and len(asked) < 21
+        return self.state.actions.find(self.owner, int(asked)) if is_number else None
+
+
+def _read_form(data: bytes) -> list[tuple[str, str]]:
+    return parse_qsl(data.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
 
 
 def csrf_field(value: str) -> Markup:

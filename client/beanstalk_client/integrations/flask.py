@@ -66,11 +66,15 @@ class Beanstalk:
         mine: Any = current_app.extensions[NAME].__dict__
         if mine.get("process") != os.getpid():  # a child must not speak on its parent's connection
             client: Client[str] = Client(current_app.config["BEANSTALK_URL"], **current_app.config["BEANSTALK_OPTIONS"])
-            mine.update(client=client, process=os.getpid())
-            ending = weakref.finalize(threading.current_thread(), _close_in, os.getpid(), client)
-            ending.atexit = False
+            end = _End()
+            mine.update(client=client, process=os.getpid(), end=end)
+            weakref.finalize(end, _close_in, os.getpid(), client).atexit = False
         found: Client[str] = mine["client"]
         return found
+
+
+class _End:
+    """Goes with the thread that has it, whoever has made that thread."""
 
 
 def _close_in(process: int, client: Client[str]) -> None:

@@ -7,7 +7,9 @@
     tasks = Tasks("beanstalk://127.0.0.1:11300", middleware=[Sentry()])
 
 A failed run is an event with the task, the tube, the number of the try, and what becomes of the job. Arguments are left
-out unless `send_default_pii` is set. The trace context travels in the body, under "meta". Needs the extra `sentry`.
+out unless `send_default_pii` is set, but Sentry sends the local variables of each frame, and with them the arguments,
+unless `include_local_variables` is false. The trace context travels in the body, under "meta". Needs the
+extra `sentry`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import contextlib
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from beanstalk_client.tasks.results import put_result, tell_progress, told_progress, ttl_of
+from beanstalk_client.tasks.results import put_progress, tell_progress, told_progress, ttl_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -107,7 +107,7 @@ class Run:
         """
         content = told_progress(fraction, note)
         if self._owner is not None and ttl_of(self.message):
-            await put_result(self._owner, self._task_tube, self.job_id, ttl_of(self.message), content)
+            await put_progress(self._owner, self._task_tube, self.job_id, ttl_of(self.message), content)
 
     def __repr__(self) -> str:  # without arguments: it may be logged
         return f"<run of {self.message.task}: job {self.job_id}{f' of tube {self.tube}' if self.tube else ''}>"

@@ -50,6 +50,8 @@ FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 0.5
 """Seconds between two questions of a handle that waits."""
 
+MAX_TTL = 2**32
+
 TRACEBACK = 20_000
 """Characters of a traceback that are kept; its end says most."""
 
@@ -219,12 +221,25 @@ class Result(Generic[R]):
     def _look(self) -> Steps:
         """The state, and the body of the result."""
         found = self._read((yield "peek_keyed", key_of(self.job_id)))
-        if found.get("state") in (DONE, FAILED):
-            return found["state"], found
+        if found.get("state") == DONE:
+            return DONE, found
         job = yield "stats_job", self.job_id
         if job is None:  # its result was put before it was deleted, perhaps since the first question
             found = self._read((yield "peek_keyed", key_of(self.job_id)))
-        return _state_of(found, job), found
+        return self._state_of(found, job), found
+
+    def _state_of(self, found: dict[str, Any], job: dict[str, Any] | None) -> str:
+        """The state of a call, by its result and by its job's statistics.
+
+        A failed job that was kicked, redriven or replaced keeps its id and its old result, and runs again.
+        """
+        state = found.get("state")
+        is_tried = job is not None and job.get("tube") == self.tube and job.get("state") != "buried"
+        if state == DONE or (state == FAILED and not is_tried):
+            return str(state)
+        if job is None:
+            return GONE
+        return {"reserved": RUNNING, "buried": FAILED}.get(str(job.get("state")), PENDING)
 
     def _wait(self, timeout: Duration | None) -> Steps:
         """The value of the result, as soon as there is one."""
@@ -283,16 +298,6 @@ class Result(Generic[R]):
         raise TaskFailedError(str(found.get("error") or "the server has buried the job"), "\n".join(map(str, lines)))
 
 
-def _state_of(found: dict[str, Any], job: dict[str, Any] | None) -> str:
-    """The state of a call, by its result and by its job's statistics."""
-    state = found.get("state")
-    if state in (DONE, FAILED):
-        return str(state)
-    if job is None:
-        return GONE
-    return {"reserved": RUNNING, "buried": FAILED}.get(str(job.get("state")), PENDING)
-
-
 def _progress_of(found: dict[str, Any]) -> Progress | None:
     if "progress" not in found:
         return None
@@ -303,9 +308,9 @@ def _progress_of(found: dict[str, Any]) -> Progress | None:
 
 
 def ttl_of(message: Message) -> float:
-    """For how many seconds the result of a call is kept; 0 if nobody asks for it."""
+    """For how many seconds the result of a call is kept; 0 if nobody asks for it, or for what the server cannot do."""
     ttl = message.meta.get(META, 0)
-    return float(ttl) if isinstance(ttl, (int, float)) else 0.0
+    return float(ttl) if isinstance(ttl, (int, float)) and 0 < ttl < MAX_TTL else 0.0
 
 
 def told_progress(fraction: float, note: str) -> dict[str, Any]:
@@ -328,6 +333,8 @@ def told_failure(error: BaseException) -> dict[str, Any]:
 async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> str:
     """Put a result, in the place of what was told before; return "", or why this value can be no result.
 
+    Of a failure that is too large, the traceback is left out.
+
     Raises:
         Error, OSError: the server is not reached, or refuses it.
     """
@@ -340,8 +347,22 @@ async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: 
         trouble = f"the result is larger than a job of the server may be: {len(body)} bytes"
     else:
         return ""
-    await _put(owner, tube, job_id, ttl, owner.serializer.write({"state": FAILED, "error": trouble, "traceback": []}))
+    told = {"state": FAILED, "error": content.get("error", trouble), "traceback": []}
+    await _put(owner, tube, job_id, ttl, owner.serializer.write(told))
     return trouble
+
+
+async def put_progress(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> None:
+    """Put what a run tells of itself, unless another run of the job has its result by now."""
+    with contextlib.suppress(NotFoundError):
+        if _is_done(owner, await owner._ask(tube + RESULTS, "peek_keyed", key_of(job_id))):
+            return
+    await put_result(owner, tube, job_id, ttl, content)
+
+
+def _is_done(owner: Owner, job: Any) -> bool:
+    found = owner.serializer.read(job.body)
+    return isinstance(found, dict) and found.get("state") == DONE
 
 
 async def _put(owner: Owner, tube: str, job_id: int, ttl: float, body: bytes) -> None:
@@ -350,7 +371,7 @@ async def _put(owner: Owner, tube: str, job_id: int, ttl: float, body: bytes) ->
 
 
 def tell_progress(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> None:
-    """Put what a run tells of itself, from a plain function.
+    """As `put_progress`, from a plain function.
 
     Raises:
         RuntimeError: it is called in an event loop, which would wait.
@@ -359,4 +380,8 @@ def tell_progress(owner: Owner, tube: str, job_id: int, ttl: float, content: dic
         raise RuntimeError("progress() was called in a coroutine: say `await current_run().aprogress(…)` there")
     with contextlib.suppress(TooLateError):
         body = owner.serializer.write(content)
-        owner._client(tube + RESULTS).put_with(body, key=key_of(job_id), replace=True, ttl=ttl)
+        client = owner._client(tube + RESULTS)
+        with contextlib.suppress(NotFoundError):
+            if _is_done(owner, client.peek_keyed(key_of(job_id))):
+                return
+        client.put_with(body, key=key_of(job_id), replace=True, ttl=ttl)

@@ -20,7 +20,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from beanstalk_client.consumer import DONE, Bury, Outcome, Release
-from beanstalk_client.errors import Error
+from beanstalk_client.errors import BeanstalkdError, Error
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import (
     JITTER,
@@ -223,6 +223,8 @@ class Runner:
             with contextlib.suppress(Error, OSError):
                 found = await delivery.stats()
         tube = str(found.get("tube") or delivery.tube)
+        if task is not None:  # before the log, of which Sentry makes events: it drops the second one of an exception
+            self._tell_middleware(Failure(error, tries, None))
         message = f"buried after {tries} {'try' if tries == 1 else 'tries'}: {describe(error)}"
         expected = error if task is not None and not isinstance(error, (GiveUp, RunTimeoutError, Retry)) else None
         self._tell(logging.ERROR, "task-buried", delivery, name, message, error=expected, tries=tries, where=tube)
@@ -234,8 +236,6 @@ class Runner:
             except (Error, OSError, ValueError) as trouble:
                 message = f"no report of it in {tube}{self._tasks.errors}: {trouble!r}"
                 self._tell(logging.WARNING, "report-lost", delivery, name, message)
-        if task is not None:
-            self._tell_middleware(Failure(error, tries, None))
         if task is not None and result_ttl:
             await self._tell_result(delivery, task, result_ttl, told_failure(error))
         return Bury(int(found["pri"]) if "pri" in found else None)
@@ -247,9 +247,14 @@ class Runner:
     async def _tell_result(
         self, delivery: AnyDelivery, task: Task[..., Any], ttl: float, content: dict[str, Any]
     ) -> bool:
-        """Put the result of a run, for who has asked for it; return whether the server has it."""
+        """Put the result of a run, for who has asked for it; return False if the server was not reached.
+
+        A result that the server refuses is lost: to run the task again, until drain mode ends, would be worse.
+        """
         try:
             trouble = await put_result(self._tasks, task.tube, delivery.job_id, ttl, content)
+        except (BeanstalkdError, ValueError) as error:
+            trouble = f"no result of it is kept: {error!r}"
         except (Error, OSError) as error:
             self._tell(logging.WARNING, "result-lost", delivery, task.name, f"no result of it is kept: {error!r}")
             return False

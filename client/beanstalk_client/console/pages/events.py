@@ -33,7 +33,7 @@ async def _ticks(visit: Visit) -> AsyncIterator[str]:
     visit.state.streams += 1
     try:
         yield "retry: 3000\n\n"
-        while sampler.now < until:
+        while sampler.now < until and not sampler.is_closed:
             await sampler.look()
             yield "event: tick\ndata: 1\n\n" if await sampler.wait(SILENCE) else ": \n\n"
     finally:

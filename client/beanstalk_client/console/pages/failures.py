@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
+
 from starlette.responses import Response
 
 from beanstalk_client.cli.top_samples import BURIED
 from beanstalk_client.console.visit import BadRequestError, Visit
+
+SHOWN_TUBES = 100
+"""Tubes that are listed beside the groups."""
 
 SHOWN = 200
 """Jobs of a group that its page lists."""
@@ -16,13 +21,14 @@ async def failures(visit: Visit) -> Response:
     await user.sampler.look()
     groups = await user.failures.refresh()
     tubes = user.sampler.tubes()
-    buried = [user.sampler.row(name) for name, tube in tubes.items() if tube.figures[BURIED]]
+    most = heapq.nlargest(SHOWN_TUBES, tubes.values(), key=lambda tube: tube.figures[BURIED] or 0)
+    buried = [user.sampler.row(tube.name) for tube in most if tube.figures[BURIED]]
     return visit.page(
         "failures.html",
         tab="failures",
         groups=groups,
         found=user.failures,
-        buried=sorted((row for row in buried if row), key=lambda row: -(row.buried or 0))[:100],
+        buried=buried,
         survey=user.sampler.survey,
     )
 

@@ -3,7 +3,7 @@
 A form names an operation (`op`) and what it is about (`scope`):
 
     marked    the jobs `id`, or the tubes `tube`
-    all       all jobs of `tube` in `state`
+    all       all jobs of `tube` in `state`, as many as were asked about (`most`)
     search    what the search `search` has found
     group     a group of failures, `group`
 """
@@ -47,7 +47,7 @@ class Selection:
         ids: those that are named one by one; empty for all of a tube in a state.
         total: how many there are.
         words: in words: "3 marked jobs", "all 120 buried jobs of tube mails".
-        state: "dead" for jobs of a dead tube.
+        state: in which they were shown; "" if that is not known.
     """
 
     ids: Sequence[int]
@@ -85,7 +85,10 @@ async def order(visit: Visit) -> Response:
     back = _back(_one(form, "back"))
     found = await make_order(visit, form)
     if (found.asks or found.is_final) and _one(form, "sure") != "1":
-        kept = [(name, value) for name, values in form.items() for value in values if name not in ("csrf", "sure")]
+        kept = [
+            (name, value) for name, values in form.items() for value in values if name not in ("csrf", "sure", "most")
+        ]
+        kept += [("most", str(found.total))] if found.total is not None else []
         return visit.page("confirm.html", tab="", order=found, fields=kept, back=back)
     action = visit.state.actions.begin(visit.who, visit.owner, found.what, found.total, visit.user.connect, found.steps)
     assert action.task is not None
@@ -127,7 +130,10 @@ def _one(form: Form, name: str, default: str = "") -> str:
 
 def _back(asked: str) -> str:
     """Where to go afterwards: one of the console's own pages."""
-    parts = urlsplit(asked)
+    try:
+        parts = urlsplit(asked)
+    except ValueError:
+        return ""
     path = parts.path.strip("/")
     if parts.scheme or parts.netloc or not path.isalpha() or any(ord(each) < 0x21 for each in asked):
         return ""
@@ -151,12 +157,14 @@ async def select(visit: Visit, form: Form) -> Selection:
         if state not in STATES:
             raise BadRequestError("There is no such state: ready, reserved, delayed, buried.")
         total = int((await visit.user.client.stats_tube(tube))[f"current-jobs-{state}"])
+        total = min(total, read_number(_one(form, "most"), "most", total))
         return Selection([], total, f"all {total:,} {state} jobs of tube {tube}", tube, state)
     if scope == "search":
         search = visit.state.searches.find(visit.owner, read_number(_one(form, "search"), "search"))
         if search is None:
             raise BadRequestError("There is no such search any more.", 404)
         ids = [int(job["id"]) for job in search.found]
+        ids = ids[: read_number(_one(form, "most"), "most", len(ids))]
         words = f"all {jobs_in_words(len(ids))} found in tube {search.tube}"
         return Selection(ids, len(ids), words, search.tube, search.job_state)
     if scope == "group":
@@ -164,7 +172,8 @@ async def select(visit: Visit, form: Form) -> Selection:
         if group is None:
             raise BadRequestError("There is no such group any more: reload the page.", 404)
         words = f"{jobs_in_words(len(group.jobs))} of tube {group.tube} that failed alike"
-        return Selection([job.id for job in group.jobs], len(group.jobs), words, group.tube, group.state)
+        state = "ready" if group.state == "dead" else group.state
+        return Selection([job.id for job in group.jobs], len(group.jobs), words, group.tube, state)
     ids = [read_number(text, "id") for text in form.get("id", [])]
     if not ids:
         raise BadRequestError("No job is marked.")
@@ -180,7 +189,7 @@ async def _kick(visit: Visit, form: Form) -> Order:
 
     def steps(client: Client) -> Steps:
         if found.ids:
-            return actions.each_job(client, found.ids, make.kick_job)
+            return actions.each_job(client, found.ids, make.kick_job, found.tube, found.state)
         return actions.kick(client, found.tube, found.state, found.total)
 
     if not found.ids and found.state not in ("buried", "delayed"):
@@ -193,7 +202,7 @@ async def _delete(visit: Visit, form: Form) -> Order:
 
     def steps(client: Client) -> Steps:
         if found.ids:
-            return actions.each_job(client, found.ids, make.delete)
+            return actions.each_job(client, found.ids, make.delete, found.tube, found.state)
         return actions.all_in_state(client, found.tube, found.state, found.total, make.delete)
 
     if found.state == "reserved" and not found.ids:

@@ -35,6 +35,7 @@ async def login(visit: Visit) -> Response:
     problem = await _problem(visit, token)
     if problem:
         return visit.page("login.html", 401, tab="", problem=problem)
+    visit.state.sessions.end(visit.cookie)
     cookie, _ = visit.state.sessions.begin(token, name[:40])
     response = visit.redirect(visit.url(""))
     if visit.is_new:

@@ -48,7 +48,7 @@ async def tube(visit: Visit) -> Response:
     if state not in STATES:
         raise BadRequestError("There is no such state: ready, reserved, delayed, buried.")
     following = visit.text("from", "0")
-    if not re.fullmatch(r"[-0-9]{1,83}", following):
+    if not re.fullmatch(r"\d[-0-9]{0,82}", following, re.ASCII):
         raise BadRequestError("Bad position in the list.")
     jobs: list[Statistics] = []
     bodies: dict[int, str] = {}

@@ -27,6 +27,7 @@ A test that only makes a constant smaller, to need fewer steps, runs on both: co
 SOCKETS = (
     "tests/bench/test_bench",
     "tests/bench/test_clients",
+    "tests/bench/test_console",
     "tests/bench/test_watching",
     "tests/bench/test_workers",
     "tests/client/test_asynchronous_at_servers",
@@ -38,6 +39,7 @@ SOCKETS = (
     "tests/client/test_coming_from_listings",
     "tests/client/test_console_actions",
     "tests/client/test_console_app",
+    "tests/client/test_console_browser",
     "tests/client/test_consumer.py",
     "tests/client/test_deliver_command",
     "tests/client/test_deliver_sending",

@@ -74,7 +74,7 @@ class Beanstalk:
 
 
 class _End:
-    """Goes with the thread that has it, whoever has made that thread."""
+    """Ends with its thread, which any library may have made."""
 
 
 def _close_in(process: int, client: Client[str]) -> None:

@@ -50,7 +50,7 @@ KEPT: Final = 500
 MAX_RUNNING: Final = 16
 """How many of a token run at a time."""
 
-log = logging.getLogger("beanstalk_client.console")
+log: logging.Logger = logging.getLogger("beanstalk_client.console")
 
 Client = AsyncClient[bytes]
 Steps = AsyncIterator["Step"]

@@ -146,8 +146,8 @@ class Failures:
         self._bodies: dict[int, Report | str] = {}  # by id: the report, or what a job calls
         self._most = MAX_JOBS
         self.groups: list[Group] = []
-        self.is_partial = False
-        self.unread = 0
+        self.is_partial: bool = False
+        self.unread: int = 0
         self.can_list: bool | None = None
 
     async def refresh(self, within: float = 0.15) -> list[Group]:

@@ -111,7 +111,7 @@ class Metrics:
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = list(urls)
-        self.nodes = [Node(_without_token(url)) for url in urls]
+        self.nodes: list[Node] = [Node(_without_token(url)) for url in urls]
         self._asked = -INTERVAL
         self._task: asyncio.Task[None] | None = None
         self._counted: dict[str, deque[dict[float, float]]] = defaultdict(lambda: deque(maxlen=KEPT))

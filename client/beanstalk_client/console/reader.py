@@ -42,7 +42,7 @@ class Reader:
         self._client = connect(token)
         self._lock = asyncio.Lock()  # `use` and what follows are two commands
         self._clients: Shared[list[Statistics]] = Shared()
-        self.sampler = Sampler(connect(token), users=users)
+        self.sampler: Sampler = Sampler(connect(token), users=users)
 
     def connect(self) -> AsyncClient[bytes]:
         """A client of its own, for an action."""

@@ -240,15 +240,15 @@ class Sampler:
         self._series = {name: Series() for name in (*RATE_SERIES, *SERVER_SERIES)}
         self._tracked: dict[str, dict[str, Series]] = {}
         self._counted: tuple[float, float] | None = None  # the moment, and the failures counted then
-        self.samples = Samples(2)
-        self.survey = Survey(self.samples)
+        self.samples: Samples = Samples(2)
+        self.survey: Survey = Survey(self.samples)
         self._problem = ""
         self._asked: float | None = None  # when the sample that goes on began
         self.throttled: set[str] = set()
         self.failures: float | None = None
-        self.taken = 0
-        self.is_unauthorized = False
-        self.is_closed = False
+        self.taken: int = 0
+        self.is_unauthorized: bool = False
+        self.is_closed: bool = False
 
     @property
     def problem(self) -> str:

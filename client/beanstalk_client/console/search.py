@@ -52,15 +52,15 @@ class Search:
         self.job_state = job_state
         self.text = text
         self.total = total
-        self.seen = 0
-        self.passed_over = 0
+        self.seen: int = 0
+        self.passed_over: int = 0
         self.found: list[Statistics] = []
-        self.state = "runs"
-        self.error = ""
+        self.state: str = "runs"
+        self.error: str = ""
         self._reader = reader
         self._wanted = text.encode("utf-8", "replace").lower()
         self._looked = time.monotonic()
-        self.task = asyncio.get_running_loop().create_task(self._run())
+        self.task: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._run())
 
     @property
     def share(self) -> float:

@@ -161,10 +161,10 @@ class Session:
     __slots__ = ("expires", "name", "owner", "token")
 
     def __init__(self, token: str, name: str, expires: float) -> None:
-        self.token = token
-        self.owner = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
-        self.name = name
-        self.expires = expires
+        self.token: str = token
+        self.owner: str = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+        self.name: str = name
+        self.expires: float = expires
 
     def __repr__(self) -> str:
         return f"<Session of {self.name}>"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from jinja2 import Environment
+
 from beanstalk_client.console.actions import Actions
 from beanstalk_client.console.metrics import Metrics
 from beanstalk_client.console.reader import Connect
@@ -18,13 +20,13 @@ class State:
     def __init__(self, settings: Settings, connect: Connect) -> None:
         self.settings = settings
         self.connect = connect
-        self.users = Users(connect)
-        self.sessions = Sessions()
-        self.forms = Forms()
-        self.actions = Actions()
-        self.searches = Searches()
-        self.metrics = Metrics(settings.metrics)
-        self.templates = make_environment()
+        self.users: Users = Users(connect)
+        self.sessions: Sessions = Sessions()
+        self.forms: Forms = Forms()
+        self.actions: Actions = Actions()
+        self.searches: Searches = Searches()
+        self.metrics: Metrics = Metrics(settings.metrics)
+        self.templates: Environment = make_environment()
         for name in self.templates.list_templates():
             self.templates.get_template(name)  # compiled now, so that no visitor waits for it
         self.streams = 0

@@ -25,7 +25,7 @@ class User(Reader):
 
     def __init__(self, connect: Connect, token: str = "", users: Callable[[], int] = lambda: 1) -> None:
         super().__init__(connect, token, users)
-        self.failures = Failures(self)
+        self.failures: Failures = Failures(self)
 
 
 class Users:

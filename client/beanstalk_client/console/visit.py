@@ -60,8 +60,8 @@ class Visit:
         self.owner = owner
         self.cookie = cookie
         self.is_new = is_new
-        self.base = str(request.scope.get("root_path", "")).rstrip("/")
-        self.live = user is not None and request.method == "GET" and request.headers.get("x-live") == "1"
+        self.base: str = str(request.scope.get("root_path", "")).rstrip("/")
+        self.live: bool = user is not None and request.method == "GET" and request.headers.get("x-live") == "1"
 
     @property
     def user(self) -> User:

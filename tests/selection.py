@@ -37,6 +37,7 @@ SOCKETS = (
     "tests/client/test_client_page",
     "tests/client/test_coming_from_listings",
     "tests/client/test_console_app",
+    "tests/client/test_console_browser",
     "tests/client/test_consumer.py",
     "tests/client/test_deliver_command",
     "tests/client/test_deliver_sending",

@@ -6,6 +6,7 @@ Whatever a test does, the browser may ask no other host, and no page may break i
 import contextlib
 import json
 import re
+import signal
 import time
 
 import pytest
@@ -31,7 +32,7 @@ AXE = servers.ROOT / "conformance" / "clients" / "node_modules" / "axe-core" / "
 PATIENCE = 15_000  # milliseconds
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 
-ODD_TUBE = "a;b()$(rm)/../+x.y//evil.example/<".replace("<", "_")
+ODD_TUBE = "a;b()$(rm)/../+x.y//evil.example/_"
 """What the protocol allows in a name, where URLs, shells and markup have a meaning for it."""
 
 
@@ -130,7 +131,9 @@ class Person:
         self._use(self.page.locator("summary", has_text=name))
 
     def fill(self, label, text):
-        field = self.page.locator("main").get_by_label(label, exact=True).first
+        fields, page = self.page.locator("main").locator("input, textarea, select"), self.page
+        named = page.get_by_label(label, exact=True).or_(page.get_by_role("textbox", name=label, exact=True))
+        field = fields.and_(named).first
         if self.mode == "keys":
             self.reach(field)
             self.page.keyboard.press("Control+A")
@@ -195,19 +198,28 @@ def bury(queue, tube, *bodies):
     return ids
 
 
+TASK = json.dumps({"task": "shop.send", "args": ["ada@example.com"], "kwargs": {"subject": "Hello"}}).encode()
+
+
+def stock_any(queue):
+    """Jobs in all states; the ids of the first of each."""
+    buried = bury(queue, "mails", TASK, TASK, TASK)
+    ready = put(queue, "mails", TASK, b"for Mr. Smith", b"for Mrs. Jones")
+    delayed = put(queue, "mails", TASK, TASK, delay=3600)
+    return {"ready": ready[0], "delayed": delayed[0], "buried": buried[0]}
+
+
 def stock(queue, address):
-    """Jobs in all states, failures with reports, dead jobs and a schedule; the ids of the first of each."""
-    task = json.dumps({"task": "shop.send", "args": ["ada@example.com"], "kwargs": {"subject": "Hello"}}).encode()
-    buried = bury(queue, "mails", task, task, task)
-    ready = put(queue, "mails", task, b"for Mr. Smith", b"for Mrs. Jones")
-    delayed = put(queue, "mails", task, task, delay=3600)
+    """Failures with reports, dead jobs and a schedule, too."""
+    made = stock_any(queue)
     queue.use("mails.errors")
-    for number, job_id in enumerate(buried):
+    for number in range(3):
+        job_id = made["buried"] + number
         error = ValueError(f"no mail server for {number}") if number < 2 else KeyError("address")
         queue.put_with(
             report(job_id, "mails", describe(error), 3, by="worker-1", task="shop.send"), key=f"job-{job_id}"
         )
-    put(queue, "fragile", task, task)
+    put(queue, "fragile", TASK, TASK)
     queue.watch("fragile")
     for _ in range(2):
         queue.release(queue.reserve(0))
@@ -218,7 +230,7 @@ def stock(queue, address):
     tasks.every("1h")(tasks.task(count_orders))
     Scheduler(tasks.connect, tasks.schedules).run_once()
     tasks.close()
-    return {"ready": ready[0], "delayed": delayed[0], "buried": buried[0]}
+    return made
 
 
 def count_orders():
@@ -252,6 +264,7 @@ LOOKS = {
 def look_at(person):
     """Note what sticks out of the window, and what axe-core finds that is serious."""
     page = person.page
+    page.wait_for_load_state()
     width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     if width[0] > width[1]:
         person.wrong.append(f"{page.url} scrolls sideways: {width}")
@@ -408,13 +421,284 @@ ORDERS = {
 @pytest.mark.parametrize("mode", ["mouse", "keys", "no scripts"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_order_is_given(browse, shop, order, mode):
+    give(browse(shop.address, mode), order, shop.queue, shop.made)
+
+
+def give(person, order, queue, made):
     path, steps, is_done = ORDERS[order]
-    person = browse(shop.address, mode)
-    person.go(path.format(**shop.made))
+    person.go(path.format(**made))
     for step in steps.split("|"):
         verb, _, rest = step.partition(" ")
         getattr(person, verb)(*rest.split("=", 1))
-    eventually(lambda: is_done(shop.queue, shop.made), f"{order}: {person.text}")
+    eventually(lambda: is_done(queue, made), f"{order}: {person.text}")
     person.go("/log")
     person.until("done")
-    assert "failed" not in person.text
+    assert person.page.locator(".state.failed, .state.stopped").count() == 0
+
+
+def test_what_takes_long_tells_how_far_it_is_and_is_stopped(browse, shop):
+    put(shop.queue, "many", *[b"%d of many" % number for number in range(3000)])
+    person = browse(shop.address)
+    person.go("/tube?name=many")
+    person.fill("Text", "2999 of")
+    person.press("Search ready jobs")
+    person.until(r"[1-9]\d* of 3,000 ready jobs looked at")
+    person.press("Stop")
+    person.until("0 found: stopped")
+    servers_step = shop.queue.stats_tube("many")["current-jobs-ready"]
+    person.go("/tube?name=many")
+    person.choose("all 3,000")
+    person.press("Delete…")
+    person.sure()
+    person.until("3,000 jobs")
+    assert servers_step == 3000 and counts(shop.queue, "many") == (0, 0, 0)
+
+
+# ------------------------------------------------------------------------------------------- keys, and live pages
+
+
+def test_keys_lead_everywhere(browse, shop):
+    put(shop.queue, "many", *[b"%d" % number for number in range(120)])
+    person = browse(shop.address, "keys")
+    person.go("/")
+    press, page = person.page.keyboard.press, person.page
+    for key, path in zip("tfscnlo", ("tubes", "failures", "schedules", "clients", "cluster", "log", ""), strict=True):
+        press("g")
+        press(key)
+        page.wait_for_url(f"**/{path}")
+        page.wait_for_load_state()
+    press("?")
+    assert page.locator("#help").is_visible()
+    press("Escape")
+    assert not page.locator("#help").is_visible()
+    person.go("/tube?name=many")
+    press("j"), press("j"), press("x"), press("k"), press("x")
+    assert page.locator("[data-marked]").inner_text() == "2 marked"
+    assert page.locator("tr.on").get_attribute("data-row") == page.locator("tbody tr").first.get_attribute("data-row")
+    press("]")
+    page.wait_for_url("**from=*")
+    page.wait_for_load_state()
+    press("[")
+    page.wait_for_url(lambda url: "from=" not in url)
+    page.wait_for_load_state()
+    press("/")
+    assert page.evaluate("document.activeElement.id") == "text"
+    page.keyboard.type("j?")
+    assert page.locator("#text").input_value() == "j?"
+    press("Escape"), press("i")
+    page.keyboard.type(str(shop.made["buried"]))
+    press("Enter")
+    page.wait_for_url("**/job?id=*")
+    person.go("/tube?name=many")
+    press("j"), press("Enter")
+    page.wait_for_url("**/job?id=*")
+    page.wait_for_load_state()
+    press("Shift+Tab" if page.evaluate("document.activeElement.id") else "Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
+
+
+def test_a_page_is_live_and_keeps_marks_focus_and_order(browse, shop):
+    person = browse(shop.address)
+    page = person.page
+    person.go("/tubes?sort=name")
+    person.until("paused")
+    page.get_by_label("Mark tube mails", exact=True).check()
+    page.locator("tbody a", has_text="reports").first.focus()
+    put(shop.queue, "mails", *[b"x"] * 40)
+    page.locator("tr[data-row=mails] td", has_text=re.compile("^43$")).wait_for()
+    assert page.get_by_label("Mark tube mails", exact=True).is_checked()
+    assert page.evaluate("document.activeElement.textContent") == "reports"
+    assert page.locator("#alive").inner_text() == "live"
+
+
+def test_a_live_page_keeps_the_focus_in_its_row(browse, shop):
+    """Or Enter would delete what another row tells of."""
+    person = browse(shop.address)
+    person.go("/failures")
+    person.until("KeyError")
+    button = person.page.locator("tr", has_text="KeyError").get_by_role("button", name="Delete…")
+    row = "document.activeElement.closest('tr')?.dataset.row"
+    button.focus()
+    found = person.page.evaluate(row)
+    bury(shop.queue, "others", b"x")
+    person.until("others")
+    assert person.page.evaluate(row) == found
+
+
+def test_a_table_is_sorted_by_its_headings(browse, shop):
+    person = browse(shop.address, "keys")
+    person.go("/tube?name=mails&state=ready")
+    ids = [int(each) for each in person.page.locator("tbody tr").evaluate_all("all => all.map(e => e.dataset.row)")]
+    for order in (sorted(ids), sorted(ids, reverse=True)):
+        person.press("id")
+        found = person.page.locator("tbody tr").evaluate_all("all => all.map(e => e.dataset.row)")
+        assert list(map(int, found)) == order
+
+
+# ------------------------------------------------------------------------------------------- hostile text
+
+BODIES = {
+    "script": b"<script>hacked=1</script><img src=x onerror=hacked=1>",
+    "markup in JSON": json.dumps({"task": "</pre><svg/onload=hacked=1>", "args": ["</textarea><script>hacked=1"]}).encode(),
+    "control characters": b"\x1b[31mred\x07\x00\x85" + "\u0085\u2028\u2029".encode(),
+    "right to left": "abc \u202e cba \u2066\u2067\u200f\u061c".encode(),
+    "half of UTF-8": "größe ü".encode()[:-1],
+    "no text": bytes(range(256)),
+    "deep": b"[" * 50_000,
+    "a long line": b"w" * 60_000,
+    "10 MB": b"<b>" + b"x" * 10_000_000,
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_bodies_are_shown_as_harmless_text_and_downloaded_as_they_are(browse, shop, body):
+    (job_id,) = put(shop.queue, "odd", BODIES[body])
+    person = browse(shop.address, viewport=NARROW)
+    for path in ("/tube?name=odd", f"/job?id={job_id}"):
+        person.go(path)
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", person.text)
+        assert person.page.evaluate("window.hacked") is None
+        assert person.page.locator("main :is(script, img, svg[onload], b:not([class]) b)").count() == 0
+        look_at(person)
+    with person.page.expect_download() as download:
+        person.page.get_by_role("link", name="download").click()
+    assert download.value.path().read_bytes() == BODIES[body]
+
+
+@pytest.mark.parametrize(
+    "body", ["\n\n two lines \n", "</textarea>&amp;&lt;\"'", "größe\t\U0001f600", '{"a": [1]}'], ids=["lines", "markup", "more", "JSON"]
+)  # fmt: skip
+def test_a_body_that_is_put_again_is_as_it_was(browse, shop, body):
+    (job_id,) = put(shop.queue, "odd", body.encode())
+    person = browse(shop.address)
+    person.go(f"/job?id={job_id}")
+    person.open("Put it again")
+    person.press("Put again")
+    eventually(lambda: state(shop.queue, job_id) == "gone", "it has been put again")
+    shop.queue.use("odd")
+    assert shop.queue.peek_ready().body == body.encode()
+
+
+def test_a_body_of_10_mb_is_put(browse, shop):
+    person = browse(shop.address)
+    person.go("/tube?name=mails")
+    person.open("Put a job")
+    person.page.evaluate("document.querySelector('.put textarea').value = 'x'.repeat(10_000_000)")
+    person.fill("Priority", "0")
+    person.press("Put")
+    person.until("is in tube mails")
+    shop.queue.use("mails")
+    assert shop.queue.peek_ready().body == b"x" * 10_000_000
+
+
+@pytest.mark.parametrize("name", [ODD_TUBE, "/", "..", "$(id)", "+a+b;c", "x" * 200])
+def test_tubes_of_odd_names_are_like_others(browse, shop, name):
+    (job_id,) = bury(shop.queue, name, b"x")
+    person = browse(shop.address, viewport=NARROW)
+    person.go("/tubes?sort=name")
+    person.until(re.escape(name))
+    person.page.locator("tbody a").get_by_text(name, exact=True).click()
+    person.until("buried")
+    look_at(person)
+    person.mark(1)
+    person.press("Kick")
+    person.until("Kick job")
+    assert state(shop.queue, job_id) == "ready"
+    assert person.page.locator("h1").inner_text().endswith(name)
+    person.fill("Seconds of a pause", "7")
+    person.press("Pause")
+    person.until("Pause tube")
+    assert shop.queue.stats_tube(name)["pause"] == 7
+
+
+# ------------------------------------------------------------------------------------------- servers
+
+
+def test_a_server_that_goes_and_comes_back(browse, restartable):
+    address = "127.0.0.1", restartable.port
+    with Client(address, encoding=None) as queue:
+        put(queue, "mails", b"x")
+    person = browse(address)
+    person.expected = "503"
+    person.go("/")
+    person.until("mails")
+    restartable.kill()
+    person.until("The server does not answer")
+    assert person.go("/tube?name=mails").status == 503
+    person.until("does not answer")
+    person.go("/")
+    restartable.start()
+    person.page.get_by_text("The server does not answer").wait_for(state="detached")
+    assert person.go("/tube?name=mails").status == 200
+
+
+def test_a_slow_server_holds_up_no_page_of_what_has_been_sampled(browse, beanstalkd):
+    with Client(beanstalkd.address, encoding=None) as queue:
+        put(queue, "mails", b"x")
+    person = browse(beanstalkd.address)
+    person.expected = "503"
+    person.go("/tubes")
+    person.until("mails")
+    beanstalkd.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    for path in ("/cluster", "/log", "/tubes", "/"):
+        assert person.go(path).status == 200
+    assert time.monotonic() - began < 5
+    person.until("does not answer: it was asked . s ago")
+    beanstalkd.send_signal(signal.SIGCONT)
+    person.page.get_by_text("The server does not answer").wait_for(state="detached")
+
+
+@pytest.mark.parametrize("mode", ["mouse", "no scripts"])
+def test_pages_of_a_stock_beanstalkd(browse, beanstalkd, mode):
+    with Client(beanstalkd.address, encoding=None) as queue:
+        made = stock_any(queue)
+    person = browse(beanstalkd.address, mode, viewport=NARROW)
+    person.go("/tubes")
+    person.until("mails")
+    for path in PAGES:
+        assert person.go(path.format(**made)).status == 200
+        look_at(person)
+
+
+@pytest.mark.parametrize("order", ["kick", "bury", "delete", "move", "put again", "kick all", "delete all", "pause"])
+def test_orders_to_a_stock_beanstalkd(browse, beanstalkd, order):
+    with Client(beanstalkd.address, encoding=None) as queue:
+        give(browse(beanstalkd.address, "no scripts"), order, queue, stock_any(queue))
+
+
+RIGHTS = ("produce", "consume", "inspect", "admin")
+TOKENS = {name: f"token-of-{name}-" + "x" * 20 for name in ("looker", "root")}
+
+
+def test_what_a_token_may_not_is_told_and_not_done(browse, run):
+    users = [
+        UserConfig(name="root", token_sha256=(hash_of_token(TOKENS["root"]),), **dict.fromkeys(RIGHTS, ("*",))),
+        UserConfig(name="looker", token_sha256=(hash_of_token(TOKENS["looker"]),), inspect=("mails",)),
+    ]
+    server = run(listeners=(ListenerConfig(address="127.0.0.1:0", auth="token"),), users=tuple(users))
+    with Client(server.address, encoding=None, token=TOKENS["root"]) as queue:
+        (job_id,) = put(queue, "mails", b"x")
+        put(queue, "bills", b"x")
+        person = browse(server.address, "keys", {"login": True})
+        person.expected = "40[134]"
+        person.go("/tubes")
+        look_at(person)
+        person.fill("Token", "nonsense-" * 5)
+        person.press("Sign in")
+        person.until("does not know this token")
+        person.fill("Token", TOKENS["looker"])
+        person.press("Sign in")
+        person.go("/tubes")
+        person.until("mails")
+        assert "bills" not in person.text and TOKENS["looker"] not in person.page.content()
+        assert person.go("/tube?name=bills").status in (403, 404)
+        person.go(f"/job?id={job_id}")
+        person.press("Delete…")
+        person.sure()
+        person.until("no right")
+        assert state(queue, job_id) == "ready"
+        person.press(re.compile("Sign out"), "header")
+        person.go("/tubes")
+        assert person.page.url.endswith("/login")

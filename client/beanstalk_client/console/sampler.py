@@ -69,6 +69,9 @@ MAX_TRACKED: Final = 500
 MAX_SHOWN: Final = 100
 """How many tubes are asked for in each interval because somebody looks at them."""
 
+SLOW: Final = 3.0
+"""Seconds that a sample may take until pages say that the server does not answer."""
+
 TOP: Final = 10
 """Of how many tubes with the most ready jobs the age of the next job is asked for."""
 
@@ -235,10 +238,17 @@ class Sampler:
         self._counted: tuple[float, float] | None = None  # the moment, and the failures counted then
         self.samples = Samples(2)
         self.survey = Survey(self.samples)
-        self.problem = ""
+        self._problem = ""
+        self._asked: float | None = None  # when the sample that goes on began
         self.throttled: set[str] = set()
         self.failures: float | None = None
         self.taken = 0
+
+    @property
+    def problem(self) -> str:
+        if not self._problem and self._asked is not None and (seconds := self.now - self._asked) > SLOW:
+            return f"it was asked {seconds:.0f} s ago"
+        return self._problem
 
     @property
     def now(self) -> float:
@@ -259,6 +269,13 @@ class Sampler:
         if was_idle:
             self._wake.set()
         if was_idle or not (self.taken or self.problem):
+            await self.wait(within)
+
+    async def again(self, within: float = 0.3) -> None:
+        """Something has just been changed: take a sample now, and wait for it, but not long."""
+        await self.look()
+        if self._asked is None:
+            self._wake.set()
             await self.wait(within)
 
     def start(self) -> None:
@@ -333,14 +350,16 @@ class Sampler:
 
     async def sample(self) -> None:
         """Take one sample; what goes wrong is in `problem`."""
+        self._asked = self._clock()
         try:
             await self._sample()
-            self.problem = ""
+            self._problem = ""
             self.taken += 1
         except BeanstalkdError as error:
-            self.problem = error.meaning or str(error)
+            self._problem = error.meaning or str(error)
         except (Error, OSError) as error:
-            self.problem = str(error) or type(error).__name__
+            self._problem = str(error) or type(error).__name__
+        self._asked = None
         tick, self._tick = self._tick, asyncio.Event()
         tick.set()
 

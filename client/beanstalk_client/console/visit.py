@@ -160,8 +160,8 @@ class Visit:
 
     @property
     def live_key(self) -> tuple[object, ...]:
-        url = self.request.url
-        return self.owner, self.who, url.path, url.query, self.base, self.user.sampler.taken
+        url, sampler = self.request.url, self.user.sampler
+        return self.owner, self.who, url.path, url.query, self.base, sampler.taken, sampler.problem
 
     def redirect(self, url: str) -> Response:
         response = RedirectResponse(url, 303)

@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from beanstalk_client.console.visit import BadRequestError, Visit
 
-SILENCE: Final = 15.0
+SILENCE: Final = 5.0
 """Seconds after which a comment is sent, so that proxies keep the connection."""
 
 MAX_STREAMS: Final = 500
@@ -35,6 +35,7 @@ async def _ticks(visit: Visit) -> AsyncIterator[str]:
         yield "retry: 3000\n\n"
         while sampler.now < until:
             await sampler.look()
-            yield "event: tick\ndata: 1\n\n" if await sampler.wait(SILENCE) else ": \n\n"
+            news = await sampler.wait(SILENCE) or sampler.problem
+            yield "event: tick\ndata: 1\n\n" if news else ": \n\n"
     finally:
         visit.state.streams -= 1

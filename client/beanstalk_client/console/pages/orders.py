@@ -92,6 +92,7 @@ async def order(visit: Visit) -> Response:
     await asyncio.wait([action.task], timeout=SHOWN_WITHIN)
     if action.state == "runs":
         return visit.redirect(visit.url("log", id=action.id))
+    await visit.user.sampler.again()  # so that the page shows what has come of it
     return visit.redirect(f"{visit.base}/{back}{'&' if '?' in back else '?'}did={action.id}")
 
 

@@ -37,7 +37,12 @@ async def tube(visit: Visit) -> Response:
     await sampler.look([name])
     figures: Statistics = {}
     if not visit.live:
-        figures = await visit.user.client.stats_tube(name)
+        try:
+            figures = await visit.user.client.stats_tube(name)
+        except NotFoundError:
+            if did := visit.text("did"):  # an order has taken its last job, and the tube has gone with it
+                return visit.redirect(visit.url("tubes", did=did))
+            raise
         sampler.samples.take_tube(sampler.now, name, figures)
     row = sampler.row(name)
     if row is None:

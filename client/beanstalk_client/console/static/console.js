@@ -12,7 +12,7 @@
 
   const busy = () => {  // somebody works with what would be replaced
     const at = document.activeElement;
-    return document.hidden || one("#help[open]") || (at && at.closest("[data-live]") && at.matches("input:not([type=checkbox]), select, textarea"));
+    return document.hidden || one("#help[open], [data-live] :active") || (at && at.closest("[data-live]") && at.matches("input:not([type=checkbox]), select, textarea"));
   };
 
   const renew = async () => {
@@ -32,12 +32,14 @@
         const on = one("tr.on", part)?.dataset.row;
         const scrolled = all(".scroll", part).map((each) => each.scrollLeft);
         const at = part.contains(document.activeElement) ? document.activeElement : null;
+        const line = at?.closest("tr[data-row]")?.dataset.row;
+        const within = line === undefined ? "" : `tr[data-row="${CSS.escape(line)}"] `;
         const path = at && (at.value ? `[name="${CSS.escape(at.name)}"][value="${CSS.escape(at.value)}"]` : at.getAttribute("href") ? `[href="${CSS.escape(at.getAttribute("href"))}"]` : null);
         part.replaceChildren(...now.childNodes);
         for (const box of all("input[type=checkbox]", part)) box.checked = marked.has(box.value);
         for (const row of all("tr[data-row]", part)) row.classList.toggle("on", row.dataset.row === on);
         all(".scroll", part).forEach((each, place) => { each.scrollLeft = scrolled[place] ?? 0; });
-        if (path) one(path, part)?.focus({ preventScroll: true });
+        if (path) one(within + path, part)?.focus({ preventScroll: true });
         prepare(part);
         if (part.dataset.sorted) {
           const [place, up] = part.dataset.sorted.split(" ");

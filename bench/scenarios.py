@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from bench import loads, process
 from bench.clients import LOADS, python_client
+from bench.console import show
 from bench.doors import (
     CARRIED,
     CLUSTERED,
@@ -769,3 +770,20 @@ def watching(run: Run) -> None:
                     run.load(loads.tubes, server, count=tubes)
                 work = f"{rate:,} commands a second"
                 run.in_turn(running, functools.partial(watch, rate=rate, seconds=seconds), work)
+
+
+VIEWERS = 50
+
+
+@scenario(Layout("without_ms one_ms many_ms own_ms first_page page page_again"), on_request=True)
+def console(run: Run) -> None:
+    """what the console costs a server with 100,000 tubes and a million jobs, and how soon its pages come"""
+    tubes, jobs = run.sized(100_000), run.sized(1_000_000)
+    seconds, pause = run.seconds(10), run.seconds(35)
+    for peer in run.own:
+        with run.together(peer) as running:
+            for server in running:
+                run.load(loads.tubes, server, count=tubes)
+                run.load(loads.puts, server, count=jobs - tubes)
+            work = f"{tubes:,} tubes, {jobs:,} jobs"
+            run.in_turn(running, functools.partial(show, many=VIEWERS, seconds=seconds, pause=pause), work)

@@ -27,6 +27,7 @@ A test that only makes a constant smaller, to need fewer steps, runs on both: co
 SOCKETS = (
     "tests/bench/test_bench",
     "tests/bench/test_clients",
+    "tests/bench/test_console",
     "tests/bench/test_watching",
     "tests/bench/test_workers",
     "tests/client/test_asynchronous_at_servers",

@@ -9,7 +9,7 @@ CALM = {"current-jobs-ready": 0, "current-watching": 1, "total-jobs": 0, "cmd-de
 
 def told(*tubes, server=None, problem=""):
     sampler = Sampler(None, lambda: 100.0)
-    sampler.problem = problem
+    sampler._problem = problem
     if server is not None:
         sampler.samples.take_server(90.0, {"uptime": 1} | server)
     for name, figures in tubes:

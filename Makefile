@@ -28,7 +28,7 @@ POOL := $(VENV)/bin/pytest -q --dist load --tx $(PROCESSORS)*popen//env:TEST_PAC
 	--tx $(shell expr 2 \* $(PROCESSORS))*popen//env:TEST_PACKAGE=$(PACKAGE)
 
 FOR_TESTS := beanstalkd redis-server
-FOR_ALL_TESTS := haproxy stunnel4 openssl systemd prometheus strace php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3 php-illuminate-queue php-illuminate-events php-symfony-beanstalkd-messenger ruby-activejob
+FOR_ALL_TESTS := haproxy stunnel4 openssl systemd prometheus strace php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3 php-illuminate-queue php-illuminate-events php-symfony-beanstalkd-messenger ruby-activejob chromium
 
 .PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster console bench docs wheels clean
 
@@ -51,7 +51,7 @@ test-all: test                    ## everything: SEED says which random examples
 pool: $(VENV)/developer $(VENV)/installed debian
 	$(POOL) -m "not slow" --hypothesis-seed 0 --durations 10 $(CPU_LIMIT)
 
-everything: $(VENV)/developer $(VENV)/installed $(VENV)/documents debian debian-all $(CLIENTS)/node_modules
+everything: $(VENV)/developer $(VENV)/installed $(VENV)/documents $(VENV)/browser debian debian-all $(CLIENTS)/node_modules
 	SEED=$(SEED) $(POOL) --everything --hypothesis-profile deep --hypothesis-seed $(SEED) --seed $(SEED) --timeout 3600 \
 		-rs $(if $(MINUTES),--minutes $(MINUTES))
 
@@ -140,6 +140,11 @@ $(VENV)/benching: $(VENV)/installed
 $(VENV)/documents: $(VENV)/developer
 	@echo "installing what the documents' site needs"
 	$(call install-requirements,docs)
+	@touch $@
+
+$(VENV)/browser: $(VENV)/developer
+	@echo "installing what the tests in a browser need"
+	$(call install-requirements,browser)
 	@touch $@
 
 $(VENV)/publishing: $(VENV)/builder

@@ -48,6 +48,9 @@ def pytest_addoption(parser, pluginmanager):
     parser.addoption("--minutes", type=float, help="how long files are given out; default: until there are no more")
     parser.addoption("--cpu-limit", action="store_true", help="fail if an unmarked test uses far too much CPU time")
     parser.addoption("--kills", type=int, default=3, help="how often tests/cluster/test_kills.py kills in each way")
+    parser.addoption(
+        "--pictures", help="where tests/client/test_console_browser.py puts the pictures of docs/console.md"
+    )
     # At once: the other conftest.py files, which import the package, are read before the options are.
     given = pluginmanager.get_plugin("pytestconfig").invocation_params.args
     if os.environ.get("TEST_PACKAGE", parser.parse_known_args(given).package) != "sources":

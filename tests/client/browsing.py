@@ -72,6 +72,10 @@ class Person:
 
     def _use(self, target, key="Enter"):
         if self.mode == "keys":
+            self.page.wait_for_load_state()
+            # Before it has painted a page, the browser drops what is typed.
+            self.page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+            self.page.wait_for_timeout(100)
             self.reach(target)
             self.page.keyboard.press(key)
         else:

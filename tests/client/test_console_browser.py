@@ -18,6 +18,8 @@ from visiting import console_at_port
 from beanstalk_server import TubeConfig
 from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
+from harness import servers
+from harness.console import demonstration
 from harness.waiting import eventually
 
 api = pytest.importorskip("playwright.sync_api")
@@ -434,3 +436,37 @@ def test_what_a_token_may_not_is_told_and_not_done(browse, run):
         person.press(re.compile("Sign out"), "header")
         person.go("/tubes")
         assert person.page.url.endswith("/login")
+
+
+# ------------------------------------------------------------------------------------------- pictures
+
+PICTURES = {
+    "overview": ("/", "light"),
+    "tube": ("/tube?name=payments&state=buried", "light"),
+    "failures": ("/failures", "dark"),
+    "job": (None, "dark"),
+}
+"""The pictures of docs/console.md, each with its page; None for the page of the first job of the one before."""
+
+
+def test_pictures_of_the_document_can_be_made(chromium, request, tmp_path):
+    """With --pictures docs/console, they are made anew; then work goes on for some minutes before, for the charts."""
+    asked = request.config.getoption("pictures")
+    directory = asked or tmp_path
+    with demonstration(servers.INTERPRETED, 0) as shown:
+        time.sleep(240 if asked else 5)
+        person = Person(chromium, shown.url.rstrip("/"), context={"viewport": {"width": 1200, "height": 760}})
+        person.go("/failures")
+        person.until("CardDeclined")
+        for name, (path, scheme) in PICTURES.items():
+            person.page.emulate_media(color_scheme=scheme)
+            if path:
+                person.go(path)
+            else:
+                person.follow("CardDeclined")
+                person.page.locator("a[data-open]").first.click()
+            person.page.wait_for_load_state()
+            person.page.wait_for_timeout(2500)
+            person.page.screenshot(path=f"{directory}/{name}.png")
+        person.context.close()
+    assert person.wrong == []

@@ -30,7 +30,8 @@ class Person:
         self.url, self.mode, self.wrong, self.expected = url, mode, [], r"^$"
         self.context = chromium.new_context(**how)
         self.context.set_default_timeout(PATIENCE)
-        self.context.route(lambda asked: not asked.startswith(url), self._refuse)
+        # A pattern, as the browser would wait for this process to be asked about each request.
+        self.context.route(re.compile(f"^(?!{re.escape(url)}(/|$))"), self._refuse)
         self.context.on("console", self._hear)
         self.context.on("weberror", lambda error: self.wrong.append(str(error.error)))
         self.page = self.context.new_page()
@@ -74,8 +75,8 @@ class Person:
         if self.mode == "keys":
             self.page.wait_for_load_state()
             # Before it has painted a page, the browser drops what is typed.
-            self.page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
-            self.page.wait_for_timeout(100)
+            while not self.page.evaluate("performance.getEntriesByName('first-contentful-paint').length"):
+                self.page.wait_for_timeout(50)
             self.reach(target)
             self.page.keyboard.press(key)
         else:
@@ -85,7 +86,8 @@ class Person:
         self._use(self.page.locator(within).get_by_role("button", name=name, exact=True).first)
 
     def follow(self, name):
-        self._use(self.page.locator("main").get_by_role("link", name=name).first)
+        with self.page.expect_navigation():
+            self._use(self.page.locator("main").get_by_role("link", name=name).first)
 
     def open(self, name):
         self._use(self.page.locator("summary", has_text=name))

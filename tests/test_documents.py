@@ -51,6 +51,12 @@ def test_links_lead_to_files(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def test_pictures_exist_have_texts_and_are_small(page):
+    found = re.findall(r"!\[(.*?)\]\((?!https?:)([^)]+)\)", page.read_text())
+    assert [target for text, target in found if not text] == []
+    assert sum((page.parent / target).stat().st_size for _, target in found) <= 1_000_000
+
+
 def anchor(heading):
     """What a heading is called in a link."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -397,6 +397,45 @@ def test_jobs_of_dead_tubes_are_failures_and_redriven(run):
         visit(server.address, story)
 
 
+def test_after_an_order_the_page_shows_what_has_come_of_it(server, queue):
+    put(queue, "mails")
+
+    async def story(visitor):
+        await sampled(visitor)
+        await visitor.order("drain", back="cluster")
+        assert "End drain mode" in visitor.text
+        await visitor.order("pause", tube="mails", seconds="60", back="tubes")
+        assert "paused" in visitor.text.split("Marked tubes")[1]
+
+    visit(server.address, story)
+
+
+def test_the_page_of_what_an_order_has_removed_gives_way(server, queue):
+    (job_id,) = put(queue, "mails")
+    queue.use("default")
+
+    async def story(visitor):
+        page = await visitor.get(f"/job?id={job_id}")
+        assert page.text.count('name="back" value="tube?name=mails') == 2  # to delete and move it; to change its body
+        await visitor.order("delete", id=str(job_id), back="tube?name=mails&state=ready")
+        assert visitor.page.status_code == 200 and "1 tube" in visitor.text and "Delete" in visitor.text
+        assert (await visitor.get("/tube?name=mails")).status_code == 404
+
+    visit(server.address, story)
+
+
+def test_a_live_page_says_that_the_server_is_away(server):
+    async def story(visitor):
+        await sampled(visitor)
+        sampler = next(iter(visitor.app.state.users._users.values())).sampler
+        await visitor.get("/", x_live="1")
+        sampler._problem = "gone"
+        await visitor.get("/", x_live="1")
+        assert "The server does not answer: gone" in visitor.text
+
+    visit(server.address, story)
+
+
 # ------------------------------------------------------------------------------------------- who may
 
 
@@ -463,6 +502,14 @@ def test_below_a_base_path_all_links_are(server, queue):
             assert "Path=/queue" in page.headers.get("set-cookie", "Path=/queue")
 
     visit(server.address, story, base_path="/queue")
+
+
+def test_a_base_path_may_be_the_beginning_of_another_path(server):
+    async def story(visitor):
+        for path in ("/tube/tubes", "/tubes"):  # a proxy that leaves it, and one that takes it away
+            assert (await visitor.http.get(path)).status_code == 200
+
+    visit(server.address, story, base_path="/tube")
 
 
 def test_it_is_mounted_in_another_application(server):

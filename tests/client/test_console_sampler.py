@@ -156,6 +156,29 @@ def test_a_server_that_is_away_is_a_problem_until_it_is_back():
     asyncio.run(story())
 
 
+def test_a_server_that_is_slow_is_a_problem_until_it_answers():
+    async def story():
+        server = Server({"a": 1})
+        sampler, clock = sampler_of(server)
+        answers, asked = asyncio.Event(), server.execute
+
+        async def slowly(command):
+            await answers.wait()
+            return await asked(command)
+
+        server.execute = slowly
+        sampling = asyncio.create_task(sampler.sample())
+        await asyncio.sleep(0)
+        assert sampler.problem == ""
+        clock.now += 4
+        assert sampler.problem == "it was asked 4 s ago"
+        answers.set()
+        await sampling
+        assert sampler.problem == ""
+
+    asyncio.run(story())
+
+
 def test_failures_are_releases_burials_and_timeouts():
     async def story():
         server = Server({})

@@ -40,7 +40,7 @@ class Visitor:
         sent = {"sec-fetch-site": "same-origin", "origin": ORIGIN} | (headers or {})
         data = dict(fields.items()) | {"csrf": csrf}
         self.page = await self.http.post(f"{self.base}{path}", data=data, headers=sent)
-        if follow and self.page.status_code == 303:
+        while follow and self.page.status_code == 303:
             self.page = await self.http.get(self.page.headers["location"])
         return self.page
 

@@ -228,6 +228,6 @@ def _with_base(scope: Scope, base: str) -> Scope:
     if not base:
         return scope
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
-    if not path.startswith((f"{root}{base}/", f"{root}{base}")):
+    if not f"{path}/".startswith(f"{root}{base}/"):
         path = f"{root}{base}{path.removeprefix(root)}"
     return {**scope, "path": path, "raw_path": path.encode(), "root_path": root + base}

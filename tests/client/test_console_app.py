@@ -425,18 +425,6 @@ def test_the_page_of_what_an_order_has_removed_gives_way(server, queue):
     visit(server.address, story)
 
 
-def test_a_live_page_says_that_the_server_is_away(server):
-    async def story(visitor):
-        await sampled(visitor)
-        sampler = next(iter(visitor.app.state.users._users.values())).sampler
-        await visitor.get("/", x_live="1")
-        sampler._problem = "gone"
-        await visitor.get("/", x_live="1")
-        assert "The server does not answer: gone" in visitor.text
-
-    visit(server.address, story)
-
-
 # ------------------------------------------------------------------------------------------- who may
 
 

@@ -424,6 +424,7 @@ def test_what_a_token_may_not_is_told_and_not_done(browse, run):
         person.until("does not know this token")
         person.fill("Token", TOKENS["looker"])
         person.press("Sign in")
+        person.page.wait_for_url(f"{person.url}/")
         person.go("/tubes")
         person.until("mails")
         assert "bills" not in person.text and TOKENS["looker"] not in person.page.content()
@@ -434,6 +435,7 @@ def test_what_a_token_may_not_is_told_and_not_done(browse, run):
         person.until("no right")
         assert state(queue, job_id) == "ready"
         person.press(re.compile("Sign out"), "header")
+        person.page.wait_for_url("**/login")
         person.go("/tubes")
         assert person.page.url.endswith("/login")
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from beanstalk_client import Job
 from beanstalk_client.errors import DrainingError, UnsupportedError
 from beanstalk_client.tasks import (
     GiveUp,
@@ -219,6 +220,31 @@ async def wrong():
 """
 
 
+class Asked:
+    """An owner whose server answers these questions, one after the other."""
+
+    serializer = tasks.serializer
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def _client(self, tube):
+        return self
+
+    def peek_keyed(self, key):
+        return Job(1, self.serializer.write(self.answers.pop(0)))
+
+    def stats_job(self, job_id):
+        return self.answers.pop(0)
+
+
+def test_a_failure_that_is_put_between_two_questions_is_found():
+    told = {"state": "failed", "error": "ValueError: 13 has no total", "traceback": []}
+    handle = Result(Asked({"state": "running", "progress": 0.5}, {"state": "buried", "tube": "shop"}, told), "shop", 1)
+    with pytest.raises(TaskFailedError, match="13 has no total"):
+        handle.get()
+
+
 @pytest.mark.sockets
 def test_a_worker_puts_results_and_two_kinds_of_clients_get_them(tmp_path):
     with running(SERVERS[0]) as server:
@@ -232,6 +258,12 @@ def test_a_worker_puts_results_and_two_kinds_of_clients_get_them(tmp_path):
             assert handle.get(timeout=60) == 51
 
             async def story():
+                try:
+                    await told_by_coroutines()
+                finally:
+                    await space["tasks"].aclose()
+
+            async def told_by_coroutines():
                 failed = await space["total"].result().aput(13)
                 with pytest.raises(TaskFailedError, match="13 has no total"):
                     await failed
@@ -239,7 +271,6 @@ def test_a_worker_puts_results_and_two_kinds_of_clients_get_them(tmp_path):
                 assert "await current_run().aprogress" in await told.aget(timeout=60)
                 with pytest.raises(TimeoutError):
                     await (await space["total"].delay(60).result().aput(1)).aget(timeout=0.05)
-                await space["tasks"].aclose()
 
             asyncio.run(story())
             worker.tell()

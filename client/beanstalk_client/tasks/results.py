@@ -224,7 +224,7 @@ class Result(Generic[R]):
         if found.get("state") == DONE:
             return DONE, found
         job = yield "stats_job", self.job_id
-        if job is None:  # its result was put before it was deleted, perhaps since the first question
+        if job is None or job.get("state") == "buried":  # its result was put before, perhaps since the first question
             found = self._read((yield "peek_keyed", key_of(self.job_id)))
         return self._state_of(found, job), found
 

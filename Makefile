@@ -76,8 +76,8 @@ fuzz: $(VENV)/installed $(VENV)/developer debian    ## beside beanstalkd, as lon
 cluster: $(VENV)/installed debian    ## Redis with two replicas and two nodes on this machine, until Ctrl-C
 	@$(VENV)/bin/python -m harness.cluster $(ARGS)
 
-console: $(VENV)/installed        ## a server with work in it, and the console beside it, until Ctrl-C
-	@$(VENV)/bin/python -m harness.console $(ARGS)
+console: $(VENV)/builder          ## a server with work in it, and the console beside it, until Ctrl-C; compiles nothing
+	@PYTHONPATH=.:client $(VENV)/bin/python -m harness.console --sources $(ARGS)
 
 bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: make bench ARGS="--help"
 	$(VENV)/bin/python -m bench $(ARGS)

@@ -1,12 +1,13 @@
 """The console at servers: every page, every order, who may what, and what comes from outside."""
 
 import asyncio
+import contextlib
 import json
 import re
 import time
 
 import pytest
-from beanstalk_client import Client
+from beanstalk_client import Client, DrainingError
 from beanstalk_client.console import console, failures, search
 from beanstalk_client.schedules import Scheduler
 from beanstalk_client.tasks import Tasks
@@ -421,6 +422,43 @@ def test_the_page_of_what_an_order_has_removed_gives_way(server, queue):
         await visitor.order("delete", id=str(job_id), back="tube?name=mails&state=ready")
         assert visitor.page.status_code == 200 and "1 tube" in visitor.text and "Delete" in visitor.text
         assert (await visitor.get("/tube?name=mails")).status_code == 404
+
+    visit(server.address, story)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_tube_with_a_policy_says_what_it_has_done(run, count):
+    server = run(tubes=(TubeConfig(match=("mails",), max_jobs=2),))
+    with Client(server.address, encoding=None) as queue:
+        for _ in range(count):
+            with contextlib.suppress(DrainingError):
+                put(queue, "mails")
+
+        async def story(visitor):
+            await visitor.get("/tube?name=mails")
+            assert visitor.page.status_code == 200
+            assert ("puts refused: too many jobs" in visitor.text) is (count == 3)
+
+        queue.use("mails")
+        visit(server.address, story)
+
+
+def test_what_is_not_done_leads_back_to_the_page_that_asked(server, queue):
+    put(queue, "mails")
+
+    async def story(visitor):
+        await visitor.get("/log")
+        for asked, link in (
+            ("http://localhost/tube?name=mails", 'href="/tube?name=mails">Back'),
+            ("http://localhost.evil/tube", ""),
+            ("javascript:alert(1)", ""),
+            ("http://[", ""),
+            ("http://localhost//evil/", ""),
+        ):
+            await visitor.get("/job?id=nonsense", referer=asked)
+            assert visitor.page.status_code == 400
+            assert link in visitor.page.text
+            assert (">Back<" in visitor.page.text) is bool(link)
 
     visit(server.address, story)
 

@@ -197,16 +197,16 @@ class Console:
                     raise BadRequestError("This console is read-only.", 403)
                 return visit.live_page() or await page(visit)
             except BadRequestError as error:
-                return visit.page("message.html", error.status, title="Not done", text=str(error))
+                return visit.message(error.status, "Not done", str(error))
             except RefusedError as error:
-                return visit.page("message.html", 409, title="Not done", text=str(error))
+                return visit.message(409, "Not done", str(error))
             except (Error, OSError) as error:
                 status = 503
                 for kind, found in STATUSES.items():
                     if isinstance(error, kind):
                         status = found
                 title = {400: "Not done", 403: "No right", 404: "Not found"}.get(status, "The server does not answer")
-                return visit.page("message.html", status, title=title, text=meaning(error))
+                return visit.message(status, title, meaning(error))
 
         return endpoint
 

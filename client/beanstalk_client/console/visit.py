@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from markupsafe import Markup
 from starlette.requests import ClientDisconnect, Request
@@ -152,6 +152,17 @@ class Visit:
         response = HTMLResponse(text.replace(csrf_field(""), own) if self.live else text, status)
         self.keep_cookie(response)
         return response
+
+    def message(self, status: int, title: str, text: str) -> Response:
+        """A page that says what was not done, with a link to the page that asked for it."""
+        try:
+            asked = urlsplit(self.request.headers.get("referer", ""))
+        except ValueError:
+            asked = urlsplit("")
+        is_own = asked.netloc == self.request.headers.get("host", "") and asked.path.startswith(f"{self.base}/")
+        back = f"{asked.path}?{asked.query}" if asked.query else asked.path
+        is_own = is_own and not back.startswith("//")  # which would be another host
+        return self.page("message.html", status, title=title, text=text, back=back if is_own else "")
 
     def live_page(self) -> Response | None:
         """The page as somebody else has got it from the same sample, if the script asks for it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -29,6 +30,12 @@ POLICY: Final = {
 """What stats-tube says of a tube with a policy, in words."""
 
 SEARCH_PAGE: Final = 50
+
+
+def _done_by_policy(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """What the policy of a tube has done, in words: at least one figure where it has a policy."""
+    found = {text: figures[key] for key, text in POLICY.items() if key in figures}
+    return {text: value for text, value in found.items() if value} or dict(list(found.items())[:1])
 
 
 async def tube(visit: Visit) -> Response:
@@ -70,7 +77,7 @@ async def tube(visit: Visit) -> Response:
         name=name,
         row=row,
         figures=figures,
-        policy={text: figures[key] for key, text in POLICY.items() if key in figures},
+        policy=_done_by_policy(figures),
         states=STATES,
         state=state,
         jobs=jobs,

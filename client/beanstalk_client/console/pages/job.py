@@ -24,7 +24,7 @@ async def job(visit: Visit) -> Response:
     job_id = visit.number("id")
     await visit.user.sampler.look()
     if visit.live:
-        return visit.page("message.html", title="", text="")
+        return visit.message(200, "", "")
     client = visit.user.client
     found = await client.stats_job(job_id)
     content, problem = b"", ""

@@ -70,7 +70,7 @@ def read_timing(text: str) -> Moments | None:
 async def schedules(visit: Visit) -> Response:
     await visit.user.sampler.look()
     if visit.live:
-        return visit.page("message.html", title="", text="")
+        return visit.message(200, "", "")
     lines: list[Line] = []
     problem = ""
     try:

@@ -74,7 +74,7 @@ async def run(
     timeout: float | None,
     killed: asyncio.Event,
 ) -> tuple[int, str]:
-    """Run a command for a job; end it after `timeout` seconds, or when it is to be killed.
+    """Run a command for a job; end it after `timeout` seconds, or when it must be killed.
 
     If we have ended it, all that it has started must end as well, or the next attempt would meet it.
 

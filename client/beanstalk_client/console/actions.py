@@ -45,7 +45,7 @@ HELD: Final = 10
 """Seconds for which a copy waits until the job that it is of is deleted."""
 
 KEPT: Final = 500
-"""How many actions the log has: the oldest that has ended of the token that has most gives way."""
+"""Maximum number of actions in the log; beyond it, the oldest ended one of the token with most actions is evicted."""
 
 MAX_RUNNING: Final = 16
 """How many of a token run at a time."""
@@ -355,7 +355,7 @@ async def change(client: Client, job_id: int, tube: str, body: bytes, settings: 
 
 
 async def replace(client: Client, job_id: int, target: str, body: bytes | None, settings: dict[str, int]) -> int:
-    """Let a new job take the place of a job that nobody has reserved; return its id.
+    """Let a new job take the place of a job that is not reserved; return its id.
 
     A job with a key keeps its id, if it stays in its tube. Otherwise the new job is delayed until the other one is
     deleted, so that no worker gets both; a crash in between leaves both. The job is not reserved meanwhile, as to give

@@ -2,7 +2,7 @@
 
     somebody looks          each INTERVAL: `stats`, a page of `stats-tubes`, the tubes that are shown, the ages of the
                             next jobs of some (cli/top_survey.py has the budget)
-    nobody has, for a time  each IDLE_INTERVAL: `stats` alone, so that the charts have no gap
+    nobody looks            each IDLE_INTERVAL: `stats` alone, so that the charts have no gap
     several users           each has a sampler, as each may see other tubes; together they keep to one budget
     the server is away      `problem` says why; each interval tries again
 

@@ -31,7 +31,7 @@ MAX_BODY: Final = 1_048_576
 LOOKED_WITHIN: Final = 60.0
 
 MAX_SEARCHES: Final = 20
-"""How many searches are kept: the oldest of the token that has most gives way."""
+"""Maximum number of searches; beyond it, the oldest one of the token with most searches is evicted."""
 
 
 class Search:

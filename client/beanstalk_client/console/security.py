@@ -27,7 +27,7 @@ LIFE: Final = 12 * 3600.0
 """Seconds that a session lasts."""
 
 MAX_SESSIONS: Final = 1000
-"""How many sessions there are at most: the oldest of the token that has most gives way."""
+"""Maximum number of sessions; beyond it, the oldest one of the token with most sessions is evicted."""
 
 COOKIE: Final = "beanstalk_console"
 

@@ -59,7 +59,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Order:
-    """What is to be done.
+    """What was ordered.
 
     Attributes:
         what: in words, as a sentence without a period: "Delete 3 marked jobs".

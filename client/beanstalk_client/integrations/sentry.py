@@ -68,12 +68,11 @@ class Sentry(Middleware):
     @contextlib.contextmanager
     def running(self, run: Run) -> Iterator[None]:
         """A transaction in a scope of its own, which goes on the trace of the put."""
-        headers = {name: run.message.meta[name] for name in HEADERS if isinstance(run.message.meta.get(name), str)}
         with sentry_sdk.isolation_scope() as scope, self._checked_in(run):
             scope.clear_breadcrumbs()
             scope.set_tag("beanstalk.task", run.message.task)
             transaction = sentry_sdk.continue_trace(
-                headers, op="queue.process", name=run.message.task, source="task", origin=ORIGIN
+                _trace_of(run), op="queue.process", name=run.message.task, source="task", origin=ORIGIN
             )
             with sentry_sdk.start_transaction(transaction) as span:
                 _describe(span, run.tube)
@@ -85,10 +84,9 @@ class Sentry(Middleware):
         is_last = failure.delay is None
         if not is_last and (isinstance(failure.error, Retry) or not self._every_try):
             return
-        headers = {name: run.message.meta[name] for name in HEADERS if isinstance(run.message.meta.get(name), str)}
         with sentry_sdk.isolation_scope() as scope:
             scope.clear_breadcrumbs()
-            sentry_sdk.continue_trace(headers)
+            sentry_sdk.continue_trace(_trace_of(run))
             here = sentry_sdk.get_current_scope()
             here.clear()  # the span in which the event loop was started is not that of the run
             here.set_transaction_name(run.message.task, source="task")
@@ -147,6 +145,11 @@ def _config_of(schedule: Schedule) -> MonitorConfig | None:
             if moments.seconds % seconds == 0:
                 return {"schedule": {"type": "interval", "value": int(moments.seconds // seconds), "unit": unit}}
     return None
+
+
+def _trace_of(run: Run) -> dict[str, str]:
+    """The trace context that came with the message."""
+    return {name: run.message.meta[name] for name in HEADERS if isinstance(run.message.meta.get(name), str)}
 
 
 def _describe(span: Any, tube: str) -> None:

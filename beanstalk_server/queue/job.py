@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.native import mypyc_attr
-from beanstalk_server.queue.policy import NO_POLICY, Attributes
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels
 from beanstalk_server.queue.ring import UNLINKED, RingNode
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.queue.wheel import Due, Timer
@@ -127,6 +127,7 @@ class Terms(Extras):
         "expiry",  # while it is ready and can expire: the timer of that
         "growth",  # by how many bytes its record would be longer if it were written now; only the journal writes it
         "key_hold",
+        "labels",  # None, or its names beside its key
         "letter",  # its place among the dead letters of its tube, if it has an origin
         "max_tries",
         "origin",  # the name of the tube that it has come from, if it is in a dead tube
@@ -145,13 +146,14 @@ class Terms(Extras):
         self.ttl = 0
         self.key_hold = 0
         self.tries = 0
-        self.reason = NO_REASON
+        self.reason: i16 = NO_REASON
         self.origin = ""
         self.ready_since = 0
         self.expiry: Expiry | None = None
         self.letter: DeadLetter | None = None
+        self.labels: Labels | None = None
         self.recorded: i32 = 0
-        self.growth: i32 = 0
+        self.growth: i16 = 0
 
     def take(self, attributes: Attributes) -> None:
         """Take over what a producer demands, in place of what it demanded before."""
@@ -160,6 +162,7 @@ class Terms(Extras):
         self.backoff = attributes.backoff
         self.ttl = attributes.ttl
         self.key_hold = attributes.key_hold
+        self.labels = attributes.labels
 
 
 NO_EXTRAS: Final = Extras()

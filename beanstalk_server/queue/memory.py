@@ -36,6 +36,9 @@ TIMER_COST: Final = 64
 HELD_COST: Final = 196
 """Bytes that a held key takes beside its own: as a key, and 16 for its places in the tables of held keys."""
 
+LABELS_COST: Final = 96
+"""Bytes that the labels of a job take beside the names themselves."""
+
 LETTER_COST: Final = 48
 """Bytes that the place of a job among the dead letters of its tube takes."""
 
@@ -56,6 +59,8 @@ def job_cost(job: Job) -> int:
                 cost += TIMER_COST
             if extras.origin:
                 cost += LETTER_COST
+            if extras.labels is not None:
+                cost += LABELS_COST + extras.labels.names()
     return cost
 
 

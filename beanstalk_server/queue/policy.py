@@ -81,6 +81,41 @@ def no_policies(_: str) -> Policy:
     return NO_POLICY
 
 
+class Labels:
+    """The names that a producer has given a job, beside its key; "" for none of the kind.
+
+    Args:
+        share: among jobs of one priority in a tube, names take turns.
+        limit: over all tubes, at most `limit_count` jobs with this name are reserved at a time.
+        group: the group that the job belongs to.
+        after: the group that must have ended before the job is ready.
+        after_waits: it waits also for a group that has not begun.
+    """
+
+    __slots__ = ("after", "after_waits", "group", "limit", "limit_count", "share")
+
+    def __init__(
+        self,
+        *,
+        share: str = "",
+        limit: str = "",
+        limit_count: int = 0,
+        group: str = "",
+        after: str = "",
+        after_waits: bool = False,
+    ) -> None:
+        self.share = share
+        self.limit = limit
+        self.limit_count = limit_count
+        self.group = group
+        self.after = after
+        self.after_waits = after_waits
+
+    def names(self) -> int:
+        """Bytes of all its names."""
+        return len(self.share) + len(self.limit) + len(self.group) + len(self.after)
+
+
 class Attributes:
     """What a producer demands of the job that it puts, beside priority, delay and time to run.
 
@@ -89,6 +124,7 @@ class Attributes:
         replaces: with a key: it replaces the job that has the key.
         at: when it is due, by the wall clock, in nanoseconds since 1970, instead of a delay.
         max_tries, backoff, ttl, key_hold: instead of what the tube's policy says.
+        labels: its names in other respects, or None. The job takes them over.
     """
 
     def __init__(
@@ -101,6 +137,7 @@ class Attributes:
         backoff: int = 0,
         ttl: int = 0,
         key_hold: int = 0,
+        labels: Labels | None = None,
     ) -> None:
         self.key = key
         self.replaces = replaces
@@ -109,10 +146,11 @@ class Attributes:
         self.backoff = backoff
         self.ttl = ttl
         self.key_hold = key_hold
+        self.labels = labels
 
     def ask_for_terms(self) -> bool:
         """Whether the job needs terms: something is demanded that is not about its key alone."""
-        return bool(self.at or self.max_tries or self.backoff or self.ttl or self.key_hold)
+        return bool(self.at or self.max_tries or self.backoff or self.ttl or self.key_hold or self.labels is not None)
 
 
 class Counters:

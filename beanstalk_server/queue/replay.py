@@ -22,6 +22,7 @@ from beanstalk_server.queue.job import (
     Job,
     Terms,
 )
+from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.stored_job import StoredJob, stored_moment
 from beanstalk_server.queue.table import IdTable
@@ -77,6 +78,15 @@ class Replay:
             terms.backoff = stored.backoff
             terms.ttl = stored.ttl
             terms.key_hold = stored.key_hold
+            if stored.has_labels():
+                terms.labels = Labels(
+                    share=stored.share,
+                    limit=stored.limit,
+                    limit_count=stored.limit_count,
+                    group=stored.group,
+                    after=stored.after,
+                    after_waits=bool(stored.after_waits),
+                )
         self._set(job, stored)
         self.jobs.add(job)
         return job

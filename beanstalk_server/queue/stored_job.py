@@ -31,7 +31,8 @@ def stored_moment(moment: int, clock_offset: int) -> int:
 @dataclass
 class StoredJob:
     """A whole job; or what can change of a job that has been stored before, which is all but its demands (`max_tries`,
-    `backoff`, `ttl`, `key_hold`), `ttr`, `body` and `created_at`. Of its key, a change says only whether it is kept."""
+    `backoff`, `ttl`, `key_hold`), its labels, `ttr`, `body` and `created_at`. Of its key, a change says only whether it
+    is kept."""
 
     id: int = 0
     tube: str = ""  # the name; a change says it only if the job has terms
@@ -54,6 +55,12 @@ class StoredJob:
     backoff: int = 0
     ttl: int = 0
     key_hold: int = 0
+    share: str = ""  # as in Labels, as are the next five
+    limit: str = ""
+    limit_count: int = 0
+    group: str = ""
+    after: str = ""
+    after_waits: int = False  # a truth value
     at: int = 0  # of a delayed job that is due by the wall clock: when; then it is the deadline, too
     tries: int = 0
     reason: int = NO_REASON  # why it has failed last
@@ -100,6 +107,16 @@ class StoredJob:
         self.backoff = terms.backoff
         self.ttl = terms.ttl
         self.key_hold = terms.key_hold
+        labels = terms.labels
+        if labels is not None:
+            self.share = labels.share
+            self.limit = labels.limit
+            self.limit_count = labels.limit_count
+            self.group = labels.group
+            self.after = labels.after
+            self.after_waits = labels.after_waits
+        elif self.has_labels():
+            self.forget_labels()
         self.at = 0
         self.tries = terms.tries
         self.reason = terms.reason
@@ -118,6 +135,16 @@ class StoredJob:
         self.max_tries = self.backoff = self.ttl = self.key_hold = self.at = self.tries = self.ready_since = 0
         self.reason = NO_REASON
         self.origin = ""
+        if self.has_labels():
+            self.forget_labels()
+
+    def has_labels(self) -> bool:
+        return bool(self.share or self.limit or self.group or self.after)
+
+    def forget_labels(self) -> None:
+        self.share = self.limit = self.group = self.after = ""
+        self.limit_count = 0
+        self.after_waits = False
 
     def describe(self, holder: Holder, clock_offset: int) -> None:
         """Take all values of a job, as `describe_change` does; or those of a held key: as those of a job with terms of

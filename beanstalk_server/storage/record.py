@@ -35,6 +35,7 @@ from beanstalk_server.queue.job import (
     Job,
     Terms,
 )
+from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.stored_job import StoredJob
 
 COMMIT: Final = 1
@@ -49,7 +50,7 @@ CHANGE_WITH: Final = 8
 TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock", "put-with", "change-with")
 """The names of the types, by number."""
 
-LAST_TYPES: Final = (0, DELETE, CLOCK, CHANGE_WITH)
+LAST_TYPES: Final = (0, DELETE, CLOCK, CHANGE_WITH, CHANGE_WITH)
 """The highest type in each version of the format."""
 
 # Checksum, length, type. All other structures begin after the checksum, with the length and the type.
@@ -82,7 +83,8 @@ HAS_BACKOFF: Final = 1 << 3
 HAS_TTL: Final = 1 << 4
 HAS_KEY_HOLD: Final = 1 << 5
 IS_AT: Final = 1 << 6  # the deadline is one of the wall clock
-NO_KEY: Final = 1 << 7  # the job has none, any more
+NO_KEY: Final = 1 << 7  # in a CHANGE_WITH: the job has none, any more
+HAS_LABELS: Final = 1 << 7  # in a PUT_WITH since version 4: labels follow the terms
 _IN_CHANGE: Final = HAS_TRIES | HAS_ORIGIN | IS_AT | NO_KEY
 _TRIES: Final = Struct("<IB")
 _TRIES_SIZE: Final = 5
@@ -90,6 +92,20 @@ _MAX_TRIES: Final = Struct("<I")
 _MAX_TRIES_SIZE: Final = 4
 _DURATION: Final = Struct("<Q")
 _DURATION_SIZE: Final = 8
+
+# The labels: a byte that says which of them follow, and these, in the order of its bits: each the length of a name, and
+# the name; after that of the limit, its count.
+HAS_SHARE: Final = 1 << 0
+HAS_LIMIT: Final = 1 << 1
+HAS_GROUP: Final = 1 << 2
+HAS_AFTER: Final = 1 << 3
+AFTER_WAITS: Final = 1 << 4
+_LABELS: Final = HAS_SHARE | HAS_LIMIT | HAS_GROUP | HAS_AFTER | AFTER_WAITS
+_LIMIT_COUNT: Final = Struct("<I")
+_LIMIT_COUNT_SIZE: Final = 4
+FIRST_WITH_LABELS: Final = 4
+"""The first version of the format that has labels."""
+
 _MOVED_SIZE_AT: Final = CHANGE_SIZE
 CHANGE_WITH_SIZE: Final = CHANGE_SIZE + 2
 LONGEST_CHANGE: Final = CHANGE_WITH_SIZE + _TRIES_SIZE + 1 + 2 * 255
@@ -110,7 +126,9 @@ CLOCK_SIZE: Final = 33
 NO_BOOT: Final = bytes(16)
 """A boot that no machine ever had."""
 
-LONGEST: Final = PUT_SIZE + 1 + _TRIES_SIZE + _MAX_TRIES_SIZE + 3 * _DURATION_SIZE + 1 + 3 * 255 + (1 << 30)
+_LONGEST_TERMS: Final = 1 + _TRIES_SIZE + _MAX_TRIES_SIZE + 3 * _DURATION_SIZE + 1 + 255
+_LONGEST_LABELS: Final = 1 + 4 * (1 + 255) + _LIMIT_COUNT_SIZE
+LONGEST: Final = PUT_SIZE + _LONGEST_TERMS + _LONGEST_LABELS + 2 * 255 + (1 << 30)
 """Bytes of the longest record: -z is at most a gibibyte. (A clear of this length has 130 million ids.)"""
 
 _ID: Final = Struct("<Q")
@@ -143,7 +161,17 @@ def own_size(job: Job) -> int:
             size += _DURATION_SIZE
         if extras.key_hold:
             size += _DURATION_SIZE
+        if extras.labels is not None:
+            size += labels_size(extras.labels)
     return size
+
+
+def labels_size(labels: Labels) -> int:
+    size = 1
+    for name in (labels.share, labels.limit, labels.group, labels.after):
+        if name:
+            size += 1 + len(name)
+    return size + _LIMIT_COUNT_SIZE if labels.limit else size
 
 
 def change_size(job: Job) -> int:
@@ -254,7 +282,28 @@ def _encode_own_terms(job: StoredJob) -> bytes:
         if duration:
             present |= flag
             terms += _DURATION.pack(duration)
+    if job.has_labels():
+        present |= HAS_LABELS
+        terms += _encode_labels(job)
     return bytes((present,)) + terms
+
+
+def _encode_labels(job: StoredJob) -> bytes:
+    """Encode the labels of a job that has some, after the byte that says which of them there are."""
+    present = AFTER_WAITS if job.after_waits else 0
+    parts = []
+    for flag, name in (
+        (HAS_SHARE, job.share),
+        (HAS_LIMIT, job.limit),
+        (HAS_GROUP, job.group),
+        (HAS_AFTER, job.after),
+    ):
+        if name:
+            present |= flag
+            parts.append(bytes((len(name),)) + name.encode())
+            if flag == HAS_LIMIT:
+                parts.append(_LIMIT_COUNT.pack(job.limit_count))
+    return b"".join((bytes((present,)), *parts))
 
 
 def _encode_terms(change: StoredJob) -> tuple[int, bytes]:
@@ -317,11 +366,25 @@ class Scanner:
         version: of the format.
     """
 
-    __slots__ = ("_change", "_job", "data", "end", "fault", "kind", "last_type", "more", "names", "seed", "start")
+    __slots__ = (
+        "_change",
+        "_job",
+        "data",
+        "end",
+        "fault",
+        "has_labels",
+        "kind",
+        "last_type",
+        "more",
+        "names",
+        "seed",
+        "start",
+    )
 
     def __init__(self, seed: int, version: int) -> None:
         self.seed = seed
         self.last_type: int = LAST_TYPES[version] if 0 < version < len(LAST_TYPES) else CLOCK
+        self.has_labels = version >= FIRST_WITH_LABELS
         self.data = b""
         self.start = 0
         self.end = 0
@@ -440,12 +503,42 @@ class Scanner:
         if present & HAS_KEY_HOLD:
             change.key_hold = _DURATION.unpack_from(data, at)[0]
             at += _DURATION_SIZE
-        change.keeps_key = not present & NO_KEY
+        if self.kind == PUT_WITH:
+            change.keeps_key = True
+            if present & HAS_LABELS:
+                at = self._take_labels(change, at)
+        else:
+            change.keeps_key = not present & NO_KEY
         state = change.state
         change.at = moment if present & IS_AT else 0
         change.ready_since = moment if state == READY else 0
         if state == HELD:
             change.deadline = moment
+        return at
+
+    def _take_labels(self, job: StoredJob, at: int) -> int:
+        """Set what a job has from the record's labels, at an offset; return the offset of their end."""
+        data = self.data
+        present = data[at]
+        at += 1
+        if present & HAS_SHARE:
+            end = at + 1 + data[at]
+            job.share = self._name(at + 1, end)
+            at = end
+        if present & HAS_LIMIT:
+            end = at + 1 + data[at]
+            job.limit = self._name(at + 1, end)
+            job.limit_count = _LIMIT_COUNT.unpack_from(data, end)[0]
+            at = end + _LIMIT_COUNT_SIZE
+        if present & HAS_GROUP:
+            end = at + 1 + data[at]
+            job.group = self._name(at + 1, end)
+            at = end
+        if present & HAS_AFTER:
+            end = at + 1 + data[at]
+            job.after = self._name(at + 1, end)
+            job.after_waits = present & AFTER_WAITS != 0
+            at = end
         return at
 
     def change(self) -> StoredJob:
@@ -559,7 +652,8 @@ class Scanner:
             state = data[start + _CHANGE_STATE_AT]
         present = data[at]
         at += 1
-        if present & (NO_KEY if kind == PUT_WITH else ~_IN_CHANGE):
+        has_labels = kind == PUT_WITH and present & HAS_LABELS != 0
+        if (has_labels and not self.has_labels) or (kind == CHANGE_WITH and present & ~_IN_CHANGE):
             return f"bad terms of a {TYPES[kind]} record"
         reason = NO_REASON
         if present & HAS_TRIES:
@@ -572,6 +666,10 @@ class Scanner:
         for duration in (HAS_BACKOFF, HAS_TTL, HAS_KEY_HOLD):
             if present & duration:
                 at += _DURATION_SIZE
+        if has_labels:
+            at = self._end_of_labels(at, end)
+            if at < 0:
+                return f"bad labels of a {TYPES[kind]} record"
         at += named
         if at > end:
             return f"{TYPES[kind]} record is too short for its names"
@@ -582,6 +680,22 @@ class Scanner:
         if present & IS_AT and state != DELAYED:
             return f"bad terms of a {TYPES[kind]} record"
         return "" if state in (READY, DELAYED, BURIED, HELD) else "bad job state"
+
+    def _end_of_labels(self, at: int, end: int) -> int:
+        """The offset of the end of the labels at an offset; -1 if they are malformed, or longer than the record."""
+        data = self.data
+        present = data[at] if at < end else 0
+        at += 1
+        if not present or present & ~_LABELS or (present & AFTER_WAITS and not present & HAS_AFTER):
+            return -1
+        for flag in (HAS_SHARE, HAS_LIMIT, HAS_GROUP, HAS_AFTER):
+            if present & flag:
+                if at >= end or not data[at]:
+                    return -1
+                at += 1 + data[at]
+                if flag == HAS_LIMIT:
+                    at += _LIMIT_COUNT_SIZE
+        return at if at <= end else -1
 
 
 def _set_deadline(change: StoredJob, deadline: int) -> None:

@@ -240,7 +240,7 @@ class SegmentLog:
     def _review_growth(self, job: Job) -> None:
         """Find out by how many bytes the record of a job with terms would be longer if it were written now."""
         terms = job.own_terms()
-        growth = max(own_size(job) - terms.recorded, 0)
+        growth: int = max(own_size(job) - terms.recorded, 0)
         if growth != terms.growth:
             self._count_growth(job, terms.growth, growth)
             terms.growth = growth

@@ -92,6 +92,10 @@ def _shown_demands(job: StoredJob) -> dict[str, object]:
         **({"backoff": _seconds(job.backoff)} if job.backoff else {}),
         **({"ttl": _seconds(job.ttl)} if job.ttl else {}),
         **({"hold": _seconds(job.key_hold)} if job.key_hold else {}),
+        **({"share": job.share} if job.share else {}),
+        **({"limit": f"{job.limit}:{job.limit_count}"} if job.limit else {}),
+        **({"group": job.group} if job.group else {}),
+        **({"after": f"{job.after}:wait" if job.after_waits else job.after} if job.after else {}),
     }
 
 

@@ -17,9 +17,9 @@ from typing import Final
 LINE_LIMIT: Final = 224
 """The longest command line, in bytes, its CR LF included (protocol: BAD_FORMAT)."""
 
-EXTENDED_LINE_LIMIT: Final = 384
+EXTENDED_LINE_LIMIT: Final = 1280
 """The longest line of a command with a key, in bytes: beanstalkd's limit leaves no room for a long key. A put-with that
-has the longest key and every other attribute with its largest number has 367."""
+has every attribute, with the longest name or the largest number, has 1,224."""
 
 HTTP_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
 """How requests of HTTP begin. A browser sends them wherever a page tells it to, with commands in the body perhaps."""

@@ -23,7 +23,7 @@ from typing import Final
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import NEW, STATES
 from beanstalk_server.queue.job_search import POSITIONS
-from beanstalk_server.queue.policy import Attributes
+from beanstalk_server.queue.policy import Attributes, Labels
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.tube_names import NAME
 
@@ -244,11 +244,18 @@ def _attributes(text: bytes) -> Attributes | None:
     if _ATTRIBUTES.fullmatch(text) is None:
         return None
     key = ""
+    labels: Labels | None = None
     found: dict[bytes, int] = {}
     for word in text.split():
         name, _, value = word.partition(b"=")
         if name == b"key" and not key and _NAME.fullmatch(value) is not None:
             key = value.decode("ascii")
+            continue
+        if name in LABELS:
+            if labels is None:
+                labels = Labels()
+            if not _read_label(name, value, labels):
+                return None
             continue
         read = _READ_ATTRIBUTE.get(name)
         number = -1 if read is None or name in found else read(value)
@@ -265,7 +272,40 @@ def _attributes(text: bytes) -> Attributes | None:
         backoff=found.get(b"backoff", 0),
         ttl=found.get(b"ttl", 0),
         key_hold=found.get(b"hold", 0),
+        labels=labels,
     )
+
+
+LABELS: Final = (b"share", b"limit", b"group", b"after")
+"""The attributes that are labels."""
+
+
+def _read_label(name: bytes, value: bytes, labels: Labels) -> bool:
+    """Set the label of this name; False if it is malformed, or has been set before."""
+    value, colon, rest = value.partition(b":")
+    if _NAME.fullmatch(value) is None or (colon and not rest):
+        return False
+    label = value.decode("ascii")
+    if name == b"limit":
+        count = _number(rest) if colon else 1
+        if labels.limit or count < 1:
+            return False
+        labels.limit, labels.limit_count = label, count
+    elif name == b"after":
+        if labels.after or (colon and rest != b"wait"):
+            return False
+        labels.after, labels.after_waits = label, bool(colon)
+    elif colon:
+        return False
+    elif name == b"share":
+        if labels.share:
+            return False
+        labels.share = label
+    else:
+        if labels.group:
+            return False
+        labels.group = label
+    return True
 
 
 def _one(word: bytes) -> int:
@@ -314,7 +354,22 @@ def _write_attributes(attributes: Attributes) -> bytes:
     for name, duration in ((b"backoff", attributes.backoff), (b"ttl", attributes.ttl), (b"hold", attributes.key_hold)):
         if duration:
             parts.append(b" %b=%b" % (name, write_duration(duration)))
+    if attributes.labels is not None:
+        parts.append(_write_labels(attributes.labels))
     return b"".join(parts)
+
+
+def _write_labels(labels: Labels) -> bytes:
+    parts = []
+    if labels.share:
+        parts.append(f" share={labels.share}")
+    if labels.limit:
+        parts.append(f" limit={labels.limit}:{labels.limit_count}")
+    if labels.group:
+        parts.append(f" group={labels.group}")
+    if labels.after:
+        parts.append(f" after={labels.after}:wait" if labels.after_waits else f" after={labels.after}")
+    return "".join(parts).encode()
 
 
 def _put(

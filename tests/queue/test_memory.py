@@ -81,7 +81,7 @@ SIZES = {  # by class: bytes compiled, and the fields that each take eight inter
     Job: (128, 19),
     HeldKey: (96, 10),
     Extras: (96, 9),
-    Terms: (192, 22),
+    Terms: (192, 23),
     Expiry: (56, 4),
     DeadLetter: (48, 3),
 }

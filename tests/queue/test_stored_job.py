@@ -3,13 +3,15 @@
 import pytest
 
 from beanstalk_server.queue.job import BURIED, DELAYED, EXPIRED, HELD, NEW, READY, RESERVED, Job
+from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import FIELDS, LAST_MOMENT, StoredJob, stored_job
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.tube import Tube
 
 BOOT = bytes(16)
-LASTS = ("key", "ttr", "body", "created_at", "max_tries", "backoff", "ttl", "key_hold")
+LABELS = ("share", "limit", "limit_count", "group", "after", "after_waits")
+LASTS = ("key", "ttr", "body", "created_at", "max_tries", "backoff", "ttl", "key_hold", *LABELS)
 CHANGEABLE = [name for name in FIELDS if name not in LASTS]
 OFFSET = 1_000_000  # the wall clock minus the server's clock, in nanoseconds
 
@@ -30,6 +32,7 @@ def a_stored_job(**fields):
     numbers = {name: number for number, name in enumerate(FIELDS, 1)}
     texts = {"tube": "t", "key": "k", "body": b"body", "state": BURIED, "deadline": 0, "has_terms": True, "at": 0}
     texts |= {"reason": EXPIRED, "origin": "o", "ready_since": 0}
+    texts |= {"share": "s", "limit": "l", "group": "g", "after": "a", "after_waits": True}
     return StoredJob(**(numbers | texts | fields))
 
 
@@ -63,9 +66,12 @@ def test_moments_stay_within_what_64_bits_hold():
 def test_stored_jobs_with_the_same_values_are_equal():
     job = a_stored_job()
     assert job == StoredJob(*job.values())
-    named = [name for name in FIELDS if name not in ("deadline", "at", "ready_since")]  # which are 0
+    named = [
+        name for name in FIELDS if name not in ("deadline", "at", "ready_since", "after_waits")
+    ]  # 0, 0, 0, and True
     assert len({repr(getattr(job, name)) for name in named}) == len(named), "no two fields could be confused"
     texts = {"tube": "other", "key": "other", "body": b"other", "origin": "other", "has_terms": False}
+    texts |= {"share": "other", "limit": "other", "group": "other", "after": "other", "after_waits": False}
     for name in FIELDS:
         other = job.replace(**{name: texts.get(name, 99)})
         assert other != job
@@ -74,7 +80,8 @@ def test_stored_jobs_with_the_same_values_are_equal():
 
 
 WITHOUT_TERMS = dict.fromkeys(("max_tries", "backoff", "ttl", "key_hold", "tries", "reason"), 0) | {
-    "has_terms": False, "origin": ""
+    "has_terms": False, "origin": "", "share": "", "limit": "", "limit_count": 0, "group": "", "after": "",
+    "after_waits": False,
 }  # fmt: skip
 
 
@@ -118,6 +125,7 @@ def test_the_terms_of_one_job_are_not_taken_for_those_of_the_next():
     terms = with_terms.own_terms()
     terms.max_tries, terms.backoff, terms.ttl, terms.key_hold, terms.tries = 1, 2, 3, 4, 5
     terms.reason, terms.origin, terms.ready_since = EXPIRED, "o", 6
+    terms.labels = Labels(share="s", limit="l", limit_count=7, group="g", after="a", after_waits=True)
     stored = StoredJob()
     stored.describe(with_terms, OFFSET)
     assert (stored.ready_since, stored.tries, stored.origin) == (6 + OFFSET, 5, "o")

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_server.queue.job import BURIED, DELAYED, HELD, NOT_IN_MEMORY, READY, REASONS, Job
+from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.stored_job import FIELDS, StoredJob, stored_job
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.storage.record import (
@@ -27,7 +28,8 @@ from beanstalk_server.storage.record import (
 from beanstalk_server.storage.segment import VERSION
 
 SEED = 17
-LASTS = {"key", "ttr", "body", "created_at", "max_tries", "backoff", "ttl", "key_hold"}
+LABELS = ("share", "limit", "limit_count", "group", "after", "after_waits")
+LASTS = {"key", "ttr", "body", "created_at", "max_tries", "backoff", "ttl", "key_hold", *LABELS}
 CHANGEABLE = [name for name in FIELDS if name not in LASTS]
 
 U32 = st.integers(0, 0xFFFFFFFF)
@@ -71,6 +73,9 @@ def jobs(draw, has_terms=True):
         job.ready_since = draw(MOMENTS)
     if job.state == DELAYED and draw(st.booleans()):
         job.at = job.deadline
+    job.share, job.limit, job.group, job.after = draw(NAMES), draw(NAMES), draw(NAMES), draw(NAMES)
+    job.limit_count = draw(U32) if job.limit else 0
+    job.after_waits = bool(job.after) and draw(st.booleans())
     return job
 
 
@@ -101,6 +106,8 @@ def live(stored):
             stored.max_tries, stored.backoff, stored.ttl, stored.key_hold
         )  # fmt: skip
         terms.tries, terms.reason, terms.origin = stored.tries, stored.reason, stored.origin
+        if stored.has_labels():
+            terms.labels = Labels(**{name: getattr(stored, name) for name in LABELS})
     return job
 
 
@@ -178,6 +185,7 @@ def spoiled(record, at, value):
 
 
 STORED = StoredJob(1, "t", "k", has_terms=True, tries=2, reason=1, origin="o")
+LABELLED = StoredJob(1, "t", has_terms=True, share="s", limit="l", limit_count=2, group="g", after="a")
 
 
 @pytest.mark.parametrize(
@@ -185,11 +193,16 @@ STORED = StoredJob(1, "t", "k", has_terms=True, tries=2, reason=1, origin="o")
     [
         (encode_put(STORED, SEED), 73, 2, "bad job state"),
         (encode_put(STORED, SEED), 73, 7, "bad job state"),
-        (encode_put(STORED, SEED), PUT_SIZE, 0x83, "bad terms of a put-with record"),
+        (encode_put(STORED, SEED), PUT_SIZE, 0x83, "bad labels of a put-with record"),
         (encode_put(STORED, SEED), PUT_SIZE, 0x43, "bad terms of a put-with record"),
         (encode_put(STORED, SEED), PUT_SIZE, 0x3F, "put-with record is too short for its names"),
         (encode_put(STORED, SEED), PUT_SIZE + 5, 5, "bad reason"),
         (encode_put(STORED, SEED), PUT_SIZE + 6, 9, "put-with record is too short for its names"),
+        (encode_put(LABELLED, SEED), PUT_SIZE + 1, 0, "bad labels of a put-with record"),
+        (encode_put(LABELLED, SEED), PUT_SIZE + 1, 0x2F, "bad labels of a put-with record"),
+        (encode_put(LABELLED, SEED), PUT_SIZE + 1, 0x13, "bad labels of a put-with record"),
+        (encode_put(LABELLED, SEED), PUT_SIZE + 2, 0, "bad labels of a put-with record"),
+        (encode_put(LABELLED, SEED), PUT_SIZE + 2, 99, "bad labels of a put-with record"),
         (encode_put(STORED, SEED), 74, 9, "put-with record is too short for its names"),
         (encode_change(change_of(STORED), SEED), 57, 5, "bad job state"),
         (encode_change(change_of(STORED), SEED), CHANGE_SIZE, 9, "change-with record is too short for its names"),
@@ -204,6 +217,12 @@ def test_a_record_that_means_nothing_is_damage_although_its_checksum_is_right(re
     scanner = scanned(spoiled(record, at, value))
     assert not scanner.next()
     assert scanner.fault == fault
+
+
+def test_a_segment_before_version_4_has_no_labels():
+    scanner = scanned(encode_put(LABELLED, SEED), 3)
+    assert not scanner.next()
+    assert scanner.fault == "bad terms of a put-with record"
 
 
 @given(jobs(), st.data())

@@ -14,7 +14,7 @@ from virtual import RecordingClient, put
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import DONE
-from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import UNKNOWN_IDS, Binlog
 from beanstalk_server.storage.disk import RealDirectory
@@ -25,7 +25,7 @@ from beanstalk_server.storage.shown import shown_job
 NOW = 5 * SECOND
 OFFSET = 1_700_000_000 * SECOND
 VERSIONS = Path(__file__).parent / "versions"
-NEXT_IDS = {1: 15 + UNKNOWN_IDS, 2: 15, 3: 24}
+NEXT_IDS = {1: 15 + UNKNOWN_IDS, 2: 15, 3: 24, 4: 25}
 """Version 1 had no mark of a clean stop, after which ids go on without a gap."""
 
 
@@ -135,7 +135,8 @@ async def write(path):
         broker.release(client, reserved(add(b"a dead letter", tube="tried", key=key)), 10, 0, NOW)
     broker.release(client, reserved(add(b"tried again", tube="again")), 10, 0, NOW)  # 21
     broker.delete(client, add(b"its key is held", tube="held", key="held"), NOW)  # 22
-    broker.delete(client, add(b"the last id"), NOW)  # 23
+    add_with(b"has labels", labels=Labels(share="customer", limit="user", limit_count=2))  # 23
+    broker.delete(client, add(b"the last id"), NOW)  # 24
     await binlog.commit()
     await binlog.close()
     for name in ("lock", *(file.name for file in path.glob("spare.*"))):

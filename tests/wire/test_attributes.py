@@ -11,6 +11,7 @@ from beanstalk_server.wire.framing import EXTENDED_LINE_LIMIT
 from beanstalk_server.wire.grammar import Arguments, read_put_with, read_redrive
 
 BAD = b"BAD_FORMAT\r\n"
+LABELS = ("share", "limit", "limit_count", "group", "after", "after_waits")
 LONGEST_KEY = b"k" * 200
 LARGEST = b"4294967295"
 LARGEST_SECONDS = b"4294967295.999"
@@ -33,7 +34,9 @@ def said(text):
     assert put.trailing == b""
     attributes = put.attributes
     names = ("key", "replaces", "at", "max_tries", "backoff", "ttl", "key_hold")
-    return {name: getattr(attributes, name) for name in names if getattr(attributes, name)}
+    said = {name: getattr(attributes, name) for name in names if getattr(attributes, name)}
+    labels = attributes.labels
+    return said if labels is None else said | {name: getattr(labels, name) for name in LABELS if getattr(labels, name)}
 
 
 # What a line may say
@@ -57,6 +60,11 @@ def said(text):
         (b" ttl=3600", {"ttl": 3600 * SECOND}),
         (b" key=k hold=300", {"key": "k", "key_hold": 300 * SECOND}),
         (b"   ttl=1    tries=2", {"ttl": SECOND, "max_tries": 2}),
+        (b" share=s", {"share": "s"}),
+        (b" limit=user-42", {"limit": "user-42", "limit_count": 1}),
+        (b" limit=l:4294967295", {"limit": "l", "limit_count": 2**32 - 1}),
+        (b" group=g after=a", {"group": "g", "after": "a"}),
+        (b" after=a:wait tries=1", {"after": "a", "after_waits": True, "max_tries": 1}),
     ],
 )
 def test_attributes_follow_the_numbers_in_any_order(attributes, expected):
@@ -103,6 +111,22 @@ def test_attributes_follow_the_numbers_in_any_order(attributes, expected):
         b" ttl=4294967296",
         b" ttl=1e3",
         b" key=k hold=0",
+        b" share=",
+        b" share=s share=s",
+        b" share=s:1",
+        b" share=-s",
+        b" share=" + b"s" * 201,
+        b" limit=l:",
+        b" limit=l:0",
+        b" limit=l:-1",
+        b" limit=l:4294967296",
+        b" limit=l limit=k",
+        b" limit=:1",
+        b" group=g:wait",
+        b" group=g group=h",
+        b" after=a:later",
+        b" after=a:",
+        b" after=a after=a",
     ],
 )
 def test_a_line_that_says_anything_else_is_refused(client, attributes):
@@ -127,6 +151,8 @@ def test_the_longest_line_has_room():
             b"put-with %b 0 %b %b" % (LARGEST, LARGEST_SECONDS, LARGEST),
             b"key=%b replace=1 at=4294967295.999999999 tries=%b" % (LONGEST_KEY, LARGEST),
             b"backoff=%b ttl=%b hold=%b" % (LARGEST_SECONDS, LARGEST_SECONDS, LARGEST_SECONDS),
+            b"share=%b limit=%b:%b group=%b after=%b:wait"
+            % (LONGEST_KEY, LONGEST_KEY, LARGEST, LONGEST_KEY, LONGEST_KEY),
         ]
     )
     world = World(max_job_size=2**32 - 1)

@@ -12,6 +12,8 @@ nanoseconds.
     (new)                     delayed     put with a moment to come      any client
     delayed                   ready       the end of its delay           time
     delayed                   ready       its moment of the wall clock   time
+    (new)                     delayed     put after a group that is open any client
+    delayed                   ready       the end of that group [3]      who or what ends its last member
     ready                     reserved    reserve, or a waiting client   any client that watches its tube
     ready, delayed, buried    reserved    reserve_job                    any client
     reserved                  ready       release without delay [1]      the client that reserved it
@@ -48,6 +50,7 @@ queue, and no command but a put with its key meets it.
 
     [1] unless failures of the job are counted, by its tube's policy or its own terms
     [2] a release, the end of its time to run, or a disconnect, of a job whose failures are counted
+    [3] or delayed, if it has a delay, which begins then
 
 Several brokers may share the tubes and jobs of one queue (docs/cluster.md): each gives other ids, by its `stride` and
 `offset`, and knows nothing of the others. For clients that are served by several of them there are `probe` and
@@ -96,6 +99,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from beanstalk_server.queue.bulk import (
+    BulkCancel,
     BulkClear,
     BulkCount,
     BulkDisconnect,
@@ -106,12 +110,14 @@ from beanstalk_server.queue.bulk import (
 )
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import PAGE_COST, search_cost, wait_cost
+from beanstalk_server.queue.groups import GroupSearch
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
     DELETED,
+    NEVER,
     NOT_IN_MEMORY,
     READY,
     RELEASED,
@@ -137,7 +143,7 @@ from beanstalk_server.queue.outcome import (
 )
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, PolicyOf, no_policies
 from beanstalk_server.queue.restore import restore
-from beanstalk_server.queue.states import BATCH_BYTES, FREE_WATCHES, SLICE, States
+from beanstalk_server.queue.states import BATCH_BYTES, FREE_WATCHES, SLICE, States, joins
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import OVERDUE, TICK, Timer
@@ -362,6 +368,9 @@ class Broker(States):
             for job in jobs:
                 job.detach(NOWHERE)
             yield
+        for group in self.groups.take_all():
+            group.detach(NOWHERE)
+        yield
         while keys := self.held.pop_page():
             for held in keys:
                 held.detach(NOWHERE)
@@ -428,6 +437,9 @@ class Broker(States):
                 delay = max(terms.at - self.wall.offset - now, 0)
                 if not delay:
                     terms.at = 0
+            labels = attributes.labels
+            if labels is not None and labels.after and self.must_wait(labels):
+                job.deadline = NEVER
         return self._put(tube, job, delay, now) if old is None else self._replace(old, job, delay, now)
 
     def _put(self, tube: Tube, job: Job, delay: int, now: int) -> Outcome:
@@ -440,7 +452,13 @@ class Broker(States):
                 return refused
             if tube.policy.ttl:
                 job.own_terms()  # before it is recorded
-        if not self.memory.admits(job) or not self.record_put(job, delay, now):
+        labels = job.labels()
+        if labels is None:
+            if not self.memory.admits(job) or not self.record_put(job, delay, now):
+                return OUT_OF_MEMORY
+        elif not self.memory.admits(job, None, self.groups_cost(job, labels)) or not self.record_labelled(
+            job, labels, delay, now
+        ):
             return OUT_OF_MEMORY
         self.jobs.add(job)
         self.memory.add_job(job)
@@ -449,7 +467,9 @@ class Broker(States):
         self.total_jobs += 1
         tube.total_jobs += 1
         tube.bytes += size
-        self.enter(job, delay, now)
+        if labels is not None and joins(job):
+            self.join_group(job, labels)
+        self.enter_new(job, delay, now)
         return DONE
 
     def _replace(self, job: Job, fresh: Job, delay: int, now: int) -> Outcome:
@@ -463,7 +483,13 @@ class Broker(States):
                 return refused
             if tube.policy.ttl:
                 fresh.own_terms()
-        if not self.memory.admits(fresh, job) or not self.record_put(fresh, delay, now):
+        labels = fresh.labels()
+        more = 0 if labels is None else self.groups_cost(fresh, labels)
+        if not self.memory.admits(fresh, job, more):
+            return OUT_OF_MEMORY
+        if not (
+            self.record_put(fresh, delay, now) if labels is None else self.record_labelled(fresh, labels, delay, now)
+        ):
             return OUT_OF_MEMORY
         fresh.forget_since()
         self.leave(job)
@@ -478,7 +504,8 @@ class Broker(States):
             tube.add_letter(fresh, fresh.own_terms())
         if fresh.key:
             self.add_key(tube, fresh)
-        self.enter(fresh, delay, now)
+        self.pass_on_group(job, fresh)
+        self.enter_new(fresh, delay, now)
         return REPLACED
 
     def reserve(self, client: Client, timeout: int, now: int) -> Outcome:
@@ -752,6 +779,21 @@ class Broker(States):
         client.busy = operation.owes_answer = True
         return PENDING
 
+    def cancel_group(self, client: Client, name: str) -> Outcome:
+        group = self.groups.get(name)
+        if group is None:
+            return NOT_FOUND
+        operation = BulkCancel(client, group)
+        if operation.step(self, SLICE, 0):
+            client.on_group_cancelled(operation.count)
+            return DONE
+        client.busy = True
+        return PENDING
+
+    def find_group(self, name: str) -> GroupSearch | None:
+        group = self.groups.get(name)
+        return None if group is None else GroupSearch(group)
+
     def peek(self, client: Client, job_id: int) -> Outcome:
         return self._show(client, self.find(job_id))
 
@@ -799,6 +841,7 @@ class Broker(States):
         found.total_connections = self.total_connections
         found.draining = self.draining
         found.held = len(self.held)
+        found.groups = self.groups.open_count()
         found.memory = self.memory.used
         found.max_memory = self.memory.limit
         return found

@@ -1,4 +1,5 @@
-"""Bulk operations: what is left to do of a kick, redrive, move, clear, disconnect or change of policies, and for whom.
+"""Bulk operations: what is left to do of a kick, redrive, move, clear, cancel of a group, disconnect or change of
+policies, and for whom.
 
 A bulk operation is a timer that is always overdue, so that `Broker.advance` continues it one slice at a time, and other
 commands are served between the slices.
@@ -10,8 +11,9 @@ from typing import Final, cast
 
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import KICK_COST, MOVE_COST, REVIEW_COST, look_cost
+from beanstalk_server.queue.groups import END_CANCELLED, Group
 from beanstalk_server.queue.job import BURIED, DELAYED, DISCONNECTED, READY, RESERVED, DeadLetter, Job
-from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import FAILED
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.states import States
@@ -217,6 +219,9 @@ class BulkClear(BulkOperation):
 
     def step(self, queue: States, budget: int, now: int) -> bool:
         while budget:
+            if queue.admits == NONE and len(queue.groups.by_id):  # what becomes of members is recorded
+                queue.suspended_deletions.append(self)
+                return False
             budget -= 1
             if self.ready:
                 job = self.ready.pop()
@@ -244,6 +249,10 @@ class BulkClear(BulkOperation):
                 self.buried.dissolve()
                 self.tube.clearing -= 1
                 return True
+            group = job.group()
+            if group is not None:
+                group.count(END_CANCELLED)
+                queue.record_leave(group, END_CANCELLED, job)
             queue.forget(job)
             if queue.records:
                 queue.journal.forget(job)
@@ -260,6 +269,47 @@ class BulkClear(BulkOperation):
         if self.owes_answer:
             self.owes_answer = self.client.busy = False
             self.client.on_outcome(FAILED)
+
+
+class BulkCancel(BulkOperation):
+    """A cancel of the members of one group, from the last to the first: the last takes the place of one that goes."""
+
+    __slots__ = ("client", "count", "group", "position")
+
+    def __init__(self, client: Client, group: Group) -> None:
+        super().__init__()
+        self.client = client
+        self.group = group
+        self.position = len(group.members)  # after the one that is looked at next
+        self.count = 0
+
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        budget += queue.cost
+        members = self.group.members
+        while self.position:
+            if queue.admits == NONE:
+                queue.suspended_deletions.append(self)
+                return False
+            if budget <= queue.cost:
+                queue.wheel.set(self, OVERDUE)
+                return False
+            queue.cost += 1
+            self.position = min(self.position, len(members)) - 1
+            if self.position < 0:
+                return True
+            job = members[self.position]
+            if job.state != RESERVED and not job.tube.is_cleared(job):
+                self.count += 1
+                queue.end_job(job)
+        return True
+
+    def complete(self) -> None:
+        self.client.busy = False
+        self.client.on_group_cancelled(self.count)
+
+    def fail(self, queue: States) -> None:
+        self.client.busy = False
+        self.client.on_outcome(FAILED)
 
 
 class BulkReview(BulkOperation):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client, Wait
+from beanstalk_server.queue.groups import waits
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import (
     DELAYED,
@@ -23,7 +24,7 @@ from beanstalk_server.queue.job import (
     Job,
 )
 from beanstalk_server.queue.journal import ALL, NONE
-from beanstalk_server.queue.memory import held_cost, job_cost
+from beanstalk_server.queue.memory import group_cost, held_cost, job_cost
 from beanstalk_server.queue.policy import NO_POLICY, UNREAD
 from beanstalk_server.queue.throttle import Throttle
 from beanstalk_server.queue.tube import Tube
@@ -42,6 +43,7 @@ def check_broker(broker: Broker) -> None:
     broker.tubes.check()
     _check_wall_clock(broker)
     _check_suspended(broker)
+    _check_groups(broker)
     _check_jobs(broker)
     _check_tubes(broker)
     _check_shared_extras()
@@ -53,6 +55,26 @@ def _check_suspended(broker: Broker) -> None:
     assert not count or broker.admits != ALL, "something is suspended although the journal admits everything"
     count = broker.suspended_deletions.check()
     assert not count or broker.admits == NONE, "a deletion is suspended although the journal admits it"
+
+
+def _check_groups(broker: Broker) -> None:
+    groups = broker.groups
+    groups.check()
+    assert groups.is_linked() == (groups.next_due() >= 0), "the timer of groups is wrong"
+    for job in broker.jobs.values():
+        labels = job.labels()
+        if labels is None:
+            continue
+        group = labels.joined
+        assert group is None or (groups.get(labels.group) is group and group.members[labels.member] is job)
+        is_member = labels.group != "" and not job.own_terms().origin
+        assert group is None or is_member, f"job {job.id} is a member of a group, and may not be"
+        awaited = labels.awaited
+        assert awaited is None or (waits(job) and (awaited.group is None or groups.get(labels.after) is awaited.group))
+    link = groups.released.after
+    while isinstance(link, Job):
+        assert waits(link), f"job {link.id} has been let go, and has not waited"
+        link = link.after
 
 
 def _check_jobs(broker: Broker) -> None:
@@ -75,6 +97,7 @@ def _check_jobs(broker: Broker) -> None:
     assert [broker.ready, broker.reserved, broker.buried, broker.delayed] == counts[READY:DELETED]
     assert broker.urgent == urgent
     used = sum(map(job_cost, broker.jobs.values())) + sum(map(held_cost, broker.held.values()))
+    used += sum(group_cost(group.key) for group in broker.groups.values() if group.is_needed())
     assert broker.memory.used == used, "the account of memory is wrong"
     for tube, size in sizes.items():
         assert tube.bytes == size, f"the account of the bytes of tube {tube.name} is wrong"

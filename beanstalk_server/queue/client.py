@@ -35,15 +35,15 @@ class Client(Timer):
 
     The `on_` methods give the client its answers. A client that is `waiting` gets exactly one of `on_reserved`
     (`on_reserved_batch` if `batch` is not 0) and `on_outcome`, perhaps after it was `busy`; one that is `busy`, exactly
-    one of `on_reserved`, `on_reserved_batch`, `on_found`, `on_kicked`, `on_cleared`, `on_redriven`, `on_moved` and
-    `on_outcome`. The calls may come during a command of this client, during one of another client, as time passes, or
-    when bodies have been fetched: the methods must take note and return, and must not call the queue. The bodies of the
-    jobs that they get are in memory; after the call, they may be so no longer.
+    one of `on_reserved`, `on_reserved_batch`, `on_found`, `on_kicked`, `on_cleared`, `on_redriven`, `on_moved`,
+    `on_group_cancelled` and `on_outcome`. The calls may come during a command of this client, during one of another
+    client, as time passes, or when bodies have been fetched: the methods must take note and return, and must not call
+    the queue. The bodies of the jobs that they get are in memory; after the call, they may be so no longer.
     """
 
     __slots__ = (
         "batch",  # while it waits: the most jobs that it takes as a batch; 0 for a single job
-        "busy",  # a kick, a clear, a redrive or a move of many jobs, or a delivery, is under way for it
+        "busy",  # a kick, clear, redrive, move or cancel of many jobs, or a delivery, is under way for it
         "counted",  # the statistics of the queue count it
         "jobs_in_safety_margin",  # how many of its jobs are in the last second of their time to run
         "leaving",  # it has disconnected, but may not have left all its tubes yet
@@ -151,6 +151,10 @@ class Client(Timer):
 
     def on_moved(self, count: int) -> None:
         """Its move is complete: this many jobs are in the other tube."""
+        raise NotImplementedError
+
+    def on_group_cancelled(self, count: int) -> None:
+        """Its cancel of a group is complete: this many jobs have been deleted."""
         raise NotImplementedError
 
     def on_keyed(self, job_id: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.groups import GroupSearch
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.native import mypyc_attr
@@ -130,7 +131,7 @@ class Queue(Due):
         EXISTS if a job of the used tube has the key already. If the put `replaces`, that job takes what is new instead,
         and keeps its id, key, age and counters: REPLACED, or TOO_LATE if a client has reserved it. `on_keyed` gives the
         id of the job in any case; with a key, of the one that has the key afterwards. TOO_BIG if the body is larger
-        than the tube takes.
+        than the tube takes. If it comes after a group that is open, its delay begins when that ends.
         """
         raise NotImplementedError
 
@@ -250,6 +251,17 @@ class Queue(Due):
         `on_cleared` gives their number. NOT_FOUND if there is no such tube; OUT_OF_MEMORY if the journal refuses
         the change.
         """
+        raise NotImplementedError
+
+    def cancel_group(self, client: Client, name: str) -> Outcome:
+        """Delete the jobs of this group that are not reserved: `on_group_cancelled` gives their number.
+
+        NOT_FOUND if there is no such group. Jobs that join it meanwhile may stay.
+        """
+        raise NotImplementedError
+
+    def find_group(self, name: str) -> GroupSearch | None:
+        """Begin to look at the members of this group. None if there is no such group."""
         raise NotImplementedError
 
     def peek(self, client: Client, job_id: int) -> Outcome:

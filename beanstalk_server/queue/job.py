@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i16, i32, u8
 
     from beanstalk_server.queue.client import Client
+    from beanstalk_server.queue.groups import Group
     from beanstalk_server.queue.tube import Tube
 
 NEW: Final = 0
@@ -29,13 +30,15 @@ DELAYED: Final = 4
 DELETED: Final = 5
 HELD: Final = 6
 """Deleted, but its key is still taken: only where jobs are stored. In memory, a HeldKey is left of it."""
+GROUP: Final = 7
+"""No job, but a group of jobs: only where jobs are stored. In memory, it is a Group (groups.py)."""
 
 MAX_U32: Final = 0xFFFFFFFF
 MAX_I32: Final = 0x7FFFFFFF
 _SIGN: Final = 0x80000000
 
-STATES: Final = ("new", "ready", "reserved", "buried", "delayed", "deleted", "held")
-"""The states by number, in the words of stats-job; a client never sees the first and the last two."""
+STATES: Final = ("new", "ready", "reserved", "buried", "delayed", "deleted", "held", "group")
+"""The states by number, in the words of stats-job; a client never sees the first and the last three."""
 
 # Why a job has failed last.
 NO_REASON: Final = 0
@@ -59,6 +62,10 @@ SINCE_UNKNOWN: Final = -1
 
 LONGEST_DELAY: Final = MAX_U32 * SECOND
 """The longest delay that a client can give, in nanoseconds."""
+
+NEVER: Final = (1 << 62) - 1
+"""The deadline of a delayed job that waits for a group: after every other, and still a short integer of the compiler's.
+Such a job is in no slot of the wheel."""
 
 MOST_DOUBLINGS: Final = 62
 """Any backoff is the longest after this many."""
@@ -234,9 +241,10 @@ class Job(Holder):
     """One job.
 
     As a timer, its deadline is the end of its delay while it is delayed; or, if it waits for a moment of the wall
-    clock, that moment, and then it is in no slot of the wheel. While it is reserved, it is the beginning of its safety
-    margin, and from then on the end of its time to run. While it is ready, it is in no slot of the wheel, and its
-    deadline holds its priority: a heap orders jobs by their deadlines. It means nothing in the other states.
+    clock, that moment, and then it is in no slot of the wheel. It is NEVER while it waits for a group. While it is
+    reserved, it is the beginning of its safety margin, and from then on the end of its time to run. While it is ready,
+    it is in no slot of the wheel, and its deadline holds its priority: a heap orders jobs by their deadlines. It means
+    nothing in the other states.
 
     Delay and ttr are kept in four bytes each. What these cannot hold, a fraction of a millisecond or, from 24 days on,
     of a second, is in Extras: so no nanosecond is lost.
@@ -390,6 +398,18 @@ class Job(Holder):
         extras = self.extras
         return isinstance(extras, Terms) and extras.at != 0
 
+    def labels(self) -> Labels | None:
+        """Its names beside its key, if it has any."""
+        extras = self.extras
+        return extras.labels if isinstance(extras, Terms) else None
+
+    def group(self) -> Group | None:
+        """The group that it is a member of at present."""
+        extras = self.extras
+        if not isinstance(extras, Terms) or extras.labels is None:
+            return None
+        return extras.labels.joined
+
     def counts_failures(self) -> bool:
         """Whether it has a limit of tries, or a backoff."""
         extras = self.extras
@@ -464,6 +484,9 @@ class Job(Holder):
         if terms is not None and terms.letter is not None:
             terms.letter.before = terms.letter.after = UNLINKED
             terms.letter = None
+        if terms is not None and terms.labels is not None:
+            terms.labels.joined = None
+            terms.labels.awaited = None
 
 
 @mypyc_attr(acyclic=True)

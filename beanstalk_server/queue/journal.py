@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic_ns, time_ns
 from typing import Final, NamedTuple
 
+from beanstalk_server.queue.groups import Group
 from beanstalk_server.queue.job import HeldKey, Holder, Job
 from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.replay import Replay
@@ -60,6 +61,9 @@ class Journal:
 
     held: IdTable[HeldKey] = IdTable()
     """The held keys by id, likewise."""
+
+    groups: IdTable[Group] = IdTable()
+    """The groups by id that have begun, likewise."""
 
     memory = Memory()
     """The account of memory, for journals that take bodies out of memory and bring them back. The broker sets it.
@@ -138,10 +142,32 @@ class Journal:
     def delete(self, job: Holder) -> None:
         """Record that a job is deleted, or that a held key is free."""
 
+    def begin_group(self, group: Group) -> bool:
+        """Record that a group has begun: its first member is about to be put.
+
+        `stored` gives it as a job without a tube and a body, in the state GROUP, whose key is its name: so `load` must
+        give it back, too. `delete` is its end. A journal that does not override this method and `leave_group` loses it:
+        after a restart, only its members, and the jobs that wait for it, tell that it exists.
+
+        Returns:
+            False if there is no room for it: then it must not have changed anything.
+        """
+        return True
+
+    def leave_group(self, group: Group, end: int, job: Job | None) -> None:
+        """Record that a member has left a group, which has counted it already.
+
+        Args:
+            end: how, one of groups.ENDS.
+            job: the member, if it is deleted: this stands for its `delete`.
+        """
+        if job is not None:
+            self.delete(job)
+
     def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
         """Record that all jobs of a tube are deleted except these reserved ones.
 
-        This is one change: all of it survives, or nothing.
+        This is one change: all of it survives, or nothing. `leave_group` follows for each that is a member of a group.
 
         Returns:
             False if there is no room for it: then it must not have changed anything.

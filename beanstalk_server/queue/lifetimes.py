@@ -6,8 +6,9 @@ states.py.
 
 from __future__ import annotations
 
+from beanstalk_server.queue.groups import Group, Groups
 from beanstalk_server.queue.interface import Queue
-from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job, Terms
+from beanstalk_server.queue.job import NEVER, NOT_IN_MEMORY, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.journal import ALL, NONE, Journal
 from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.policy import Counters
@@ -25,6 +26,7 @@ class Lifetimes(Queue):
 
     __slots__ = (
         "counters",
+        "groups",
         "halted",
         "held",
         "jobs",
@@ -45,6 +47,8 @@ class Lifetimes(Queue):
         self.held: IdTable[HeldKey] = IdTable(stride, offset)
         journal.live = self.jobs
         journal.held = self.held
+        self.groups = Groups(stride, offset)
+        journal.groups = self.groups.by_id
         self.memory = journal.memory = Memory(max_memory)
         self.counters = Counters()  # what policies have done, also in tubes that have none: a job may have terms
         self.halted = False
@@ -54,7 +58,9 @@ class Lifetimes(Queue):
     # The journal
 
     def record_put(self, job: Job, delay: int, now: int) -> bool:
-        if delay:
+        if job.deadline == NEVER:
+            pass  # it waits for a group
+        elif delay:
             job.deadline = now + delay
         else:
             self.note_ready_since(job, now)
@@ -78,6 +84,19 @@ class Lifetimes(Queue):
         if self.records:
             self.last_lsn += 1
             self.journal.delete(job)
+
+    def record_group(self, group: Group) -> bool:
+        if self.records:
+            if not self.journal.begin_group(group):
+                return False
+            self.last_lsn += 1
+        return True
+
+    def record_leave(self, group: Group, end: int, job: Job | None) -> None:
+        """Record that a member leaves a group; and is deleted, if it is given."""
+        if self.records:
+            self.last_lsn += 1
+            self.journal.leave_group(group, end, job)
 
     def record_clear(self, tube: Tube) -> bool:
         if not self.records:

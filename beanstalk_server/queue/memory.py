@@ -39,6 +39,10 @@ HELD_COST: Final = 196
 LABELS_COST: Final = 96
 """Bytes that the labels of a job take beside the names themselves."""
 
+GROUP_COST: Final = 400
+"""Bytes that a group takes beside its name, while it has members, or something waits for it. Those that have ended are
+not counted: groups.MOST_ENDED is their limit."""
+
 LETTER_COST: Final = 48
 """Bytes that the place of a job among the dead letters of its tube takes."""
 
@@ -68,6 +72,10 @@ def held_cost(held: HeldKey) -> int:
     return HELD_COST + len(held.key)
 
 
+def group_cost(name: str) -> int:
+    return GROUP_COST + len(name)
+
+
 class Memory:
     """What the jobs of a broker take.
 
@@ -84,14 +92,14 @@ class Memory:
         self.limit = limit
         self.used = 0
 
-    def admits(self, job: Job, replaced: Job | None = None) -> bool:
-        """Whether a job may be put, in the place of another one or not.
+    def admits(self, job: Job, replaced: Job | None = None, more: int = 0) -> bool:
+        """Whether a job may be put, in the place of another one or not, and this many bytes more.
 
         A limit that is passed already, because a restart has brought this many jobs back, stops only what adds to it.
         """
         if not self.limit:
             return True
-        growth = job_cost(job)
+        growth = job_cost(job) + more
         if replaced is not None:
             growth -= job_cost(replaced)
         return growth <= 0 or self.used + growth <= self.limit
@@ -109,6 +117,12 @@ class Memory:
 
     def remove_held(self, held: HeldKey) -> None:
         self.used -= held_cost(held)
+
+    def add_group(self, name: str) -> None:
+        self.used += group_cost(name)
+
+    def remove_group(self, name: str) -> None:
+        self.used -= group_cost(name)
 
     def give_expiry(self, job: Job, terms: Terms) -> Expiry:
         """Make the timer that lets a job expire that is counted, and count it."""

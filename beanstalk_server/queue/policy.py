@@ -11,7 +11,12 @@ know files, globs, or which tubes there are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mypy_extensions import i32
+
+    from beanstalk_server.queue.groups import Group, Waiting
 
 
 class Policy:
@@ -90,9 +95,21 @@ class Labels:
         group: the group that the job belongs to.
         after: the group that must have ended before the job is ready.
         after_waits: it waits also for a group that has not begun.
+
+    While a job has them, the broker notes here what has come of them: no two jobs have the same.
     """
 
-    __slots__ = ("after", "after_waits", "group", "limit", "limit_count", "share")
+    __slots__ = (
+        "after",
+        "after_waits",
+        "awaited",  # while it waits for a group: the jobs that do (groups.py)
+        "group",
+        "joined",  # the group that it is a member of at present
+        "limit",
+        "limit_count",
+        "member",  # its index among the members of that group
+        "share",
+    )
 
     def __init__(
         self,
@@ -110,6 +127,9 @@ class Labels:
         self.group = group
         self.after = after
         self.after_waits = after_waits
+        self.joined: Group | None = None
+        self.awaited: Waiting | None = None
+        self.member: i32 = 0
 
     def names(self) -> int:
         """Bytes of all its names."""

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from beanstalk_server.queue.groups import END_CANCELLED, Group
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
+    GROUP,
     HELD,
+    NEVER,
     NO_EXTRAS,
     READY,
     HeldKey,
@@ -24,7 +27,7 @@ from beanstalk_server.queue.job import (
 )
 from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.ring import UNLINKED
-from beanstalk_server.queue.stored_job import StoredJob, stored_moment
+from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob, stored_moment
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.tube import Tube
 
@@ -38,19 +41,39 @@ class Replay:
     the shift at that time, and `finish` adds the final shift. Only when a job is due by the wall clock (`Terms.at`)
     stays what it is, whatever happens to that clock.
 
-    Held keys are in a table of their own, as in the broker.
+    Held keys and groups are in tables of their own, as in the broker. Who is a member of a group, its job says; the
+    group only counts those that have left it. A job that waits for a group keeps the deadline NEVER.
 
     Args:
         jobs: the table to put them into.
         clock_offset: the wall clock minus the server's clock, at present, in nanoseconds.
         held: the table to put held keys into.
+        groups: the table to put groups into.
     """
 
-    __slots__ = ("boot", "clock_offset", "has_clears", "held", "jobs", "last_id", "last_offset", "shift", "tubes")
+    __slots__ = (
+        "boot",
+        "clock_offset",
+        "groups",
+        "has_clears",
+        "held",
+        "jobs",
+        "last_id",
+        "last_offset",
+        "shift",
+        "tubes",
+    )
 
-    def __init__(self, jobs: IdTable[Job], clock_offset: int = 0, held: IdTable[HeldKey] | None = None) -> None:
+    def __init__(
+        self,
+        jobs: IdTable[Job],
+        clock_offset: int = 0,
+        held: IdTable[HeldKey] | None = None,
+        groups: IdTable[Group] | None = None,
+    ) -> None:
         self.jobs = jobs
         self.held: IdTable[HeldKey] = held if held is not None else IdTable(jobs.stride, jobs.offset)
+        self.groups: IdTable[Group] = groups if groups is not None else IdTable(jobs.stride, jobs.offset)
         self.clock_offset = clock_offset
         self.tubes: dict[str, Tube] = {}
         self.has_clears = False
@@ -60,10 +83,19 @@ class Replay:
         self.last_id = 0
 
     def put(self, stored: StoredJob) -> Holder:
-        """Make a job, or a held key, from its stored form. It replaces the job with its id. The caller may use `stored`
-        again."""
+        """Make a job, a held key or a group from its stored form. It replaces the job with its id. The caller may use
+        `stored` again."""
         if stored.id > self.last_id:
             self.last_id = stored.id
+        if stored.state == GROUP:
+            group = Group(stored.key, stored.created_at - self.shift, stored.id)
+            group.has_begun = True
+            group.done = stored.reserves
+            group.expired = stored.timeouts
+            group.cancelled = stored.releases
+            group.dead = stored.buries
+            self.groups.add(group)
+            return group
         tube = self._tube(stored.tube)
         created_at = stored.created_at - self.shift
         if stored.state == HELD:
@@ -126,6 +158,8 @@ class Replay:
         state = stored.state
         job.state = state
         job.deadline = stored.deadline - self.shift if state == DELAYED else 0
+        if stored.deadline == LAST_MOMENT and state == DELAYED:
+            job.deadline = NEVER
         job.reserves = stored.reserves
         if (
             stored.timeouts
@@ -157,10 +191,25 @@ class Replay:
             terms.ready_since = stored.ready_since - self.shift
 
     def delete(self, job_id: int) -> None:
-        """Delete a job, or free a held key. Does nothing if it is gone."""
+        """Delete a job, free a held key, or forget a group. Does nothing if it is gone."""
         self.jobs.remove(job_id)
         if self.held:
             self.held.remove(job_id)
+        if self.groups:
+            self.groups.remove(job_id)
+
+    def leave(self, group_id: int, end: int, job_id: int) -> None:
+        """Count a member that has left a group, if the group is there.
+
+        Args:
+            end: how, one of groups.ENDS.
+            job_id: that of the member, if it is deleted; else 0.
+        """
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.count(end)
+        if job_id:
+            self.delete(job_id)
 
     def clear(self, tube_name: str, reserved_ids: list[int]) -> None:
         """Delete all jobs of a tube except these, and free its held keys."""
@@ -201,9 +250,15 @@ class Replay:
             for held in self.held.values():
                 held.created_at = stored_moment(held.created_at, self.shift)
                 held.deadline = stored_moment(held.deadline, self.shift)
+            for group in self.groups.values():
+                group.created_at = stored_moment(group.created_at, self.shift)
         if self.has_clears:
-            for job_id in [job.id for job in self.jobs.values() if self._is_cleared(job)]:
-                self.jobs.remove(job_id)
+            groups = {group.key: group for group in self.groups.values()}
+            for job in [job for job in self.jobs.values() if self._is_cleared(job)]:
+                self.jobs.remove(job.id)
+                labels = job.labels()
+                if labels is not None and labels.group in groups and not job.own_terms().origin:
+                    groups[labels.group].count(END_CANCELLED)  # the crash has come before the clear said so
             for job_id in [held.id for held in self.held.values() if self._is_cleared(held)]:
                 self.held.remove(job_id)
         self.shift = 0
@@ -218,10 +273,12 @@ class Replay:
         terms = extras if isinstance(extras, Terms) else None
         if terms is not None and terms.ready_since:
             terms.ready_since = stored_moment(terms.ready_since, self.shift)
-        if job.state == DELAYED and (terms is None or not terms.at):
+        if job.state == DELAYED and (terms is None or not terms.at) and job.deadline != NEVER:
             job.deadline = stored_moment(job.deadline, self.shift)
 
     def holders(self) -> Iterator[Holder]:
+        """All that has a record; groups first, as their members' records follow theirs."""
+        yield from self.groups.values()
         yield from self.jobs.values()
         yield from self.held.values()
 
@@ -236,7 +293,7 @@ class Replay:
         shared: list[tuple[Holder, str, Holder]] = []
         holders: dict[tuple[str, str], Holder] = {}
         for job in self.holders():
-            if job.key:
+            if job.key and not isinstance(job, Group):
                 name = (job.tube.name, job.key)
                 holder = holders.get(name)
                 if holder is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from beanstalk_server.queue.groups import waits
 from beanstalk_server.queue.job import BURIED, DELAYED, SINCE_UNKNOWN, Job
 from beanstalk_server.queue.journal import JournalError
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.states import States
+from beanstalk_server.queue.states import States, joins
 from beanstalk_server.queue.table import ForeignJobError
 
 FOREIGN: Final = 65
@@ -33,13 +34,15 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
     Raises:
         JournalError, RestoreInterruptedError: as `Broker.restore` does.
     """
-    replay = Replay(queue.jobs, clock_offset, queue.held)
+    replay = Replay(queue.jobs, clock_offset, queue.held, queue.groups.by_id)
     try:
         queue.journal.restore(replay)
     except ForeignJobError as error:
         raise JournalError(f"the journal is not that of this shard: {error}", FOREIGN) from error
     buried: list[Job] = []
     letters: list[Job] = []
+    waiting: list[Job] = []
+    members: list[Job] = []
     for job in queue.jobs.values():
         job.tube = queue.tube(job.tube.name)
         job.created_at -= clock_offset
@@ -49,12 +52,16 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
             terms.ready_since -= clock_offset
         if terms is not None and terms.origin:
             letters.append(job)
+        if terms is not None and terms.labels is not None and joins(job):
+            members.append(job)
         queue.memory.add_job(job)
         job.tube.bytes += queue.body_size(job)
         if job.key:
             queue.add_key(job.tube, job)
         if job.state == BURIED:
             buried.append(job)
+        elif waits(job):
+            waiting.append(job)
         elif job.is_timed():
             if job.deadline - clock_offset <= now:
                 queue.note_ready_since(job, job.deadline - clock_offset)
@@ -74,6 +81,7 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
         held.tube = queue.tube(held.tube.name)
         held.created_at -= clock_offset
         queue.hold_key(held, held.deadline - clock_offset)
+    _restore_groups(queue, members, waiting, clock_offset, now)
     letters.sort(key=_job_id)  # nothing says in which order they came
     names: dict[str, str] = {}  # of origins: one object for all that have come from the same tube
     for job in letters:
@@ -81,3 +89,36 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
         terms.origin = names.setdefault(terms.origin, terms.origin)
         job.tube.add_letter(job, terms)
     return replay.last_id
+
+
+def _restore_groups(queue: States, members: list[Job], waiting: list[Job], clock_offset: int, now: int) -> None:
+    """Let groups have their members, and jobs wait for them; those that have no member left have ended.
+
+    A group of which the journal says nothing, because it does not keep groups or has lost it, has begun if it has
+    members; else it never was.
+    """
+    groups = queue.groups
+    for each in groups.by_id.values():
+        each.created_at -= clock_offset
+        groups.add(each)
+    for job in members:
+        labels = job.labels()
+        assert labels is not None, "its group is one of them"
+        if groups.get(labels.group) is None:
+            groups.add_unrecorded(labels.group, job.created_at)
+        queue.join_group(job, labels)
+    waiting.sort(key=_job_id)  # nothing says in which order they came
+    for job in waiting:
+        labels = job.labels()
+        group = None if labels is None else groups.get(labels.after)
+        if labels is None or not labels.after:
+            queue.enter_ready(job, now)
+        elif (group is not None and group.has_begun) or labels.after_waits:
+            queue.enter_waiting(job)
+        else:
+            queue.enter_released(job)
+    for each in groups.values():
+        if each.has_begun and not each.members:
+            if each.waiting is not None:
+                queue.memory.remove_group(each.key)
+            queue.end_group(each)

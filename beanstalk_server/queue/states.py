@@ -12,11 +12,22 @@ from typing import Final
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import EXPIRY_COST, FAILURE_COST, NEW_TUBE_COST, copy_cost, wait_cost
 from beanstalk_server.queue.durations import Durations
+from beanstalk_server.queue.groups import (
+    END_CANCELLED,
+    END_DEAD,
+    END_DONE,
+    END_EXPIRED,
+    END_UNDONE,
+    Group,
+    Groups,
+    waits,
+)
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
     DELETED,
     EXPIRED,
+    NEVER,
     NOT_IN_MEMORY,
     READY,
     RESERVED,
@@ -31,8 +42,9 @@ from beanstalk_server.queue.job import (
 )
 from beanstalk_server.queue.journal import ALL, NONE, Journal
 from beanstalk_server.queue.lifetimes import Lifetimes
+from beanstalk_server.queue.memory import group_cost
 from beanstalk_server.queue.outcome import BURIED_INSTEAD, DEADLINE_SOON, DONE, FAILED, PENDING, TIMED_OUT, Outcome
-from beanstalk_server.queue.policy import NO_POLICY, Policy, PolicyOf
+from beanstalk_server.queue.policy import NO_POLICY, Labels, Policy, PolicyOf
 from beanstalk_server.queue.throttle import Throttle
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.tubes import TubeTable
@@ -221,6 +233,13 @@ class States(Lifetimes):
         else:
             self.enter_delayed(job, now + delay)
 
+    def enter_new(self, job: Job, delay: int, now: int) -> None:
+        """Do the same with a job that is put, unless it waits for a group."""
+        if job.deadline == NEVER:
+            self.enter_waiting(job)
+        else:
+            self.enter(job, delay, now)
+
     def enter_ready(self, job: Job, now: int) -> None:
         job.state = READY
         tube = job.tube
@@ -282,6 +301,8 @@ class States(Lifetimes):
         if not job.is_timed():
             job.tube.delayed.remove(job)
             self.wheel.remove(job)
+            if job.deadline == NEVER:
+                self.stop_awaiting(job)
             return
         self.end_moment(job)
         self.time_wall_clock()
@@ -370,25 +391,36 @@ class States(Lifetimes):
 
     # The end of a job
 
-    def end_job(self, job: Job, free_at: int = 0) -> None:
+    def end_job(self, job: Job, free_at: int = 0, is_expired: bool = False) -> None:
         """Delete a job.
 
         Args:
             free_at: when its key is free, if not at once.
+            is_expired: its time to live is over.
         """
         tube = job.tube
         size = self.body_size(job)
+        group = job.group()
+        end = END_CANCELLED
+        if group is not None:
+            end = END_EXPIRED if is_expired else END_DONE if job.state == RESERVED else END_CANCELLED
+            group.count(end)
         if free_at:
             held = job.held_key()
             held.deadline = free_at
             self.record_hold(held)
+            if group is not None:
+                self.record_leave(group, end, None)
             tube.bytes -= size
             self.leave(job)
             self.forget(job)
             self.held.add(held)
             self.hold_key(held, free_at)
             return
-        self.record_delete(job)
+        if group is None:
+            self.record_delete(job)
+        else:
+            self.record_leave(group, end, job)
         tube.bytes -= size
         self.leave(job)
         self.forget(job)
@@ -403,6 +435,8 @@ class States(Lifetimes):
         terms = job.terms()
         if terms is not None:
             job.tube.remove_letter(terms)
+            if terms.labels is not None:
+                self.drop_labels(job, terms.labels)
         if job.key:
             keys = job.tube.keys
             assert keys is not None, "a job with a key is in its tube's keys"
@@ -472,6 +506,8 @@ class States(Lifetimes):
         terms.ready_since = 0
         self.enter_ready(job, now)
         self.record_change(job)
+        if terms.labels is not None:
+            self.review_group(job, terms, now)
         self.drop_unneeded(left)
 
     def change_tube(self, job: Job, terms: Terms, name: str, origin: str) -> None:
@@ -512,19 +548,27 @@ class States(Lifetimes):
         terms = self.memory.give_terms(job)
         moment = terms.at
         deadline = job.deadline
-        self.leave(job)
-        self.change_tube(job, terms, name, "" if terms.origin == name else terms.origin)
-        if state == READY:
-            self.enter_ready(job, now)
-        elif state == BURIED:
-            self.bury_sequence += 1
-            self.enter_buried(job, self.bury_sequence)
-        elif moment:
-            terms.at = moment
-            self.enter_timed(job, moment, now)
+        origin = "" if terms.origin == name else terms.origin
+        if waits(job):  # for its group, in the place that it has there
+            left.delayed.remove(job)
+            self.change_tube(job, terms, name, origin)
+            job.tube.delayed.push(job, deadline)
         else:
-            self.enter_delayed(job, deadline)
+            self.leave(job)
+            self.change_tube(job, terms, name, origin)
+            if state == READY:
+                self.enter_ready(job, now)
+            elif state == BURIED:
+                self.bury_sequence += 1
+                self.enter_buried(job, self.bury_sequence)
+            elif moment:
+                terms.at = moment
+                self.enter_timed(job, moment, now)
+            else:
+                self.enter_delayed(job, deadline)
         self.record_change(job)
+        if terms.labels is not None:
+            self.review_group(job, terms, now)
         self.drop_unneeded(left)
 
     def kick_one(self, job: Job, now: int) -> None:
@@ -536,6 +580,154 @@ class States(Lifetimes):
             terms.tries = 0
         self.enter_ready(job, now)
         self.record_change(job)
+
+    # Groups of jobs (groups.py)
+
+    def must_wait(self, labels: Labels) -> bool:
+        """Whether a job with these labels is to wait for a group: one that is open, or may begin."""
+        group = self.groups.get(labels.after)
+        return labels.after_waits if group is None or not group.has_begun else bool(group.members)
+
+    def groups_cost(self, job: Job, labels: Labels) -> int:
+        """Bytes that groups will take which a job needs that is about to be put, and nothing else does yet."""
+        cost = 0
+        for name, is_asked_for in ((labels.group, joins(job)), (labels.after, job.deadline == NEVER)):
+            if is_asked_for:
+                group = self.groups.get(name)
+                if group is None or not group.is_needed():
+                    cost += group_cost(name)
+        return cost
+
+    def record_labelled(self, job: Job, labels: Labels, delay: int, now: int) -> bool:
+        """Record a job with labels that is about to be put, and before it the beginning of its group."""
+        if not joins(job):
+            return self.record_put(job, delay, now)
+        group = self.groups.get(labels.group)
+        is_new = group is None or not group.id
+        group = self.open_group(labels.group, now)
+        if group is None:
+            return False
+        if self.record_put(job, delay, now):
+            return True
+        if is_new:
+            self.record_delete(group)
+            self.groups.undo_begin(group)
+        return False
+
+    def open_group(self, name: str, now: int) -> Group | None:
+        """The group of this name, which has begun, and is recorded; None if the journal has no room for it."""
+        groups = self.groups
+        group = groups.get(name)
+        if group is None:
+            group = Group(name, now)
+        elif group.id:
+            return group
+        group.id = self.take_id()
+        if not group.has_begun:
+            group.created_at = now
+        if not self.record_group(group):
+            group.id = 0
+            return None
+        groups.begin(group)
+        return group
+
+    def join_group(self, job: Job, labels: Labels) -> None:
+        """Let a job be a member of its group, which has begun."""
+        group = self.groups.get(labels.group)
+        assert group is not None, "it is recorded before its members"
+        if not group.is_needed():
+            self.memory.add_group(group.key)
+        self.groups.join(group, job, labels)
+
+    def leave_group(self, group: Group, labels: Labels) -> None:
+        """Let a job be a member no longer; the group has counted it."""
+        if self.groups.leave(group, labels):
+            self.memory.remove_group(group.key)
+            self.end_group(group)
+
+    def end_group(self, group: Group) -> None:
+        """Let go what waits for a group that has begun and has no member left: `end_groups` follows at once."""
+        self.groups.end(group)
+        self.time_groups()
+
+    def pass_on_group(self, old: Job, fresh: Job) -> None:
+        """Let a job that replaces another one join its group. If it is another one, that counts the old job."""
+        labels = fresh.labels()
+        before = old.labels()
+        group = None if before is None else before.joined
+        if labels is not None and joins(fresh):
+            if group is not None and before is not None and group.key == labels.group:
+                self.groups.replace(group, before, fresh, labels)
+                return
+            self.join_group(fresh, labels)
+        if group is not None and before is not None:
+            group.count(END_CANCELLED)
+            self.record_leave(group, END_CANCELLED, None)
+            self.leave_group(group, before)
+
+    def review_group(self, job: Job, terms: Terms, now: int) -> None:
+        """Let a job whose tube has changed leave its group, if it has become a dead letter; or join it, if it is none
+        any more."""
+        labels = terms.labels
+        if labels is None or not labels.group:
+            return
+        group = labels.joined
+        if group is None and not terms.origin:
+            group = self.open_group(labels.group, now)
+            if group is not None:  # else there is no room to say so: it is none before the next start
+                group.count(END_UNDONE)
+                self.record_leave(group, END_UNDONE, None)
+                self.join_group(job, labels)
+        elif group is not None and terms.origin:
+            group.count(END_DEAD)
+            self.record_leave(group, END_DEAD, None)
+            self.leave_group(group, labels)
+
+    def enter_waiting(self, job: Job) -> None:
+        """Make a job delayed until the end of the group that it comes after."""
+        labels = job.labels()
+        assert labels is not None, "a job that waits for a group has its name"
+        job.state = DELAYED
+        job.tube.delayed.push(job, NEVER)
+        self.delayed += 1
+        name = labels.after
+        group = self.groups.get(name)
+        if group is None:
+            group = Group(name, 0)
+            self.groups.add(group)
+        if not group.is_needed():
+            self.memory.add_group(name)
+        self.groups.await_end(group, job, labels)
+
+    def enter_released(self, job: Job) -> None:
+        """Make a job delayed until its turn comes, after its group has ended."""
+        job.state = DELAYED
+        job.tube.delayed.push(job, NEVER)
+        self.delayed += 1
+        self.groups.released.append(job)
+        self.time_groups()
+
+    def time_groups(self) -> None:
+        """Let `end_groups` follow at once."""
+        groups = self.groups
+        if not (groups.is_linked() and groups.deadline == OVERDUE):
+            self.wheel.set(groups, OVERDUE)
+
+    def stop_awaiting(self, job: Job) -> None:
+        labels = job.labels()
+        assert labels is not None, "a job that waits for a group has its name"
+        group = self.groups.stop_awaiting(labels)
+        if group is not None and not group.is_needed():
+            self.memory.remove_group(group.key)
+            if not group.has_begun:
+                self.groups.forget(group)
+
+    def drop_labels(self, job: Job, labels: Labels) -> None:
+        """Take a job that is about to be forgotten out of what its labels have brought it into."""
+        if labels.awaited is not None:  # a clear has taken it out of its queue
+            self.stop_awaiting(job)
+        if labels.joined is not None:
+            self.leave_group(labels.joined, labels)
 
     # Clients that wait for a job, or get one
 
@@ -708,7 +900,7 @@ class States(Lifetimes):
             terms.reason = EXPIRED
             self.give_up_on(job, terms, now)
         else:
-            self.end_job(job, now + hold if hold else 0)
+            self.end_job(job, now + hold if hold else 0, True)
 
     def end_hold(self, held: HeldKey, budget: int) -> int:
         """Free a key whose time is over, as soon as the journal admits it."""
@@ -767,3 +959,52 @@ class States(Lifetimes):
     def check_wall_clock(self, check: WallCheck, now: int, budget: int) -> int:
         self.wheel.set(check, now + WALL_CHECK)  # the caller of `advance` has told what the wall clock says
         return budget
+
+    def end_groups(self, groups: Groups, now: int, budget: int) -> int:
+        """Let jobs go whose groups have ended; then let groups be forgotten in time, as soon as the journal admits
+        it."""
+        budget = max(budget, 1)
+        released = groups.released
+        while budget and not released.is_empty():
+            if self.admits != ALL:
+                self.suspended.append(groups)
+                return budget
+            job = released.after
+            assert isinstance(job, Job), "only jobs wait for groups"
+            budget -= 1
+            if job.tube.is_cleared(job):
+                job.unlink()
+                continue
+            self.cost = 0
+            self.leave_delayed(job)
+            delay = job.delay
+            if delay:
+                self.enter_delayed(job, now + delay)
+            else:
+                self.enter_ready(job, now)
+            self.record_change(job)
+            budget = max(budget - copy_cost(len(job.body)) - self.cost, 0)
+        while budget and not groups.ending.is_empty():
+            budget -= 1
+            groups.note_end(now)
+        while budget:
+            group = groups.first_ended()
+            if group is None or (group.deadline > now and groups.ended_count <= groups.most_ended):
+                break
+            if self.admits == NONE:
+                self.suspended_deletions.append(groups)
+                return budget
+            budget -= 1
+            if group.id:
+                self.record_delete(group)
+            groups.forget(group)
+        next_due = groups.next_due()
+        if next_due >= 0:
+            self.wheel.set(groups, next_due)
+        return budget
+
+
+def joins(job: Job) -> bool:
+    """Whether a job that is put is a member of a group: not if it takes the place of a dead letter."""
+    terms = job.terms()
+    return terms is not None and terms.labels is not None and bool(terms.labels.group) and not terms.origin

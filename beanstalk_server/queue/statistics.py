@@ -5,7 +5,7 @@ Moments and durations are in nanoseconds.
 
 from __future__ import annotations
 
-from beanstalk_server.queue.job import DELAYED, RESERVED, SAFETY_MARGIN, Job, Terms
+from beanstalk_server.queue.job import DELAYED, NEVER, RESERVED, SAFETY_MARGIN, Job, Terms
 from beanstalk_server.queue.journal import Files
 from beanstalk_server.queue.policy import NO_POLICY, Counters
 from beanstalk_server.queue.tube import Tube
@@ -20,7 +20,7 @@ class JobStatistics:
         self.size = size
         self.age = max(now - job.created_at, 0)  # commands of one turn follow each other by a nanosecond
         self.time_left = 0  # until a delayed or reserved job becomes ready by itself; 0 for any other
-        if job.state == DELAYED:
+        if job.state == DELAYED and job.deadline != NEVER:
             moment = now + wall_offset if job.is_timed() else now
             self.time_left = max(job.deadline - moment, 0)
         elif job.state == RESERVED:
@@ -84,5 +84,6 @@ class ServerStatistics:
         self.total_connections = 0
         self.draining = False
         self.held = 0  # keys
+        self.groups = 0  # those with members, and those that jobs wait for
         self.memory = 0  # bytes that the jobs take, as `queue/memory.py` counts
         self.max_memory = 0  # bytes; 0 if there is no limit

@@ -13,10 +13,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from beanstalk_server.queue.job import BURIED, DELAYED, HELD, NEW, NO_REASON, READY, RESERVED, Holder, Job, Terms
+from beanstalk_server.queue.groups import Group
+from beanstalk_server.queue.job import (
+    BURIED,
+    DELAYED,
+    GROUP,
+    HELD,
+    NEVER,
+    NEW,
+    NO_REASON,
+    READY,
+    RESERVED,
+    Holder,
+    Job,
+    Terms,
+)
 
 LAST_MOMENT: Final = (1 << 63) - 1
-"""The last moment that can be stored, in nanoseconds: in the year 2262."""
+"""The last moment that can be stored, in nanoseconds: in the year 2262. As the deadline of a delayed job, it says that
+the job waits for a group."""
 
 
 def stored_moment(moment: int, clock_offset: int) -> int:
@@ -32,12 +47,14 @@ def stored_moment(moment: int, clock_offset: int) -> int:
 class StoredJob:
     """A whole job; or what can change of a job that has been stored before, which is all but its demands (`max_tries`,
     `backoff`, `ttl`, `key_hold`), its labels, `ttr`, `body` and `created_at`. Of its key, a change says only whether it
-    is kept."""
+    is kept.
+
+    Or a held key, or a group, whose counters are in those of a job: as GROUP_COUNTERS says."""
 
     id: int = 0
     tube: str = ""  # the name; a change says it only if the job has terms
     key: str = ""  # its name in the tube, or ""
-    state: int = READY  # READY, DELAYED, BURIED or HELD
+    state: int = READY  # READY, DELAYED, BURIED, HELD or GROUP
     priority: int = 0
     delay: int = 0  # as last given
     ttr: int = 0
@@ -81,13 +98,15 @@ class StoredJob:
         if state == RESERVED:
             state = READY
         elif state == NEW:
-            state = DELAYED if job.delay else READY
+            state = DELAYED if job.delay or job.deadline == NEVER else READY
         extras = job.extras
         self.id = job.id
         self.state = state
         self.priority = job.priority
         self.delay = job.delay
-        self.deadline = stored_moment(job.deadline, clock_offset) if state == DELAYED else 0
+        self.deadline = 0
+        if state == DELAYED:
+            self.deadline = LAST_MOMENT if job.deadline == NEVER else stored_moment(job.deadline, clock_offset)
         self.bury_sequence = extras.bury_sequence if state == BURIED else 0
         self.reserves = job.reserves
         self.timeouts = extras.timeouts
@@ -147,8 +166,8 @@ class StoredJob:
         self.after_waits = False
 
     def describe(self, holder: Holder, clock_offset: int) -> None:
-        """Take all values of a job, as `describe_change` does; or those of a held key: as those of a job with terms of
-        which nothing else is left."""
+        """Take all values of a job, as `describe_change` does; or those of a held key, or a group: as those of a job
+        with terms of which nothing else is left."""
         if isinstance(holder, Job):  # asked first: nearly all are jobs
             self.describe_change(holder, clock_offset)
             self.ttr = holder.ttr
@@ -156,10 +175,18 @@ class StoredJob:
         else:
             self.forget_terms()
             self.id = holder.id
-            self.state = HELD
-            self.deadline = stored_moment(holder.deadline, clock_offset)
             self.priority = self.delay = self.ttr = self.bury_sequence = 0
             self.reserves = self.timeouts = self.releases = self.buries = self.kicks = 0
+            if isinstance(holder, Group):
+                self.state = GROUP
+                self.deadline = 0
+                self.reserves = holder.done
+                self.timeouts = holder.expired
+                self.releases = holder.cancelled
+                self.buries = holder.dead
+            else:
+                self.state = HELD
+                self.deadline = stored_moment(holder.deadline, clock_offset)
             self.body = b""
             self.has_terms = True
         self.tube = holder.tube.name
@@ -175,12 +202,15 @@ class StoredJob:
         return StoredJob(**(dict(zip(FIELDS, self.values(), strict=True)) | changes))
 
 
+GROUP_COUNTERS: Final = {"done": "reserves", "expired": "timeouts", "cancelled": "releases", "dead": "buries"}
+"""The fields that a group's counters are stored in."""
+
 FIELDS: Final = tuple([each.name for each in fields(StoredJob) if each.compare])
 """The fields of a StoredJob, in the order of its arguments."""
 
 
 def stored_job(job: Holder, clock_offset: int) -> StoredJob:
-    """A job, or a held key, as it should be stored at this moment.
+    """A job, a held key or a group, as it should be stored at this moment.
 
     Args:
         clock_offset: the wall clock minus the server's clock, in nanoseconds.

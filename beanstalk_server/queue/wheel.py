@@ -40,6 +40,7 @@ from beanstalk_server.queue.ring import UNLINKED, Ring, RingNode
 
 if TYPE_CHECKING:
     from beanstalk_server.queue.client import Client
+    from beanstalk_server.queue.groups import Groups
     from beanstalk_server.queue.job import Expiry, HeldKey, Job
     from beanstalk_server.queue.throttle import Throttle
     from beanstalk_server.queue.tube import Tube
@@ -105,6 +106,10 @@ class Due:
 
     def check_wall_clock(self, check: WallCheck, now: int, budget: int) -> int:
         """The wall clock is to be looked at."""
+        raise NotImplementedError
+
+    def end_groups(self, groups: Groups, now: int, budget: int) -> int:
+        """Groups have ended, or are to be forgotten."""
         raise NotImplementedError
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from beanstalk_server.queue.interface import FOREVER
-from beanstalk_server.queue.job import DISCONNECTED, EXPIRED, MAX_U32, NO_REASON, RELEASED, RUN_OUT
+from beanstalk_server.queue.job import DISCONNECTED, EXPIRED, MAX_U32, NEVER, NO_REASON, RELEASED, RUN_OUT
 from beanstalk_server.queue.outcome import (
     BURIED_INSTEAD,
     DEADLINE_SOON,
@@ -23,10 +23,11 @@ from beanstalk_server.queue.outcome import (
     TOO_BIG,
     TOO_LATE,
 )
-from beanstalk_server.queue.policy import NO_POLICY, Attributes
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels
 
 SAFETY_MARGIN = 1_000_000_000
 NO_ATTRIBUTES = Attributes()
+NO_LABELS = Labels()
 
 
 @dataclass(eq=False)
@@ -62,6 +63,9 @@ class ModelJob:
     origin: str = ""
     size: int = 0  # of its body
     letter: int = 0  # of its arrival in a dead tube, as an order
+    group: str = ""
+    after: str = ""  # while it waits for a group: the group's name
+    is_released: bool = False  # that has ended, and it is about to be ready
 
 
 @dataclass(eq=False)
@@ -73,6 +77,15 @@ class ModelKey:
     key: str
     free_at: int
     order: int
+
+
+@dataclass(eq=False)
+class ModelGroup:
+    """A group that has begun. Its members are the jobs with its name, apart from dead letters."""
+
+    ends: Counter = field(default_factory=Counter)
+    has_ended: bool = False
+    forget_at: int = 0  # when that has been noted; 0 before
 
 
 @dataclass(eq=False)
@@ -107,6 +120,9 @@ class Model:
         self.full_at = {}  # tube -> when its bucket is full again; not in here if it is
         self.tokenless = {}  # tube without a token -> (when it has one, order)
         self.freed = {}  # tube where a place has become free for a client that waits -> order
+        self.groups = {}
+        self.group_ttl = 4_000_000_000  # nanoseconds
+        self.ending = None  # since when a group has ended, as an order, and nothing has come of it yet
 
     def next_order(self):
         self.order += 1
@@ -148,9 +164,11 @@ class Model:
         if refused is not None:
             return refused
         job = ModelJob(job_id, priority, delay, ttr, client.use, key=attributes.key, size=size)
+        waits = self.must_wait(attributes.labels or NO_LABELS)
         self.jobs.append(job)
         self.demand(job, attributes)
-        self.ready_or_delayed(job, delay, now, attributes.at)
+        self.join(job, attributes.labels or NO_LABELS)
+        self.enter(job, delay, now, attributes, waits)
         return DONE
 
     def refused(self, tube, delay, size, now, attributes, replaced=None):
@@ -184,7 +202,7 @@ class Model:
         return next((held for held in self.held if held.tube == tube and held.key == key), None)
 
     def put_with(self, client, job_id, attributes, priority, delay, ttr, now, size):
-        key, replaces, at = attributes.key, attributes.replaces, attributes.at
+        key, replaces = attributes.key, attributes.replaces
         job = self.find_keyed(client.use, key) if key else None
         held = self.find_held(client.use, key)
         client.answers.append(("keyed", (job or held).id if job or held else job_id))
@@ -199,19 +217,36 @@ class Model:
         refused = self.refused(job.tube, delay, size, now, attributes, job)
         if refused is not None:
             return refused
+        labels = attributes.labels or NO_LABELS
+        waits = self.must_wait(labels)
         self.renew(job)
         job.size = size
         self.demand(job, attributes)
         job.priority, job.delay, job.ttr = priority, delay, ttr
-        self.ready_or_delayed(job, delay, now, at)
+        self.end_moment(job)
+        job.after, job.is_released = "", False
+        self.enter(job, delay, now, attributes, waits)
+        if job.group != labels.group:
+            self.leave(job, "cancelled")
+            self.join(job, labels)
+            self.note_ends()
         return REPLACED
+
+    def enter(self, job, delay, now, attributes, waits):
+        """It is put: it waits for a group, or is ready or delayed."""
+        if not waits:
+            self.ready_or_delayed(job, delay, now, attributes.at)
+            return
+        job.state, job.after, job.order = "delayed", attributes.labels.after, self.next_order()
+        job.since, job.expires_at, job.deadline = 0, 0, NEVER
 
     def demand(self, job, attributes):
         """This is what its producer and its tube demand of a job that is put."""
         job.max_tries, job.backoff = attributes.max_tries, attributes.backoff
         job.ttl, job.key_hold = attributes.ttl, attributes.key_hold
         ttl = self.policies.get(job.tube, NO_POLICY).ttl
-        job.has_terms = any((attributes.at, job.max_tries, job.backoff, job.ttl, job.key_hold, job.origin, ttl))
+        demands = (attributes.at, attributes.labels, job.max_tries, job.backoff, job.ttl, job.key_hold)
+        job.has_terms = any((*demands, job.origin, ttl))
 
     def renew(self, job):
         """Another job takes its place, which has its id, its key and its past, and all its tries."""
@@ -225,9 +260,75 @@ class Model:
         job = self.find(job_id)
         if job is None or job.state != "delayed":
             return NOT_FOUND if job is None else TOO_LATE
-        self.jobs.remove(job)
+        self.remove(job, "cancelled")
         self.set_wall_timer()
         return DONE
+
+    def remove(self, job, end):
+        """It is deleted."""
+        self.leave(job, end)
+        self.jobs.remove(job)
+        self.note_ends()
+
+    # Groups
+
+    def members(self, name):
+        return [job for job in self.jobs if job.group == name and not job.origin]
+
+    def waiting(self, name):
+        """The jobs that wait for a group, in the order in which they came."""
+        found = [job for job in self.jobs if job.after == name and not job.is_released]
+        return sorted(found, key=lambda job: job.order)
+
+    def must_wait(self, labels):
+        if not labels.after:
+            return False
+        return bool(self.members(labels.after)) if labels.after in self.groups else labels.after_waits
+
+    def join(self, job, labels):
+        job.group = labels.group
+        if job.group and not job.origin:
+            self.groups.setdefault(job.group, ModelGroup()).has_ended = False
+            self.groups[job.group].forget_at = 0
+
+    def leave(self, job, end):
+        if job.group and not job.origin:
+            self.groups[job.group].ends[end] += 1
+
+    def note_ends(self):
+        """Groups without a member end: what waits for them is released."""
+        for name, group in self.groups.items():
+            if not self.members(name) and not group.has_ended:
+                group.has_ended = True
+                self.let_go(self.waiting(name))
+
+    def let_go(self, jobs):
+        for job in jobs:
+            job.is_released, job.order = True, self.next_order()
+        self.ending = self.ending or self.next_order()
+
+    def cancel_group(self, client, name):
+        if name not in self.groups and not self.waiting(name):
+            return NOT_FOUND
+        cancelled = [job for job in self.members(name) if job.state != "reserved"]
+        for job in cancelled:
+            self.remove(job, "cancelled")
+        self.set_wall_timer()
+        client.answers.append(("group cancelled", len(cancelled)))
+        return DONE
+
+    def on_ends(self, _, now):
+        self.ending = None
+        for job in sorted((job for job in self.jobs if job.is_released), key=lambda job: job.order):
+            self.ready_or_delayed(job, job.delay, now)
+        for group in self.groups.values():
+            if group.has_ended and not group.forget_at:
+                group.forget_at = now + self.group_ttl
+        for name in [name for name, group in self.groups.items() if 0 < group.forget_at <= now]:
+            self.on_forget(name, now)
+
+    def on_forget(self, name, now):
+        del self.groups[name]
 
     def reschedule(self, job_id, delay, now):
         job = self.find(job_id)
@@ -243,7 +344,7 @@ class Model:
         self.held = [held for held in self.held if held.tube != tube]
         cleared = [job for job in self.jobs if job.tube == tube and job.state != "reserved"]
         for job in cleared:
-            self.jobs.remove(job)
+            self.remove(job, "cancelled")
         self.set_wall_timer()
         client.answers.append(("cleared", len(cleared)))
         return DONE
@@ -273,6 +374,7 @@ class Model:
 
     def ready_or_delayed(self, job, delay, now, at=0, since=0):
         self.end_moment(job)
+        job.after, job.is_released = "", False
         job.since, job.expires_at = since, 0
         job.client = None
         job.in_safety_margin = False
@@ -319,7 +421,7 @@ class Model:
             job.reason = EXPIRED
             self.give_up(job, dead_tube, now)
         else:
-            self.jobs.remove(job)
+            self.remove(job, "expired")
             self.hold_key(job, now)
 
     def hold_key(self, job, now):
@@ -368,11 +470,13 @@ class Model:
         self.set_wall_timer()
 
     def due(self, job):
-        """When the delay of a delayed job ends, or the ttr of a reserved one, by the clock."""
+        """When the delay of a delayed job ends, or the ttr of a reserved one, by the clock. What waits for a group is
+        due after all else."""
         return job.at - self.wall_offset if job.at else job.deadline
 
     def hold(self, job, client, now):
         self.end_moment(job)
+        job.after, job.is_released = "", False
         if job.state != "ready":
             job.since = 0
         job.is_stored, job.expires_at = self.ttl_of(job) > 0, 0
@@ -498,8 +602,9 @@ class Model:
         job = self.find(job_id)
         if job is None or (job.state == "reserved" and job.client is not client):
             return NOT_FOUND
+        end = "done" if job.state == "reserved" else "cancelled"
         self.drop(job)
-        self.jobs.remove(job)
+        self.remove(job, end)
         self.set_wall_timer()
         self.hold_key(job, now)
         return DONE
@@ -541,8 +646,20 @@ class Model:
         if self.find_keyed(tube, job.key) or self.find_held(tube, job.key):
             job.key = ""
         job.tube, job.tries = tube, 0
+        was_dead = bool(job.origin)
         job.origin, job.letter = (origin, self.next_order()) if origin != tube else ("", 0)
         self.ready_or_delayed(job, 0, now)
+        self.note_letter(job, was_dead)
+
+    def note_letter(self, job, was_dead):
+        """It may have become a dead letter, or be one no longer."""
+        if job.group and was_dead != bool(job.origin):
+            if was_dead:
+                self.join(job, Labels(group=job.group))
+            ends = self.groups[job.group].ends
+            ends["dead"] = max(ends["dead"] + (-1 if was_dead else 1), 0)
+            ends["undone"] += was_dead
+            self.note_ends()
 
     def letters(self, tube):
         """Those that have come from other tubes, first come first."""
@@ -580,8 +697,11 @@ class Model:
         moment = job.at
         self.end_moment(job)
         job.has_terms, job.tube = True, tube
+        was_dead = bool(job.origin)
         job.origin, job.letter = (job.origin, self.next_order()) if job.origin not in ("", tube) else ("", 0)
-        if moment:
+        if job.after:
+            pass  # it has its place among those that wait
+        elif moment:
             job.at = moment
             self.set_wall_timer()
         elif job.state == "ready":
@@ -590,6 +710,7 @@ class Model:
             self.match(now, tube)
         else:
             job.order = self.next_order()
+        self.note_letter(job, was_dead)
 
     def set_aside(self, job):
         job.state, job.order = "buried", self.next_order()
@@ -710,7 +831,9 @@ class Model:
                 # Its moment had come by a clock that is behind now, and nothing has been recorded since.
                 job.state, moments[job] = "delayed", known[job.id].terms().at
             is_due = (moments[job] <= now + wall_offset) if moments[job] else (job.deadline <= now)
-            if job.state == "ready" or job.state == "reserved" or (job.state == "delayed" and is_due):
+            if job.after:
+                job.order = self.next_order()
+            elif job.state == "ready" or job.state == "reserved" or (job.state == "delayed" and is_due):
                 was_delayed = job.state == "delayed"
                 is_stored = was_delayed or (job.state == "ready" and job.is_stored)
                 if was_delayed:
@@ -731,6 +854,10 @@ class Model:
                 job.letter = self.next_order()
             job.reserves, job.timeouts = known[job.id].reserves, known[job.id].extras.timeouts
             job.has_terms = known[job.id].terms() is not None
+        self.ending = None
+        for group in self.groups.values():
+            if group.has_ended:
+                group.forget_at, self.ending = 0, self.next_order()
         for held in sorted(self.held, key=lambda held: held.id):
             held.free_at, held.order = max(held.free_at, now // self.tick * self.tick), self.next_order()
 
@@ -744,7 +871,7 @@ class Model:
         """(tick, order, what, whom) of everything that time will do."""
         found = []
         for job in self.jobs:
-            if job.at:
+            if job.at or job.after:
                 continue
             if job.state == "ready" and job.expires_at:
                 found.append((job.expires_at, job.expiry_order, self.on_expiry, job))
@@ -767,6 +894,11 @@ class Model:
         for tube, moment in self.full_at.items():
             if tube not in self.tokenless and tube not in self.needed_tubes():
                 found.append((moment, 0, self.on_bucket_full, tube))
+        if self.ending:
+            found.append((0, self.ending, self.on_ends, None))
+        for name, group in self.groups.items():
+            if group.forget_at and not self.ending:
+                found.append((group.forget_at, 0, self.on_forget, name))
         if self.wall_timer is not None:
             found.append((*self.wall_timer, self.on_moment, self.wall_offset))
         return [(-(-deadline // self.tick), order, what, whom) for deadline, order, what, whom in found]

@@ -163,6 +163,9 @@ class RecordingClient(Client):
     def on_moved(self, count):
         self.answers.append(("moved", count))
 
+    def on_group_cancelled(self, count):
+        self.answers.append(("group cancelled", count))
+
     def on_keyed(self, job_id):
         self.answers.append(("keyed", job_id))
 
@@ -240,6 +243,15 @@ class MemoryJournal(Journal):
 
     def hold(self, held):
         self.change(held)
+
+    def begin_group(self, group):
+        self.jobs[group.id] = self.stored(group)
+        return True
+
+    def leave_group(self, group, end, job):
+        self.jobs[group.id] = self.stored(group)
+        if job is not None:
+            self.delete(job)
 
     def delete(self, job):
         self.jobs.pop(job.id, None)

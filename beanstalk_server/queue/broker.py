@@ -504,8 +504,8 @@ class Broker(States):
             tube.add_letter(fresh, fresh.own_terms())
         if fresh.key:
             self.add_key(tube, fresh)
-        self.pass_on_group(job, fresh)
         self.enter_new(fresh, delay, now)
+        self.pass_on_group(job, fresh)  # last: it may wait for the group that the old one is the last member of
         return REPLACED
 
     def reserve(self, client: Client, timeout: int, now: int) -> Outcome:

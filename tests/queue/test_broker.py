@@ -485,7 +485,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
                 ttl = self.model.ttl_of(mirror)
                 assert (terms.expiry and terms.expiry.deadline) == (mirror.since + ttl if ttl else None)
             time_left = self.broker.job_statistics(job.id, 0).time_left
-            is_timer = mirror.state in ("delayed", "reserved")
+            is_timer = mirror.state in ("delayed", "reserved") and not mirror.after
             assert time_left == (max(self.model.due(mirror), 0) if is_timer else 0)
             assert job.is_timed() == bool(mirror.at)
         for name, tube in ((tube.name, tube) for tube in self.broker.tubes.values()):

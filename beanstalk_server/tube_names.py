@@ -55,6 +55,12 @@ def shard_of(name: bytes, shards: int) -> int:
     return crc32(name) % shards
 
 
+def home_of(group: str) -> str:
+    """The tube that a group belongs to, which decides about rights to it and about its shard, and need not exist: what
+    comes before the last slash of its name, or the whole name."""
+    return group.rpartition("/")[0] or group
+
+
 class Patterns:
     """What fits one of some patterns. Names, and beginnings of names, are looked up, however many there are."""
 

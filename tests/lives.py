@@ -12,9 +12,10 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.job import DELAYED, HELD, READY
+from beanstalk_server.queue.job import DELAYED, GROUP, HELD, READY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.policy import Attributes
+from beanstalk_server.queue.stored_job import GROUP_COUNTERS, LAST_MOMENT
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from harness.waiting import eventually_async
@@ -222,6 +223,7 @@ class History:
             self.history = history
             put, change, hold = journal.put, journal.change, journal.hold
             delete, clear = journal.delete, journal.clear
+            begin_group, leave_group = journal.begin_group, journal.leave_group
 
             def heard_put(job):
                 if not put(job):
@@ -241,6 +243,18 @@ class History:
                 delete(job)
                 history.record(job.id, GONE)
 
+            def heard_begin_group(group):
+                if not begin_group(group):
+                    return False
+                history.record(group.id, by_clock(journal, group))
+                return True
+
+            def heard_leave_group(group, end, job):
+                leave_group(group, end, job)
+                history.record(group.id, by_clock(journal, group))
+                if job is not None:
+                    history.record(job.id, GONE)
+
             def heard_clear(tube_name, reserved_ids):
                 if not clear(tube_name, reserved_ids):
                     return False
@@ -252,6 +266,7 @@ class History:
 
             journal.put, journal.change, journal.hold = heard_put, heard_change, heard_hold
             journal.delete, journal.clear = heard_delete, heard_clear
+            journal.begin_group, journal.leave_group = heard_begin_group, heard_leave_group
 
         def position(self):
             return self.history.position
@@ -259,7 +274,8 @@ class History:
     def compare(self, life):
         """Compare what was recovered with what was recorded; the history goes on from there."""
         now = life.now
-        jobs = {job.id: job for table in (life.broker.jobs, life.broker.held) for job in table.values()}
+        broker = life.broker
+        jobs = {job.id: job for table in (broker.jobs, broker.held, broker.groups.by_id) for job in table.values()}
         recovered = {}
         for number, versions in self.jobs.items():
             job = jobs.get(number)
@@ -307,7 +323,8 @@ def moved(stored, shift):
     """The same job, so much later."""
     if stored is GONE:
         return GONE
-    deadline = stored.deadline + (shift if stored.state in (DELAYED, HELD) and not stored.at else 0)
+    is_moved = stored.state in (DELAYED, HELD) and not stored.at and stored.deadline != LAST_MOMENT
+    deadline = stored.deadline + (shift if is_moved else 0)
     ready_since = stored.ready_since + shift if stored.ready_since else 0
     return stored.replace(created_at=stored.created_at + shift, deadline=deadline, ready_since=ready_since)
 
@@ -320,6 +337,9 @@ def same(found, recorded, now, offset=0):
         return all(
             getattr(found, name) == getattr(recorded, name) for name in ("id", "tube", "key", "state", "deadline")
         )
+    if recorded.state == GROUP:
+        names = ("id", "key", "state", "created_at", *GROUP_COUNTERS.values())
+        return all(getattr(found, name) == getattr(recorded, name) for name in names)
     if recorded.state == DELAYED and recorded.deadline - (offset if recorded.at else 0) <= now:
         recorded = recorded.replace(state=READY, deadline=0, at=0)
     # A reservation need not be recorded, so a job may live longer, but it never expires early. (What was recorded is

@@ -111,6 +111,7 @@ class Model:
         self.paused = {}  # tube -> (end, order)
         self.deletes = 0
         self.order = 0
+        self.present = 0  # the last tick at which time has done something: what is due at once follows all else of it
         self.total_connections = 0
         self.wall_offset = 0  # the wall clock minus the clock
         self.wall_timer = None  # when the next moment of the wall clock comes, and since when that is known
@@ -890,12 +891,12 @@ class Model:
         for tube, (moment, order) in self.tokenless.items():
             found.append((moment, order, self.on_token, tube))
         for tube, order in self.freed.items():
-            found.append((0, order, self.on_place, tube))
+            found.append((self.present, order, self.on_place, tube))
         for tube, moment in self.full_at.items():
             if tube not in self.tokenless and tube not in self.needed_tubes():
                 found.append((moment, 0, self.on_bucket_full, tube))
         if self.ending:
-            found.append((0, self.ending, self.on_ends, None))
+            found.append((self.present, self.ending, self.on_ends, None))
         for name, group in self.groups.items():
             if group.forget_at and not self.ending:
                 found.append((group.forget_at, 0, self.on_forget, name))
@@ -907,6 +908,7 @@ class Model:
         while due := [event for event in self.events() if event[0] * self.tick <= end]:
             tick, _, what, whom = min(due, key=lambda event: event[:2])
             now = max(now, tick * self.tick)
+            self.present = tick * self.tick
             what(whom, now)
 
     def on_moment(self, wall_offset, now):

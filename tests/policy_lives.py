@@ -4,9 +4,10 @@ from lives import Life
 from virtual import RecordingClient
 
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.groups import waits
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.queue.outcome import DONE
-from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
 from beanstalk_server.queue.units import SECOND
 
 POLICIES = {
@@ -30,6 +31,9 @@ class PolicyLife(Life):
         super().start()
         if self.broker.held:
             PolicyLife.met |= {"held"}
+        for group in self.broker.groups.values():
+            if group.has_begun:
+                PolicyLife.met |= {"open" if group.members else "ended"}
         for job in self.broker.jobs.values():
             terms = job.terms()
             if terms is not None:
@@ -41,6 +45,8 @@ class PolicyLife(Life):
                         ("letter", terms.origin and job.tube.name == "dead"),
                         ("at", terms.at),
                         ("ttl", terms.ttl and job.state == READY),
+                        ("waits", waits(job)),
+                        ("released", job.state == READY and terms.labels is not None and terms.labels.after),
                     )
                     if is_met
                 }
@@ -48,7 +54,7 @@ class PolicyLife(Life):
     def command(self):
         rng, broker, client = self.rng, self.broker, self.client
         broker.set_wall_offset(self.clocks.offset)
-        choice = rng.randrange(13)
+        choice = rng.randrange(14)
         if choice < 5:
             super().command()
             return
@@ -61,6 +67,8 @@ class PolicyLife(Life):
             )
         elif choice == 8:
             broker.redrive(client, "dead", rng.randrange(1, 4), self.now)
+        elif choice == 13:
+            broker.cancel_group(client, rng.choice("gh"))
         elif choice == 12:
             tubes = ("default", "tube", "dead", "else")
             state = rng.choice((READY, DELAYED, BURIED))
@@ -84,10 +92,16 @@ class PolicyLife(Life):
     def attributes(self):
         rng = self.rng
         key = f"k{rng.randrange(8)}" if rng.random() < 0.6 else ""
+        group, after = rng.choice((("", ""), ("", ""), ("g", ""), ("h", ""), ("", "g"), ("h", "g")))
+        labels = (
+            Labels(group=group, after=after, after_waits=bool(after) and rng.random() < 0.3) if group or after else None
+        )
+        at = 0 if after else rng.choice((0, 0, self.now + self.clocks.offset + rng.randrange(-9, 99) * SECOND))
         return Attributes(
             key=key,
             replaces=bool(key) and rng.random() < 0.3,
-            at=rng.choice((0, 0, self.now + self.clocks.offset + rng.randrange(-9, 99) * SECOND)),
+            at=at,
+            labels=labels,
             max_tries=rng.choice((0, 0, 1, 3)),
             backoff=rng.choice((0, 0, SECOND)),
             ttl=rng.choice((0, 0, 9 * SECOND, 900 * SECOND)),

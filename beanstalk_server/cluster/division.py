@@ -2,8 +2,9 @@
 
 A shard has its own ids, so a job gets another one: n becomes n · S + s, in shard s of S. So jobs keep their order, and
 no two have the same id. A job whose origin lies in another shard than its tube forgets it, because nothing goes from
-one shard to another. Joined jobs keep their ids, because those of different shards differ. All jobs are in memory
-meanwhile.
+one shard to another. A group whose jobs would be in other shards than the group itself cannot be divided: its jobs, or
+what comes after them, would not find it. Joined jobs keep their ids, because those of different shards differ. All jobs
+are in memory meanwhile.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from functools import partial
 from secrets import randbits
 from typing import Final
 
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import DELAYED, GROUP, Job
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.stored_job import StoredJob, stored_job
+from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob, stored_job
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.settings.options import Config
 from beanstalk_server.storage.beanstalkd.format import file_names
@@ -27,6 +28,7 @@ from beanstalk_server.storage.disk import Directory
 from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.rewriting import REWRITING, Rewriting
+from beanstalk_server.tube_names import home_of
 from beanstalk_server.wire.places import Places
 
 NO_BOOT: Final = bytes(16)
@@ -41,7 +43,7 @@ def divide(source: Directory, directories: Sequence[Directory]) -> None:
         directories: one for each shard.
 
     Raises:
-        StorageError: the source is damaged, or cannot be read.
+        StorageError: the source is damaged, or cannot be read; or a group would be in several shards.
         OSError: the others cannot be written.
     """
     shards = len(directories)
@@ -49,7 +51,8 @@ def divide(source: Directory, directories: Sequence[Directory]) -> None:
     replays = [_replay(IdTable(shards, shard)) for shard in range(shards)]
     with _jobs_of(source) as (jobs, next_id):
         for job in jobs:
-            shard = places.of_tube(job.tube.encode())
+            shard = places.of_tube((home_of(job.key) if job.state == GROUP else job.tube).encode())
+            _refuse_other_shards(job, shard, places, source)
             job.id = job.id * shards + shard
             if job.origin and places.of_tube(job.origin.encode()) != shard:
                 job.origin = ""
@@ -75,6 +78,17 @@ def join(sources: Iterable[Directory], to: Directory) -> None:
                 replay.put(job)
             last = max(last, next_id())
     _write(to, replay, last)
+
+
+def _refuse_other_shards(job: StoredJob, shard: int, places: Places, source: Directory) -> None:
+    """Refuse a job of this shard that has to do with a group of another one."""
+    is_waiting = job.state == DELAYED and job.deadline == LAST_MOMENT
+    for group in (job.group, job.after if is_waiting else ""):
+        if group and places.of_tube(home_of(group).encode()) != shard:
+            raise StorageError(
+                f"{source.path}: job {job.id} of tube {job.tube} would be in another shard than its group {group}: "
+                "import when the group has ended, or into one shard"
+            )
 
 
 @contextmanager

@@ -188,7 +188,7 @@ class EngineBinlog(Binlog):
     async def _write_all(self) -> None:
         """Write all jobs to new segments, and then put these into the place of all files."""
         directory, run = self._engine_directory, self._engine_writer.run
-        jobs: list[Holder] = [*self._log.live.values(), *self._log.held.values()]
+        jobs: list[Holder] = [*self._log.groups.values(), *self._log.live.values(), *self._log.held.values()]
         for index, job in enumerate(jobs):
             job.file = 0
             terms = job.terms() if isinstance(job, Job) else None
@@ -204,7 +204,7 @@ class EngineBinlog(Binlog):
         self._add_spare(log, spares, 0)
         log.seal()  # even without a job, so that the next id is kept
         for index, job in enumerate(jobs):
-            is_there = log.live.get(job.id) is job or log.held.get(job.id) is job
+            is_there = any(table.get(job.id) is job for table in (log.live, log.held, log.groups))
             if is_there and not _has(log, job) and not job.tube.is_cleared(job):
                 size = put_size(job)
                 try:
@@ -234,11 +234,12 @@ class EngineBinlog(Binlog):
     def _begin_log(self) -> SegmentLog:
         """Begin a log that has nothing yet, behind the last segment and the last commit."""
         old = self._log
-        log = self._new_log(IdTable(), IdTable())
+        log = self._new_log(IdTable(), IdTable(), IdTable())
         log.adopt([], [], old.next_id, old.sequence, old.commit_number)
         log.set_clocks(self.clock_offset())
         log.live = old.live
         log.held = old.held
+        log.groups = old.groups
         log.room.on_admission = _ignore  # nothing is admitted before the end
         self._log = log
         self._room = log.room

@@ -22,6 +22,7 @@ from time import monotonic_ns, time_ns
 from typing import Any, Final, TypeVar
 
 from beanstalk_server.events import event
+from beanstalk_server.queue.groups import Group
 from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job
 from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
@@ -127,7 +128,7 @@ class Binlog(Journal):
         self._can_begin_commit = in_thread is None
         self._is_quick = False  # the last commit has ended within COMMIT_WAIT
         self._draw_salt = draw_salt
-        self._log = self._new_log(self.live, self.held)
+        self._log = self._new_log(self.live, self.held, self.groups)
         self._room = self._log.room
         self._writer = SegmentWriter(directory)
         self._cleaning_reader = BodyReader(directory)
@@ -173,7 +174,7 @@ class Binlog(Journal):
         except BaseException:
             self.directory.unlock()
             raise
-        self._log = self._new_log(replay.jobs, replay.held)
+        self._log = self._new_log(replay.jobs, replay.held, replay.groups)
         self._room = self._log.room
         self._fetches = self._new_fetches()
         self._allocator = Allocator(self.directory, self._room, last_spare, self._clock)
@@ -189,9 +190,10 @@ class Binlog(Journal):
             raise unusable(self.directory, error) from error
         self._is_ready = True
 
-    def _new_log(self, live: IdTable[Job], held: IdTable[HeldKey]) -> SegmentLog:
+    def _new_log(self, live: IdTable[Job], held: IdTable[HeldKey], groups: IdTable[Group]) -> SegmentLog:
         bodies = Bodies(self.body_threshold, self.body_cache, self.memory)
-        return SegmentLog(live, held, self.segment_size, self._draw_salt, bodies, self._boot, self._report_admission)
+        size, salt = self.segment_size, self._draw_salt
+        return SegmentLog(live, held, size, salt, bodies, self._boot, self._report_admission, groups)
 
     def _new_fetches(self) -> Fetches:
         return Fetches(self._log, self._fetching_reader, self._in_thread, self._report_fetches, self._fail_to_read)
@@ -267,6 +269,16 @@ class Binlog(Journal):
         except NoRoomError as error:
             if self._make_room_for_change(error):
                 self._log.delete(job)
+
+    def begin_group(self, group: Group) -> bool:
+        return self._log.begin_group(group) or (self._make_room(put_size(group)) and self._log.begin_group(group))
+
+    def leave_group(self, group: Group, end: int, job: Job | None) -> None:
+        try:
+            self._log.leave_group(group, end, job)
+        except NoRoomError as error:
+            if self._make_room_for_change(error):
+                self._log.leave_group(group, end, job)
 
     @property
     def admits(self) -> int:

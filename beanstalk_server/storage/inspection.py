@@ -22,7 +22,17 @@ from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Progres
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import StorageError, lock_directory, unusable
-from beanstalk_server.storage.record import CHANGE, CHANGE_WITH, CLOCK, COMMIT, DELETE, NO_BOOT, PUT, PUT_WITH
+from beanstalk_server.storage.record import (
+    CHANGE,
+    CHANGE_WITH,
+    CLOCK,
+    COMMIT,
+    DELETE,
+    LEAVE,
+    NO_BOOT,
+    PUT,
+    PUT_WITH,
+)
 from beanstalk_server.storage.rewriting import REWRITING
 from beanstalk_server.storage.segment import Segment, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
@@ -38,9 +48,9 @@ class Count:
 
     name: str
     records: int = 0
-    """Puts, changes, deletes and clears."""
+    """Puts, changes, deletes, clears, and what groups count."""
     live: int = 0
-    """How many of them determine a live job or a held key: its last put, and the last change after that."""
+    """How many of them determine a live job, a held key or a group: its last put, and the last change after that."""
     commits: int = 0
     bytes: int = 0
     """From the beginning of the file to the end of its last record."""
@@ -105,7 +115,7 @@ class Inspection:
                 elif scanner.kind == CHANGE_WITH:
                     changes[scanner.job_id()] = count
                     replay.change(scanner.change())  # it may name another tube, or leave nothing but the key
-                elif scanner.kind == DELETE:
+                elif scanner.kind in (DELETE, LEAVE):
                     replay.delete(scanner.job_id())
                     puts.pop(scanner.job_id(), None)
                     changes.pop(scanner.job_id(), None)
@@ -138,8 +148,8 @@ class Inspection:
                 yield {"segment": reader.name, "offset": reader.offset, **shown_record(reader.scanner)}
 
     def live(self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None) -> Iterator[StoredJob]:
-        """Return the live jobs, the buried ones last, in the order of their burial; and then the held keys, as jobs in
-        the state HELD. Reads all but the bodies at once.
+        """Return the groups, as jobs in the state GROUP; then the live jobs, the buried ones last, in the order of
+        their burial; and then the held keys, as jobs in the state HELD. Reads all but the bodies at once.
 
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
@@ -169,6 +179,8 @@ class Inspection:
             return found
 
         try:
+            for group in replay.groups.values():
+                yield stored_job(group, 0)
             for job in replay.jobs.values():
                 if job.state == BURIED:
                     buried.append(job)

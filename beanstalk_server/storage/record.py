@@ -6,8 +6,8 @@
     1       type
     ...     depends on the type
 
-Jobs with terms, and held keys, have their own types of records, PUT_WITH and CHANGE_WITH: those of other jobs stay as
-short as they are.
+Jobs with terms, held keys and groups have their own types of records, PUT_WITH and CHANGE_WITH: those of other jobs
+stay as short as they are. LEAVE is the DELETE of a job that is a member of a group.
 
 All integers are little-endian. Each segment has its own seed, the CRC-32C of a random number. So neither a body from a
 client nor the remains of another segment on the disk can pass for a record of this segment.
@@ -22,9 +22,11 @@ from typing import Final
 
 from crc32c import crc32c
 
+from beanstalk_server.queue.groups import ENDS
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
+    GROUP,
     HELD,
     NO_REASON,
     NOT_IN_MEMORY,
@@ -46,11 +48,12 @@ CLEAR: Final = 5
 CLOCK: Final = 6
 PUT_WITH: Final = 7
 CHANGE_WITH: Final = 8
+LEAVE: Final = 9
 
-TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock", "put-with", "change-with")
+TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock", "put-with", "change-with", "leave")
 """The names of the types, by number."""
 
-LAST_TYPES: Final = (0, DELETE, CLOCK, CHANGE_WITH, CHANGE_WITH)
+LAST_TYPES: Final = (0, DELETE, CLOCK, CHANGE_WITH, LEAVE)
 """The highest type in each version of the format."""
 
 # Checksum, length, type. All other structures begin after the checksum, with the length and the type.
@@ -104,7 +107,7 @@ _LABELS: Final = HAS_SHARE | HAS_LIMIT | HAS_GROUP | HAS_AFTER | AFTER_WAITS
 _LIMIT_COUNT: Final = Struct("<I")
 _LIMIT_COUNT_SIZE: Final = 4
 FIRST_WITH_LABELS: Final = 4
-"""The first version of the format that has labels."""
+"""The first version of the format that has labels, and groups."""
 
 _MOVED_SIZE_AT: Final = CHANGE_SIZE
 CHANGE_WITH_SIZE: Final = CHANGE_SIZE + 2
@@ -113,6 +116,11 @@ LONGEST_CHANGE: Final = CHANGE_WITH_SIZE + _TRIES_SIZE + 1 + 2 * 255
 
 _DELETE: Final = Struct("<IBQ")
 DELETE_SIZE: Final = 17
+
+# id, or 0 if the job is not deleted; id of the group, how the job has left it
+_LEAVE: Final = Struct("<IBQQB")
+LEAVE_SIZE: Final = 26
+_END_AT: Final = 25
 
 # length of the tube's name; then come the name and the ids
 _CLEAR: Final = Struct("<IBB")
@@ -137,7 +145,7 @@ _COUNT: Final = 0xFFFFFFFF  # counters wrap around, as beanstalkd's do
 
 
 def put_size(job: Holder) -> int:
-    """The length of the PUT or PUT_WITH record of a job, or of a held key."""
+    """The length of the PUT or PUT_WITH record of a job, a held key or a group."""
     if isinstance(job, Job):
         return PUT_SIZE + own_size(job) + len(job.body)
     return PUT_SIZE + 1 + len(job.tube.name) + len(job.key)
@@ -329,6 +337,17 @@ def _moment(change: StoredJob) -> int:
 
 def encode_delete(job_id: int, seed: int) -> bytes:
     rest = _DELETE.pack(DELETE_SIZE, DELETE, job_id)
+    return _CRC.pack(crc32c(rest, seed)) + rest
+
+
+def encode_leave(job_id: int, group_id: int, end: int, seed: int) -> bytes:
+    """Encode that a member has left a group.
+
+    Args:
+        job_id: that of the member, if it is deleted; else 0.
+        end: how, one of groups.ENDS.
+    """
+    rest = _LEAVE.pack(LEAVE_SIZE, LEAVE, job_id, group_id, end)
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
@@ -566,6 +585,11 @@ class Scanner:
             change.forget_terms()
         return change
 
+    def leave(self) -> tuple[int, int, int]:
+        """The fields of a LEAVE record: the id of the group, how a member has left it, and its id if it is deleted."""
+        _, _, job_id, group_id, end = _LEAVE.unpack_from(self.data, self.start + 4)
+        return group_id, end, job_id
+
     def clear(self) -> tuple[str, list[int]]:
         """The fields of a CLEAR record: the tube's name, and the ids of the jobs that were reserved."""
         names = self.start + CLEAR_SIZE
@@ -616,6 +640,8 @@ class Scanner:
             right = PUT_SIZE < length <= LONGEST
         elif kind == CHANGE_WITH <= self.last_type:
             right = CHANGE_WITH_SIZE <= length <= LONGEST_CHANGE
+        elif kind == LEAVE <= self.last_type:
+            right = length == LEAVE_SIZE
         else:
             return "unknown record type"
         return "" if right else f"bad length of a {TYPES[kind]} record"
@@ -632,6 +658,8 @@ class Scanner:
         elif kind == CLEAR:
             ids_size = length - CLEAR_SIZE - data[start + _CLEARED_SIZE_AT]
             return "" if ids_size >= 0 and ids_size % ID_SIZE == 0 else "bad length of a clear record"
+        elif kind == LEAVE:
+            return "" if data[start + _END_AT] < len(ENDS) else "bad end of a leave record"
         elif kind >= PUT_WITH:
             return self._terms_fault(start, length, kind)
         else:
@@ -679,6 +707,8 @@ class Scanner:
             return "bad reason"
         if present & IS_AT and state != DELAYED:
             return f"bad terms of a {TYPES[kind]} record"
+        if state == GROUP and kind == PUT_WITH and self.has_labels:
+            return ""
         return "" if state in (READY, DELAYED, BURIED, HELD) else "bad job state"
 
     def _end_of_labels(self, at: int, end: int) -> int:

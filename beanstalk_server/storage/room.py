@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
-from beanstalk_server.storage.record import CHANGE_SIZE, CLOCK_SIZE, COMMIT_SIZE, LONGEST_CHANGE, PUT_SIZE
+from beanstalk_server.storage.record import CHANGE_SIZE, CLOCK_SIZE, COMMIT_SIZE, LEAVE_SIZE, LONGEST_CHANGE, PUT_SIZE
 from beanstalk_server.storage.segment import HEADER_SIZE, Segment
 
 BATCH_OVERHEAD: Final = COMMIT_SIZE + CLOCK_SIZE
@@ -38,8 +38,9 @@ BATCH_OVERHEAD: Final = COMMIT_SIZE + CLOCK_SIZE
 SEGMENT_OVERHEAD: Final = HEADER_SIZE + BATCH_OVERHEAD + CLOCK_SIZE
 """Bytes of a file that are not available to its records."""
 
-LONE_CHANGE_SIZE: Final = BATCH_OVERHEAD + LONGEST_CHANGE
-"""Bytes of the longest change in a commit of its own: changes are accepted while this much room is left."""
+LONE_CHANGE_SIZE: Final = BATCH_OVERHEAD + LONGEST_CHANGE + LEAVE_SIZE
+"""Bytes of the longest change in a commit of its own, with which a job leaves its group: changes are accepted while
+this much room is left."""
 
 COMMIT_LIMIT: Final = 1 << 20
 """Bytes of records that may wait to be written; while more are waiting, clients wait before they add to them."""
@@ -85,7 +86,7 @@ class Room:
         self.segment_size = segment_size
         self.on_admission = on_admission
         # The log, which appends, counts these:
-        self.live_size = 0  # bytes of the PUT records of all live jobs and held keys
+        self.live_size = 0  # bytes of the PUT records of all live jobs, held keys and groups
         self.growth = 0  # bytes by which some of them would be longer if they were written again
         self.record_size = 0  # bytes of all records
         self.pending = 0  # bytes of records that wait to be written

@@ -8,7 +8,8 @@ oldest, so that no record is removed before one that it undoes: a DELETE before 
 of the same job.
 
 What is moved is written as it is now: a job that has got terms since, or has moved to a tube with a longer name, takes
-more than before, and the room has to know that; and a held key takes less than the job whose key it was.
+more than before, and the room has to know that; and a held key takes less than the job whose key it was. A group is
+written with what it has counted so far, so the LEAVE records before that are not needed any more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from beanstalk_server.queue.groups import Group
 from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.stored_job import StoredJob
@@ -26,6 +28,7 @@ from beanstalk_server.storage.record import (
     CLOCK_SIZE,
     COMMIT_SIZE,
     DELETE_SIZE,
+    LEAVE_SIZE,
     NO_BOOT,
     PUT_SIZE,
     change_size,
@@ -35,6 +38,7 @@ from beanstalk_server.storage.record import (
     encode_clock,
     encode_commit,
     encode_delete,
+    encode_leave,
     encode_put,
     hold_size,
     own_size,
@@ -92,6 +96,7 @@ class SegmentLog:
         bodies: decides which bodies stay in memory.
         boot: 16 bytes that identify the boot of the machine.
         on_admission: called with ALL, DELETIONS or NONE when what the binlog admits changes.
+        groups: the broker's table of groups that have begun.
     """
 
     def __init__(
@@ -103,9 +108,11 @@ class SegmentLog:
         bodies: Bodies,
         boot: bytes = NO_BOOT,
         on_admission: Callable[[int], None] = lambda _: None,
+        groups: IdTable[Group] | None = None,
     ) -> None:
         self.live = live
         self.held = held
+        self.groups: IdTable[Group] = groups if groups is not None else IdTable()
         self.bodies = bodies
         self.draw_salt = draw_salt
         self.boot = boot
@@ -148,6 +155,8 @@ class SegmentLog:
             self.segment_of(job).live += self._recorded_size(job)
         for held in self.held.values():
             self.segment_of(held).live += self._recorded_size(held)
+        for group in self.groups.values():
+            self.segment_of(group).live += self._recorded_size(group)
         self.next_id = next_id
         self.sequence = sequence
         self.commit_number = commit_number
@@ -189,11 +198,8 @@ class SegmentLog:
     def put(self, job: Job) -> bool:
         """Record a whole job, which replaces any job with its id; return False if it does not fit."""
         size = put_size(job)
-        room = self.room
-        if not room.is_before_put_end(size):
-            room.review()
-            if not room.is_before_put_end(size) and room.spare_needed(size):
-                return False
+        if not self._may_put(size):
+            return False
         old = self.live.get(job.id)
         if old is not None:
             self._forget(old)
@@ -202,6 +208,24 @@ class SegmentLog:
         if job.id >= self.next_id:
             self.next_id = job.id + 1
         return True
+
+    def begin_group(self, group: Group) -> bool:
+        """Record a group; return False if it does not fit."""
+        size = put_size(group)
+        if not self._may_put(size):
+            return False
+        self._append_put(group, size)
+        if group.id >= self.next_id:
+            self.next_id = group.id + 1
+        return True
+
+    def _may_put(self, size: int) -> bool:
+        """Whether a whole job of this many bytes may be recorded."""
+        room = self.room
+        if room.is_before_put_end(size):
+            return True
+        room.review()
+        return room.is_before_put_end(size) or not room.spare_needed(size)
 
     def change(self, job: Job) -> None:
         """Record what has changed in a job.
@@ -276,10 +300,20 @@ class SegmentLog:
         return size + own_size(job) - extras.recorded if isinstance(extras, Terms) else size
 
     def delete(self, job: Holder) -> None:
-        """Record that a job is gone, or a held key is free."""
+        """Record that a job is gone, a held key is free, or a group is forgotten."""
         segment = self._make_place(DELETE_SIZE)
         self._append(segment, encode_delete(job.id, segment.seed))
         self._forget(job)
+        self.room.stuck_on = 0
+        if segment.end > self.room.change_end:
+            self.room.review()
+
+    def leave_group(self, group: Group, end: int, job: Job | None) -> None:
+        """Record that a member has left a group, and that it is gone, if it is given."""
+        segment = self._make_place(LEAVE_SIZE)
+        self._append(segment, encode_leave(0 if job is None else job.id, group.id, end, segment.seed))
+        if job is not None:
+            self._forget(job)
         self.room.stuck_on = 0
         if segment.end > self.room.change_end:
             self.room.review()
@@ -303,7 +337,7 @@ class SegmentLog:
         self.room.stuck_on = 0
 
     def append(self, job: Holder) -> None:
-        """Record a whole job, or a held key, even if it needs the headroom.
+        """Record a whole job, a held key or a group, even if it needs the headroom.
 
         Raises:
             NoRoomError: it fits nowhere.
@@ -329,7 +363,7 @@ class SegmentLog:
             room.review()
 
     def _forget(self, job: Holder) -> None:
-        """Count the record of a job, or of a held key, as garbage."""
+        """Count the record of a job, a held key or a group as garbage."""
         if job.file:
             if isinstance(job, Job):
                 extras = job.extras
@@ -518,6 +552,8 @@ class SegmentLog:
             job: Holder | None = self.live.get(job_id)
             if job is None and self.held:
                 job = self.held.get(job_id)
+            if job is None and self.groups:
+                job = self.groups.get(job_id)
             if job is None or job.file != segment.slot or job.place != segment.cleaned:
                 budget -= GARBAGE_COST
             elif job.tube.is_cleared(job):  # a PUT would bring it back
@@ -543,8 +579,8 @@ class SegmentLog:
         return not segment.live
 
     def _move(self, job: Holder, offset: int) -> bool:
-        """Record a job, or held key, of the oldest segment once more, whose record is at this offset; False if its body
-        is not there."""
+        """Record a job, held key or group of the oldest segment once more, whose record is at this offset; False if
+        its body is not there."""
         if not isinstance(job, Job):
             self._forget(job)
             self.append(job)
@@ -624,7 +660,7 @@ class SegmentLog:
     def check(self) -> None:
         live: dict[int, int] = {}
         growth = 0
-        for job in [*self.live.values(), *self.held.values()]:
+        for job in [*self.live.values(), *self.held.values(), *self.groups.values()]:
             if not job.file and job.tube.is_cleared(job):
                 continue
             assert job.file, f"job {job.id} is in no segment"

@@ -19,6 +19,7 @@ from beanstalk_server.storage.record import (
     CLOCK,
     COMMIT,
     DELETE,
+    LEAVE,
     PUT,
     PUT_WITH,
     Scanner,
@@ -111,6 +112,9 @@ class SegmentReader:
                 replay.change(scanner.change())
             elif kind == DELETE:
                 replay.delete(scanner.job_id())
+            elif kind == LEAVE:
+                group_id, end, job_id = scanner.leave()
+                replay.leave(group_id, end, job_id)
             elif kind == CLEAR:
                 tube_name, reserved_ids = scanner.clear()
                 replay.clear(tube_name, reserved_ids)

@@ -6,16 +6,36 @@ from base64 import b64encode
 from typing import Final
 from uuid import UUID
 
-from beanstalk_server.queue.job import BURIED, DELAYED, HELD, READY, REASONS, STATES
-from beanstalk_server.queue.stored_job import StoredJob
+from beanstalk_server.queue.groups import ENDS
+from beanstalk_server.queue.job import BURIED, DELAYED, GROUP, HELD, READY, REASONS, STATES
+from beanstalk_server.queue.stored_job import GROUP_COUNTERS, LAST_MOMENT, StoredJob
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.record import CHANGE, CHANGE_WITH, CLEAR, CLOCK, DELETE, PUT, PUT_WITH, TYPES, Scanner
+from beanstalk_server.storage.record import (
+    CHANGE,
+    CHANGE_WITH,
+    CLEAR,
+    CLOCK,
+    DELETE,
+    LEAVE,
+    PUT,
+    PUT_WITH,
+    TYPES,
+    Scanner,
+)
 
 _COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 
 def shown_job(job: StoredJob) -> dict[str, object]:
     """A job in the words of stats-job; durations in seconds, moments in seconds since 1970."""
+    if job.state == GROUP:
+        return {
+            "id": job.id,
+            "group": job.key,
+            "state": STATES[job.state],
+            "created-at": _seconds(job.created_at),
+            **{end: getattr(job, field) for end, field in GROUP_COUNTERS.items()},
+        }
     return {
         "id": job.id,
         "tube": job.tube,
@@ -54,6 +74,9 @@ def shown_record(scanner: Scanner) -> dict[str, object]:
         }
     if scanner.kind == DELETE:
         return {"type": kind, "id": scanner.job_id()}
+    if scanner.kind == LEAVE:
+        group_id, end, job_id = scanner.leave()
+        return {"type": kind, **({"id": job_id} if job_id else {}), "group": group_id, "end": ENDS[end]}
     if scanner.kind == CLEAR:
         tube_name, reserved_ids = scanner.clear()
         return {"type": kind, "tube": tube_name, "reserved": reserved_ids}
@@ -72,6 +95,8 @@ def shown_record(scanner: Scanner) -> dict[str, object]:
 
 
 def _shown_deadline(job: StoredJob) -> dict[str, object]:
+    if job.state == DELAYED and job.deadline == LAST_MOMENT and job.has_terms:
+        return {}  # it waits for a group
     if job.state == DELAYED:
         return {"at" if job.at else "due-at": _seconds(job.deadline)}
     if job.state == READY and job.ready_since:

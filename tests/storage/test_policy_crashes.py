@@ -1,5 +1,5 @@
-"""Wherever the machine stops: tries are neither lost nor counted twice, a held key is not free before its time, and a
-dead letter is in one tube.
+"""Wherever the machine stops: tries are neither lost nor counted twice, a held key is not free before its time, a dead
+letter is in one tube, and a group has counted each of its members that has ended.
 
 As in test_binlog_crashes.py: what a process comes back with is compared with all that its broker ever recorded, job by
 job, with the terms of the jobs and the held keys.
@@ -33,11 +33,14 @@ def crash_and_recover(seed, crash_at):
     return directory.operations
 
 
-def test_tries_held_keys_and_dead_letters_come_about():
+def test_tries_held_keys_dead_letters_and_groups_come_about():
     """So that the other tests do not compare nothing with nothing."""
     PolicyLife.met = frozenset()
     seeds = iter(range(100))
-    while PolicyLife.met != {"tries", "reason", "letter", "at", "ttl", "held", "moved"}:
+    while PolicyLife.met != {
+        *("tries", "reason", "letter", "at", "ttl", "held", "moved"),
+        *("open", "ended", "waits", "released"),
+    }:
         crash_and_recover(next(seeds), None)
 
 

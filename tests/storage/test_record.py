@@ -192,7 +192,7 @@ LABELLED = StoredJob(1, "t", has_terms=True, share="s", limit="l", limit_count=2
     ("record", "at", "value", "fault"),
     [
         (encode_put(STORED, SEED), 73, 2, "bad job state"),
-        (encode_put(STORED, SEED), 73, 7, "bad job state"),
+        (encode_put(STORED, SEED), 73, 8, "bad job state"),
         (encode_put(STORED, SEED), PUT_SIZE, 0x83, "bad labels of a put-with record"),
         (encode_put(STORED, SEED), PUT_SIZE, 0x43, "bad terms of a put-with record"),
         (encode_put(STORED, SEED), PUT_SIZE, 0x3F, "put-with record is too short for its names"),

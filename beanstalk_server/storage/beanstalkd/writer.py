@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from beanstalk_server.queue.job import BURIED, HELD, READY
-from beanstalk_server.queue.stored_job import StoredJob
+from beanstalk_server.queue.job import BURIED, DELAYED, GROUP, HELD, READY
+from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd.format import (
     DELETED,
@@ -46,6 +46,8 @@ class Written:
     """How many of the jobs had terms, likewise."""
     held: int
     """How many held keys there were, likewise."""
+    waiting: int
+    """How many of the jobs wait for a group, likewise: they stay delayed until they are kicked."""
     files: int
     size: int
     """Bytes in all files."""
@@ -133,12 +135,17 @@ class _Writer:
         self._keyed = 0
         self._with_terms = 0
         self._held = 0
+        self._waiting = 0
         self._body_limit = 0
 
     def put(self, job: StoredJob) -> None:
         if job.state == HELD:
             self._held += 1
             return
+        if job.state == GROUP:
+            return
+        if job.state == DELAYED and job.deadline == LAST_MOMENT:
+            self._waiting += 1
         self.append(_full_fields(job))
         self._jobs += 1
         if job.key:
@@ -171,6 +178,7 @@ class _Writer:
             self._keyed,
             self._with_terms,
             self._held,
+            self._waiting,
             len(self._names),
             self._written,
             self._body_limit,

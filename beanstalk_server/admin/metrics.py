@@ -79,6 +79,7 @@ _PLAIN: Final = {
         ("retried-jobs", "retried_jobs_total", COUNTER, "jobs that have failed, and were delayed by a backoff"),
         ("redriven-jobs", "redriven_jobs_total", COUNTER, "jobs that have gone back from a dead tube"),
         ("held-keys", "current_held_keys", GAUGE, "keys that stay taken after their jobs are gone"),
+        ("current-groups", "current_groups", GAUGE, "groups with jobs, or that jobs wait for"),
     )
 }
 """Families with a single sample, by the key of stats."""

@@ -22,7 +22,7 @@ the wheel, but in one of the group's (Waiting), from which the wheel removes the
 they go to `Groups.released` in O(1), in their order, and become ready in slices. The record of the last member's end
 comes before theirs: a crash in between makes none ready early, and a restart finds that the group has ended.
 
-Must never know a journal: states.py tells it what becomes of groups.
+It records nothing: states.py tells the journal what becomes of groups.
 """
 
 from __future__ import annotations

@@ -74,6 +74,7 @@ class Service:
         self.broker = Broker(
             journal, now, round(config.tick * MILLISECOND), config.max_memory, stride, offset, policy_of
         )
+        self.broker.groups.ttl = config.group_ttl * SECOND
         self.turns = turns or Turns()
         self.timers = Timers(self.broker, self.turns)
         self.gate = CommitGate(journal, self.broker, self.turns, on_failure, gathering or Gathering())

@@ -150,6 +150,11 @@ class Config:
         kinds.size(0, 1 << 50),  # more than a machine has
         "maximum memory of all jobs; puts beyond it are refused (0: no limit)",
     )
+    group_ttl: int = setting(
+        3600,
+        kinds.whole("S", 0, kinds.LONGEST_DURATION, "a number of seconds"),
+        "seconds that a group of jobs is remembered after its end",
+    )
     tick: float = setting(
         0.25,
         kinds.milliseconds(0.001, 1000),  # no longer than the safety margin of a reservation

@@ -4,6 +4,7 @@
     -----------------------  -----------------------------------------------------------------------------------
     of the tube in use       put, put-with, the keyed commands, peek-ready, peek-delayed, peek-buried, kick
     of the tube named        use, watch, ignore, pause-tube, stats-tube, clear-tube, redrive, list-jobs, move-jobs
+    of the group's tube      stats-group, cancel-group
     of the job               whatever has an id
     of the watched tubes     reserve, reserve-with-timeout, reserve-batch; an operation if there are several
     all of them              stats, list-tubes, stats-tubes, list-clients, drain, undrain: operations
@@ -33,7 +34,7 @@ from beanstalk_server.shards.reserving import Reserving
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import DIALECTS, EXTENSIONS, PAUSE_TUBE, PROTOCOL, QUIT, Dialect
 from beanstalk_server.wire.grammar import Arguments, read_name
-from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED, Places
+from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, NAMED, USED, WATCHED, Places
 from beanstalk_server.wire.yaml import tube_list
 
 # What becomes of a command, if that is not what it concerns: USED, NAMED, JOB or WATCHED.
@@ -191,6 +192,8 @@ class RoutingSession(Router):
             return self._shard_of_reserve(word, text)
         if kind == NAMED:
             return self.places.of_tube(text.partition(b" ")[0])
+        if kind == GROUP:
+            return self.places.of_group(text)
         if kind == _USE:
             if not read_name(text, _ARGUMENTS):
                 return ANYWHERE

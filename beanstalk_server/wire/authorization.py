@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.user import PRODUCE, User
+from beanstalk_server.queue.policy import Labels
+from beanstalk_server.tube_names import home_of
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.grammar import Arguments
 
@@ -73,3 +75,24 @@ def refusal(session: Session, user: User, command: Command, arguments: Arguments
     if rights & command.right:
         return b""
     return replies.NOT_FOUND if not rights and command.hides else replies.FORBIDDEN
+
+
+def group_refusal(session: Session, labels: Labels) -> bytes:
+    """The reply to a put of a job with labels whose groups it may have nothing to do with; b"" if it may.
+
+    A group belongs to a tube (`home_of`): a user who may produce to that tube may put jobs into the group, and let jobs
+    wait for it. The tube must be in the same shard as the job's.
+    """
+    user = session.user
+    for group in (labels.group, labels.after):
+        if not group:
+            continue
+        home = home_of(group)
+        if user is not None and not user.everywhere & PRODUCE:
+            if not user.remembers(home):
+                session.budget -= user.weight >> 6
+            if not user.rights(home) & PRODUCE:
+                return replies.FORBIDDEN
+        if not session.server.names_tube_of_shard(home):
+            return replies.OTHER_SHARD
+    return b""

@@ -25,12 +25,13 @@ from beanstalk_server.wire.authorization import (
     TUBE_OF_JOB,
     TWO_TUBES,
     WATCHED_TUBES,
+    group_refusal,
     refusal,
 )
 from beanstalk_server.wire.framing import HTTP_METHODS
 from beanstalk_server.wire.grammar import Arguments, without_token
-from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, JobPage, TubeListing, TubePage
-from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED
+from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, GroupListing, JobPage, TubeListing, TubePage
+from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, NAMED, USED, WATCHED
 from beanstalk_server.wire.yaml import Rows, stats, stats_job, stats_tube, tube_list, yaml
 
 if TYPE_CHECKING:
@@ -137,8 +138,15 @@ _CONCERNS: Final = {
 
 
 def _put(session: Session, arguments: Arguments, now: int) -> Outcome:
-    assert arguments.put is not None, "the arguments of put have been read"
-    session.begin_put(arguments.put, now)
+    put = arguments.put
+    assert put is not None, "the arguments of put have been read"
+    attributes = put.attributes
+    if attributes is not None and attributes.labels is not None:
+        reply = group_refusal(session, attributes.labels)
+        if reply:
+            session.refuse_put(put, reply)
+            return ANSWERED
+    session.begin_put(put, now)
     return ANSWERED
 
 
@@ -258,6 +266,17 @@ def _move_jobs(session: Session, arguments: Arguments, now: int) -> Outcome:
         session.reply(replies.OTHER_SHARD)
         return ANSWERED
     return session.queue.move(session, arguments.name, arguments.state, arguments.target, arguments.count, now)
+
+
+def _stats_group(session: Session, arguments: Arguments, now: int) -> Outcome:
+    search = session.queue.find_group(arguments.target)
+    if search is None:
+        return NOT_FOUND
+    return session.begin_listing(GroupListing(search, session.dialect.quote), now)
+
+
+def _cancel_group(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.cancel_group(session, arguments.target)
 
 
 def _list_clients(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -512,6 +531,26 @@ EXTENSIONS: Final = (
     Command("move-jobs", grammar.read_move_jobs, _move_jobs, ADMIN, TWO_TUBES, hides=True, needs=ALL, may_be_long=True),
     Command("drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING),
     Command("undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING),
+    Command(
+        "stats-group",
+        grammar.read_group,
+        _stats_group,
+        INSPECT,
+        TUBE_NAMED,
+        hides=True,
+        cost=STATISTICS_COST,
+        concerns=GROUP,
+    ),
+    Command(
+        "cancel-group",
+        grammar.read_group,
+        _cancel_group,
+        ADMIN,
+        TUBE_NAMED,
+        hides=True,
+        needs=DELETIONS,
+        concerns=GROUP,
+    ),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 

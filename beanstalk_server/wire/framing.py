@@ -19,7 +19,7 @@ LINE_LIMIT: Final = 224
 
 EXTENDED_LINE_LIMIT: Final = 1280
 """The longest line of a command with a key, in bytes: beanstalkd's limit leaves no room for a long key. A put-with that
-has every attribute, with the longest name or the largest number, has 1,224."""
+has every attribute but `at`, which excludes `after`, with the longest names and the largest numbers, has 1,200."""
 
 HTTP_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
 """How requests of HTTP begin. A browser sends them wherever a page tells it to, with commands in the body perhaps."""

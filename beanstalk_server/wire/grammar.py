@@ -25,7 +25,7 @@ from beanstalk_server.queue.job import NEW, STATES
 from beanstalk_server.queue.job_search import POSITIONS
 from beanstalk_server.queue.policy import Attributes, Labels
 from beanstalk_server.queue.units import MILLISECOND, SECOND
-from beanstalk_server.tube_names import NAME
+from beanstalk_server.tube_names import NAME, home_of
 
 MAX_U32: Final = 2**32 - 1
 MAX_U64: Final = 2**64 - 1
@@ -118,7 +118,7 @@ class Arguments:
         "priority",
         "put",
         "state",  # of jobs: READY, DELAYED, RESERVED or BURIED
-        "target",  # the name of a second tube
+        "target",  # the name of a second tube, or of a group
         "token",
     )
 
@@ -236,6 +236,9 @@ def _put_with(text: bytes) -> Put | None:
     put = _put(attributes, priority, delay, ttr, size, b"")
     if put is not None and attributes.at and put.delay:
         put.trailing = rest  # a moment and a delay: one of them is too much
+    labels = attributes.labels
+    if put is not None and labels is not None and labels.after and (attributes.at or labels.after == labels.group):
+        put.trailing = rest  # likewise a moment and a group; and a job cannot wait for itself
     return put
 
 
@@ -415,6 +418,15 @@ def read_name(text: bytes, into: Arguments) -> bool:
     if _NAME.fullmatch(text) is None:
         return False
     into.name = text.decode("ascii")
+    return True
+
+
+def read_group(text: bytes, into: Arguments) -> bool:
+    """A group's name; its tube is the one that is named."""
+    if _NAME.fullmatch(text) is None:
+        return False
+    into.target = text.decode("ascii")
+    into.name = home_of(into.target)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Long answers: list-tubes, list-clients, and the pages of list-jobs and stats-tubes, found in slices.
+"""Long answers: list-tubes, list-clients, stats-group, and the pages of list-jobs and stats-tubes, found in slices.
 
 A session asks for one slice after the other, in as many turns as it takes. Tubes, jobs and clients may come and go
 between two slices. Of list-tubes, the answer is the list as it was when the command was given. A page of stats-tubes
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.access.user import ANY_RIGHT, INSPECT, User
+from beanstalk_server.queue.groups import GroupSearch
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.job_search import JobSearch
@@ -18,7 +19,7 @@ from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.grammar import write_cursor
-from beanstalk_server.wire.yaml import job_entry, tube_entry
+from beanstalk_server.wire.yaml import job_entry, stats_group, tube_entry
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.session import Session
@@ -259,6 +260,34 @@ class JobPage(Listing):
         position = self._search.next_position
         self._search.forget_found()
         return replies.ok(page(write_cursor(position) if position else "", "jobs", self._entries))
+
+
+class GroupListing(Listing):
+    """A stats-group that is under way: its members are counted in slices.
+
+    Args:
+        search: finds them.
+        quote: the quotation mark around strings, or "".
+    """
+
+    __slots__ = ("_age", "_quote", "_search")
+
+    def __init__(self, search: GroupSearch, quote: str) -> None:
+        super().__init__(f"stats-group {search.group.key}\r\n".encode("ascii"), tells_of_jobs=True)
+        self._search = search
+        self._quote = quote
+        self._age = 0
+
+    def is_complete(self) -> bool:
+        return self._search.is_complete
+
+    def go_on(self, now: int) -> int:
+        group = self._search.group
+        self._age = max(now - group.created_at, 0) if group.has_begun else 0
+        return self._search.go_on()
+
+    def reply(self) -> bytes:
+        return replies.ok(stats_group(self._search, self._age, self._quote))
 
 
 class TubePage(Listing):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.tube_names import shard_of
+from beanstalk_server.tube_names import home_of, shard_of
 
 # What a command concerns, and so where it must be done. A command has one of these.
 
@@ -29,6 +29,9 @@ EVERYTHING: Final = 4
 ITSELF: Final = 5
 """Nothing but the client itself."""
 
+GROUP: Final = 6
+"""The tube that the group belongs to which the command names."""
+
 
 class Places:
     """The places of tubes and jobs among this many shards.
@@ -47,6 +50,10 @@ class Places:
     def of_tube(self, name: bytes) -> int:
         """The shard of the tube with this name."""
         return shard_of(name, self.shards)
+
+    def of_group(self, name: bytes) -> int:
+        """The shard of the group with this name: that of its tube."""
+        return shard_of(home_of(name.decode("latin-1")).encode("latin-1"), self.shards)
 
     def of_job(self, job_id: int) -> int:
         """The shard of the job with this id, if there is one."""

@@ -65,6 +65,10 @@ def cleared(count: int) -> bytes:
     return b"CLEARED %d\r\n" % count
 
 
+def group_cancelled(count: int) -> bytes:
+    return b"CANCELLED_GROUP %d\r\n" % count
+
+
 def found(job_id: int, body: bytes) -> bytes:
     return b"FOUND %d %d\r\n%b\r\n" % (job_id, len(body), body)
 

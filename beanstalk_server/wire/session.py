@@ -466,6 +466,9 @@ class Session(Client):
     def on_moved(self, count: int) -> None:
         self._tell(replies.moved(count))
 
+    def on_group_cancelled(self, count: int) -> None:
+        self._tell(replies.group_cancelled(count))
+
     def on_keyed(self, job_id: int) -> None:
         self.job_id = job_id
 
@@ -563,12 +566,12 @@ class Session(Client):
             self.server.forbidden += 1
 
     def refuse_put(self, put: Put, reply: bytes) -> None:
-        """Answer a put that the user may not give, when its body has been skipped. A line that is malformed is answered
-        BAD_FORMAT all the same."""
+        """Answer a put that cannot be done, when its body has been skipped: because the user may not give it, if that
+        is FORBIDDEN. A line that is malformed is answered BAD_FORMAT all the same."""
         if put.trailing and put.size <= self.server.max_job_size:
             self.replies.append(replies.BAD_FORMAT)
         else:
-            self.server.forbidden += 1
+            self.server.forbidden += reply is replies.FORBIDDEN
             self._skip_body(put, reply)
 
     def _skip_body(self, put: Put, reply: bytes) -> None:

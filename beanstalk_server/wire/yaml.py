@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.queue.job import REASONS, STATES, Terms
-from beanstalk_server.queue.policy import Counters
+from beanstalk_server.queue.groups import GroupSearch
+from beanstalk_server.queue.job import BURIED, DELAYED, READY, REASONS, RESERVED, STATES, Terms
+from beanstalk_server.queue.policy import Counters, Labels
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.version import VERSION
@@ -23,6 +24,7 @@ SUMMED: Final = frozenset(
         "binlog-records-migrated",
         "binlog-records-written",
         "current-connections",
+        "current-groups",
         "current-jobs-buried",
         "current-jobs-delayed",
         "current-jobs-ready",
@@ -107,6 +109,7 @@ def stats(
         "current-memory": str(queue.memory),
         "max-memory": str(queue.max_memory),
         **_counters(queue.counters, queue.held),
+        "current-groups": str(queue.groups),
         **server.more(),
         "server": f"beanstalk-server {VERSION}",
     }
@@ -180,6 +183,35 @@ def stats_tube(tube: TubeStatistics, quote: str) -> bytes:
         f"pause: {tube.pause // SECOND}\n"
         f"pause-time-left: {tube.pause_left // SECOND}\n"
         f"{_policy(tube) if tube.has_policy else ''}"
+    ).encode()
+
+
+def stats_group(search: GroupSearch, age: int, quote: str) -> bytes:
+    """The answer to stats-group.
+
+    Args:
+        search: has looked at all members.
+        age: since its first member was put, in nanoseconds.
+    """
+    group = search.group
+    counts = search.counts
+    state = "open" if group.members else "ended" if group.has_begun else "awaited"
+    waiting = 0 if group.waiting is None else group.waiting.count
+    return (
+        "---\n"
+        f"name: {quote}{group.key}{quote}\n"
+        f"state: {state}\n"
+        f"age: {age // SECOND}\n"
+        f"current-jobs-ready: {counts[READY]}\n"
+        f"current-jobs-reserved: {counts[RESERVED]}\n"
+        f"current-jobs-delayed: {counts[DELAYED]}\n"
+        f"current-jobs-buried: {counts[BURIED]}\n"
+        f"waiting-jobs: {waiting}\n"
+        f"done-jobs: {group.done}\n"
+        f"cancelled-jobs: {group.cancelled}\n"
+        f"expired-jobs: {group.expired}\n"
+        f"dead-jobs: {group.dead}\n"
+        f"buried: {sorted(search.buried)}\n"
     ).encode()
 
 
@@ -261,7 +293,13 @@ def _terms(statistics: JobStatistics, terms: Terms, quote: str, origin: str) -> 
         f"reason: {quote}{REASONS[terms.reason]}{quote}\n"
         f"origin: {quote}{origin}{quote}\n"
         f"expires-in: {statistics.expires_in // SECOND}\n"
+        f"{'' if terms.labels is None else _labels(terms.labels, quote)}"
     )
+
+
+def _labels(labels: Labels, quote: str) -> str:
+    group = f"group: {quote}{labels.group}{quote}\n" if labels.group else ""
+    return f"{group}after: {quote}{labels.after}{quote}\n" if labels.after else group
 
 
 def tube_list(entries: bytes) -> bytes:

@@ -190,6 +190,7 @@ IN_A_FILE = {
     "http_tubes": ("10", "10"),
     "max_job_size": ("99999999999", "99999999999"),
     "max_memory": ("1", "1"),
+    "group_ttl": ("60", "60"),
     "tick": ("5", "5"),
     "compat": ('"1.12"', "1.12"),
     "verbosity": ("1", None),

@@ -127,6 +127,9 @@ def test_attributes_follow_the_numbers_in_any_order(attributes, expected):
         b" after=a:later",
         b" after=a:",
         b" after=a after=a",
+        b" after=a group=a",
+        b" after=a:wait group=a",
+        b" after=a at=1",
     ],
 )
 def test_a_line_that_says_anything_else_is_refused(client, attributes):
@@ -149,10 +152,10 @@ def test_the_longest_line_has_room():
     longest = b" ".join(
         [
             b"put-with %b 0 %b %b" % (LARGEST, LARGEST_SECONDS, LARGEST),
-            b"key=%b replace=1 at=4294967295.999999999 tries=%b" % (LONGEST_KEY, LARGEST),
+            b"key=%b replace=1 tries=%b" % (LONGEST_KEY, LARGEST),
             b"backoff=%b ttl=%b hold=%b" % (LARGEST_SECONDS, LARGEST_SECONDS, LARGEST_SECONDS),
             b"share=%b limit=%b:%b group=%b after=%b:wait"
-            % (LONGEST_KEY, LONGEST_KEY, LARGEST, LONGEST_KEY, LONGEST_KEY),
+            % (LONGEST_KEY, LONGEST_KEY, LARGEST, LONGEST_KEY, b"a" * 200),
         ]
     )
     world = World(max_job_size=2**32 - 1)

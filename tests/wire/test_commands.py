@@ -53,7 +53,7 @@ ACCESS = Path(__file__).parents[2] / "docs/access.md"
 
 
 def test_no_two_commands_have_the_same_name():
-    assert len({row.name for row in ROWS}) == len(ROWS) == 42
+    assert len({row.name for row in ROWS}) == len(ROWS) == 44
 
 
 def test_the_table_in_the_documents_says_what_each_command_asks_for():
@@ -87,7 +87,7 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"redrive ",
         b"move-jobs ",
     )
-    assert DELETES == (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ")
+    assert DELETES == (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ", b"cancel-group ")
     assert LONG_COMMANDS == (
         b"put-keyed ",
         b"replace-keyed ",
@@ -103,7 +103,7 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
 
 def test_the_first_byte_of_a_line_tells_whether_it_asks_for_statistics():
     asking = {row.name for row in ROWS if row.name.encode()[0] == STATISTICS}
-    assert asking == {"stats", "stats-job", "stats-tube", "stats-tubes"}
+    assert asking == {"stats", "stats-job", "stats-tube", "stats-tubes", "stats-group"}
 
 
 def test_both_dialects_have_every_command_count_it_alike_and_ask_for_the_same_right():

@@ -3,7 +3,7 @@
 import pytest
 
 from beanstalk_server.wire.commands import DIALECTS, LINKED
-from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED, Places
+from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, NAMED, USED, WATCHED, Places
 
 CONCERNS = {
     USED: "put put-with put-keyed replace-keyed cancel-keyed reschedule-keyed "
@@ -13,6 +13,7 @@ CONCERNS = {
     WATCHED: "reserve reserve-with-timeout reserve-batch probe await",
     EVERYTHING: "stats list-tubes stats-tubes list-clients drain undrain "
     "here-stats here-list-tubes here-stats-tubes here-list-clients here-drain here-undrain",
+    GROUP: "stats-group cancel-group",
     ITSELF: "list-tube-used list-tubes-watched quit unuse",
 }
 
@@ -21,6 +22,9 @@ def test_the_place_of_a_tube_or_a_job_never_changes():
     places = Places(8)
     names = (b"default", b"emails", b"a", b"-", b"a" * 200)
     assert [places.of_tube(name) for name in names] == [7, 2, 3, 0, 0]
+    assert [places.of_group(name) for name in (b"emails/1", b"a/b/c", b"a/b", b"a/", b"emails")] == [
+        places.of_tube(name) for name in (b"emails", b"a/b", b"a", b"a", b"emails")
+    ]
     assert [places.of_job(job_id) for job_id in (1, 8, 17, 2**64 - 1)] == [1, 0, 1, 7]
 
 

@@ -32,19 +32,24 @@ def words(text):
 RIGHTS = {
     "produce": words("put put-keyed replace-keyed put-with cancel cancel-keyed reschedule reschedule-keyed"),
     "consume": words("watch reserve reserve-with-timeout reserve-batch reserve-job delete release bury touch"),
-    "inspect": words("peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube list-jobs"),
-    "admin": words("kick kick-job pause-tube clear-tube redrive list-clients move-jobs drain undrain"),
+    "inspect": words(
+        "peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube list-jobs stats-group"
+    ),
+    "admin": words("kick kick-job pause-tube clear-tube redrive list-clients move-jobs drain undrain cancel-group"),
     "any": ["use"],
     "none": words("ignore quit list-tubes list-tube-used list-tubes-watched stats-tubes"),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
 ABOUT_A_JOB = words("cancel reschedule reserve-job delete release bury touch peek stats-job kick-job")
-ABOUT_A_NAMED_TUBE = words("use watch stats-tube pause-tube clear-tube redrive list-jobs move-jobs")
+ABOUT_A_NAMED_TUBE = words(
+    "use watch stats-tube pause-tube clear-tube redrive list-jobs move-jobs stats-group cancel-group"
+)
 ABOUT_EVERY_TUBE = words("stats list-clients drain undrain")
 ABOUT_THE_WATCHED_TUBES = words("reserve reserve-with-timeout reserve-batch")
 MAY_ANSWER_NOT_FOUND = [
     *ABOUT_A_JOB,
     *words("stats-tube pause-tube clear-tube redrive list-jobs move-jobs cancel-keyed reschedule-keyed peek-keyed"),
+    *words("stats-group cancel-group"),
 ]
 
 
@@ -87,7 +92,9 @@ def refusal(patterns, asked, used, watched, tube_of):
     if asked.name == "move-jobs" and right in rights:
         rights = rights_to(patterns, asked.to)
     if right in rights or (right == "any" and rights):
-        return None
+        homes = [each for label, each in (("group", asked.tube), ("after", asked.to)) if label in asked.line.decode()]
+        is_put = asked.name == "put-with"
+        return FORBIDDEN if is_put and not all("produce" in rights_to(patterns, home) for home in homes) else None
     return FORBIDDEN if rights or asked.name not in MAY_ANSWER_NOT_FOUND else NOT_FOUND
 
 
@@ -102,7 +109,14 @@ LINES = {
     "put": [b"put 0 0 60 4" + BODY, b"put 5 1 60 4" + BODY, b"put 0 0 60 " + TOO_BIG],
     "put-keyed": [b"put-keyed {key} 0 0 60 4" + BODY, b"put-keyed {key} 0 1 60 4" + BODY],
     "replace-keyed": [b"replace-keyed {key} 0 1 60 4" + BODY, b"replace-keyed {key} 0 0 60 " + TOO_BIG],
-    "put-with": [b"put-with 0 0 60 4 tries=2" + BODY, b"put-with 0 0 60 4 ttl=1 key={key} replace=1" + BODY],
+    "put-with": [
+        b"put-with 0 0 60 4 tries=2" + BODY,
+        b"put-with 0 0 60 4 ttl=1 key={key} replace=1" + BODY,
+        b"put-with 0 0 60 4 group={tube}/g" + BODY,
+        b"put-with 0 0 60 4 group={tube} after={to}/g:wait" + BODY,
+    ],
+    "stats-group": [b"stats-group {tube}/g", b"stats-group {tube}"],
+    "cancel-group": [b"cancel-group {tube}/g", b"cancel-group {tube}"],
     "cancel": [b"cancel {id}"],
     "cancel-keyed": [b"cancel-keyed {key}"],
     "reschedule": [b"reschedule {id} 1"],
@@ -167,7 +181,9 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("asks"), commands()),
         st.tuples(st.just("asks"), commands()),
-        st.tuples(st.just("neighbour"), commands(words("use put put-keyed watch reserve-with-timeout bury delete"))),
+        st.tuples(
+            st.just("neighbour"), commands(words("use put put-keyed put-with watch reserve-with-timeout bury delete"))
+        ),
         st.tuples(st.just("changes"), users),
         st.tuples(st.just("sleeps"), st.sampled_from([0.5, 1.5, 70])),
     ),
@@ -309,7 +325,6 @@ def test_a_user_may_do_what_the_rules_allow_and_what_they_refuse_changes_nothing
 
 hidden = ["b", "c", "default"]
 mine = {"produce": ["a"], "consume": ["ab", "a"], "inspect": ["a*"], "admin": ["a"]}
-USING_UP_AN_ID = b"put 0 0 60 0\r\nxx"
 
 
 @settings(max_examples=examples(60))
@@ -329,6 +344,9 @@ USING_UP_AN_ID = b"put 0 0 60 0\r\nxx"
                             b"pause-tube %b 1\r\n",
                             b"clear-tube %b\r\n",
                             b"watch %b\r\nreserve-with-timeout 0\r\n",
+                            b"put-with 0 0 60 4 group=%b/g\r\nmine\r\n",
+                            b"put-with 0 0 60 4 after=%b:wait\r\nmine\r\n",
+                            b"cancel-group %b/g\r\n",
                         ]
                     ).map(lambda line: line.replace(b"%b", tube.encode()))
                 ),
@@ -343,8 +361,7 @@ def test_nothing_tells_a_user_what_there_is_in_tubes_to_which_it_has_no_right(st
     for what, how in steps:
         if what == "neighbour":
             busy.neighbour.send(how)
-            if b"put" in how:
-                idle.neighbour.send(USING_UP_AN_ID)
+            idle.world.broker.next_id = busy.world.broker.next_id
             idle.pass_time_until(busy)
         else:
             told, expected = busy.send(how.line), idle.send(how.line)

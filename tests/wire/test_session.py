@@ -693,6 +693,8 @@ cmd-list-clients: 0
 cmd-move-jobs: 0
 cmd-drain: 0
 cmd-undrain: 0
+cmd-stats-group: 0
+cmd-cancel-group: 0
 current-memory: 0
 max-memory: 0
 refused-jobs: 0
@@ -704,6 +706,7 @@ dead-jobs: 0
 retried-jobs: 0
 redriven-jobs: 0
 held-keys: 0
+current-groups: 0
 server: beanstalk-server {VERSION}
 """
 
@@ -724,7 +727,7 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
         "list-tubes-watched|pause-tube a 1|pause-tube -a 1|cancel 9|cancel-keyed k|reschedule 9 1|reschedule-keyed k 1|"
         "peek-keyed k|reserve-batch 1 0|clear-tube a|put-keyed k 0 0 1 99999999|replace-keyed k 0 0 1 99999999|"
         "put-with 0 0 1 99999999 tries=2|redrive a 5|list-jobs a ready 0 1|stats-tubes - 1|"
-        "list-clients|move-jobs a ready b 1|undrain|drain"
+        "list-clients|move-jobs a ready b 1|stats-group g|cancel-group g|undrain|drain"
     )
     for line in lines.split("|"):
         client.send(line.encode() + b"\r\n" + (b"x" * 100_000_001 if "999" in line else b""))

@@ -368,9 +368,13 @@ class Broker(States):
             for job in jobs:
                 job.detach(NOWHERE)
             yield
-        for group in self.groups.take_all():
-            group.detach(NOWHERE)
-        yield
+        self.groups.detach()
+        while self.groups.by_id.pop_page():
+            yield
+        while holders := self.groups.by_name.take_page():
+            for group in holders:
+                group.detach(NOWHERE)
+            yield
         while keys := self.held.pop_page():
             for held in keys:
                 held.detach(NOWHERE)

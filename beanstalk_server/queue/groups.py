@@ -297,15 +297,11 @@ class Groups(Timer):
             self.by_id.remove(group.id)
         self.by_name.remove(group)
 
-    def take_all(self) -> list[Group]:
-        """Remove all of a broker that must not be used any more."""
-        found = self.values()
-        self.by_name = KeyTable()
-        self.by_id = IdTable(self.by_id.stride, self.by_id.offset)
+    def detach(self) -> None:
+        """Let the links be freed that refer to the groups of a broker which must not be used any more."""
         self.released = Slot(-1, 0)
         self.ending = Ring()
         self.ended = Ring()
-        return found
 
     def values(self) -> list[Group]:
         return [group for group in self.by_name.values() if isinstance(group, Group)]

@@ -330,6 +330,14 @@ class KeyTable:
         if index == wide:
             self._mask = wide
 
+    def take_page(self) -> list[Holder]:
+        """Remove a page of keys, of a table that nobody needs any more, and return what has them; [] if it is empty."""
+        while self._pages:
+            page = self._pages.pop()
+            if page:
+                return list(page.values())
+        return []
+
     def pop_page(self) -> bool:
         """Forget a page of keys, of a table that nobody needs any more; return whether there was one."""
         if not self._pages:

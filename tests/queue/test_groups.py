@@ -7,10 +7,17 @@ from collections import Counter
 
 import pytest
 from effort import seeded
+from virtual import MemoryJournal, RecordingClient, World
 
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.groups import ENDS
 from beanstalk_server.queue.job import BURIED, DELAYED, NEVER, READY, RESERVED
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.queue.memory import BODY_COST, JOB_COST
+from beanstalk_server.queue.outcome import DONE, PENDING
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
+from beanstalk_server.queue.states import SLICE
 from beanstalk_server.queue.units import SECOND
 from tests.queue.test_broker import MOVED, BrokerAgainstModel, ended, owes_answer
 
@@ -230,3 +237,265 @@ def test_groups_mixed_with_everything(seed):
     machine = GroupsAgainstModel()
     live(machine, seed, 500)
     assert machine.met["released"] and machine.met["done"]
+
+
+# Between two turns of the broker
+
+
+class Unsettled:
+    """A broker whose commands come before it has settled, with small budgets and a journal that may admit nothing."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.now = 10**11
+        self.broker = Broker(
+            MemoryJournal(), self.now, policy_of=lambda name: POLICIES[0] if name == "a" else NO_POLICY
+        )
+        self.broker.groups.ttl = SECOND
+        self.broker.groups.most_ended = 2
+        self.client = RecordingClient(self.broker)
+        self.waiting = {}  # by job: the jobs that it waits with, as seen last
+        self.met = Counter()
+
+    def command(self):
+        rng, broker, client = self.rng, self.broker, self.client
+        self.now += 1
+        jobs = list(broker.jobs.values())
+        job_id = rng.choice(jobs).id if jobs else 1
+        held = rng.choice([job.id for job in client.reserved] or [1])
+        tube = rng.choice(("default", "a"))
+        broker.use(client, tube)
+        choice = rng.randrange(12)
+        if client.busy or choice > 9:
+            return
+        if choice < 4:
+            group = rng.choice(("", "", "g", "h", "i", "j"))
+            after = rng.choice(("", "", *{"g", "h", "i"} - {group}))
+            attributes = Attributes(labels=Labels(group=group, after=after, after_waits=rng.random() < 0.2))
+            broker.put_with(client, attributes, 0, rng.choice((0, 0, SECOND)), SECOND, b"", self.now, self.now)
+        elif choice < 6:
+            broker.reserve(client, 0, self.now)
+        elif choice < 8:
+            broker.delete(client, held, self.now)
+        elif broker.admits == ALL:
+            self.waiting.pop(broker.jobs.get(job_id), None)
+            rng.choice(
+                (
+                    lambda: broker.release(client, held, 0, 0, self.now),
+                    lambda: broker.bury(client, held, 0, self.now),
+                    lambda: broker.kick_job(client, job_id, self.now),
+                    lambda: broker.move(client, "a", DELAYED, "default", 2, self.now),
+                    lambda: broker.redrive(client, "dead", 5, self.now),
+                )
+            )()
+        elif broker.admits == DELETIONS:
+            rng.choice(
+                (
+                    lambda: broker.cancel(client, job_id),
+                    lambda: broker.clear(client, tube),
+                    lambda: broker.cancel_group(client, rng.choice(NAMES)),
+                )
+            )()
+
+    def check(self):
+        check_broker(self.broker)
+        before, self.waiting = self.waiting, {}
+        for job in self.broker.jobs.values():
+            labels = job.labels()
+            if labels is not None and labels.awaited is not None:
+                self.waiting[job] = labels.awaited
+        for job, awaited in before.items():
+            if job not in self.waiting and job.id in self.broker.jobs and not job.tube.is_cleared(job):
+                assert awaited.group is None, f"job {job.id} is early"
+                self.met["let go"] += 1
+
+    def settle(self):
+        self.broker.set_admission(ALL)
+        while self.broker.next_event() <= self.now:
+            self.broker.advance(self.now)
+        self.check()
+        groups = self.broker.groups
+        assert groups.released.is_empty() and groups.ending.is_empty() and groups.ended_count <= 2
+        assert all(awaited.group is not None for awaited in self.waiting.values()), "a job waits for nothing"
+
+
+@seeded(10)
+def test_no_budget_and_no_full_disk_lets_a_job_be_early_or_forgets_it(seed):
+    rng = random.Random(seed)
+    life = Unsettled(rng)
+    for _ in range(1500):
+        life.command()
+        if rng.random() < 0.3:
+            life.broker.set_admission(rng.choice((ALL, ALL, DELETIONS, NONE)))
+        if rng.random() < 0.3:
+            life.now += rng.choice((0, 0, SECOND // 3))
+            if life.broker.next_event() <= life.now:
+                life.broker.advance(life.now, rng.choice((1, 2, 5)))
+        life.check()
+        if rng.random() < 0.02:
+            life.settle()
+    life.settle()
+    assert life.met["let go"] > 10
+
+
+# Many at once
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def client(world):
+    return world.connect()
+
+
+def put_many(client, count, attributes):
+    replies = client.send(b"put-with 0 0 60 0 %b\r\n\r\n" % attributes * count)
+    return [int(line.split()[1]) for line in replies.splitlines()]
+
+
+def test_many_jobs_become_ready_in_slices(world, client):
+    put_many(client, 1, b"group=g")
+    put_many(client, 2000, b"after=g")
+    world.broker.delete(client.session, 1, world.now)
+    slices = 0
+    while world.broker.next_event() <= world.now:
+        before = world.broker.ready
+        world.broker.advance(world.now)
+        slices += 1
+        assert world.broker.ready - before <= SLICE
+        world.check()
+        if slices == 2:
+            assert world.broker.cancel(client.session, 1999) == DONE
+            for labels in (Labels(group="g"), Labels(after="g")):  # a new round
+                attributes = Attributes(labels=labels)
+                assert (
+                    world.broker.put_with(client.session, attributes, 0, 0, SECOND, b"", world.now, world.now) == DONE
+                )
+    assert slices > 3
+    assert (world.broker.ready, world.broker.delayed) == (2000, 1)
+
+
+def test_many_members_are_cancelled_in_slices_and_those_that_are_reserved_stay(world, client):
+    numbers = put_many(client, 2000, b"group=g")
+    waits = put_many(client, 1, b"after=g")[0]
+    client.send(b"reserve\r\n" * 3)
+    assert world.broker.cancel_group(client.session, "g") == PENDING
+    world.check()
+    assert world.broker.delete(client.session, numbers[1000], world.now) == DONE
+    world.settle()
+    assert client.read().endswith(b"CANCELLED_GROUP 1996\r\n")
+    assert len(world.broker.jobs) == 4
+    client.send(b"delete 1\r\n")  # the group has taken the second id
+    for number in sorted(world.broker.jobs):
+        if number != waits:
+            client.send(b"delete %d\r\n" % number)
+    assert world.broker.jobs[waits].state == READY
+
+
+def test_what_a_clear_does_to_groups_waits_until_the_journal_admits_it(world, client):
+    put_many(client, 600, b"group=g")
+    waits = put_many(client.world.connect(), 1, b"after=g")[0]
+    world.broker.move(client.session, "default", DELAYED, "b", 1, world.now)
+    assert world.broker.clear(client.session, "default") == PENDING
+    world.broker.set_admission(NONE)
+    world.settle()
+    assert world.broker.groups.get("g").members and world.broker.jobs[waits].state == DELAYED
+    world.check()
+    world.broker.set_admission(DELETIONS)
+    world.settle()
+    assert not world.broker.groups.get("g").members and world.broker.jobs[waits].state == DELAYED
+    world.check()
+    world.broker.set_admission(ALL)
+    world.settle()
+    assert world.broker.jobs[waits].state == READY
+    assert client.read().endswith(b"CLEARED 600\r\n")
+
+
+def test_only_so_many_groups_are_remembered(world, client):
+    world.broker.groups.most_ended = 3
+    for number in range(5):
+        put_many(client, 1, b"group=g%d" % number)
+        world.broker.clear(client.session, "default")
+        world.settle()
+    assert sorted(group.key for group in world.broker.groups.values()) == ["g2", "g3", "g4"]
+    world.check()
+
+
+class Full(MemoryJournal):
+    """Has no room for a job, or for a group."""
+
+    refuses = ()
+
+    def put(self, job):
+        return "job" not in self.refuses and super().put(job)
+
+    def begin_group(self, group):
+        return "group" not in self.refuses and super().begin_group(group)
+
+
+@pytest.mark.parametrize("what", ["job", "group"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_put_that_is_refused_begins_no_group(what, waits):
+    journal = Full()
+    world = World(journal)
+    client = world.connect()
+    if waits:
+        put_many(client, 1, b"after=g:wait")
+    journal.refuses = (what,)
+    assert client.send(b"put-with 0 0 60 0 group=g\r\n\r\n") == b"OUT_OF_MEMORY\r\n"
+    world.check()
+    assert len(journal.jobs) == waits
+    assert (world.broker.groups.get("g") is not None) == waits
+    journal.refuses = ()
+    put_many(client, 1, b"group=g")
+    world.check()
+    assert client.yaml(b"stats-group g")["waiting-jobs"] == str(int(waits))
+
+
+def test_groups_count_in_the_memory_that_a_put_may_take():
+    world = World(max_memory=4 * (JOB_COST + BODY_COST))
+    client = world.connect()
+    assert client.send(b"put-with 0 0 60 0 group=%b\r\n\r\n" % (b"g" * 200)) == b"OUT_OF_MEMORY\r\n"
+    assert client.put() and not world.broker.groups.values()
+    world.check()
+
+
+def test_a_journal_that_keeps_no_groups_keeps_their_members(world):
+    class Forgetful(MemoryJournal):
+        def begin_group(self, group):
+            return True
+
+        def leave_group(self, group, end, job):
+            if job is not None:
+                self.delete(job)
+
+    journal = Forgetful()
+    client = World(journal).connect()
+    put_many(client, 2, b"group=g")
+    put_many(client, 1, b"after=g")
+    put_many(client, 1, b"after=none:wait")
+    again = Broker(journal.restarted(), 10**11)
+    again.restore(journal.clock_offset(), 10**11)
+    check_broker(again)
+    worker = RecordingClient(again)
+    for job in list(again.groups.get("g").members):
+        again.delete(worker, job.id, 10**11)
+    again.advance(10**11)
+    check_broker(again)
+    assert [job.state for job in again.jobs.values()] == [READY, DELAYED]
+
+
+def test_a_broker_lets_go_of_groups(world, client):
+    put_many(client, 5, b"group=g")
+    put_many(client, 5, b"group=h after=g")
+    put_many(client, 5, b"after=i:wait")
+    put_many(client, 1, b"group=ended")
+    client.send(b"cancel-group ended\r\n")
+    jobs, groups = list(world.broker.jobs.values()), world.broker.groups.values()
+    for _ in world.broker.drop_jobs():
+        pass
+    assert not any(group.members or group.waiting or group.is_linked() for group in groups)
+    assert not any(job.labels().joined or job.labels().awaited for job in jobs)

@@ -5,15 +5,18 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_server.queue.job import BURIED, DELAYED, HELD, NOT_IN_MEMORY, READY, REASONS, Job
+from beanstalk_server.queue.groups import ENDS, Group
+from beanstalk_server.queue.job import BURIED, DELAYED, GROUP, HELD, NOT_IN_MEMORY, READY, REASONS, Job
 from beanstalk_server.queue.policy import Labels
-from beanstalk_server.queue.stored_job import FIELDS, StoredJob, stored_job
+from beanstalk_server.queue.stored_job import FIELDS, GROUP_COUNTERS, StoredJob, stored_job
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.storage.record import (
     CHANGE,
     CHANGE_SIZE,
     CHANGE_WITH,
     CHANGE_WITH_SIZE,
+    LEAVE,
+    LEAVE_SIZE,
     LONGEST_CHANGE,
     PUT,
     PUT_SIZE,
@@ -21,6 +24,7 @@ from beanstalk_server.storage.record import (
     Scanner,
     change_size,
     encode_change,
+    encode_leave,
     encode_put,
     own_size,
     put_size,
@@ -217,6 +221,37 @@ def test_a_record_that_means_nothing_is_damage_although_its_checksum_is_right(re
     scanner = scanned(spoiled(record, at, value))
     assert not scanner.next()
     assert scanner.fault == fault
+
+
+@given(st.integers(0, 1 << 63), st.integers(0, 1 << 63), st.integers(0, len(ENDS) - 1))
+def test_what_a_group_counts_comes_back(job_id, group_id, end):
+    record = encode_leave(job_id, group_id, end, SEED)
+    scanner = scanned(record)
+    assert scanner.next() and scanner.kind == LEAVE and len(record) == LEAVE_SIZE
+    assert scanner.leave() == (group_id, end, job_id)
+    assert scanner.job_id() == job_id
+    before = scanned(record, 3)
+    assert not before.next() and before.fault == "unknown record type"
+    spoilt = scanned(spoiled(record, LEAVE_SIZE - 1, len(ENDS)))
+    assert not spoilt.next() and spoilt.fault == "bad end of a leave record"
+
+
+def test_a_group_is_stored_as_a_job_without_a_tube():
+    group = Group("a/group", 5, 7)
+    for end, count in enumerate((1, 2, 3, 4)):
+        for _ in range(count):
+            group.count(end)
+    stored = stored_job(group, 100)
+    assert {end: getattr(stored, name) for end, name in GROUP_COUNTERS.items()} == {
+        "done": 1, "cancelled": 2, "expired": 3, "dead": 4
+    }  # fmt: skip
+    record = encode_put(stored, SEED)
+    assert len(record) == put_size(group)
+    scanner = scanned(record)
+    assert scanner.next() and scanner.put() == stored
+    assert (stored.tube, stored.key, stored.state, stored.created_at) == ("", "a/group", GROUP, 105)
+    before = scanned(record, 3)
+    assert not before.next() and before.fault == "bad job state"
 
 
 def test_a_segment_before_version_4_has_no_labels():

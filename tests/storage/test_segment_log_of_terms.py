@@ -1,4 +1,4 @@
-"""What the log counts of jobs with terms and of held keys: their records become longer, or shorter, when moved."""
+"""What the log counts of jobs with terms, held keys and groups: their records become longer, or shorter, when moved."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE
-from beanstalk_server.queue.policy import NO_POLICY, Policy
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.record import PUT_SIZE
@@ -227,3 +227,36 @@ def test_jobs_that_fail_on_a_full_disk_end_nothing():
     assert waits == 0, "six bytes for each job are less than the headroom"
     waits, count = asyncio.run(work("tried", 0))
     assert waits < count // 2
+
+
+def test_what_a_group_has_counted_outlives_the_records_that_said_so():
+    async def work():
+        process = Process(MemoryDirectory())
+        broker, client = process.broker, process.client
+        broker.use(client, "grouped")
+        for number in range(40):
+            labels = Labels(group=f"g{number % 4}", after="g0" if number % 4 == 3 else "")
+            assert await process.room()
+            done = broker.put_with(
+                client, Attributes(labels=labels), 0, 0, SECOND, bytes(100), process.now, process.now
+            )
+            assert done == DONE
+            await process.commit()
+        for number in (1, 3, 5, 7):  # a group has the second id, and so on
+            members = list(broker.groups.get(f"g{number % 4}").members)
+            for job in members[: len(members) // 2]:
+                assert await process.room()
+                assert reserve_job(broker, client, job.id, process.now)
+                assert broker.delete(client, job.id, process.now) == DONE
+            await process.commit()
+            await process.churn()
+            process.check()
+            again = process.restarted().broker
+            for group in broker.groups.values():
+                other = again.groups.get(group.key)
+                assert (other.done, other.cancelled, other.id) == (group.done, group.cancelled, group.id)
+                assert sorted(job.id for job in other.members) == sorted(job.id for job in group.members)
+        assert sum(group.done for group in broker.groups.values()) > 10
+        assert process.log.migrated > 40
+
+    asyncio.run(work())

@@ -25,7 +25,7 @@ from beanstalk_server.storage.shown import shown_job
 NOW = 5 * SECOND
 OFFSET = 1_700_000_000 * SECOND
 VERSIONS = Path(__file__).parent / "versions"
-NEXT_IDS = {1: 15 + UNKNOWN_IDS, 2: 15, 3: 24, 4: 25}
+NEXT_IDS = {1: 15 + UNKNOWN_IDS, 2: 15, 3: 24, 4: 29}
 """Version 1 had no mark of a clean stop, after which ids go on without a gap."""
 
 
@@ -63,8 +63,10 @@ def test_a_directory_of_each_version_is_read_and_written_to(tmp_path, version):
     async def live():
         binlog = opened(path)
         broker = Broker(binlog, NOW)
-        assert broker.restore(OFFSET, NOW) == len([job for job in expected if job["state"] != "held"])
-        assert len(broker.held) == len([job for job in expected if job["state"] == "held"])
+        states = [job["state"] for job in expected]
+        assert broker.restore(OFFSET, NOW) == len(states) - states.count("held") - states.count("group")
+        assert len(broker.held) == states.count("held")
+        assert len(broker.groups.by_id) == states.count("group")
         check_broker(broker)
         put(broker, RecordingClient(broker), 0, 0, 60 * SECOND, b"new", NOW)
         await binlog.commit()
@@ -136,7 +138,10 @@ async def write(path):
     broker.release(client, reserved(add(b"tried again", tube="again")), 10, 0, NOW)  # 21
     broker.delete(client, add(b"its key is held", tube="held", key="held"), NOW)  # 22
     add_with(b"has labels", labels=Labels(share="customer", limit="user", limit_count=2))  # 23
-    broker.delete(client, add(b"the last id"), NOW)  # 24
+    add_with(b"of a group", labels=Labels(group="batch"))  # 24, and the group 25
+    broker.delete(client, reserved(add_with(b"done", labels=Labels(group="batch"))), NOW)  # 26
+    add_with(b"comes after the group", labels=Labels(after="batch", after_waits=True))  # 27
+    broker.delete(client, add(b"the last id"), NOW)  # 28
     await binlog.commit()
     await binlog.close()
     for name in ("lock", *(file.name for file in path.glob("spare.*"))):

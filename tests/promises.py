@@ -11,7 +11,10 @@ these bounds:
     dead      a job is in the dead tube without having failed so often, or is not there although it has; or not whole.
               Where the dead tube is of another shard, the same of a job that is buried in place
     held      a key was given to another job before its time was over
-    early     a job was handed out before its moment of the wall clock, or after its last failure
+    early     a job was handed out before its moment of the wall clock, after its last failure, or while a job of the
+              group that it comes after was left
+    open      a job waits for a group that has no job left, or does not wait for one that has
+    counted   a group has counted more or fewer jobs than it has had
 """
 
 import contextlib
@@ -101,6 +104,21 @@ class Entry:
     deleted: bool = False
     may_be_buried: bool = False
     gone: float = 0  # when its last failure was acknowledged
+    group: "Batch | None" = None  # that it is a job of
+    after: "Batch | None" = None  # that it comes after
+    may_have_died: bool = False  # it may have gone to the dead tube, at any time
+
+    def may_have_ended(self):
+        """Whether it may have left its group, at any time."""
+        return bool(self.doomed or self.deleted or self.gone or self.may_have_died or self.high >= self.tries)
+
+
+@dataclass(eq=False)
+class Batch:
+    """What is known of one group."""
+
+    name: bytes
+    members: list  # entries
 
 
 class Book:
@@ -115,6 +133,7 @@ class Book:
         self.problems = Counter()
         self.stories = []
         self.told = Counter()
+        self.groups = []
         self.sure = True  # nobody is about to kill the server
 
     def report(self, kind, entry, *what):
@@ -149,6 +168,11 @@ class Book:
             self.report("early", entry, entry.at - time.time())
         if entry.gone and asked > entry.gone:
             self.report("early", entry, "it is dead")
+        if entry.after is not None:
+            self.told[b"(after a group)"] += 1
+            for member in entry.after.members:
+                if member.acknowledged and not member.may_have_ended():
+                    self.report("early", entry, member)
         if entry.left:
             entry.left = False
             entry.dropped += self.sure
@@ -228,12 +252,37 @@ class Worker(threading.Thread):
     def _batch(self):
         asked, data = [], []
         for _ in range(self.rng.randrange(1, DEPTH)):
-            line, what = self._command()
-            data.append(line)
-            asked.append((*what, time.time()))
+            for line, what in self._commands():
+                data.append(line)
+                asked.append((*what, time.time()))
         self.caller.send(b"".join(data))
         for what, entry, moment in asked:
             self._hear(what, entry, moment)
+
+    def _commands(self):
+        return self._put_group() if self.rng.random() < 0.05 else [self._command()]
+
+    def _put_group(self):
+        """A group of jobs, and a job that comes after it."""
+        rng, book = self.rng, self.book
+        tube = rng.choice(book.tubes.working)
+        group = Batch(b"%b/%b%d" % (tube, self.prefix, next(self.names)), [])
+        entries = []
+        for number in range(rng.randrange(2, 5)):
+            body = self.prefix + b"%d-" % next(self.names) + b"x" * rng.choice((0, 200, 3000))
+            entries.append(Entry(body, tube, time.time(), group=group))
+            if not number:
+                entries[0].group, entries[0].after = None, group
+        after, *group.members = entries
+        with book.lock:
+            book.groups.append((group, after))
+            book.entries |= {entry.body: entry for entry in entries}
+        puts = [(entry, b"group=" + group.name) for entry in group.members]
+        puts.append((after, b"after=%b%b" % (group.name, rng.choice((b"", b":wait")))))
+        return [
+            (b"use %b\r\nput-with 1 0 60 %d %b\r\n%b\r\n" % (tube, len(entry.body), label, entry.body), ("put", entry))
+            for entry, label in puts
+        ]
 
     def _command(self):
         rng, book = self.rng, self.book
@@ -345,7 +394,7 @@ class Auditor:
         before = time.time()
         shards = book.tubes.shards
         last = [self.next_id(shard) for shard in range(shards)]
-        there = {}
+        there, states = {}, {}
         # Another leader leaves out a million ids: only those near a known one can be those of unacknowledged puts.
         part = DEPTH * shards
         near = {number // part + step for number in book.numbered for step in (-4, -3, -2, -1, 0, 1, 2, 3, 4)}
@@ -364,6 +413,7 @@ class Auditor:
             entry = book.entries[caller.read(int(line.split()[2]) + 2)[:-2]]
             book.number(entry, number)
             there[number] = statistics["tube"]
+            states[number] = statistics["state"]
             self.check(entry, statistics)
         for entry in book.entries.values():
             if entry.number in there or not entry.acknowledged or entry.doomed:
@@ -371,6 +421,26 @@ class Auditor:
             elif not (entry.ttl and time.time() >= entry.asked + entry.ttl):
                 book.report("lost", entry, before)
         self.count(Counter(there.values()))
+        self.check_groups(there, states)
+
+    def check_groups(self, there, states):
+        """Compare groups with the jobs that were found: those that something waits for, and some others."""
+        book = self.book
+        waits = [each for each in book.groups if each[1].number in states]
+        for group, after in waits + self.rng.sample(book.groups, min(len(book.groups), 20)):
+            left = [entry for entry in group.members if there.get(entry.number) == entry.tube.decode()]
+            state = states.get(after.number)
+            if state is not None and not left and state == "delayed":
+                book.report("open", after, group.name)
+            elif state not in (None, "delayed") and not all(entry.may_have_ended() for entry in left):
+                book.report("early", after, left)
+            found = self.yaml(b"stats-group " + group.name) or {}
+            if bool(left) != (found.get("state") == "open"):
+                book.report("open", group, found)
+            ended = sum(int(found.get(f"{end}-jobs", 0)) for end in ("done", "cancelled", "expired", "dead"))
+            known = sum(entry.acknowledged for entry in group.members)
+            if not known <= ended + len(left) <= len(group.members):
+                book.report("counted", group, found)
 
     def next_id(self, shard):
         """The id that a job of this shard gets now."""
@@ -399,6 +469,7 @@ class Auditor:
                     book.report("dead", entry, found)
             elif is_buried and not entry.may_be_buried:
                 book.report("dead", entry, found)
+            entry.may_have_died = entry.may_have_died or entry.high >= entry.tries
             entry.low = entry.high = tries
         else:
             whole = found["origin"].encode() == entry.tube and tries == 0
@@ -421,6 +492,7 @@ class Auditor:
         assert told == b"REDRIVEN %d\r\n" % dead or (told == b"NOT_FOUND\r\n" and not dead), told
         for entry in self.book.entries.values():
             if entry.gone and entry.tube in self.book.tubes.near:
+                entry.may_have_died = True
                 entry.low = entry.high = 0
                 entry.gone = 0
         return dead
@@ -437,6 +509,7 @@ class Auditor:
             for entry in self.book.entries.values():
                 if entry.tube != tube:
                     continue
+                entry.may_have_died = entry.may_have_died or entry.high >= entry.tries
                 if entry.gone:
                     entry.low = entry.high = 0
                     entry.gone = 0

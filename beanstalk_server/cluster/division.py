@@ -55,7 +55,7 @@ def divide(source: Directory, directories: Sequence[Directory]) -> None:
             _refuse_other_shards(job, shard, places, source)
             job.id = job.id * shards + shard
             if job.origin and places.of_tube(job.origin.encode()) != shard:
-                job.origin = ""
+                job.origin = job.group = ""  # a dead letter is in no group, and stays in none
             replays[shard].put(job)
         last = next_id()
     for shard, (to, replay) in enumerate(zip(directories, replays, strict=True)):
@@ -83,7 +83,7 @@ def join(sources: Iterable[Directory], to: Directory) -> None:
 def _refuse_other_shards(job: StoredJob, shard: int, places: Places, source: Directory) -> None:
     """Refuse a job of this shard that has to do with a group of another one."""
     is_waiting = job.state == DELAYED and job.deadline == LAST_MOMENT
-    for group in (job.group, job.after if is_waiting else ""):
+    for group in ("" if job.origin else job.group, job.after if is_waiting else ""):
         if group and places.of_tube(home_of(group).encode()) != shard:
             raise StorageError(
                 f"{source.path}: job {job.id} of tube {job.tube} would be in another shard than its group {group}: "

@@ -13,10 +13,10 @@ from beanstalk_server.cluster.engine.interface import EngineError, Lease
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.cluster.transfer import copy_segments, export_jobs, import_jobs
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.job import HELD
+from beanstalk_server.queue.job import DELAYED, GROUP, HELD
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.stored_job import StoredJob
+from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd import writer
@@ -518,3 +518,39 @@ def test_shards_are_not_joined_in_a_directory_that_has_anything(servers):
     with pytest.raises(StorageError, match="is not empty"):
         export_jobs(MemoryConnector(servers), SHARDS, to)
     assert contents(to) == {"notes": b"mine"}
+
+
+def grouped(tube, group="", after="", **fields):
+    """A stored job of a group, or one that waits for a group."""
+    terms = {"has_terms": True, "created_at": SECOND, "ttr": SECOND, "group": group, "after": after}
+    waits = {"state": DELAYED, "deadline": LAST_MOMENT} if after else {}
+    return {"tube": tube, **terms, **waits, **fields}
+
+
+@pytest.mark.parametrize("is_divided", [True, False])
+def test_a_group_is_divided_if_its_jobs_are_in_the_shard_of_its_tube(tmp_path, is_divided):
+    places = Places(SHARDS)
+    near, far = TUBES[0], next(name for name in TUBES if places.of_tube(name.encode()) != places.of_tube(b"tube-0"))
+    source, directories = MemoryDirectory(), [RealDirectory(tmp_path / str(shard)) for shard in range(SHARDS)]
+    replay = Replay(IdTable())
+    group = f"{near}/g"
+    jobs = [
+        {"key": group, "state": GROUP, "has_terms": True, "created_at": SECOND, "reserves": 3},
+        grouped(near, group),
+        grouped(near, "", group),
+        grouped(near, f"{far}/dead", origin=far),
+        grouped(far, "", "" if is_divided else group),
+    ]
+    for number, fields in enumerate(jobs, 1):
+        replay.put(StoredJob(number, **fields))
+    Rewriting(source, replay, [], SEGMENT, lambda: 5, 1 << 30, 20, sequence=0, commit_number=0).replace("a", [], [])
+    if not is_divided:
+        with pytest.raises(StorageError, match=f"job 5 of tube {far} would be in another shard than its group {group}"):
+            divide(source, directories)
+        return
+    divide(source, directories)
+    with inspect(directories[places.of_tube(near.encode())]) as binlog:
+        first, member, waiting, dead = binlog.live(pytest.fail)
+    assert (first.state, first.key, first.reserves) == (GROUP, group, 3)
+    assert (member.group, waiting.after, waiting.deadline) == (group, group, LAST_MOMENT)
+    assert (dead.origin, dead.group) == ("", "")

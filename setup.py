@@ -45,6 +45,7 @@ HOT = [
     "beanstalk_server/queue/outcome.py",
     "beanstalk_server/queue/tube.py",
     "beanstalk_server/queue/throttle.py",
+    "beanstalk_server/queue/groups.py",
     "beanstalk_server/queue/histogram.py",
     "beanstalk_server/queue/durations.py",
     "beanstalk_server/queue/wall_clock.py",

@@ -143,7 +143,7 @@ from beanstalk_server.queue.outcome import (
 )
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, PolicyOf, no_policies
 from beanstalk_server.queue.restore import restore
-from beanstalk_server.queue.states import BATCH_BYTES, FREE_WATCHES, SLICE, States, joins
+from beanstalk_server.queue.states import BATCH_BYTES, FREE_WATCHES, SLICE, States
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import OVERDUE, TICK, Timer
@@ -457,12 +457,10 @@ class Broker(States):
             if tube.policy.ttl:
                 job.own_terms()  # before it is recorded
         labels = job.labels()
-        if labels is None:
-            if not self.memory.admits(job) or not self.record_put(job, delay, now):
+        if labels is not None:
+            if not self.record_labelled(job, labels, delay, now):
                 return OUT_OF_MEMORY
-        elif not self.memory.admits(job, None, self.groups_cost(job, labels)) or not self.record_labelled(
-            job, labels, delay, now
-        ):
+        elif not self.memory.admits(job) or not self.record_put(job, delay, now):
             return OUT_OF_MEMORY
         self.jobs.add(job)
         self.memory.add_job(job)
@@ -471,8 +469,8 @@ class Broker(States):
         self.total_jobs += 1
         tube.total_jobs += 1
         tube.bytes += size
-        if labels is not None and joins(job):
-            self.join_group(job, labels)
+        if labels is not None and labels.joined is not None:
+            self.join_group(labels.joined, job, labels)
         self.enter_new(job, delay, now)
         return DONE
 
@@ -488,12 +486,10 @@ class Broker(States):
             if tube.policy.ttl:
                 fresh.own_terms()
         labels = fresh.labels()
-        more = 0 if labels is None else self.groups_cost(fresh, labels)
-        if not self.memory.admits(fresh, job, more):
-            return OUT_OF_MEMORY
-        if not (
-            self.record_put(fresh, delay, now) if labels is None else self.record_labelled(fresh, labels, delay, now)
-        ):
+        if labels is not None:
+            if not self.record_labelled(fresh, labels, delay, now, job):
+                return OUT_OF_MEMORY
+        elif not self.memory.admits(fresh, job) or not self.record_put(fresh, delay, now):
             return OUT_OF_MEMORY
         fresh.forget_since()
         self.leave(job)

@@ -188,11 +188,12 @@ class Groups(Timer):
         self.by_id.add(group)
         self.by_name.add(group)
 
-    def add_unrecorded(self, name: str, created_at: int) -> None:
+    def add_unrecorded(self, name: str, created_at: int) -> Group:
         """Add a group that has no record. Its members follow; the next one that is put brings it a record, too."""
         group = Group(name, created_at)
         group.has_begun = True
         self.by_name.add(group)
+        return group
 
     def undo_begin(self, group: Group) -> None:
         """Undo `begin`: the member does not follow."""

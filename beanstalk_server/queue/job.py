@@ -153,14 +153,14 @@ class Terms(Extras):
         self.ttl = 0
         self.key_hold = 0
         self.tries = 0
-        self.reason: i16 = NO_REASON
         self.origin = ""
         self.ready_since = 0
         self.expiry: Expiry | None = None
         self.letter: DeadLetter | None = None
         self.labels: Labels | None = None
-        self.recorded: i32 = 0
+        self.recorded: i32 = 0  # these three share a machine word
         self.growth: i16 = 0
+        self.reason: i16 = NO_REASON
 
     def take(self, attributes: Attributes) -> None:
         """Take over what a producer demands, in place of what it demanded before."""

@@ -39,7 +39,7 @@ HELD_COST: Final = 196
 LABELS_COST: Final = 96
 """Bytes that the labels of a job take beside the names themselves."""
 
-GROUP_COST: Final = 400
+GROUP_COST: Final = 320
 """Bytes that a group takes beside its name, while it has members, or something waits for it. Those that have ended are
 not counted: groups.MOST_ENDED is their limit."""
 

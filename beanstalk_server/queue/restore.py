@@ -104,9 +104,8 @@ def _restore_groups(queue: States, members: list[Job], waiting: list[Job], clock
     for job in members:
         labels = job.labels()
         assert labels is not None, "its group is one of them"
-        if groups.get(labels.group) is None:
-            groups.add_unrecorded(labels.group, job.created_at)
-        queue.join_group(job, labels)
+        joined = groups.get(labels.group) or groups.add_unrecorded(labels.group, job.created_at)
+        queue.join_group(joined, job, labels)
     waiting.sort(key=_job_id)  # nothing says in which order they came
     for job in waiting:
         labels = job.labels()

@@ -588,30 +588,34 @@ class States(Lifetimes):
         group = self.groups.get(labels.after)
         return labels.after_waits if group is None or not group.has_begun else bool(group.members)
 
-    def groups_cost(self, job: Job, labels: Labels) -> int:
-        """Bytes that groups will take which a job needs that is about to be put, and nothing else does yet."""
+    def record_labelled(self, job: Job, labels: Labels, delay: int, now: int, replaced: Job | None = None) -> bool:
+        """Record a job with labels that is about to be put, and before it the beginning of its group; False if there is
+        no memory for them, or the journal has no room. The group is in `Labels.joined` then."""
+        groups = self.groups
+        group: Group | None = None
         cost = 0
-        for name, is_asked_for in ((labels.group, joins(job)), (labels.after, job.deadline == NEVER)):
-            if is_asked_for:
-                group = self.groups.get(name)
-                if group is None or not group.is_needed():
-                    cost += group_cost(name)
-        return cost
-
-    def record_labelled(self, job: Job, labels: Labels, delay: int, now: int) -> bool:
-        """Record a job with labels that is about to be put, and before it the beginning of its group."""
-        if not joins(job):
-            return self.record_put(job, delay, now)
-        group = self.groups.get(labels.group)
-        is_new = group is None or not group.id
-        group = self.open_group(labels.group, now)
-        if group is None:
+        is_member = joins(job)
+        if is_member:
+            group = groups.get(labels.group)
+            if group is None or not group.is_needed():
+                cost = group_cost(labels.group)
+        if job.deadline == NEVER:
+            awaited = groups.get(labels.after)
+            if awaited is None or not awaited.is_needed():
+                cost += group_cost(labels.after)
+        if not self.memory.admits(job, replaced, cost):
             return False
-        if self.record_put(job, delay, now):
-            return True
+        is_new = is_member and (group is None or not group.id)
         if is_new:
+            group = self.open_group(labels.group, now)
+            if group is None:
+                return False
+        if self.record_put(job, delay, now):
+            labels.joined = group
+            return True
+        if is_new and group is not None:
             self.record_delete(group)
-            self.groups.undo_begin(group)
+            groups.undo_begin(group)
         return False
 
     def open_group(self, name: str, now: int) -> Group | None:
@@ -631,10 +635,8 @@ class States(Lifetimes):
         groups.begin(group)
         return group
 
-    def join_group(self, job: Job, labels: Labels) -> None:
-        """Let a job be a member of its group, which has begun."""
-        group = self.groups.get(labels.group)
-        assert group is not None, "it is recorded before its members"
+    def join_group(self, group: Group, job: Job, labels: Labels) -> None:
+        """Let a job be a member of a group, which has begun."""
         if not group.is_needed():
             self.memory.add_group(group.key)
         self.groups.join(group, job, labels)
@@ -655,11 +657,11 @@ class States(Lifetimes):
         labels = fresh.labels()
         before = old.labels()
         group = None if before is None else before.joined
-        if labels is not None and joins(fresh):
-            if group is not None and before is not None and group.key == labels.group:
+        if labels is not None and labels.joined is not None:
+            if group is labels.joined and before is not None:
                 self.groups.replace(group, before, fresh, labels)
                 return
-            self.join_group(fresh, labels)
+            self.join_group(labels.joined, fresh, labels)
         if group is not None and before is not None:
             group.count(END_CANCELLED)
             self.record_leave(group, END_CANCELLED, None)
@@ -677,7 +679,7 @@ class States(Lifetimes):
             if group is not None:  # else there is no room to say so: it is none before the next start
                 group.count(END_UNDONE)
                 self.record_leave(group, END_UNDONE, None)
-                self.join_group(job, labels)
+                self.join_group(group, job, labels)
         elif group is not None and terms.origin:
             group.count(END_DEAD)
             self.record_leave(group, END_DEAD, None)

@@ -77,6 +77,11 @@ def refusal(session: Session, user: User, command: Command, arguments: Arguments
     return replies.NOT_FOUND if not rights and command.hides else replies.FORBIDDEN
 
 
+def any_tube(_: str) -> bool:
+    """Whether a tube of this name would belong to a server that has all tubes."""
+    return True
+
+
 def group_refusal(session: Session, labels: Labels) -> bytes:
     """The reply to a put of a job with labels whose groups it may have nothing to do with; b"" if it may.
 
@@ -84,15 +89,20 @@ def group_refusal(session: Session, labels: Labels) -> bytes:
     wait for it. The tube must be in the same shard as the job's.
     """
     user = session.user
+    if user is not None and user.everywhere & PRODUCE:
+        user = None
+    is_of_shard = session.server.names_tube_of_shard
+    if user is None and is_of_shard is any_tube:
+        return b""
     for group in (labels.group, labels.after):
         if not group:
             continue
         home = home_of(group)
-        if user is not None and not user.everywhere & PRODUCE:
+        if user is not None:
             if not user.remembers(home):
                 session.budget -= user.weight >> 6
             if not user.rights(home) & PRODUCE:
                 return replies.FORBIDDEN
-        if not session.server.names_tube_of_shard(home):
+        if not is_of_shard(home):
             return replies.OTHER_SHARD
     return b""

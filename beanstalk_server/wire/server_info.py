@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from beanstalk_server.events import Log
 from beanstalk_server.version import PROTOCOL
+from beanstalk_server.wire.authorization import any_tube
 from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED
 from beanstalk_server.wire.listings import Roll
 from beanstalk_server.wire.yaml import Rows
@@ -75,7 +76,7 @@ class ServerInfo:
         self.cpu_times = cpu_times
         self.more: Callable[[], Rows] = _nothing
         self.clients: Callable[[], Roll] = Roll
-        self.names_tube_of_shard: Callable[[str], bool] = _any
+        self.names_tube_of_shard: Callable[[str], bool] = any_tube
         self.log: Log = logging.getLogger("beanstalk_server")
         self.counts = [0] * COUNTERS
         self.forbidden = 0
@@ -83,7 +84,3 @@ class ServerInfo:
 
 def _nothing() -> Rows:
     return {}
-
-
-def _any(_: str) -> bool:
-    return True

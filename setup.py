@@ -44,6 +44,7 @@ HOT = [
     "beanstalk_server/queue/heap.py",
     "beanstalk_server/queue/outcome.py",
     "beanstalk_server/queue/tube.py",
+    "beanstalk_server/queue/fair_heap.py",
     "beanstalk_server/queue/throttle.py",
     "beanstalk_server/queue/groups.py",
     "beanstalk_server/queue/histogram.py",

@@ -360,6 +360,7 @@ SETTINGS = {
     "backoff": 'backoff = "1h"',
     "ttl": 'ttl = "1h"',
     "max-reserved": "max-reserved = 1_000",
+    "share": 'share = "/"',
     "rate": 'rate = "1000000/s"\nburst = 1_000_000',
     "key-hold": 'key-hold = "1s"',
 }

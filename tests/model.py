@@ -66,6 +66,8 @@ class ModelJob:
     group: str = ""
     after: str = ""  # while it waits for a group: the group's name
     is_released: bool = False  # that has ended, and it is about to be ready
+    share: str = ""
+    limit: str = ""
 
 
 @dataclass(eq=False)
@@ -124,6 +126,9 @@ class Model:
         self.groups = {}
         self.group_ttl = 4_000_000_000  # nanoseconds
         self.ending = None  # since when a group has ended, as an order, and nothing has come of it yet
+        self.turns = {}  # (tube, priority, share) with ready jobs -> the number of its turn
+        self.limits = {}  # limit -> how many of its jobs may be reserved
+        self.offers = {}  # limit that has a place for clients that wait -> (order, the tubes where they do)
 
     def next_order(self):
         self.order += 1
@@ -221,7 +226,7 @@ class Model:
         labels = attributes.labels or NO_LABELS
         waits = self.must_wait(labels)
         self.renew(job)
-        job.size = size
+        job.size, job.state = size, "new"
         self.demand(job, attributes)
         job.priority, job.delay, job.ttr = priority, delay, ttr
         self.end_moment(job)
@@ -245,9 +250,61 @@ class Model:
         """This is what its producer and its tube demand of a job that is put."""
         job.max_tries, job.backoff = attributes.max_tries, attributes.backoff
         job.ttl, job.key_hold = attributes.ttl, attributes.key_hold
-        ttl = self.policies.get(job.tube, NO_POLICY).ttl
-        demands = (attributes.at, attributes.labels, job.max_tries, job.backoff, job.ttl, job.key_hold)
-        job.has_terms = any((*demands, job.origin, ttl))
+        policy = self.policies.get(job.tube, NO_POLICY)
+        labels = attributes.labels or NO_LABELS
+        job.share, job.limit = labels.share or policy.share_of(job.key), labels.limit
+        terms = (attributes.at, job.max_tries, job.backoff, job.ttl, job.key_hold, job.origin, policy.ttl, job.share)
+        job.has_terms = any(terms) or attributes.labels is not None
+        self.set_limit(job, labels.limit_count)
+
+    def set_limit(self, job, count):
+        """The last job that has been put says how many with its limit may be reserved."""
+        if job.limit:
+            self.limits[job.limit] = count
+            self.offer(job.limit)
+
+    def is_limited(self, job):
+        held = [other for other in self.jobs if other.state == "reserved" and other.limit == job.limit]
+        return job.limit != "" and len(held) >= self.limits[job.limit]
+
+    def offer(self, limit):
+        """If there is a place, clients that wait for jobs with this limit get them: the first job first."""
+        jobs = [job for job in self.jobs if job.state == "ready" and job.limit == limit and not self.is_limited(job)]
+        jobs.sort(key=lambda job: (job.priority, job.id))
+        found = [job.tube for job in jobs if self.is_waited_for(job.tube) and not self.is_blocked(job.tube)]
+        if found:
+            _, tubes = self.offers.setdefault(limit, (self.next_order(), []))
+            tubes.extend(tube for tube in dict.fromkeys(found) if tube not in tubes)
+
+    def on_offer(self, limit, now):
+        _, tubes = self.offers.pop(limit)
+        for tube in tubes:
+            self.match(now, tube)
+
+    def take_place_among_shares(self, job):
+        """It is ready now. A share that had no ready job comes last."""
+        if job.share:
+            others = [other for other in self.of(job.tube, "ready") if other is not job]
+            if not any(other.priority == job.priority and other.share == job.share for other in others):
+                self.end_turn(job)
+
+    def end_turn(self, job):
+        self.turns[job.tube, job.priority, job.share] = self.next_order()
+
+    def next_of(self, tube):
+        """The job of a tube that is reserved next."""
+        ready = [job for job in self.of(tube, "ready") if not self.is_limited(job)]
+        next_turn = {}
+        for job in ready:
+            if job.share:
+                turn = self.turns[tube, job.priority, job.share]
+                next_turn[job.priority] = min(next_turn.get(job.priority, turn), turn)
+        shown = [
+            job
+            for job in ready
+            if not job.share or self.turns[tube, job.priority, job.share] == next_turn[job.priority]
+        ]
+        return min(shown, key=lambda job: (job.priority, job.id), default=None)
 
     def renew(self, job):
         """Another job takes its place, which has its id, its key and its past, and all its tries."""
@@ -386,6 +443,7 @@ class Model:
             job.state, job.deadline, job.order = "delayed", now + delay, self.next_order()
         else:
             job.state = "ready"
+            self.take_place_among_shares(job)
             self.set_expiry(job, now)
             self.match(now, job.tube)
 
@@ -435,10 +493,8 @@ class Model:
 
     def find_best(self, client, tube=None):
         tubes = [tube] if tube else client.watched
-        ready = [
-            job for job in self.jobs if job.state == "ready" and job.tube in tubes and not self.is_blocked(job.tube)
-        ]
-        return min(ready, key=lambda job: (job.priority, job.id), default=None)
+        found = [job for tube in tubes if not self.is_blocked(tube) and (job := self.next_of(tube))]
+        return min(found, key=lambda job: (job.priority, job.id), default=None)
 
     def probe(self, client):
         client.worker = True
@@ -451,6 +507,7 @@ class Model:
     def reserve_best(self, client, now, tube=None):
         job = self.find_best(client, tube)
         if job is not None:
+            self.end_turn(job)
             self.hold(job, client, now)
         return job
 
@@ -553,26 +610,16 @@ class Model:
 
     def match(self, now, tube):
         """Give ready jobs of a tube to waiting clients, as long as there is a pair."""
-        while True:
-            pairs = [
-                (job.priority, job.id, client.waiting, job, client)
-                for job in self.jobs
-                for client in self.clients
-                if job.state == "ready"
-                and client.waiting
-                and job.tube == tube
-                and tube in client.watched
-                and not self.is_blocked(tube)
-            ]
-            if not pairs:
+        while not self.is_blocked(tube) and self.next_of(tube):
+            waiting = [client for client in self.clients if client.waiting and tube in client.watched]
+            if not waiting:
                 return
-            *_, job, client = min(pairs, key=lambda pair: pair[:3])
+            client = min(waiting, key=lambda client: client.waiting)
             client.waiting = 0
             if client.batch:
                 client.answers.append(("batch", *self.best_batch(client, client.batch, now, tube)))
             else:
-                self.hold(job, client, now)
-                client.answers.append(("reserved", job.id))
+                client.answers.append(("reserved", self.reserve_best(client, now, tube).id))
 
     def drop(self, job):
         """The client that held it holds it no longer."""
@@ -585,10 +632,11 @@ class Model:
             job.state = "dropped"
             if lacked_place and not self.is_blocked(tube) and self.is_waited_for(tube) and self.of(tube, "ready"):
                 self.freed[tube] = self.next_order()
+            self.offer(job.limit)
 
     def reserve_job(self, client, job_id, now):
         job = self.find(job_id)
-        if job is None or job.state == "reserved":
+        if job is None or job.state == "reserved" or self.is_limited(job):
             return NOT_FOUND
         client.worker = True
         self.hold(job, client, now)
@@ -686,10 +734,13 @@ class Model:
     def move_jobs(self, client, tube, state, target, bound, now):
         if tube not in self.tubes():
             return NOT_FOUND
-        moved = [] if tube == target else self.next_jobs(tube, state)[:bound]
-        for job in moved:
-            self.move_as_it_is(job, target, now)
-        client.answers.append(("moved", len(moved)))
+        count = 0
+        for _ in [] if tube == target else self.of(tube, state)[:bound]:
+            jobs = self.next_jobs(tube, state)
+            if jobs:
+                self.move_as_it_is(jobs[0], target, now)
+                count += 1
+        client.answers.append(("moved", count))
         return DONE
 
     def move_as_it_is(self, job, tube, now):
@@ -707,6 +758,7 @@ class Model:
             self.set_wall_timer()
         elif job.state == "ready":
             job.expires_at = 0
+            self.take_place_among_shares(job)
             self.set_expiry(job, now)
             self.match(now, tube)
         else:
@@ -769,9 +821,11 @@ class Model:
         return DONE
 
     def next_jobs(self, tube, state):
-        """The jobs of a tube in one state, as peek-ready, peek-delayed and peek-buried order them."""
+        """The jobs of a tube in one state, as peek-delayed and peek-buried order them; of ready ones the first."""
+        if state == "ready":
+            first = self.next_of(tube)
+            return [first] if first else []
         orders = {
-            "ready": lambda job: (job.priority, job.id),
             "delayed": lambda job: (self.due(job), job.id),
             "buried": lambda job: job.order,
         }
@@ -821,6 +875,7 @@ class Model:
         self.clients = []
         self.paused = {}
         self.full_at, self.tokenless, self.freed = {}, {}, {}
+        self.turns, self.offers = {}, {}
         self.total_connections = 0
         self.counted.clear()
         self.wall_offset, self.wall_timer = wall_offset, None
@@ -844,6 +899,7 @@ class Model:
                 job.state, job.has_terms = "ready", known[job.id].terms() is not None
                 if job.has_terms and not is_stored:
                     job.since = known[job.id].terms().ready_since
+                self.take_place_among_shares(job)
                 self.set_expiry(job, now)
                 job.is_stored = is_stored and not moments[job]  # the next start may have another wall clock
             elif job.state == "delayed" and moments[job]:
@@ -890,6 +946,8 @@ class Model:
             found.append((end, order, self.on_unpause, tube))
         for tube, (moment, order) in self.tokenless.items():
             found.append((moment, order, self.on_token, tube))
+        for limit, (order, _) in self.offers.items():
+            found.append((0, order, self.on_offer, limit))
         for tube, order in self.freed.items():
             found.append((self.present, order, self.on_place, tube))
         for tube, moment in self.full_at.items():

@@ -48,7 +48,6 @@ REPEATABLE: Final = frozenset(
         b"reserve-batch",
         b"reserve-with-timeout",
         b"stats",
-        b"stats-group",
         b"stats-job",
         b"stats-tube",
         b"stats-tubes",

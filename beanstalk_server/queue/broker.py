@@ -354,6 +354,7 @@ class Broker(States):
         Without this, a compiled broker that has jobs stays in memory, and they with it (`Job.detach` says why).
         """
         for tube in self.tubes.values():
+            tube.ready.dissolve()
             tube.ready = JobHeap()
             tube.delayed = JobHeap()
             if tube.throttle is not None:
@@ -364,6 +365,7 @@ class Broker(States):
             tube.letters = None
             while tube.keys is not None and tube.keys.pop_page():
                 yield
+        self.limits.clear()
         while jobs := self.jobs.pop_page():
             for job in jobs:
                 job.detach(NOWHERE)
@@ -434,6 +436,7 @@ class Broker(States):
             if not isinstance(old, Job) or old.client is not None:
                 return TOO_LATE
             job = old.renewed(priority, delay, ttr, body)
+        share = tube.policy.share_of(key)
         if attributes.ask_for_terms():
             terms = job.own_terms()
             terms.take(attributes)
@@ -444,6 +447,8 @@ class Broker(States):
             labels = attributes.labels
             if labels is not None and labels.after and self.must_wait(labels):
                 job.deadline = NEVER
+        if share and not job.own_labels().share:
+            job.own_labels().share = share
         return self._put(tube, job, delay, now) if old is None else self._replace(old, job, delay, now)
 
     def _put(self, tube: Tube, job: Job, delay: int, now: int) -> Outcome:
@@ -464,6 +469,7 @@ class Broker(States):
             return OUT_OF_MEMORY
         self.jobs.add(job)
         self.memory.add_job(job)
+        self.take_limit(job)
         if job.key:
             self.add_key(tube, job)
         self.total_jobs += 1
@@ -494,9 +500,11 @@ class Broker(States):
         fresh.forget_since()
         self.leave(job)
         self.memory.remove_job(job)
+        self.drop_limit(job)
         job.state = DELETED
         self.jobs.add(fresh)
         self.memory.add_job(fresh)
+        self.take_limit(fresh)
         tube.bytes += size - old_size
         terms = job.terms()
         if terms is not None and terms.letter is not None:
@@ -551,7 +559,7 @@ class Broker(States):
         watched = client.watched
         if not client.worker or client.jobs_in_safety_margin or len(watched) > FEW_TUBES:
             return False
-        return all(not tube.ready.jobs for tube in watched)
+        return all(tube.ready.first() is None for tube in watched)
 
     def _reserve_best(self, client: Client, now: int) -> Job | None:
         """Reserve the ready job with the smallest (priority, id) of the tubes that the client watches."""
@@ -564,14 +572,14 @@ class Broker(States):
         """Find the ready job with the smallest (priority, id) of the tubes that the client watches."""
         best: Job | None = None
         for tube in client.watched:
-            jobs = tube.ready.jobs
-            if not jobs or tube.blocked:
+            job = tube.ready.first()
+            if job is None or tube.blocked:
                 continue
             if tube.waiting_count:  # its pause has ended, or a place is free: the clients that wait come first
                 self.serve_waiting(tube, SLICE, now)
-                if not jobs or tube.waiting_count or tube.blocked:
+                job = tube.ready.first()
+                if job is None or tube.waiting_count or tube.blocked:
                     continue
-            job = jobs[0]
             # The deadline of a ready job is its priority.
             if best is None or job.deadline < best.deadline or (job.deadline == best.deadline and job.id < best.id):
                 best = job
@@ -603,7 +611,7 @@ class Broker(States):
 
     def reserve_job(self, client: Client, job_id: int, now: int) -> Outcome:
         job = self.find(job_id)
-        if job is None or job.state == RESERVED:
+        if job is None or job.state == RESERVED or job.is_limited():
             return NOT_FOUND
         self._begin_reserve(client)
         was_ready = job.state == READY
@@ -747,14 +755,14 @@ class Broker(States):
         tube = self.tubes.get(name)
         if tube is None:
             return NOT_FOUND
-        if not (tube.ready.jobs or tube.delayed_count() or tube.buried_count or tube.held):
+        if not (tube.ready.count() or tube.delayed_count() or tube.buried_count or tube.held):
             client.on_cleared(0)
             return DONE
         if not self.record_clear(tube):
             return OUT_OF_MEMORY
         operation = BulkClear(client, tube, self.wall.take(tube))
         self.time_wall_clock()
-        self.ready -= len(operation.ready)
+        self.ready -= operation.ready.count()
         self.delayed -= len(operation.delayed) + len(operation.timed)
         self.buried -= tube.buried_count
         self.urgent -= tube.urgent
@@ -805,8 +813,7 @@ class Broker(States):
         return self._show(client, self.find_keyed(client.use, key))
 
     def peek_ready(self, client: Client) -> Outcome:
-        jobs = client.use.ready.jobs
-        return self._show(client, jobs[0] if jobs else None)
+        return self._show(client, client.use.ready.first())
 
     def peek_delayed(self, client: Client) -> Outcome:
         return self._show(client, self.first_delayed(client.use))

@@ -208,8 +208,8 @@ class BulkClear(BulkOperation):
         super().__init__()
         self.client = client
         self.tube = tube
-        self.count = len(tube.ready.jobs) + len(tube.delayed.jobs) + len(timed) + tube.buried_count
-        self.ready = tube.ready.jobs
+        self.count = tube.ready.count() + len(tube.delayed.jobs) + len(timed) + tube.buried_count
+        self.ready = tube.ready
         self.delayed = tube.delayed.jobs
         self.timed = timed
         self.buried = Ring()
@@ -223,8 +223,9 @@ class BulkClear(BulkOperation):
                 queue.suspended_deletions.append(self)
                 return False
             budget -= 1
-            if self.ready:
-                job = self.ready.pop()
+            ready = self.ready.pop_any()
+            if ready is not None:
+                job = ready
                 queue.end_expiry(job)
             elif self.delayed:
                 job = self.delayed.pop()

@@ -46,6 +46,7 @@ def check_broker(broker: Broker) -> None:
     _check_groups(broker)
     _check_jobs(broker)
     _check_tubes(broker)
+    _check_labels(broker)
     _check_shared_extras()
     _check_counters(broker)
 
@@ -160,7 +161,7 @@ def _check_tubes(broker: Broker) -> None:
             assert tube in client.watched, "a client waits in a tube that it does not watch"
             if client.waiting:
                 waiting.add(client)
-        found = (len(tube.ready.jobs), tube.delayed_count(), tube.buried_count, len(tube.reserved), tube.urgent)
+        found = (tube.ready.count(), tube.delayed_count(), tube.buried_count, len(tube.reserved), tube.urgent)
         totals = [total + part for total, part in zip(totals, found, strict=True)]
     assert totals == [broker.ready, broker.delayed, broker.buried, broker.reserved, broker.urgent]
     clearing = sum(held.tube.is_cleared(held) for held in broker.held.values())
@@ -205,14 +206,14 @@ def _check_tube(broker: Broker, tube: Tube) -> None:
     _check_buried(tube)
     assert tube.waiting.check() == tube.waiting_count
     _check_letters(broker, tube)
-    assert tube.urgent == sum(job.priority < URGENT for job in tube.ready.jobs)
     assert not tube.pause or tube.is_linked(), f"nothing will end the pause of tube {tube.name}"
     assert tube.blocked == (tube.pause != 0 or tube.is_throttled()), f"tube {tube.name} does not know if it is blocked"
     throttle = tube.throttle
     if throttle is not None:
         _check_throttle(throttle, tube)
     is_served_later = _is_overdue(tube) or (throttle is not None and _is_overdue(throttle))
-    assert not (tube.ready.jobs and tube.waiting_count) or tube.blocked or is_served_later, (
+    is_served_later |= any(tube in limit.unserved for limit in broker.limits.values())
+    assert tube.ready.first() is None or not tube.waiting_count or tube.blocked or is_served_later, (
         f"tube {tube.name} has ready jobs, and yet clients wait"
     )
     if tube.keys is not None:
@@ -263,6 +264,31 @@ def _check_heap(broker: Broker, heap: JobHeap, state: int, tube: Tube) -> None:
     for job in heap.jobs:
         assert job.state == state and job.tube is tube and broker.jobs[job.id] is job
         assert state == DELAYED or job.deadline == job.priority
+
+
+def _check_labels(broker: Broker) -> None:
+    urgent = dict.fromkeys(broker.tubes.values(), 0)
+    limits: dict[str, list[Job]] = {}
+    for job in broker.jobs.values():
+        labels = job.lane_labels()
+        is_cleared = job.tube.is_cleared(job)
+        if labels is not None:
+            assert (labels.limiter is None) == (not labels.limit), f"job {job.id} does not know its limit"
+            assert is_cleared or (labels.lane is not None) == (job.state == READY), f"job {job.id}: its lane is wrong"
+            if labels.limit:
+                assert broker.limits[labels.limit] is labels.limiter
+                limits.setdefault(labels.limit, []).append(job)
+        if job.state == READY and not is_cleared:
+            assert job.tube.ready.holds(job), f"job {job.id} is ready, but not among those of its tube"
+            urgent[job.tube] += job.priority < URGENT
+    for tube, count in urgent.items():
+        assert tube.urgent == count
+    assert limits.keys() == broker.limits.keys(), "a limit has no jobs"
+    for name, jobs in limits.items():
+        limit = broker.limits[name]
+        limit.check()
+        assert limit.jobs == len(jobs)
+        assert limit.reserved == sum(job.state == RESERVED for job in jobs)
 
 
 def _waiting_in(tube: Tube) -> list[Client]:

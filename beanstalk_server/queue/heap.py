@@ -15,7 +15,10 @@ from beanstalk_server.queue.job import Job
 
 
 class JobHeap:
-    """Jobs by (sort key, id): `jobs[0]` is the smallest. Others may read `jobs`, not change it."""
+    """Jobs by (sort key, id): `jobs[0]` is the smallest. Others may read `jobs`, not change it.
+
+    Of the ready jobs of a tube, some may not be in `jobs` (`queue/fair_heap.py`): `first` and `count` know.
+    """
 
     __slots__ = ("jobs",)
 
@@ -44,6 +47,25 @@ class JobHeap:
             self._rise(last, index)
         else:
             self._sink(last, index)
+
+    def first(self) -> Job | None:
+        """The job that comes first of those that may be reserved; None if there is none."""
+        jobs = self.jobs
+        return jobs[0] if jobs else None
+
+    def end_turn(self, job: Job) -> None:
+        """Note that the first job is about to be reserved, because it is the first."""
+
+    def count(self) -> int:
+        """How many jobs it has, also those that may not be reserved."""
+        return len(self.jobs)
+
+    def pop_any(self) -> Job | None:
+        """Take out a job, any of them, of a heap that is not used otherwise any more; None if there is none."""
+        return self.jobs.pop() if self.jobs else None
+
+    def dissolve(self) -> None:
+        """Let go what refers to it, of a heap that is not used any more."""
 
     def holds(self, job: Job) -> bool:
         return job.heap_index < len(self.jobs) and self.jobs[job.heap_index] is job

@@ -374,6 +374,27 @@ class Job(Holder):
         self.extras = terms
         return terms
 
+    def lane_labels(self) -> Labels | None:
+        """Its labels, if it has a share or a limit: while it is ready, it is in a lane."""
+        extras = self.extras
+        if isinstance(extras, Terms):
+            labels = extras.labels
+            if labels is not None and (labels.share or labels.limit):
+                return labels
+        return None
+
+    def is_limited(self) -> bool:
+        """Whether it may not be reserved, because its limit is reached."""
+        labels = self.lane_labels()
+        return labels is not None and labels.limiter is not None and labels.limiter.is_reached()
+
+    def own_labels(self) -> Labels:
+        """Its own labels, which may be written to; made when first needed."""
+        terms = self.own_terms()
+        if terms.labels is None:
+            terms.labels = Labels()
+        return terms.labels
+
     def forget_since(self) -> None:
         """Note that nobody knows since when it is ready, or will be: not at the end of its delay, counted from its put.
 
@@ -487,6 +508,8 @@ class Job(Holder):
         if terms is not None and terms.labels is not None:
             terms.labels.joined = None
             terms.labels.awaited = None
+            terms.labels.lane = None
+            terms.labels.limiter = None
 
 
 @mypyc_attr(acyclic=True)

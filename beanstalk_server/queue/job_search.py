@@ -153,7 +153,9 @@ class JobSearch:
         if self._is_at_hand:
             return self._take_rest()
         if self._state == READY:
-            found = _following(self._tube.ready, self._key, self._id, self._limit)
+            ready = self._tube.ready
+            is_whole = ready.count() == len(ready.jobs)  # else those of lanes are only in the table
+            found = _following(ready, self._key, self._id, self._limit) if is_whole else None
         elif self._state == DELAYED:
             found = self._delayed()
         elif self._state == BURIED:
@@ -288,11 +290,12 @@ class JobSearch:
         bound = self._bound
         bound_id = self._bound_id
         has_own_keys = state == DELAYED and tube.timed is not None
-        by_deadline = state == READY or (state == DELAYED and not has_own_keys)
+        by_deadline = state == DELAYED and not has_own_keys
+        is_ready = state == READY
         for job in jobs:
             if job.state != state or job.tube is not tube:
                 continue
-            key = job.deadline if by_deadline else self._sort_key(job)
+            key = job.priority if is_ready else job.deadline if by_deadline else self._sort_key(job)
             if has_bound and (key > bound or (key == bound and job.id > bound_id)):
                 continue
             if self._follows(job, key) and self._has(job):
@@ -319,6 +322,8 @@ class JobSearch:
             return 0
         if state == BURIED:
             return job.extras.bury_sequence
+        if state == READY:
+            return job.priority  # not its deadline, which orders it in its heap
         return job.deadline - self._wall_offset if state == DELAYED and job.is_timed() else job.deadline
 
     def _follows(self, job: Job, key: int) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.job import DELETED, NO_EXTRAS, NOT_IN_MEMORY, Expiry, HeldKey, Job, Terms
+from beanstalk_server.queue.policy import Labels
 
 # These are the resident memory of a million jobs on a compiled server, divided (bench --scenario memory): 290 bytes for
 # a body of 100, 1202 for one of 1000; 192 more for a key of 12, 193 for terms or 97 if it has a key, 64 while it can
@@ -36,12 +37,15 @@ TIMER_COST: Final = 64
 HELD_COST: Final = 196
 """Bytes that a held key takes beside its own: as a key, and 16 for its places in the tables of held keys."""
 
-LABELS_COST: Final = 96
+LABELS_COST: Final = 128
 """Bytes that the labels of a job take beside the names themselves."""
 
 GROUP_COST: Final = 320
 """Bytes that a group takes beside its name, while it has members, or something waits for it. Those that have ended are
 not counted: groups.MOST_ENDED is their limit."""
+
+LANE_COST: Final = 512
+"""Bytes that a share takes, and a limit, if there is no other job with it."""
 
 LETTER_COST: Final = 48
 """Bytes that the place of a job among the dead letters of its tube takes."""
@@ -64,7 +68,16 @@ def job_cost(job: Job) -> int:
             if extras.origin:
                 cost += LETTER_COST
             if extras.labels is not None:
-                cost += LABELS_COST + extras.labels.names()
+                cost += labels_cost(extras.labels)
+    return cost
+
+
+def labels_cost(labels: Labels) -> int:
+    cost = LABELS_COST + labels.names()
+    if labels.share:
+        cost += LANE_COST
+    if labels.limit:
+        cost += LANE_COST
     return cost
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from mypy_extensions import i32
 
+    from beanstalk_server.queue.fair_heap import Lane, Limit
     from beanstalk_server.queue.groups import Group, Waiting
 
 
@@ -38,6 +39,7 @@ class Policy:
         max_reserved: maximum number of reserved jobs.
         interval: the average time from one reservation to the next, at least.
         burst: maximum number of reservations at once; at least 1.
+        share: a separator; what comes before it in the key of a job that has no share is its share. "": it has none.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Policy:
         max_reserved: int = 0,
         interval: int = 0,
         burst: int = 1,
+        share: str = "",
     ) -> None:
         self.max_jobs = max_jobs
         self.max_bytes = max_bytes
@@ -72,6 +75,12 @@ class Policy:
         self.max_reserved = max_reserved
         self.interval = interval
         self.burst = burst
+        self.share = share
+
+    def share_of(self, key: str) -> str:
+        """The share of a job with this key, if it has none of its own; "" for none."""
+        name, separator, _ = key.partition(self.share) if self.share else ("", "", "")
+        return name if separator else ""
 
 
 NO_POLICY: Final = Policy()
@@ -105,8 +114,10 @@ class Labels:
         "awaited",  # while it waits for a group: the jobs that do (groups.py)
         "group",
         "joined",  # the group that it is a member of at present
+        "lane",  # while its job is ready: the lane that it is in; the broker's, as `limiter`
         "limit",
         "limit_count",
+        "limiter",  # while there is its job: what counts the jobs with this limit; None if it has none
         "member",  # its index among the members of that group
         "share",
     )
@@ -130,6 +141,8 @@ class Labels:
         self.joined: Group | None = None
         self.awaited: Waiting | None = None
         self.member: i32 = 0
+        self.lane: Lane | None = None
+        self.limiter: Limit | None = None
 
     def names(self) -> int:
         """Bytes of all its names."""

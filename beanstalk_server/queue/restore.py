@@ -55,6 +55,7 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
         if terms is not None and terms.labels is not None and joins(job):
             members.append(job)
         queue.memory.add_job(job)
+        queue.take_limit(job)
         job.tube.bytes += queue.body_size(job)
         if job.key:
             queue.add_key(job.tube, job)

@@ -12,6 +12,7 @@ from typing import Final
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import EXPIRY_COST, FAILURE_COST, NEW_TUBE_COST, copy_cost, wait_cost
 from beanstalk_server.queue.durations import Durations
+from beanstalk_server.queue.fair_heap import FairHeap, Limit
 from beanstalk_server.queue.groups import (
     END_CANCELLED,
     END_DEAD,
@@ -22,6 +23,7 @@ from beanstalk_server.queue.groups import (
     Groups,
     waits,
 )
+from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
@@ -107,6 +109,7 @@ class States(Lifetimes):
         "bury_sequence",
         "delayed",
         "durations",
+        "limits",
         "policy_of",
         "ready",
         "reserved",
@@ -133,6 +136,7 @@ class States(Lifetimes):
         self.wall = WallClock()
         self.tubes = TubeTable()
         self.set_policy(self.tubes.default, policy_of(self.tubes.default.name))
+        self.limits: dict[str, Limit] = {}  # by name, while there are jobs with them
         self.durations: Durations | None = None  # those of its jobs, if anybody asks for them
         self.bury_sequence = 0  # the number of the last burial
         # The counters of stats: the jobs in each state, and what has happened since the start.
@@ -171,6 +175,8 @@ class States(Lifetimes):
         if throttle is not None and self.keeps_pace(tube, throttle):
             return
         if self.tubes.drop_unneeded(tube):
+            if isinstance(tube.ready, FairHeap):
+                tube.ready = JobHeap()  # each refers to the other
             if tube.is_linked():
                 self.wheel.remove(tube)
             if throttle is not None:
@@ -216,7 +222,7 @@ class States(Lifetimes):
     def first_of(self, tube: Tube, state: int) -> Job | None:
         """The first job of a tube in one state, as peek-ready, peek-delayed and peek-buried order them."""
         if state == READY:
-            return tube.ready.jobs[0] if tube.ready.jobs else None
+            return tube.ready.first()
         if state == DELAYED:
             return self.first_delayed(tube)
         job = tube.buried.after
@@ -244,6 +250,8 @@ class States(Lifetimes):
         job.state = READY
         tube = job.tube
         priority = job.priority
+        if isinstance(job.extras, Terms) and job.lane_labels() is not None and not isinstance(tube.ready, FairHeap):
+            tube.ready = FairHeap(tube, tube.ready.jobs)
         tube.ready.push(job, priority)
         self.ready += 1
         if priority < URGENT:
@@ -266,6 +274,7 @@ class States(Lifetimes):
     def reserve_ready(self, job: Job, client: Client, now: int) -> None:
         if self.durations is not None:
             self.durations.note_reservation(job, now)
+        job.tube.ready.end_turn(job)
         self.leave_ready(job)
         self.enter_reserved(job, client, now)
         self.record_stay(job)
@@ -343,6 +352,9 @@ class States(Lifetimes):
         tube.add_reserved(job)
         if tube.throttle is not None:
             tube.throttle.take(now)
+        labels = job.lane_labels()
+        if labels is not None and labels.limiter is not None:
+            labels.limiter.take_place()
         self.reserved += 1
         client.reserved.add(job)
         self.set_time_to_run(job, client, now)
@@ -366,6 +378,8 @@ class States(Lifetimes):
         extras = job.extras
         if isinstance(extras, Terms):
             extras.ready_since = 0
+            if extras.labels is not None and extras.labels.limiter is not None:
+                extras.labels.limiter.free_place()
         if not client.leaving:  # else a BulkDisconnect holds the job
             client.reserved.remove(job)
         tube = job.tube
@@ -431,6 +445,7 @@ class States(Lifetimes):
         """Remove a job that has left its queue from the tables of ids and keys."""
         self.memory.remove_job(job)
         self.jobs.remove(job.id)
+        self.drop_limit(job)
         job.state = DELETED
         terms = job.terms()
         if terms is not None:
@@ -449,6 +464,31 @@ class States(Lifetimes):
         keys = held.tube.keys
         assert keys is not None, "a held key is in its tube's keys"
         keys.remove(held)
+
+    def take_limit(self, job: Job) -> None:
+        """Note the limit of a job that is taken in, which is in no state yet."""
+        labels = job.lane_labels()
+        if labels is None or not labels.limit:
+            return
+        limit = self.limits.get(labels.limit)
+        if limit is None:
+            limit = self.limits[labels.limit] = Limit(self.wheel)
+        limit.jobs += 1
+        limit.set_count(labels.limit_count)
+        labels.limiter = limit
+
+    def drop_limit(self, job: Job) -> None:
+        """Undo `take_limit`, of a job that has left its state."""
+        labels = job.lane_labels()
+        if labels is None or labels.limiter is None:
+            return
+        limit = labels.limiter
+        labels.limiter = None
+        limit.jobs -= 1
+        if not limit.jobs:
+            del self.limits[labels.limit]
+            if limit.is_linked():
+                self.wheel.remove(limit)
 
     def bury_one(self, job: Job) -> None:
         job.own_extras().buries += 1
@@ -771,8 +811,7 @@ class States(Lifetimes):
 
         If nothing is left, there may be more to do: then the tube is in the wheel, as the timer that continues it.
         """
-        jobs = tube.ready.jobs
-        while jobs and tube.waiting_count and not tube.blocked:
+        while tube.waiting_count and not tube.blocked and tube.ready.first() is not None:
             if not budget:
                 if not tube.is_linked():
                     self.wheel.set(tube, OVERDUE)
@@ -789,7 +828,8 @@ class States(Lifetimes):
             if client.batch:
                 budget = max(budget - self.serve_batch(tube, client, now), 0)
                 continue
-            job = jobs[0]
+            job = tube.ready.first()
+            assert job is not None, "the tube has a job for the client"
             self.reserve_ready(job, client, now)
             self.give(client, job)
         return budget
@@ -800,12 +840,13 @@ class States(Lifetimes):
         The client's other tubes are not searched: they had no job for it until now. If the pause of one of them ends at
         this very moment, its jobs go to the clients that wait there then.
         """
-        jobs = tube.ready.jobs
         batch: list[Job] = []
         size = 0
         bound = min(client.batch, SLICE)
-        while jobs and len(batch) < bound and size <= BATCH_BYTES and not tube.blocked:
-            job = jobs[0]
+        while len(batch) < bound and size <= BATCH_BYTES and not tube.blocked:
+            job = tube.ready.first()
+            if job is None:
+                break
             self.reserve_ready(job, client, now)
             batch.append(job)
             size += self.body_size(job)
@@ -936,6 +977,17 @@ class States(Lifetimes):
             throttle.full_at = 0
         self.drop_unneeded(tube)
         return budget
+
+    def end_withdrawal(self, limit: Limit, now: int, budget: int) -> int:
+        budget = max(budget, 1)
+        while budget > 0:
+            tube = limit.next_tube()
+            if tube is None:
+                return budget
+            budget = self.serve_waiting(tube, budget, now) - 1
+        if limit.has_offer():
+            self.wheel.set(limit, OVERDUE)
+        return 0
 
     def begin_moment(self, wall: WallClock, now: int, budget: int) -> int:
         """Make jobs ready whose moments have come. If nothing is left of the budget, there may be more to do: then the

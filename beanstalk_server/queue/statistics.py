@@ -44,7 +44,7 @@ class TubeStatistics:
     def __init__(self, tube: Tube, now: int) -> None:
         self.name = tube.name
         self.urgent = tube.urgent
-        self.ready = len(tube.ready.jobs)
+        self.ready = tube.ready.count()
         self.reserved = len(tube.reserved)
         self.delayed = tube.delayed_count()
         self.buried = tube.buried_count

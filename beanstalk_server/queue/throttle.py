@@ -109,7 +109,7 @@ class Throttle(Timer):
             self.wheel.set(self, self.next_token())
         elif self.lacks_token and self.is_linked():  # a token has come, and its timer is not due before the next tick
             tube = self.tube
-            if tube.waiting_count and tube.ready.jobs:
+            if tube.waiting_count and tube.ready.first() is not None:
                 self.wheel.set(self, OVERDUE)
             else:
                 self.wheel.remove(self)
@@ -121,7 +121,7 @@ class Throttle(Timer):
         if self.lacks_place and len(tube.reserved) < self.max_reserved:
             self.lacks_place = False
             tube.set_blocked()
-            if not tube.blocked and tube.waiting_count and tube.ready.jobs:
+            if not tube.blocked and tube.waiting_count and tube.ready.first() is not None:
                 self.wheel.set(self, OVERDUE)
 
     def on_due(self, queue: Due, now: int, budget: int) -> int:

@@ -144,14 +144,14 @@ class Tube(Timer):
             or self.watching
             or self.reserved
             or self.buried_count
-            or self.ready.jobs
+            or self.ready.count()
             or self.delayed.jobs
             or self.timed is not None
             or self.held
         )
 
     def job_count(self) -> int:
-        return len(self.ready.jobs) + self.delayed_count() + self.buried_count + len(self.reserved)
+        return self.ready.count() + self.delayed_count() + self.buried_count + len(self.reserved)
 
     def next_ready_age(self, now: int) -> int:
         """How long the job that is to be reserved next has been ready, in nanoseconds; 0 if no job is ready.
@@ -160,10 +160,9 @@ class Tube(Timer):
         harm than one too few. A job that has not been ready at the end of its delay counts from its put; only one that
         has been moved while it was ready, or whose tube has got a time to live meanwhile, counts from then.
         """
-        jobs = self.ready.jobs
-        if not jobs:
+        job = self.ready.first()
+        if job is None:
             return 0
-        job = jobs[0]
         since = job.ready_since()
         if since > now:
             since = job.created_at
@@ -175,7 +174,7 @@ class Tube(Timer):
     def count_of(self, state: int) -> int:
         """How many of its jobs are in this state, one of READY, DELAYED, RESERVED and BURIED."""
         if state == READY:
-            return len(self.ready.jobs)
+            return self.ready.count()
         if state == DELAYED:
             return self.delayed_count()
         return self.buried_count if state == BURIED else len(self.reserved)

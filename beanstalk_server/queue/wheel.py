@@ -40,6 +40,7 @@ from beanstalk_server.queue.ring import UNLINKED, Ring, RingNode
 
 if TYPE_CHECKING:
     from beanstalk_server.queue.client import Client
+    from beanstalk_server.queue.fair_heap import Limit
     from beanstalk_server.queue.groups import Groups
     from beanstalk_server.queue.job import Expiry, HeldKey, Job
     from beanstalk_server.queue.throttle import Throttle
@@ -98,6 +99,10 @@ class Due:
 
     def end_throttling(self, throttle: Throttle, now: int, budget: int) -> int:
         """There may be a token or a place."""
+        raise NotImplementedError
+
+    def end_withdrawal(self, limit: Limit, now: int, budget: int) -> int:
+        """A limit may have a place for jobs that wait for one."""
         raise NotImplementedError
 
     def begin_moment(self, wall: WallClock, now: int, budget: int) -> int:

@@ -397,6 +397,11 @@ TUBE_OR_NONE: Final = Kind(
     f"a tube's name: {NAME_WANTED}", lambda value: isinstance(value, str) and (value == "" or is_name(value))
 )
 
+SEPARATOR_OR_NONE: Final = Kind(
+    "1 to 8 of the letters of a tube's name, or empty",
+    lambda value: isinstance(value, str) and (value == "" or (len(value) <= 8 and is_name("x" + value))),
+)
+
 TOKEN_HASH: Final = Kind(
     "the 64 hexadecimal digits that `beanstalk-server token` prints",
     lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)) and value != SHA256_OF_NOTHING,

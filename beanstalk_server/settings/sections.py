@@ -148,6 +148,9 @@ class TubeConfig:
     max_reserved: int = setting(0, _COUNT, "maximum number of reserved jobs")
     rate: str = setting("", kinds.RATE, "maximum rate of reserves")
     burst: int = setting(1, kinds.whole("", 1, 1_000_000), "with a rate, maximum number of reserves at once")
+    share: str = setting(
+        "", kinds.SEPARATOR_OR_NONE, "what ends the share of a job in its key, if it has no other share"
+    )
 
     def __post_init__(self) -> None:
         take_values(self, TUBE_KEYS)

@@ -298,8 +298,16 @@ def _terms(statistics: JobStatistics, terms: Terms, quote: str, origin: str) -> 
 
 
 def _labels(labels: Labels, quote: str) -> str:
-    group = f"group: {quote}{labels.group}{quote}\n" if labels.group else ""
-    return f"{group}after: {quote}{labels.after}{quote}\n" if labels.after else group
+    lines = ""
+    if labels.group:
+        lines += f"group: {quote}{labels.group}{quote}\n"
+    if labels.after:
+        lines += f"after: {quote}{labels.after}{quote}\n"
+    if labels.share:
+        lines += f"share: {quote}{labels.share}{quote}\n"
+    if labels.limit:
+        lines += f"limit: {quote}{labels.limit}{quote}\n"
+    return lines
 
 
 def tube_list(entries: bytes) -> bytes:

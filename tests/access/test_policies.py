@@ -42,6 +42,7 @@ def test_a_policy_says_what_its_section_says():
         max_reserved=5,
         rate="100/s",
         burst=6,
+        share="/",
     )
     assert shown(Policies([tube]).of("a")) == {
         "max_jobs": 1,
@@ -58,6 +59,7 @@ def test_a_policy_says_what_its_section_says():
         "max_reserved": 5,
         "interval": 10 * MILLISECOND,
         "burst": 6,
+        "share": "/",
     }
     assert len(TUBE_KEYS) - 1 == len(fields_of(Policy)), "each setting has its key"
 

@@ -20,7 +20,7 @@ from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import READY, STATES, Job, Terms
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.outcome import DONE, PENDING, REPLACED
-from beanstalk_server.queue.policy import NO_POLICY, Attributes, Counters, Policy
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Counters, Labels, Policy
 from beanstalk_server.queue.stored_job import stored_job
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import SECOND
@@ -33,7 +33,9 @@ MOVED = ["ready", "delayed", "buried"]
 priorities = st.sampled_from([0, 1, 1023, 1024, 2**32 - 1])
 delays = st.one_of(st.just(0), st.integers(1, 5 * SECOND))
 times_to_run = st.integers(SECOND, 4 * SECOND)
-keys = st.sampled_from(["k", "l"])
+keys = st.sampled_from(["k", "l", "x-1"])
+shares = st.sampled_from(["", "x", "y"])
+names_of_limits = st.sampled_from(["", "m", "n"])
 job_ids = st.integers(1, 12)
 timeouts = st.one_of(st.just(0), st.just(FOREVER), st.integers(1, 30_000_000), st.integers(1, 6 * SECOND))
 limits = st.integers(0, 3)  # of tries
@@ -66,6 +68,7 @@ policies = st.one_of(
         max_reserved=some_limits(1, 2),
         interval=intervals,
         burst=st.integers(1, 3),
+        share=st.sampled_from(["", "", "-"]),
     ),
 )
 durations = st.one_of(st.integers(1, 30_000_000), st.integers(1, 6 * SECOND), st.integers(1, 3600 * SECOND))
@@ -241,6 +244,27 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         )
         outcome = self.broker.put_with(client, attributes, 0, delay, ttr, b"with", self.now, self.now)
         assert outcome == self.model.put_with(mirror, job_id, attributes, 0, delay, ttr, self.now, 4)
+
+    @rule(
+        pair=clients,
+        key=st.one_of(st.just(""), keys),
+        replaces=st.booleans(),
+        share=shares,
+        limit=names_of_limits,
+        count=st.integers(1, 2),
+        priority=st.integers(0, 1),
+        delay=st.one_of(st.just(0), delays),
+    )
+    def put_with_labels(self, pair, key, replaces, share, limit, count, priority, delay):
+        client, mirror = pair
+        if owes_answer(client):
+            return
+        self.step()
+        job_id = self.broker.next_id
+        labels = Labels(share=share, limit=limit, limit_count=count if limit else 0)
+        attributes = Attributes(key=key, replaces=replaces and bool(key), labels=labels)
+        outcome = self.broker.put_with(client, attributes, priority, delay, SECOND, b"labels", self.now, self.now)
+        assert outcome == self.model.put_with(mirror, job_id, attributes, priority, delay, SECOND, self.now, 6)
 
     def body(self, job_id):
         """The body of a job, wherever it is."""
@@ -494,11 +518,12 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             }
             assert buried(tube) == ids["buried"]
             assert letters(tube) == [job.id for job in self.model.letters(name)]
-            assert [job.id for job in tube.ready.jobs[:1]] == ids["ready"][:1]
+            first = tube.ready.first()
+            assert (first and first.id) == (ids["ready"][0] if ids["ready"] else None)
             soonest = self.broker.first_delayed(tube)
             assert (soonest and soonest.id) == (ids["delayed"][0] if ids["delayed"] else None)
             found = self.broker.tube_statistics(name, self.now)
-            assert [found.ready, found.delayed, found.buried] == [len(jobs) for jobs in ids.values()]
+            assert [found.ready, found.delayed, found.buried] == [len(self.model.of(name, state)) for state in ids]
             assert found.using == sum(mirror.uses and mirror.use == name for mirror in self.model.clients)
             assert found.watching == sum(name in mirror.watched for mirror in self.model.clients)
 

@@ -228,6 +228,9 @@ def test_a_restarted_server_goes_on_where_the_last_one_was(kept):
                 await client.ask(b"bury %d 0\r\n" % number)
             await client.ask(b"put 0 0 60 1\r\nx\r\n")
             await client.ask(b"delete 6\r\n")
+            for attribute in (b"group=g", b"group=g", b"after=g"):  # 7, after which the group has 8, and 9 and 10
+                await client.ask(b"put-with 9 0 60 1 %b\r\nx\r\n" % attribute)
+            await client.ask(b"delete 7\r\n")
             await client.close()
 
     async def second():
@@ -237,8 +240,11 @@ def test_a_restarted_server_goes_on_where_the_last_one_was(kept):
             assert await client.ask(b"peek-buried\r\n") == b"FOUND 2 1\r\n", "the first buried first"
             await client.reader.readline()
             assert await client.ask(b"cancel-keyed k5\r\n") == b"CANCELLED\r\n"
-            assert await client.ask(b"put 0 0 60 1\r\ny\r\n") == b"INSERTED 7\r\n", "ids are never given twice"
-            assert {job.id for job in kept.live().values()} == {1, 2, 3, 4, 7}
+            assert await client.ask(b"put 0 0 60 1\r\ny\r\n") == b"INSERTED 11\r\n", "ids are never given twice"
+            assert {job.id for job in kept.live().values()} - {8} == {1, 2, 3, 4, 9, 10, 11}
+            group = server.broker.groups.get("g")
+            assert (group.id, group.cancelled, [job.id for job in group.members]) == (8, 1, [9])
+            assert group.waiting is not None and group.waiting.count == 1
             await client.close()
 
     run(first)

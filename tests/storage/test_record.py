@@ -111,7 +111,8 @@ def live(stored):
         )  # fmt: skip
         terms.tries, terms.reason, terms.origin = stored.tries, stored.reason, stored.origin
         if stored.has_labels():
-            terms.labels = Labels(**{name: getattr(stored, name) for name in LABELS})
+            labels = {name: getattr(stored, name) for name in LABELS}
+            terms.labels = Labels(**(labels | {"after_waits": bool(stored.after_waits)}))
     return job
 
 

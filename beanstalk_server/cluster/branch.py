@@ -48,6 +48,7 @@ REPEATABLE: Final = frozenset(
         b"reserve-batch",
         b"reserve-with-timeout",
         b"stats",
+        b"stats-group",
         b"stats-job",
         b"stats-tube",
         b"stats-tubes",

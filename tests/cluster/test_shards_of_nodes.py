@@ -139,6 +139,21 @@ def test_jobs_move_within_a_shard_and_not_to_another_one(say):
     assert say(b"use %b\r\npeek-ready\r\n" % near).endswith(b"FOUND 8 1\r\nx\r\n")
 
 
+@shows("groups")
+def test_a_group_is_within_the_shard_of_its_tube(say):
+    near = tube_of(0, 1)
+    put = b"use %b\r\nput-with 0 0 60 1 %b=%b\r\nx\r\n"
+    assert say(put % (ONE, b"group", OTHER + b"/g")).endswith(b"OTHER_SHARD\r\n")
+    assert say(put % (ONE, b"after", OTHER + b"/g:wait")).endswith(b"OTHER_SHARD\r\n")
+    assert say(put % (ONE, b"group", ONE + b"/g")).endswith(b"INSERTED 8\r\n")
+    assert say(put % (near, b"after", ONE + b"/g")).endswith(b"INSERTED 24\r\n")
+    say(puts(OTHER))  # the client uses a tube of another shard
+    assert b"\nwaiting-jobs: 1\n" in say(b"stats-group %b/g\r\n" % ONE)
+    assert say(b"stats-group %b/g\r\n" % OTHER) == b"NOT_FOUND\r\n"
+    assert say(b"cancel-group %b/g\r\npeek-ready\r\n" % ONE).startswith(b"CANCELLED_GROUP 1\r\nFOUND 9 ")
+    assert say(b"use %b\r\npeek-ready\r\n" % near).endswith(b"FOUND 24 1\r\nx\r\n")
+
+
 # With nodes
 
 

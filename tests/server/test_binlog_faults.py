@@ -198,7 +198,7 @@ def test_a_directory_of_a_newer_server_is_refused(launch, tmp_path):
         status, line = refusal("-b", str(tmp_path), *options)
         assert status == UNUSABLE
         assert line.endswith(
-            f"{tmp_path}/{name}: format version 99 is newer than this server, which knows versions up to 3"
+            f"{tmp_path}/{name}: format version 99 is newer than this server, which knows versions up to 4"
         )
 
 

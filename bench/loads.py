@@ -273,6 +273,51 @@ def _stream(subject: Subject, commands: Sequence[bytes], lines: int, batch: int 
         return meter.sample(len(commands), latencies)
 
 
+def labelled(subject: Subject, *, count: int, names: int = 0, depth: int = 100) -> tuple[Sample, Sample]:
+    """Put jobs that wait, then reserve and delete them all; a sample of each.
+
+    Args:
+        names: how many there are of the name that "{}" stands for in the subject's attributes.
+    """
+    payload = b"x" * 100
+    line = put_with(subject.attributes, payload) if subject.attributes else None
+    put = subject.commands.put(MOVED, payload)
+    puts = _stream(subject, [line(number % names) if line else put for number in range(count)], 1)
+    latencies = array("q")
+    with subject.connect() as sock:
+        ask(sock, *subject.commands.begin(MOVED))
+        meter = Meter(subject)
+        for _ in range(count // depth):
+            asked = clock()
+            reserved = ask(sock, subject.commands.reserve(MOVED) * depth, 2 * depth)
+            ask(sock, subject.commands.delete(MOVED, subject.commands.ids(reserved)), depth)
+            latencies.append(clock() - asked)
+        return puts, meter.sample(2 * count // depth * depth, latencies)
+
+
+def saturated(subject: Subject, *, count: int, seconds: float) -> Sample:
+    """put + reserve + delete, one connection, a hundred commands in flight, behind this many jobs whose limit is
+    reached; 0 for none.
+    """
+    with contextlib.ExitStack() as stack:
+        holder = stack.enter_context(subject.connect())
+        ask(holder, *subject.commands.begin(MOVED))
+        if count:
+            first = put_with("limit=saturated", b"x")(0)
+            ask(holder, first + b"reserve\r\n", 3)
+            _stream(subject, [first] * count, 1)
+        cycling = _Cycling(subject, 100, 100, ("put", "reserve", "delete"))
+        sock = stack.enter_context(subject.connect())
+        ask(sock, *subject.commands.begin(MOVED))
+        cycling.add(Client(sock, MOVED))
+        cycling.run(seconds * WARM_UP)
+        cycling.commands = 0
+        del cycling.latencies[:]
+        meter = Meter(subject)
+        cycling.run(seconds)
+        return meter.sample(cycling.commands, cycling.latencies)
+
+
 def one_by_one(subject: Subject, *, command: str, count: int, lines: int = 1) -> Sample:
     """Send a command again and again, each after the reply to the one before; a reply has this many lines."""
     latencies = array("q")

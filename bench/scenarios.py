@@ -409,6 +409,49 @@ def policies(run: Run) -> None:
             run.in_turn([fresh], measure, work, count, pairs=3)
 
 
+# Labels
+
+LABELS = {
+    "shares": ("share=s{}", 100_000),
+    "limits": ("limit=l{}:1000", 100_000),
+    "groups": ("group=g{}", 10_000),
+}
+"""What put-with demands of each job, and how many names there are."""
+
+BEHIND = "put + reserve + delete, 100 in flight, behind jobs whose limit is reached"
+
+
+@scenario(Layout(f"rate cpu {LATENCIES}", "jobs", "cpu"))
+def fair(run: Run) -> None:
+    """one connection, 100 commands in flight: jobs of many shares, limits and groups beside jobs of none; and commands
+    behind jobs whose limit is reached, beside the same without them
+    """
+    count = run.sized(200_000)
+
+    def asking(peer: str, name: str = "", attributes: str = "") -> Fresh:
+        @contextlib.contextmanager
+        def opened() -> Iterator[Subject]:
+            with started(peer) as subject:
+                yield dataclasses.replace(subject, attributes=attributes)
+
+        return Fresh(f"{peer}, {name}" if name else peer, opened)
+
+    def waiting(names: dict[str, int], server: Subject) -> None:
+        puts, rest = run.load(loads.labelled, server, count=count, names=names[server.attributes])
+        of_labels = next((name for name, (attributes, _) in LABELS.items() if attributes == server.attributes), "")
+        name = f"{server.name}, {names[server.attributes]:,} {of_labels}" if of_labels else server.name
+        run.results.add(run.scenario, name, "put", count, [puts])
+        run.results.add(run.scenario, name, "reserve + delete", count, [rest])
+
+    names = {"": 1} | {attributes: run.sized(many) for attributes, many in LABELS.values()}
+    for peer in run.own:
+        fresh = [asking(peer), *[asking(peer, name, attributes) for name, (attributes, _) in LABELS.items()]]
+        run.in_turn(fresh, functools.partial(waiting, names))
+        for jobs in (0, run.sized(1_000_000)):
+            behind = functools.partial(run.load, loads.saturated, count=jobs, seconds=run.seconds())
+            run.in_turn([asking(peer)], behind, BEHIND, jobs)
+
+
 # Metrics
 
 

@@ -19,6 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_server.cluster.reply_framer import LOST, ReplyFramer
+from beanstalk_server.wire.commands import CANCELS
 
 if TYPE_CHECKING:
     from beanstalk_server.cluster.relay import Relay
@@ -365,6 +366,8 @@ class Branch:
                 if line.partition(b" ")[0] not in REPEATABLE:
                     return False
         start = ends[self._answered - 1] if self._answered else 0
+        while data.startswith(CANCELS, start):  # of a reserve that has been answered
+            start = data.index(b"\n", start) + 1
         middle = ends[-1] if ends else 0
         count = len(ends) - self._answered
         self._kept.clear()

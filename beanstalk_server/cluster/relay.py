@@ -18,7 +18,7 @@ from beanstalk_server.cluster.branch import Branch, Place
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.wire import replies
-from beanstalk_server.wire.commands import DIALECTS, LONG_COMMANDS, PLACE_COMMANDS, Dialect
+from beanstalk_server.wire.commands import CANCEL_RESERVE, DIALECTS, LONG_COMMANDS, PLACE_COMMANDS, Dialect
 from beanstalk_server.wire.framing import HTTP_METHODS, LINE, LINE_LIMIT, LINE_TOO_LONG, NEED_MORE, Framer
 from beanstalk_server.wire.grammar import AUTH, CACHE_SIZE, Arguments, parse_auth, write_duration
 from beanstalk_server.wire.places import Places
@@ -38,6 +38,9 @@ TOO_LONG: Final = b"\r"
 
 FORBIDDEN: Final = frozenset([command.name.encode() for command in PLACE_COMMANDS])
 """What sessions of places understand, and no client may say."""
+
+_CALL_OFF: Final = CANCEL_RESERVE.name.encode()
+"""The only command without a reply: it goes where the last one went, which it may call off."""
 
 _BODIES: Final = (b"put", b"replace-keyed ")
 QUIT: Final = b"quit"
@@ -371,16 +374,17 @@ class Relay:
         framer = Framer(LONG_COMMANDS)
         framer.feed(data)
         ends = []
+        line = b""
         in_body = False
         while (event := framer.next()) != NEED_MORE:
             in_body = False
+            line = framer.take()
             if event == LINE:
-                line = framer.take()
                 size = self._body_size(line) if line.startswith(_BODIES) else -1
                 if size >= 0:
                     framer.begin_body(size, False)
                     in_body = True
-            if not in_body:
+            if not in_body and line != _CALL_OFF:
                 ends.append(len(data) - framer.size())
         return ends
 
@@ -472,6 +476,15 @@ class Relay:
                         goes_on = True
                         break
                     continue
+            if line == _CALL_OFF:
+                if branch is None or not branch.entries:  # nothing waits
+                    self._take_input(len(line) + _CRLF)
+                    self.budget -= 1
+                    return True
+                taken += len(line) + _CRLF
+                tail += len(line) + _CRLF
+                line = None
+                continue
             body = self._bodies.get(line, -1)
             shard = self.used_shard if body >= 0 else self.route(line)
             if branch is None or shard != branch.shard:

@@ -214,6 +214,10 @@ class Operation:
     def on_leader(self, shard: int) -> None:
         """The branch of this shard has got a place, after it had none."""
 
+    def call_off(self) -> bool:
+        """Answer CANCELLED now, if it is a reserve; return whether it is."""
+        return False
+
 
 def drop(_key: int, _reply: bytes) -> None:
     """Takes a reply that tells nothing."""

@@ -95,6 +95,10 @@ class Reserving(Operation):
             if part.branch.shard == shard and part.state == _UNASKED:
                 self._ask_new_leader(part)
 
+    def call_off(self) -> bool:
+        self._end(replies.CANCELLED)
+        return True
+
     def _ask_new_leader(self, part: _Part) -> None:
         if self._state == _PROBING:
             self._probe_part(part)
@@ -132,6 +136,8 @@ class Reserving(Operation):
         part = self._parts[key]
         part.state = _UNASKED
         part.found = reply
+        if self._state == _OVER:
+            return
         for other in self._parts:
             if other.state == _PROBED:
                 return

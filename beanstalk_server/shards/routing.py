@@ -8,6 +8,7 @@
     of the job               whatever has an id
     of the watched tubes     reserve, reserve-with-timeout, reserve-batch; an operation if there are several
     all of them              stats, list-tubes, stats-tubes, list-clients, drain, undrain: operations
+    that of the reserve      cancel-reserve, which has no reply of its own; an operation is called off here
     none                     list-tube-used, list-tubes-watched, auth and quit are answered here
     any                      what is unknown or malformed, so that a server of another version may know it; but not
                              what only nodes may say
@@ -32,7 +33,7 @@ from beanstalk_server.shards.branch import Operation, Router, ShardBranch, drop
 from beanstalk_server.shards.operations import AllClients, AllShards, AllTubes, PageOfTubes, SummedStatistics
 from beanstalk_server.shards.reserving import Reserving
 from beanstalk_server.wire import replies
-from beanstalk_server.wire.commands import DIALECTS, EXTENSIONS, PAUSE_TUBE, PROTOCOL, QUIT, Dialect
+from beanstalk_server.wire.commands import CANCELS, DIALECTS, EXTENSIONS, PAUSE_TUBE, PROTOCOL, QUIT, Dialect
 from beanstalk_server.wire.grammar import Arguments, read_name
 from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, NAMED, USED, WATCHED, Places
 from beanstalk_server.wire.yaml import tube_list
@@ -62,6 +63,7 @@ def _kinds(has_arguments: bool) -> dict[bytes, int]:
 _WITH_ARGUMENTS: Final = _kinds(True)
 _WITHOUT_ARGUMENTS: Final = _kinds(False)
 _PAUSE: Final = b"pause-tube"
+_CRLF: Final = 2
 
 _ARGUMENTS: Final = Arguments()
 
@@ -180,6 +182,15 @@ class RoutingSession(Router):
                 self._only = shard
 
     # Taking commands apart
+
+    def run(self) -> None:
+        super().run()
+        while self._operation is not None and self._held is None and self._framer.begins_with(CANCELS):
+            if not self._operation.call_off():
+                return
+            self._framer.next()
+            self._take_input(len(self._framer.take()) + _CRLF)
+            super().run()
 
     def route(self, line: bytes) -> int:
         word, space, text = line.partition(b" ")

@@ -190,6 +190,10 @@ def _reserve_batch(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.reserve_batch(session, arguments.count, timeout, now)
 
 
+def _cancel_reserve(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return ANSWERED  # nothing waits: a reserve that does is called off before its turn would come
+
+
 def _reserve_job(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.reserve_job(session, arguments.job_id, now)
 
@@ -441,6 +445,7 @@ RESERVE_WITH_TIMEOUT: Final = Command(
     "reserve-with-timeout", grammar.read_timeout, _reserve_with_timeout, CONSUME, WATCHED_TUBES
 )
 RESERVE_BATCH: Final = Command("reserve-batch", grammar.read_reserve_batch, _reserve_batch, CONSUME, WATCHED_TUBES)
+CANCEL_RESERVE: Final = Command("cancel-reserve", None, _cancel_reserve, NO_RIGHT, NO_TUBE)
 PAUSE_TUBE: Final = Command(
     "pause-tube", grammar.read_pause, _pause_tube, ADMIN, TUBE_NAMED, hides=True, done=replies.PAUSED
 )
@@ -551,6 +556,7 @@ EXTENSIONS: Final = (
         needs=DELETIONS,
         concerns=GROUP,
     ),
+    CANCEL_RESERVE,
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 
@@ -591,6 +597,9 @@ DELETES: Final = _prefixes(
     [command for command in PROTOCOL + EXTENSIONS if command.needs == DELETIONS and not command.has_body]
 )
 """The prefixes of lines that wait until it admits deletions, as the end of a put's body does."""
+
+CANCELS: Final = (CANCEL_RESERVE.name.encode() + b"\r\n",)
+"""The line that calls off the reserve that waits. It is looked for while nothing else is done."""
 
 STATISTICS: Final = 0x73
 """The byte "s": the lines of the stats commands begin with it, and no others."""

@@ -48,7 +48,18 @@ from beanstalk_server.queue.outcome import (
 )
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire import replies
-from beanstalk_server.wire.commands import ANSWERED, CHANGES, DELETES, LONG_COMMANDS, PUT, Command, do_line, shown_line
+from beanstalk_server.wire.commands import (
+    ANSWERED,
+    CANCEL_RESERVE,
+    CANCELS,
+    CHANGES,
+    DELETES,
+    LONG_COMMANDS,
+    PUT,
+    Command,
+    do_line,
+    shown_line,
+)
 from beanstalk_server.wire.framing import (
     BODY,
     BODY_LOST,
@@ -211,7 +222,14 @@ class Session(Client):
         queue.cost = 0
         self.budget = SESSION_QUANTUM
         self.blocked = False
-        if self.pending is not None and not self._gives_up_waiting() and not self._ends_listing(now):
+        framer = self.framer
+        size = framer.size()
+        if (
+            self.pending is not None
+            and not self._gives_up_waiting()
+            and not self._calls_off_waiting()
+            and not self._ends_listing(now)
+        ):
             return
         if self.output_paused or self.closed:
             self.budget -= queue.cost
@@ -219,10 +237,10 @@ class Session(Client):
         if self.unchecked and not self._check_watched():
             return
         self.has_more = False
-        framer = self.framer
-        size = framer.size()
         lsn = queue.last_lsn
         self._do_commands(framer, now)
+        while self.pending is not None and self._calls_off_waiting():  # in the same piece as the reserve
+            self._do_commands(framer, now)
         self.budget -= queue.cost
         if queue.last_lsn != lsn:
             self.reply_lsn = queue.last_lsn
@@ -235,6 +253,20 @@ class Session(Client):
             return False
         self.pending = None
         self.replies.append(replies.TIMED_OUT)
+        return True
+
+    def _calls_off_waiting(self) -> bool:
+        """Answer CANCELLED if a reserve waits, and cancel-reserve comes next; return whether that is so. The line of
+        cancel-reserve, which has no reply of its own, is done then."""
+        if not self.waiting or not self.framer.begins_with(CANCELS):
+            return False
+        self.queue.stop_waiting(self)
+        self.framer.next()
+        self.framer.take()
+        self.server.counts[CANCEL_RESERVE.counter] += 1
+        self.budget -= 1
+        self.pending = None
+        self.replies.append(replies.CANCELLED)
         return True
 
     def _ends_listing(self, now: int) -> bool:

@@ -10,7 +10,7 @@ from routed import RoutedCluster
 from beanstalk_server.cluster.branch import KEPT_LIMIT, REPEATABLE
 from beanstalk_server.link.link import WINDOW
 from beanstalk_server.queue.journal import NONE
-from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL, QUIT
+from beanstalk_server.wire.commands import CANCEL_RESERVE, EXTENSIONS, PROTOCOL, QUIT
 from tests.shards.test_routing import Reference, check_places, cuts, named, seen, simple, tube
 
 
@@ -21,7 +21,10 @@ def test_every_command_may_be_given_again_or_changes_something():
         if command.needs != NONE or command.name in ("touch", "pause-tube")
     }
     repeatable = {name.decode() for name in REPEATABLE}
-    assert {command.name for command in PROTOCOL + EXTENSIONS} == repeatable | changes | {QUIT.name}
+    assert {command.name for command in PROTOCOL + EXTENSIONS} == repeatable | changes | {
+        QUIT.name,
+        CANCEL_RESERVE.name,
+    }
     assert not repeatable & changes
 
 
@@ -105,6 +108,33 @@ def test_nothing_is_kept_of_jobs_that_a_client_of_one_shard_has_reserved():
         client.send(b"put 0 0 60 1\r\nx\r\n")
         assert client.send(b"reserve\r\ndelete %d\r\n" % job_id).endswith(b"DELETED\r\n")
     assert client.router.branches[0].framer.reserved == []
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("line", [b"reserve", b"reserve-with-timeout 10"])
+def test_a_reserve_that_is_called_off_is_answered_by_the_next_leader(shards, is_clean, line):
+    cluster = RoutedCluster(shards)
+    client = cluster.connect(used=tube(0, shards).decode(), watched=[tube(0, shards).decode()])
+    for _ in range(2):
+        client.give(line + b"\r\ncancel-reserve\r\n" + line + b"\r\n")
+        cluster.lose(0, is_clean)
+        client.give(b"cancel-reserve\r\nlist-tube-used\r\ncancel-reserve\r\n")
+        cluster.lead(0)
+        assert client.read() == b"CANCELLED\r\n" * 2 + b"USING %b\r\n" % tube(0, shards)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_leader_goes_when_one_of_two_reserves_has_been_called_off(shards):
+    cluster = RoutedCluster(shards)
+    client = cluster.connect(used=tube(0, shards).decode(), watched=[tube(0, shards).decode()])
+    client.give(b"reserve\r\n")
+    assert client.send(b"cancel-reserve\r\nreserve-with-timeout 10\r\n") == b"CANCELLED\r\n"
+    cluster.lose(0)
+    cluster.lead(0)
+    assert client.read() == b""
+    cluster.sleep(11)
+    assert client.send(b"list-tube-used\r\n") == b"TIMED_OUT\r\nUSING %b\r\n" % tube(0, shards)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -12,6 +12,7 @@ PUT = "put"
 GRAB = "grab"  # another client reserves the best job
 TICK = "tick"  # the shard's clock goes on, beyond the timeout
 HANG_UP = "hang up"
+CALL_OFF = "call off"
 LOSE = "lose"
 HAND_OVER = "hand over"
 LEAD = "lead"
@@ -73,6 +74,7 @@ class Scenario:
         self.commands = len(commands)
         self.waits_for_ever = b"reserve" in commands
         self.replies = []
+        self.wanted = tuple(actions)
         self.actions = list(actions)
         self.client.send(b"".join([command + b"\r\n" for command in commands]))
 
@@ -120,6 +122,8 @@ class Scenario:
         elif what == HANG_UP:
             self.has_hung_up = True
             self.client.hang_up()
+        elif what == CALL_OFF:
+            self.client.send(b"cancel-reserve\r\n")
         elif what == LOSE:
             self.lost[shard] = True
             self.cluster.lose(shard)
@@ -190,12 +194,18 @@ class Scenario:
                     assert STATES[job.state] == "ready", f"job {job.id} is {STATES[job.state]}, and nobody was told so"
                 if not self.lost[world.shard] and not self.client.router.closed:
                     assert job.reserves == self.jobs[job.id], "what was undone counts"
+        called_off = [reply for reply in self.replies if reply == b"CANCELLED\r\n"]
+        assert len(called_off) <= ((CALL_OFF,) in self.wanted and (CALL_OFF,) not in self.actions), (
+            "nobody called it off"
+        )
         if len(self.replies) == self.commands:
             assert not any(world.broker.waiting for world in self.worlds), "something waits for nobody"
             assert self.client.router.closed == self.has_hung_up
             return
         assert not self.client.router.closed, "a reply is missing"
         all_led = all(world.is_led for world in self.worlds)
+        if (CALL_OFF,) in self.wanted and self.commands == 1:
+            assert (CALL_OFF,) in self.actions, "it waits though it was called off"
         for world in self.worlds:
             if world.is_led and not self.has_hung_up:
                 has_timed_out = all_led and any(self.ticked) and not self.waits_for_ever
@@ -230,6 +240,9 @@ EVERY_CLOCK = [(TICK, 0), (TICK, 1)]
         (RESERVE, TWO_GRANTS, ()),
         (A_WHILE, [*EVERY_CLOCK, (PUT, 1)], ()),
         (A_WHILE, [(HANG_UP,), (PUT, 1)], ()),
+        (A_WHILE, [(CALL_OFF,), (PUT, 1)], ()),
+        (RESERVE, [(CALL_OFF,), (GRAB, 0)], (0,)),
+        ([*RESERVE, *NOW], [(CALL_OFF,), (PUT, 0)], ()),
         (A_WHILE, [(HANG_UP,), (LOSE, 0)], ()),
         (RESERVE, [(LOSE, 0), (PUT, 1)], ()),
         (RESERVE, [(HAND_OVER, 1), (PUT, 1)], ()),
@@ -246,6 +259,9 @@ def test_two_shards(commands, actions, ready, near):
 ALL = {
     "two grants and the timeout": (2, A_WHILE, [*TWO_GRANTS, *EVERY_CLOCK], ()),
     "two grants and a hang-up": (2, A_WHILE, [*TWO_GRANTS, (HANG_UP,)], ()),
+    "two grants and a call-off": (2, A_WHILE, [*TWO_GRANTS, (CALL_OFF,)], ()),
+    "a call-off and a lost place": (2, RESERVE, [(PUT, 1), (CALL_OFF,), (LOSE, 0)], ()),
+    "a call-off and a place that is handed over": (2, [*RESERVE, *A_WHILE], [(CALL_OFF,), (HAND_OVER, 1)], ()),
     "two grants and a lost place": (2, RESERVE, [*TWO_GRANTS, (LOSE, 0)], ()),
     "two grants and a place that is handed over": (2, RESERVE, [*TWO_GRANTS, (HAND_OVER, 0)], ()),
     "a grant and two lost places": (2, RESERVE, [(PUT, 1), (LOSE, 0), (HAND_OVER, 1)], ()),

@@ -50,6 +50,7 @@ HOT = [
     "beanstalk_server/queue/histogram.py",
     "beanstalk_server/queue/durations.py",
     "beanstalk_server/queue/wall_clock.py",
+    "beanstalk_server/queue/weights.py",
     "beanstalk_server/queue/tubes.py",
     "beanstalk_server/queue/reserved_jobs.py",
     "beanstalk_server/queue/client.py",

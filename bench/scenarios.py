@@ -361,6 +361,8 @@ SETTINGS = {
     "ttl": 'ttl = "1h"',
     "max-reserved": "max-reserved = 1_000",
     "share": 'share = "/"',
+    "weight": "weight = 3",
+    "measures": "measures = true",
     "rate": 'rate = "1000000/s"\nburst = 1_000_000',
     "key-hold": 'key-hold = "1s"',
 }

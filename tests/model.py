@@ -6,6 +6,7 @@ which the deadlines were set.
 
 from collections import Counter
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import DISCONNECTED, EXPIRED, MAX_U32, NEVER, NO_REASON, RELEASED, RUN_OUT
@@ -24,6 +25,7 @@ from beanstalk_server.queue.outcome import (
     TOO_LATE,
 )
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels
+from beanstalk_server.queue.weights import FAIR, PRIORITY, REMEMBERED
 
 SAFETY_MARGIN = 1_000_000_000
 NO_ATTRIBUTES = Attributes()
@@ -103,6 +105,20 @@ class ModelClient:
     waiting: int = 0  # since when, as an order; 0 while it is not
     until: int = 0
     answers: list = field(default_factory=list)
+    mode: int = PRIORITY
+    served_at: Fraction = Fraction(0)  # the greatest finish with which a tube has been served
+    turns: dict = field(default_factory=dict)  # by tube
+
+
+@dataclass(eq=False)
+class ModelTurn:
+    """What a tube has had of a client."""
+
+    weight: int = 0
+    finish: Fraction = Fraction(0)
+    is_idle: bool = True
+    expected: list = field(default_factory=lambda: [0, 0])  # of its reserved jobs: how many, and nanoseconds
+    ran: list = field(default_factory=lambda: [0, 0])  # of those before: how many, and nanoseconds
 
 
 class Model:
@@ -494,7 +510,64 @@ class Model:
     def find_best(self, client, tube=None):
         tubes = [tube] if tube else client.watched
         found = [job for tube in tubes if not self.is_blocked(tube) and (job := self.next_of(tube))]
-        return min(found, key=lambda job: (job.priority, job.id), default=None)
+        if tube or client.mode == PRIORITY:
+            return min(found, key=lambda job: (job.priority, job.id), default=None)
+        for tube in client.watched:
+            turn = client.turns.get(tube)
+            if turn and tube not in [job.tube for job in found]:
+                turn.is_idle = True
+        for job in found:
+            self.begin_turn(client, client.turns.setdefault(job.tube, ModelTurn()))
+        return min(found, key=lambda job: (client.turns[job.tube].finish, job.priority, job.id), default=None)
+
+    def set_mode(self, client, mode):
+        if client.mode or client.turns or mode:
+            client.mode, client.served_at = mode, Fraction(0)
+            client.turns = {tube: ModelTurn(turn.weight) for tube, turn in client.turns.items()}
+
+    def begin_turn(self, client, turn):
+        if turn.is_idle:
+            turn.is_idle, turn.finish = False, max(turn.finish, client.served_at)
+
+    def charge(self, tube, turn, cost):
+        weight = turn.weight or self.policies.get(tube, NO_POLICY).weight
+        turn.finish = max(turn.finish + Fraction(cost, weight), Fraction(0))
+
+    def note_turn(self, job, client):
+        """The client has reserved a job."""
+        turn = client.turns.get(job.tube)
+        if turn is None or client.mode == PRIORITY:
+            return
+        self.begin_turn(client, turn)
+        client.served_at = max(client.served_at, turn.finish)
+        cost = 1
+        if client.mode == FAIR:
+            jobs, nanoseconds = turn.ran
+            cost = nanoseconds // jobs if jobs else 1_000_000
+            turn.expected = [turn.expected[0] + 1, turn.expected[1] + cost]
+        self.charge(job.tube, turn, cost)
+
+    def note_time(self, job, now, ends=True):
+        """The client touches a job that it has, or ends its reservation."""
+        turn = job.client.turns.get(job.tube)
+        if turn is None or job.client.mode != FAIR:
+            return
+        took = max(now - (job.deadline - job.ttr), 0)
+        turn.ran = [turn.ran[0] + ends, turn.ran[1] + took]
+        if turn.ran[0] >= REMEMBERED:
+            turn.ran = [count // 2 for count in turn.ran]
+        self.charge(job.tube, turn, took - (self.take_back(turn) if ends else 0))
+
+    def note_undone(self, job):
+        turn = job.client.turns.get(job.tube)
+        if turn and job.client.mode:
+            self.charge(job.tube, turn, -self.take_back(turn) if job.client.mode == FAIR else -1)
+
+    def take_back(self, turn):
+        jobs, nanoseconds = turn.expected
+        each = nanoseconds // jobs if jobs else 0
+        turn.expected = [max(jobs - 1, 0), nanoseconds - each]
+        return each
 
     def probe(self, client):
         client.worker = True
@@ -542,6 +615,7 @@ class Model:
         job.reserves += 1
         self.take_token(job.tube, now)
         client.held.append(job)
+        self.note_turn(job, client)
         self.set_time_to_run(job, now)
 
     def set_time_to_run(self, job, now):
@@ -652,6 +726,8 @@ class Model:
         if job is None or (job.state == "reserved" and job.client is not client):
             return NOT_FOUND
         end = "done" if job.state == "reserved" else "cancelled"
+        if job.client:
+            self.note_time(job, now)
         self.drop(job)
         self.remove(job, end)
         self.set_wall_timer()
@@ -662,6 +738,7 @@ class Model:
         job = self.held_by(client, job_id)
         if job is None:
             return NOT_FOUND
+        self.note_time(job, now)
         self.drop(job)
         job.priority, job.delay = priority, delay
         job.releases += 1
@@ -773,16 +850,18 @@ class Model:
         job = self.held_by(client, job_id)
         if job is None:
             return NOT_FOUND
+        self.note_undone(job)
         self.drop(job)
         self.give_token_back(job.tube, now)
         job.reserves -= 1
         self.ready_or_delayed(job, 0, now, since=job.since)
         return DONE
 
-    def bury(self, client, job_id, priority, now):  # only a model that measures asks when
+    def bury(self, client, job_id, priority, now):
         job = self.held_by(client, job_id)
         if job is None:
             return NOT_FOUND
+        self.note_time(job, now)
         self.drop(job)
         job.priority = priority
         self.set_aside(job)
@@ -792,6 +871,7 @@ class Model:
         job = self.held_by(client, job_id)
         if job is None:
             return NOT_FOUND
+        self.note_time(job, now, ends=False)
         self.set_time_to_run(job, now)
         return DONE
 
@@ -831,21 +911,24 @@ class Model:
         }
         return sorted(self.of(tube, state), key=orders[state])
 
-    def watch(self, client, tube):
+    def watch(self, client, tube, weight=0):
         if tube not in client.watched:
             client.watched.append(tube)
+        if weight:
+            client.turns.setdefault(tube, ModelTurn()).weight = weight
 
     def ignore(self, client, tube):
         if tube not in client.watched:
             return DONE
         if len(client.watched) == 1:
             return NOT_IGNORED
-        client.watched.remove(tube)
+        self.unwatch(client, tube)
         return DONE
 
     def unwatch(self, client, tube):
         if tube in client.watched:
             client.watched.remove(tube)
+            client.turns.pop(tube, None)
 
     def pause(self, tube, duration, now):
         if tube not in self.tubes():
@@ -995,6 +1078,7 @@ class Model:
                 client.answers.append(("deadline soon",))
             return
         job.timeouts += 1
+        self.note_time(job, job.deadline)
         self.drop(job)
         self.fail(job, RUN_OUT, 0, now)
 

@@ -24,8 +24,8 @@ ROOMS = [
 CIRCLES = {
     "beanstalk_server": [
         "cluster.branch cluster.relay",
-        "queue.client queue.fair_heap queue.groups queue.heap queue.job queue.policy queue.reserved_jobs queue.table "
-        "queue.throttle queue.tube queue.wall_clock queue.wheel",
+        "queue.client queue.durations queue.fair_heap queue.groups queue.heap queue.job queue.policy "
+        "queue.reserved_jobs queue.table queue.throttle queue.tube queue.wall_clock queue.weights queue.wheel",
         "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.yaml",
     ],
     "beanstalk_client": [],

@@ -144,7 +144,7 @@ class RecordingClient(Client):
         assert all(job.body is not NOT_IN_MEMORY for job in jobs)
         self.answers.append(("batch", *[job.id for job in jobs]))
 
-    def on_best(self, job):
+    def on_best(self, job, _rank):
         self.answers.append(("best", job.priority, job.id))
 
     def on_found(self, job):

@@ -22,7 +22,8 @@ from beanstalk_server.admin.exposition import (
     number,
     sample,
 )
-from beanstalk_server.queue.histogram import Histogram
+from beanstalk_server.queue.durations import Durations
+from beanstalk_server.queue.histogram import PERCENTILES, Histogram
 from beanstalk_server.queue.statistics import TubeStatistics
 from beanstalk_server.queue.units import SECOND
 
@@ -243,6 +244,15 @@ _OF_EACH_POLICY: Final = (
     _of_policies("retried_jobs_total", COUNTER, "its jobs that were delayed by a backoff", "counters.retried"),
     _of_policies("redriven_jobs_total", COUNTER, "jobs that have gone back from it", "counters.redriven"),
 )
+_MEASURED: Final = "; only of tubes with `measures`, of the latest 30,000 to 60,000"
+_OF_EACH_MEASURED: Final = {
+    name: Family(_PREFIX + f"{name}_seconds", SUMMARY, meaning + _MEASURED, ("tube", "quantile"))
+    for name, meaning in (
+        ("job_wait", "how long its jobs were ready until they were first reserved (stats-tube: wait-p…)"),
+        ("job_run", "how long its jobs were reserved (stats-tube: run-p…)"),
+        ("timer_lateness", "how late its delayed jobs were ready (stats-tube: lateness-p…)"),
+    )
+}
 _ROWS_LIMIT: Final = Family(
     "beanstalkd_tube_series_limit", GAUGE, "how many tubes may have rows of their own: `--http-tubes`"
 )
@@ -250,6 +260,7 @@ _ROWS_TRUNCATED: Final = Family("beanstalkd_tube_series_truncated", GAUGE, "whet
 _SUMMED: Final = Family("beanstalkd_tubes_summed", GAUGE, "how many tubes are summed in `(other)`")
 TUBES: Final = (
     *(each.family for each in (*_OF_EACH_TUBE, *_OF_EACH_POLICY)),
+    *_OF_EACH_MEASURED.values(),
     _ROWS_LIMIT,
     _ROWS_TRUNCATED,
     _SUMMED,
@@ -334,6 +345,7 @@ class MetricsPage:
         self._names: set[str] = set()  # of the tubes that have rows
         self._rest = _Sum()
         self._lines: dict[Family, list[str]] = {each.family: [] for each in (*_OF_EACH_TUBE, *_OF_EACH_POLICY)}
+        self._lines |= {family: [] for family in _OF_EACH_MEASURED.values()}
         self._pieces: dict[Family, list[bytes]] = {family: [] for family in self._lines}
 
     def add(self, tube: TubeStatistics, age: int) -> None:
@@ -351,6 +363,14 @@ class MetricsPage:
         else:
             self._names.add(name)
             self._write(name, _counted_of(tube), longest, _policy_of(tube) if tube.has_policy else None)
+            if tube.durations is not None:
+                self._write_durations(name, tube.durations)
+
+    def _write_durations(self, name: str, durations: Durations) -> None:
+        measured = (durations.waited, durations.ran, durations.lateness)
+        for family, each in zip(_OF_EACH_MEASURED.values(), measured, strict=True):
+            for share, found in zip(PERCENTILES, each.percentiles(PERCENTILES), strict=True):
+                self._lines[family].append(sample(family.name, found / SECOND, tube=name, quantile=str(share)))
 
     def _write(self, name: str, counted: Sequence[int], longest: Sequence[int], policy: Sequence[int] | None) -> None:
         """Write the rows of a tube, in one piece for each family. No tube's name has anything to be escaped."""

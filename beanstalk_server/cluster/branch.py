@@ -47,6 +47,7 @@ REPEATABLE: Final = frozenset(
         b"peek-ready",
         b"reserve",
         b"reserve-batch",
+        b"reserve-mode",
         b"reserve-with-timeout",
         b"stats",
         b"stats-group",
@@ -68,6 +69,8 @@ TIMED: Final = (b"reserve-with-timeout ", b"reserve-batch ")
 _U: Final = 117
 _W: Final = 119
 _I: Final = 105
+
+_MODE: Final = b"reserve-mode "
 
 
 class Place(Protocol):
@@ -304,7 +307,7 @@ class Branch:
             answered += 1
             if framer.reserved or self.holdings:
                 self.note_jobs(line)
-            if line and line[0] in (_U, _W, _I):
+            if line and (line[0] in (_U, _W, _I) or line.startswith(_MODE)):
                 relay.note_tubes(line, framer.first)
         if framer.is_within and not entries:
             return False

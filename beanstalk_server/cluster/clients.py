@@ -303,7 +303,7 @@ class RelayedConnection:
         self._hung_up = not session.may_wait and not session.input_ended
         self._intake, connection.intake = connection.intake, Intake()
         self._output_paused = session.output_paused
-        self._make_relay(session.use.name, [tube.name for tube in session.watched])
+        self._make_relay(session.use.name, session.watch_entries(), session.reserve_mode())
         self._intake.unwatch()
         if not (self._intake.reading or self._ended or self._hung_up):
             self._intake.watch(transport, self._hangups, self.on_hangup)
@@ -329,12 +329,13 @@ class RelayedConnection:
         relay = self.relay
         transport = self.transport
         used, watched, user = relay.used, list(relay.watched.names), relay.user
+        entries, mode = relay.watch_entries(watched), relay.mode
         data = relay.take_all()
         connection = self.take_connection(shard, watched)
         if connection is None:
             connection = Connection(self.clients.led[shard], self.entrance, user, self.name)
             connection.begin(transport)
-            connection.session.restore(used, watched)
+            connection.session.restore(used, entries, mode)
         self.let_go()
         transport.set_protocol(cast(Any, connection))
         if not self._intake.reading and not self._ended:
@@ -385,7 +386,7 @@ class RelayedConnection:
         self.has_left = False
         self.abort()
 
-    def _make_relay(self, used: str, watched: list[str]) -> None:
+    def _make_relay(self, used: str, watched: list[str], mode: int = 0) -> None:
         clients = self.clients
         entrance = self.entrance
         self.relay = clients.make_relay(
@@ -400,6 +401,7 @@ class RelayedConnection:
             watched,
             clients.dialect,
         )
+        self.relay.mode = mode
         if self._proved is None and entrance.user is not None:
             self.relay.judge_watched(entrance.user)
 

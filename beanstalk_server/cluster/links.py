@@ -19,12 +19,14 @@ from beanstalk_server.cluster.engine.interface import Lease
 from beanstalk_server.events import Log, event
 from beanstalk_server.link.link import NONCE_BYTES, NOT_LEADING, Channel, Link
 from beanstalk_server.link.opening import Opening
+from beanstalk_server.queue.weights import MODES
 from beanstalk_server.server.bounded import BoundedLog
 from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.front.entrance import LINK, NONE, Entrance
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
 from beanstalk_server.tube_names import is_name
+from beanstalk_server.wire.grammar import Arguments, read_watch
 
 CONNECT_WITHIN: Final = 3.0
 """Seconds until a leader must have accepted a connection."""
@@ -207,11 +209,11 @@ class LinkListener:
         connection = transport.get_protocol()
         if not is_known:
             transport.abort()
-        elif not all(map(is_name, [opening.used, *opening.watched] if opening.used else opening.watched)):
+        elif not (_are_tubes(opening) and 0 <= opening.mode < len(MODES)):
             log.warning("%(client)s: invalid name of a tube; disconnected", event("bad-tube", client=connection.name))
             transport.abort()
         else:
-            connection.session.restore(opening.used, opening.watched)
+            connection.session.restore(opening.used, opening.watched, opening.mode)
 
     def _change_user(self, transport: LinkTransport, name: str) -> None:
         assert transport.link is not None, "it is told by its link"
@@ -426,3 +428,13 @@ class LeaderLink:
     def _note_lost(self, link: Link) -> None:
         if link.is_open:
             self._on_link_lost(link)
+
+
+def _are_tubes(opening: Opening) -> bool:
+    """Whether what it uses and watches has the names of tubes."""
+    if opening.used and not is_name(opening.used):
+        return False
+    return all(read_watch(entry.encode("latin-1", "replace"), _ARGUMENTS) for entry in opening.watched)
+
+
+_ARGUMENTS: Final = Arguments()

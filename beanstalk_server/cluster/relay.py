@@ -9,7 +9,7 @@ because a leader is told the user, and never sees a token.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from beanstalk_server import version
@@ -17,10 +17,20 @@ from beanstalk_server.access.user import CONSUME, User
 from beanstalk_server.cluster.branch import Branch, Place
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.weights import PRIORITY
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import CANCEL_RESERVE, DIALECTS, LONG_COMMANDS, PLACE_COMMANDS, Dialect
 from beanstalk_server.wire.framing import HTTP_METHODS, LINE, LINE_LIMIT, LINE_TOO_LONG, NEED_MORE, Framer
-from beanstalk_server.wire.grammar import AUTH, CACHE_SIZE, Arguments, parse_auth, write_duration
+from beanstalk_server.wire.grammar import (
+    AUTH,
+    CACHE_SIZE,
+    Arguments,
+    parse_auth,
+    parse_watched,
+    read_mode,
+    write_duration,
+    write_watched,
+)
 from beanstalk_server.wire.places import Places
 
 DEFAULT: Final = "default"
@@ -137,6 +147,7 @@ class Relay:
         "is_busy",  # a command is under way that several shards are asked for
         "max_job_size",
         "may_wait",  # a reserve may wait for a job
+        "mode",  # how its tubes are served: PRIORITY, WEIGHTED or FAIR
         "name",
         "output_paused",
         "owner",
@@ -146,6 +157,7 @@ class Relay:
         "used_shard",
         "user",
         "watched",
+        "weights",  # of tubes that it watches, if it has given them any, by name
     )
 
     def __init__(
@@ -185,6 +197,7 @@ class Relay:
         self.is_busy = False
         self.max_job_size = max_job_size
         self.may_wait = True
+        self.mode = PRIORITY
         self.name = name
         self.output_paused = False
         self.owner = owner
@@ -194,6 +207,7 @@ class Relay:
         self.used_shard = places.of_tube(used.encode("ascii"))
         self.user = user
         self.watched = Watched()
+        self.weights: dict[str, int] = {}
         for tube in [DEFAULT] if watched is None else watched:
             self.note_watched(tube)
         if user is not None:
@@ -314,7 +328,13 @@ class Relay:
 
     def opening(self, shard: int) -> Opening:  # noqa: ARG002 there is only one
         """What a leader of this shard must know of the client."""
-        return Opening(self.name, self.user_name(), self.used, list(self.watched.names))
+        watched = self.watch_entries(self.watched.names)
+        return Opening(self.name, self.user_name(), self.used, watched, mode=self.mode)
+
+    def watch_entries(self, names: Iterable[str]) -> list[str]:
+        """These tubes, with the weights that the client has given them."""
+        weights = self.weights
+        return [write_watched(name, weights.get(name, 0)) for name in names]
 
     def user_name(self) -> str | None:
         return None if self.user is None else self.user.name
@@ -349,11 +369,14 @@ class Relay:
         return True
 
     def note_tubes(self, line: bytes, reply: bytes) -> None:
-        """Note what has come of a use, a watch or an ignore."""
+        """Note what has come of a use, a watch, an ignore or a reserve-mode."""
         word, _, name = line.partition(b" ")
         if word == b"use":
             if reply.startswith(b"USING "):
                 self.note_used(name.decode("ascii"))
+        elif word == b"reserve-mode":
+            if reply.startswith(b"RESERVE_MODE ") and read_mode(name, _ARGUMENTS):
+                self.mode = _ARGUMENTS.mode
         elif reply.startswith(b"WATCHING "):
             if word == b"watch":
                 self.note_watched(name.decode("ascii"))
@@ -363,11 +386,16 @@ class Relay:
     def note_used(self, name: str) -> None:
         self.used = name
 
-    def note_watched(self, name: str) -> None:
+    def note_watched(self, entry: str) -> None:
+        """Note a tube, and its weight if it has one."""
+        name, weight = parse_watched(entry)
         self.watched.add(name)
+        if weight:
+            self.weights[name] = weight
 
     def note_ignored(self, name: str) -> None:
         self.watched.remove(name)
+        self.weights.pop(name, None)
 
     def find_ends(self, data: bytes) -> list[int]:
         """Where commands end in these bytes, which begin with one."""

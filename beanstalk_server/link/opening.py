@@ -16,9 +16,11 @@ class Opening(NamedTuple):
     used: str
     """The tube that it uses; "" if that is at another shard."""
     watched: list[str]
-    """The tubes that it watches, in their order."""
+    """The tubes that it watches, in their order, each as `watch` names it: perhaps with its weight."""
     counted: bool = True
     """Whether it counts among the connections there. One that several shards serve counts at one of them."""
+    mode: int = 0
+    """How they are served, as the modes are numbered."""
 
     def encode(self) -> bytes:
         return json.dumps(self._asdict(), separators=(",", ":")).encode()
@@ -42,4 +44,7 @@ class Opening(NamedTuple):
         counted = found.get("counted")
         if not isinstance(counted, bool):
             raise ValueError("it is not said whether it counts")
-        return cls(name, user, used, watched, counted)
+        mode = found.get("mode")
+        if isinstance(mode, bool) or not isinstance(mode, int):
+            raise ValueError("it is not said how its tubes are served")
+        return cls(name, user, used, watched, counted, mode)

@@ -146,6 +146,7 @@ from beanstalk_server.queue.restore import restore
 from beanstalk_server.queue.states import BATCH_BYTES, FREE_WATCHES, SLICE, States
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.tube import Tube
+from beanstalk_server.queue.weights import Weights
 from beanstalk_server.queue.wheel import OVERDUE, TICK, Timer
 
 MOST_WATCHED: Final = 16384
@@ -263,9 +264,11 @@ class Broker(States):
         client.uses = True
         return DONE
 
-    def watch(self, client: Client, name: str, bounded: bool = True) -> Outcome:
+    def watch(self, client: Client, name: str, bounded: bool = True, weight: int = 0) -> Outcome:
         tube = self.tubes.get(name)
         if tube is not None and client.watch_position(tube) >= 0:
+            if weight:
+                self._weights(client).set_weight(tube, weight)
             return DONE
         count = len(client.watched)
         if count >= FREE_WATCHES:
@@ -275,7 +278,19 @@ class Broker(States):
         tube = self.tube(name)
         client.add_watched(tube)
         tube.watching += 1
+        if weight:
+            self._weights(client).set_weight(tube, weight)
         return DONE
+
+    def _weights(self, client: Client) -> Weights:
+        weights = client.weights
+        if weights is None:
+            weights = client.weights = Weights()
+        return weights
+
+    def set_mode(self, client: Client, mode: int) -> None:
+        if client.weights is not None or mode:
+            self._weights(client).set_mode(mode)
 
     def ignore(self, client: Client, name: str) -> Outcome:
         tube = self.tubes.get(name)
@@ -546,13 +561,16 @@ class Broker(States):
         self.cost += len(jobs) * cost
         return self.give_batch(client, jobs)
 
-    def probe(self, client: Client, now: int) -> Outcome:
+    def probe(self, client: Client, now: int, finish: int = 0) -> Outcome:
+        if client.weights is not None and finish > client.weights.now:
+            client.weights.now = finish
         self._begin_reserve(client)
         self.cost += search_cost(len(client.watched))
         job = self._find_best(client, now)
         if job is None:
             return DEADLINE_SOON if client.jobs_in_safety_margin else NOT_FOUND
-        client.on_best(job)
+        weights = client.weights
+        client.on_best(job, job.priority if weights is None or not weights.mode else weights.finish(job.tube))
         return DONE
 
     def has_nothing(self, client: Client) -> bool:
@@ -569,20 +587,46 @@ class Broker(States):
         return best
 
     def _find_best(self, client: Client, now: int) -> Job | None:
-        """Find the ready job with the smallest (priority, id) of the tubes that the client watches."""
+        """Find the ready job with the smallest (priority, id) of the tubes that the client watches, unless these take
+        turns."""
+        weights = client.weights
+        if weights is not None and weights.mode:
+            return self._find_in_turn(client, weights, now)
         best: Job | None = None
         for tube in client.watched:
             job = tube.ready.first()
             if job is None or tube.blocked:
                 continue
-            if tube.waiting_count:  # its pause has ended, or a place is free: the clients that wait come first
-                self.serve_waiting(tube, SLICE, now)
-                job = tube.ready.first()
-                if job is None or tube.waiting_count or tube.blocked:
+            if tube.waiting_count:
+                job = self._first_left(tube, now)
+                if job is None:
                     continue
             # The deadline of a ready job is its priority.
             if best is None or job.deadline < best.deadline or (job.deadline == best.deadline and job.id < best.id):
                 best = job
+        return best
+
+    def _first_left(self, tube: Tube, now: int) -> Job | None:
+        """The first ready job of a tube that is left by the clients that wait there: its pause has ended, or a place is
+        free, and they come first."""
+        self.serve_waiting(tube, SLICE, now)
+        return None if tube.waiting_count or tube.blocked else tube.ready.first()
+
+    def _find_in_turn(self, client: Client, weights: Weights, now: int) -> Job | None:
+        """Find the first ready job of the tube whose turn it is; of several, the one with the better job."""
+        best: Job | None = None
+        best_finish = 0
+        for tube in client.watched:
+            job = tube.ready.first()
+            if job is not None and tube.waiting_count:
+                job = self._first_left(tube, now)
+            if job is None or tube.blocked:
+                weights.note_idle(tube)
+                continue
+            finish = weights.finish(tube)
+            if best is None or (finish, job.deadline, job.id) < (best_finish, best.deadline, best.id):
+                best = job
+                best_finish = finish
         return best
 
     def _wait(self, client: Client, timeout: int, batch: int, now: int) -> Outcome:
@@ -615,8 +659,8 @@ class Broker(States):
             return NOT_FOUND
         self._begin_reserve(client)
         was_ready = job.state == READY
-        if was_ready and self.durations is not None:
-            self.durations.note_reservation(job, now)
+        if was_ready:
+            self.note_reservation(job, now)
         self.leave(job)
         self.enter_reserved(job, client, now)
         if was_ready:
@@ -629,19 +673,27 @@ class Broker(States):
         job = self.find(job_id)
         if job is None or (job.state == RESERVED and job.client is not client):
             return NOT_FOUND
-        if self.durations is not None and job.state == RESERVED:
-            self.durations.note_end(job, now)
+        if job.state == RESERVED:
+            self._note_end(client, job, now)
         job.tube.deletes += 1
         hold = job.key_hold()
         self.end_job(job, now + hold if hold else 0)
         return DONE
 
+    def _note_end(self, client: Client, job: Job, now: int) -> None:
+        """Note how long the client has had a job, for whom it concerns: it is about to end its reservation."""
+        if self.durations is not None:
+            self.durations.note_end(job, now)
+        if job.tube.durations is not None:
+            job.tube.durations.note_end(job, now)
+        if client.weights is not None:
+            client.weights.note_time(job, now, True)
+
     def release(self, client: Client, job_id: int, priority: int, delay: int, now: int) -> Outcome:
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
-        if self.durations is not None:
-            self.durations.note_end(job, now)
+        self._note_end(client, job, now)
         self.leave_reserved(job)
         job.priority = priority
         job.delay = delay
@@ -656,8 +708,7 @@ class Broker(States):
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
-        if self.durations is not None:
-            self.durations.note_end(job, now)
+        self._note_end(client, job, now)
         self.leave_reserved(job)
         job.priority = priority
         self.bury_one(job)
@@ -667,6 +718,8 @@ class Broker(States):
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
+        if client.weights is not None:
+            client.weights.note_time(job, now, False)
         if job.in_safety_margin:
             job.in_safety_margin = False
             client.jobs_in_safety_margin -= 1
@@ -679,6 +732,8 @@ class Broker(States):
             return NOT_FOUND
         terms = job.terms()
         ready_since = 0 if terms is None else terms.ready_since
+        if client.weights is not None:
+            client.weights.note_undone(job.tube)
         self.leave_reserved(job)
         throttle = job.tube.throttle
         if throttle is not None:

@@ -104,6 +104,8 @@ def _check_jobs(broker: Broker) -> None:
     for tube, size in sizes.items():
         assert tube.bytes == size, f"the account of the bytes of tube {tube.name} is wrong"
     for client, count in in_safety_margin.items():
+        if client.weights is not None:
+            client.weights.check()
         assert client.jobs_in_safety_margin == count
         assert not (client.waiting and count), "a client waits although one of its jobs is in its safety margin"
 

@@ -10,6 +10,7 @@ from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.reserved_jobs import ReservedJobs
 from beanstalk_server.queue.ring import UNLINKED, RingNode
 from beanstalk_server.queue.tube import Tube
+from beanstalk_server.queue.weights import Weights
 from beanstalk_server.queue.wheel import Due, Timer
 
 WATCH_INDEX_THRESHOLD: Final = 32
@@ -55,6 +56,7 @@ class Client(Timer):
         "waits",  # while it waits, one in the ring of each tube that it watches; kept for its next wait
         "watch_index",  # the position in `watched` of each tube, if there are many; else None
         "watched",  # the tubes that its reserves take from, in the order of list-tubes-watched
+        "weights",  # None, or those of its tubes, and how it is served by them
         "worker",  # it has sent a reserve
     )
 
@@ -76,6 +78,7 @@ class Client(Timer):
         self.uses = True
         self.producer = False
         self.worker = False
+        self.weights: Weights | None = None
 
     def watch_position(self, tube: Tube) -> int:
         """The position of a tube in `watched`; -1 if the client does not watch it."""
@@ -113,6 +116,8 @@ class Client(Timer):
                 index[last] = position
         if index is not None:
             del index[tube]
+        if self.weights is not None:
+            self.weights.drop(tube)
 
     def on_due(self, queue: Due, now: int, budget: int) -> int:
         return queue.end_timeout(self, budget)
@@ -129,8 +134,9 @@ class Client(Timer):
         """It has reserved these jobs: at least one, at most as many as it asked for, the best first."""
         raise NotImplementedError
 
-    def on_best(self, job: Job) -> None:
-        """Its probe has found this job, whose body may not be in memory."""
+    def on_best(self, job: Job, rank: int) -> None:
+        """Its probe has found this job, whose body may not be in memory; at several places, the one with the smallest
+        rank is next."""
         raise NotImplementedError
 
     def on_found(self, job: Job) -> None:

@@ -1,7 +1,7 @@
 """The durations of jobs: how long they wait, how long clients have them, how late time is.
 
-They are those of all tubes together, of one broker or of several. What they say is as exact as can be known without a
-byte more for each job:
+They are those of all tubes together, of one broker or of several, or those of one tube whose policy asks for them. What
+they say is as exact as can be known without a byte more for each job:
 
     waited      from the moment when a job is ready to its first reservation
                     a job with terms notes that moment (`Terms.ready_since`)
@@ -26,12 +26,18 @@ ready, that at which it did; of one that had no terms and has been moved to anot
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.job import SAFETY_MARGIN, SINCE_UNKNOWN, Job
 
 
 class Durations:
-    """What is known of the durations of jobs. A broker that has one counts them in it."""
+    """What is known of the durations of jobs. A broker or a tube that has one counts them in it.
+
+    Args:
+        make: makes each of the three histograms.
+    """
 
     __slots__ = (
         "lateness",  # of delayed jobs
@@ -39,10 +45,10 @@ class Durations:
         "waited",
     )
 
-    def __init__(self) -> None:
-        self.waited = Histogram()
-        self.ran = Histogram()
-        self.lateness = Histogram()
+    def __init__(self, make: Callable[[], Histogram] = Histogram) -> None:
+        self.waited = make()
+        self.ran = make()
+        self.lateness = make()
 
     def note_reservation(self, job: Job, now: int) -> None:
         """A job that is ready is about to be reserved."""

@@ -74,12 +74,17 @@ class Queue(Due):
         put of it would go to the default tube."""
         raise NotImplementedError
 
-    def watch(self, client: Client, name: str, bounded: bool = True) -> Outcome:
+    def watch(self, client: Client, name: str, bounded: bool = True, weight: int = 0) -> Outcome:
         """Let the client reserve jobs of this tube too.
 
         Args:
             bounded: OUT_OF_MEMORY if it, or all clients, watch too many already.
+            weight: its weight for this client from now on; 0: that which it has.
         """
+        raise NotImplementedError
+
+    def set_mode(self, client: Client, mode: int) -> None:
+        """Say how the client's tubes are served, as weights.py has it: PRIORITY, WEIGHTED or FAIR."""
         raise NotImplementedError
 
     def ignore(self, client: Client, name: str) -> Outcome:
@@ -165,10 +170,13 @@ class Queue(Due):
         """Reserve ready jobs of the watched tubes, at most `limit`: `on_reserved_batch`. With none, as `reserve`."""
         raise NotImplementedError
 
-    def probe(self, client: Client, now: int) -> Outcome:
+    def probe(self, client: Client, now: int, finish: int = 0) -> Outcome:
         """Find the job that `reserve` would reserve, and leave it there: `on_best`.
 
         If there is none: DEADLINE_SOON as in `reserve`, else NOT_FOUND.
+
+        Args:
+            finish: the greatest one with which a tube of the client has been served anywhere, if tubes take turns.
         """
         raise NotImplementedError
 

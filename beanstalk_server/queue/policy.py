@@ -39,6 +39,8 @@ class Policy:
         max_reserved: maximum number of reserved jobs.
         interval: the average time from one reservation to the next, at least.
         burst: maximum number of reservations at once; at least 1.
+        measures: how long its jobs wait and run, and how late they are, is measured for it alone.
+        weight: that of the tube for clients whose tubes are served by weight, and that give it none; at least 1.
         share: a separator; what comes before it in the key of a job that has no share is its share. "": it has none.
     """
 
@@ -60,6 +62,8 @@ class Policy:
         interval: int = 0,
         burst: int = 1,
         share: str = "",
+        weight: int = 1,
+        measures: bool = False,
     ) -> None:
         self.max_jobs = max_jobs
         self.max_bytes = max_bytes
@@ -76,6 +80,8 @@ class Policy:
         self.interval = interval
         self.burst = burst
         self.share = share
+        self.weight = weight
+        self.measures = measures
 
     def share_of(self, key: str) -> str:
         """The share of a job with this key, if it has none of its own; "" for none."""

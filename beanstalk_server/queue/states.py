@@ -271,9 +271,22 @@ class States(Lifetimes):
             tube.urgent -= 1
         self.end_expiry(job)
 
-    def reserve_ready(self, job: Job, client: Client, now: int) -> None:
+    def note_reservation(self, job: Job, now: int) -> None:
+        """Note how long a ready job has waited, for whom that concerns: it is about to be reserved."""
         if self.durations is not None:
             self.durations.note_reservation(job, now)
+        if job.tube.durations is not None:
+            job.tube.durations.note_reservation(job, now)
+
+    def note_lateness(self, job: Job, lateness: int) -> None:
+        """Note how late a job is ready, for whom that concerns."""
+        if self.durations is not None:
+            self.durations.lateness.add(lateness)
+        if job.tube.durations is not None:
+            job.tube.durations.lateness.add(lateness)
+
+    def reserve_ready(self, job: Job, client: Client, now: int) -> None:
+        self.note_reservation(job, now)
         job.tube.ready.end_turn(job)
         self.leave_ready(job)
         self.enter_reserved(job, client, now)
@@ -357,6 +370,8 @@ class States(Lifetimes):
             labels.limiter.take_place()
         self.reserved += 1
         client.reserved.add(job)
+        if client.weights is not None:
+            client.weights.note_reserved(tube)
         self.set_time_to_run(job, client, now)
 
     def set_time_to_run(self, job: Job, client: Client, now: int) -> None:
@@ -886,8 +901,7 @@ class States(Lifetimes):
             return
         if job.state == DELAYED:
             due = job.deadline
-            if self.durations is not None:
-                self.durations.lateness.add(now - due)
+            self.note_lateness(job, now - due)
             job.tube.delayed.remove(job)
             self.delayed -= 1
             self.note_ready_since(job, due)
@@ -908,6 +922,8 @@ class States(Lifetimes):
             return
         job.own_extras().timeouts += 1
         self.timeouts += 1
+        if client.weights is not None:
+            client.weights.note_time(job, job.deadline, True)
         self.leave_reserved(job)
         if is_counted:
             self.fail(job, RUN_OUT, 0, now)
@@ -999,8 +1015,7 @@ class States(Lifetimes):
                 job = wall.heaps[0].jobs[0]
                 if job.deadline > moment:
                     break
-                if self.durations is not None:
-                    self.durations.lateness.add(moment - job.deadline)
+                self.note_lateness(job, moment - job.deadline)
                 self.end_moment(job)
                 self.delayed -= 1
                 self.cost = 0

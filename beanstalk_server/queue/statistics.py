@@ -61,6 +61,7 @@ class TubeStatistics:
         self.held = len(tube.held)
         self.bytes = tube.bytes
         self.throttled = tube.is_throttled()
+        self.durations = tube.durations
 
 
 class ServerStatistics:

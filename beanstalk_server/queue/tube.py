@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from beanstalk_server.queue.durations import Durations
 from beanstalk_server.queue.heap import JobHeap
+from beanstalk_server.queue.histogram import RecentHistogram
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, RESERVED, DeadLetter, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.outcome import DONE, DRAINING, TOO_BIG, Outcome
 from beanstalk_server.queue.policy import NO_POLICY, UNREAD, Counters, Policy
@@ -33,6 +35,7 @@ class Tube(Timer):
         "counters",  # what its policy has done; UNREAD before it has had one
         "delayed",  # its delayed jobs, by (deadline, id), but for the timed ones
         "deletes",  # how often delete has deleted one of its jobs
+        "durations",  # None, or those of its jobs
         "entry",  # its line in a list of tubes
         "held",  # its held keys, in no order
         "keys",  # its jobs that have a key, and its held keys, by key; None before the first
@@ -83,6 +86,7 @@ class Tube(Timer):
         self.deletes = 0
         self.pauses = 0
         self.policy = NO_POLICY
+        self.durations: Durations | None = None
         self.counters = UNREAD
         self.bytes = 0
         self.using = 0
@@ -93,6 +97,10 @@ class Tube(Timer):
         self.policy = policy
         if policy is not NO_POLICY and self.counters is UNREAD:
             self.counters = Counters()
+        if not policy.measures:
+            self.durations = None
+        elif self.durations is None:
+            self.durations = Durations(RecentHistogram)
 
     def refusal(self, totals: Counters, delay: int, size: int, holds: bool, replaced: int = -1) -> Outcome:
         """Why its policy refuses a put with this delay, in nanoseconds, and a body of this size; DONE if it does not.

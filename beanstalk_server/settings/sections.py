@@ -151,6 +151,12 @@ class TubeConfig:
     share: str = setting(
         "", kinds.SEPARATOR_OR_NONE, "what ends the share of a job in its key, if it has no other share"
     )
+    weight: int = setting(
+        1, kinds.whole("", 1, 10_000), "with reserve-mode, weight of the tube for clients that give it none"
+    )
+    measures: bool = setting(
+        False, kinds.SWITCH, "measure how long jobs wait and run and how late they are, for the tube's percentiles"
+    )
 
     def __post_init__(self) -> None:
         take_values(self, TUBE_KEYS)

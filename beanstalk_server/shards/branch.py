@@ -186,9 +186,15 @@ class ShardBranch(Branch):
 
 
 class Router(Relay):
-    """A relayed client that several shards serve, as operations have it."""
+    """A relayed client that several shards serve, as operations have it.
 
-    __slots__ = ()
+    Attributes:
+        finish: the greatest one with which a tube of it has been served, if tubes take turns (queue/weights.py).
+    """
+
+    __slots__ = ("finish",)
+
+    finish: int
 
     def make_branch(self, shard: int) -> Branch:
         return ShardBranch(self, shard)

@@ -93,7 +93,7 @@ class ShardedClients(Clients):
         assert isinstance(client, RoutedConnection), "it is made here"
         connection = Connection(connections, client.entrance, client.relay.user, client.name, True, opening.counted)
         place = open_local_place(client, branch, connection)
-        connection.session.restore(opening.used, opening.watched)
+        connection.session.restore(opening.used, opening.watched, opening.mode)
         return place
 
     # When a client is not settled any more

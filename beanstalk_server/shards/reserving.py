@@ -127,6 +127,8 @@ class Reserving(Operation):
 
     def _probe_part(self, part: _Part) -> None:
         line = b"probe" if self._is_counted else b"probe " + self._command
+        if self._router.mode:
+            line = b"probe %b %d" % (b"-" if self._is_counted else self._command, self._router.finish)
         self._is_counted = True
         part.state = _PROBED
         part.branch.ask(line, self._on_probed, part.key, False)
@@ -163,6 +165,8 @@ class Reserving(Operation):
             has_answers = has_answers or found != _LOST
         if best is not None and self._attempts < ATTEMPTS:
             self._state = _TAKING
+            if self._router.mode:
+                self._router.finish = max(self._router.finish, best.rank()[0])
             self._await(best, 0)
         elif best is not None:
             self._wait()
@@ -262,9 +266,9 @@ class _Part:
         self.state = _UNASKED
 
     def rank(self) -> tuple[int, int]:
-        """The priority and the id of the job that it has found: the smaller, the better."""
-        _, priority, job_id = self.found.split()
-        return int(priority), int(job_id)
+        """The priority of the job that it has found, or the finish of its tube, and its id: the smaller, the better."""
+        _, rank, job_id = self.found.split()
+        return int(rank), int(job_id)
 
     def stop(self) -> None:
         """Wait no longer."""

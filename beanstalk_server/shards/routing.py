@@ -34,7 +34,7 @@ from beanstalk_server.shards.operations import AllClients, AllShards, AllTubes, 
 from beanstalk_server.shards.reserving import Reserving
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import CANCELS, DIALECTS, EXTENSIONS, PAUSE_TUBE, PROTOCOL, QUIT, Dialect
-from beanstalk_server.wire.grammar import Arguments, read_name
+from beanstalk_server.wire.grammar import Arguments, parse_watched, read_mode, read_name
 from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, NAMED, USED, WATCHED, Places
 from beanstalk_server.wire.yaml import tube_list
 
@@ -95,6 +95,7 @@ class RoutingSession(Router):
         self._watching: dict[int, dict[str, None]] = {}
         self._only = -1
         self._operation: Operation | None = None
+        self.finish = 0
         self.counted_at = self.default_shard = places.of_tube(DEFAULT.encode("ascii"))
         super().__init__(places, owner, clock, name, max_job_size, authenticate, user, used, watched, dialect)
 
@@ -141,7 +142,8 @@ class RoutingSession(Router):
     def opening(self, shard: int) -> Opening:
         used = self.used if self.used_shard == shard else ""
         watched = list(self._watching.get(shard, ()))
-        return Opening(self.name, self.user_name(), used, watched, shard == self.counted_at)
+        watched = self.watch_entries(watched)
+        return Opening(self.name, self.user_name(), used, watched, shard == self.counted_at, self.mode)
 
     def on_leader(self, branch: Branch) -> None:
         if self._operation is not None:
@@ -161,12 +163,16 @@ class RoutingSession(Router):
         self.used = name
         self.used_shard = self._shard_of(name)
 
-    def note_watched(self, name: str) -> None:
+    def note_watched(self, entry: str) -> None:
+        name, weight = parse_watched(entry)
+        if weight:
+            self.weights[name] = weight
         if self.watched.add(name):
             self._watching.setdefault(self._shard_of(name), {})[name] = None
             self._find_only()
 
     def note_ignored(self, name: str) -> None:
+        self.weights.pop(name, None)
         if self.watched.remove(name):
             shard = self._shard_of(name)
             names = self._watching[shard]
@@ -211,7 +217,7 @@ class RoutingSession(Router):
             shard = self.places.of_tube(text)
             return shard if shard == self.used_shard else ALONE
         if kind == _WATCHING:
-            return ALONE if read_name(text, _ARGUMENTS) else ANYWHERE
+            return ALONE if self._is_well_formed(word, text) else ANYWHERE
         if kind == _HERE:
             return ALONE if self._is_well_formed(word, text) else ANYWHERE
         if line.startswith(_PAUSE):
@@ -268,6 +274,8 @@ class RoutingSession(Router):
             return _Watch(self, text)
         if word == b"ignore":
             return _Ignore(self, text)
+        if word == b"reserve-mode":
+            return _Mode(self, text)
         if word == b"stats":
             return SummedStatistics(self, shards)
         if word == b"list-tubes":
@@ -300,9 +308,9 @@ class _OfTube(Operation):
         self.name = name.decode("ascii")
 
     def begin(self) -> None:
-        name = self.name.encode("ascii")
+        text = self.name.encode("ascii")
         session = self.session
-        session.at(session.places.of_tube(name)).ask(b"%b %b" % (self.word, name), self.end)
+        session.at(session.places.of_tube(text.partition(b" ")[0])).ask(b"%b %b" % (self.word, text), self.end)
 
     def end(self, _key: int, reply: bytes) -> None:
         raise NotImplementedError
@@ -338,6 +346,34 @@ class _Watch(_OfTube):
             session.note_watched(self.name)
             reply = replies.watching(len(session.watched.names))
         session.answer(reply)
+
+
+class _Mode(Operation):
+    """Say how tubes are served, at every place that there is; others learn it when they are opened."""
+
+    __slots__ = ("_mode", "_outstanding", "_session", "_text")
+
+    def __init__(self, session: RoutingSession, text: bytes) -> None:
+        read_mode(text, _ARGUMENTS)
+        self._session = session
+        self._text = text
+        self._mode = _ARGUMENTS.mode
+        self._outstanding = 1
+
+    def begin(self) -> None:
+        session = self._session
+        session.mode = self._mode
+        session.finish = 0
+        for branch in list(session.branches.values()):
+            if branch.place is not None:
+                self._outstanding += 1
+                session.at(branch.shard).ask(b"reserve-mode " + self._text, self._end, repeatable=False)
+        self._end(0, b"")
+
+    def _end(self, _key: int, _reply: bytes) -> None:
+        self._outstanding -= 1
+        if not self._outstanding:
+            self._session.answer(replies.reserve_mode(self._text.decode("ascii")))
 
 
 class _Ignore(_OfTube):

@@ -16,6 +16,7 @@ from beanstalk_server.queue.costs import STATISTICS_COST, search_cost
 from beanstalk_server.queue.interface import FOREVER, Queue
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.outcome import DONE, NOT_FOUND, Outcome
+from beanstalk_server.queue.weights import MODES
 from beanstalk_server.wire import grammar, replies
 from beanstalk_server.wire.authorization import (
     EVERY_TUBE,
@@ -215,7 +216,13 @@ def _touch(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _watch(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return session.queue.watch(session, arguments.name)
+    return session.queue.watch(session, arguments.name, True, arguments.weight)
+
+
+def _reserve_mode(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.queue.set_mode(session, arguments.mode)
+    session.reply(replies.reserve_mode(MODES[arguments.mode]))
+    return ANSWERED
 
 
 def _ignore(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -395,8 +402,13 @@ def _quit(session: Session, arguments: Arguments, now: int) -> Outcome:
 # Places: commands that one node gives another for a client that several shards serve (docs/design.md, "Places")
 
 
+def _probe_alone(session: Session, arguments: Arguments, now: int) -> Outcome:
+    arguments.finish = 0
+    return _probe(session, arguments, now)
+
+
 def _probe(session: Session, arguments: Arguments, now: int) -> Outcome:
-    outcome = session.queue.probe(session, now)
+    outcome = session.queue.probe(session, now, arguments.finish)
     if outcome == NOT_FOUND:
         session.reply(replies.NOTHING)
         return ANSWERED
@@ -404,11 +416,12 @@ def _probe(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _probe_for(session: Session, arguments: Arguments, now: int) -> Outcome:
-    counter = _PROBED.get(arguments.name, -1)
-    if counter < 0:
-        session.reply(replies.BAD_FORMAT)
-        return ANSWERED
-    session.server.counts[counter] += 1
+    if arguments.name != "-":  # else it has been counted
+        counter = _PROBED.get(arguments.name, -1)
+        if counter < 0:
+            session.reply(replies.BAD_FORMAT)
+            return ANSWERED
+        session.server.counts[counter] += 1
     return _probe(session, arguments, now)
 
 
@@ -464,7 +477,7 @@ PROTOCOL: Final = (
     DELETE,
     Command("release", grammar.read_release, _release, CONSUME, TUBE_OF_JOB, done=replies.RELEASED, needs=ALL),
     Command("use", grammar.read_name, _use, ANY_RIGHT, TUBE_NAMED, done=_using),
-    Command("watch", grammar.read_name, _watch, CONSUME, TUBE_NAMED, done=_watching),
+    Command("watch", grammar.read_watch, _watch, CONSUME, TUBE_NAMED, done=_watching),
     IGNORE,
     Command("bury", grammar.read_bury, _bury, CONSUME, TUBE_OF_JOB, done=replies.BURIED, needs=ALL),
     Command("kick", grammar.read_kick, _kick, ADMIN, TUBE_IN_USE, needs=ALL),
@@ -557,6 +570,7 @@ EXTENSIONS: Final = (
         concerns=GROUP,
     ),
     CANCEL_RESERVE,
+    Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 
@@ -665,8 +679,8 @@ def _shard_command(command: Command) -> Command:
 
 
 PLACE_COMMANDS: Final = (
-    Command("probe", None, _probe, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
-    Command("probe", grammar.read_word, _probe_for, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
+    Command("probe", None, _probe_alone, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
+    Command("probe", grammar.read_probe, _probe_for, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
     Command("await", grammar.read_await, _await, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
     Command(
         "unreserve",

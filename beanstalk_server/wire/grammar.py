@@ -25,6 +25,7 @@ from beanstalk_server.queue.job import NEW, STATES
 from beanstalk_server.queue.job_search import POSITIONS
 from beanstalk_server.queue.policy import Attributes, Labels
 from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.queue.weights import MAX_WEIGHT, MODES, PRIORITY
 from beanstalk_server.tube_names import NAME, home_of
 
 MAX_U32: Final = 2**32 - 1
@@ -112,7 +113,9 @@ class Arguments:
     __slots__ = (
         "count",  # the most jobs to kick, redrive, reserve or list, or tubes to list
         "duration",  # a delay, timeout or pause, in nanoseconds
+        "finish",  # the greatest one with which a tube has been served (queue/weights.py)
         "job_id",
+        "mode",  # how tubes are served: PRIORITY, WEIGHTED or FAIR
         "name",  # of a tube, or a key
         "position",  # where a page of jobs begins
         "priority",
@@ -120,12 +123,15 @@ class Arguments:
         "state",  # of jobs: READY, DELAYED, RESERVED or BURIED
         "target",  # the name of a second tube, or of a group
         "token",
+        "weight",  # of a tube; 0 if none is given
     )
 
     def __init__(self) -> None:
         self.count = 0
         self.duration = 0
+        self.finish = 0
         self.job_id = 0
+        self.mode = PRIORITY
         self.name = ""
         self.position: list[int] = []
         self.priority = 0
@@ -133,6 +139,7 @@ class Arguments:
         self.state = NEW
         self.target = ""
         self.token = ""
+        self.weight = 0
 
 
 # Numbers and durations
@@ -421,6 +428,32 @@ def read_name(text: bytes, into: Arguments) -> bool:
     return True
 
 
+def read_watch(text: bytes, into: Arguments) -> bool:
+    """A tube's name, and perhaps its weight."""
+    name, space, number = text.partition(b" ")
+    into.weight = _number(number) if space else 0
+    return read_name(name, into) and (1 <= into.weight <= MAX_WEIGHT or not space)
+
+
+def parse_watched(text: str) -> tuple[str, int]:
+    """The name of a tube that is watched, and its weight, or 0, as `watch` gives them."""
+    name, _, weight = text.partition(" ")
+    return name, int(weight or 0)
+
+
+def write_watched(name: str, weight: int) -> str:
+    """The same as a text."""
+    return f"{name} {weight}" if weight else name
+
+
+def read_mode(text: bytes, into: Arguments) -> bool:
+    for mode, name in enumerate(MODES):
+        if text == name.encode():
+            into.mode = mode
+            return True
+    return False
+
+
 def read_group(text: bytes, into: Arguments) -> bool:
     """A group's name; its tube is the one that is named."""
     if _NAME.fullmatch(text) is None:
@@ -595,9 +628,13 @@ def read_await(text: bytes, into: Arguments) -> bool:
     return into.count >= 0 and into.duration <= MAX_TIMEOUT * SECOND
 
 
-def read_word(text: bytes, into: Arguments) -> bool:
-    """A command's name."""
-    into.name = text.decode("ascii", "replace")
+def read_probe(text: bytes, into: Arguments) -> bool:
+    """A command's name, or a hyphen, and perhaps a finish."""
+    word, space, number = text.partition(b" ")
+    if space and not number.isdigit():
+        return False
+    into.name = word.decode("ascii", "replace")
+    into.finish = int(number) if space else 0
     return True
 
 

@@ -40,6 +40,8 @@ JOB_COST: Final = 2
 
 TUBES: Final = 16
 TUBE_COST: Final = 3
+MEASURED_COST: Final = 24
+"""That of a tube whose durations are measured."""
 
 NOBODY: Final = b"---\n[]\n"
 
@@ -337,7 +339,7 @@ class TubePage(Listing):
             tube = self._queue.tube_statistics(name, now)
             if tube is not None:
                 self._entries.append(tube_entry(tube))
-                cost += TUBE_COST
+                cost += TUBE_COST if tube.durations is None else MEASURED_COST
         self._next = after
         self._is_complete = not after
         return cost

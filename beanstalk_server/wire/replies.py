@@ -104,3 +104,7 @@ def ok_list(pieces: list[bytes]) -> bytes:
         return b"OK %d\r\n---\n%b\r\n" % (len(b"---\n") + len(pieces[0]), pieces[0])
     size = len(b"---\n") + sum([len(piece) for piece in pieces])
     return b"".join([b"OK %d\r\n---\n" % size, *pieces, b"\r\n"])
+
+
+def reserve_mode(mode: str) -> bytes:
+    return f"RESERVE_MODE {mode}\r\n".encode()

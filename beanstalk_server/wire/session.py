@@ -47,6 +47,7 @@ from beanstalk_server.queue.outcome import (
     Outcome,
 )
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.weights import PRIORITY
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import (
     ANSWERED,
@@ -70,7 +71,7 @@ from beanstalk_server.wire.framing import (
     NEED_MORE,
     Framer,
 )
-from beanstalk_server.wire.grammar import Arguments, Put, write_duration
+from beanstalk_server.wire.grammar import Arguments, Put, parse_watched, write_duration, write_watched
 from beanstalk_server.wire.listings import Listing
 from beanstalk_server.wire.server_info import ServerInfo
 
@@ -347,25 +348,41 @@ class Session(Client):
             return
         self._judge_watched(user)
 
-    def restore(self, used: str, watched: list[str]) -> None:
+    def watch_entries(self) -> list[str]:
+        """The tubes that it watches, in their order, with the weights that it has given them (`write_watched`)."""
+        weights = self.weights
+        if weights is None:
+            return [tube.name for tube in self.watched]
+        return [write_watched(tube.name, weights.weight(tube)) for tube in self.watched]
+
+    def reserve_mode(self) -> int:
+        return PRIORITY if self.weights is None else self.weights.mode
+
+    def restore(self, used: str, watched: list[str], mode: int = PRIORITY) -> None:
         """Let a client that another server has served use and watch these tubes, and watch no others.
 
         If `used` is "", it uses none of this server's. Must come before the first command. Tubes that its user may not
         consume from are not watched.
+
+        Args:
+            watched: as `watch_entries` has them.
+            mode: how these tubes are served.
         """
         queue = self.queue
+        queue.set_mode(self, mode)
         if used:
             queue.use(self, used)
         else:
             queue.unuse(self)
         default = self.watched[0].name if self.watched else ""  # as after `connect`, unless the user may not watch it
-        first = watched[0] if watched else ""
+        first = parse_watched(watched[0])[0] if watched else ""
         if default and first != default:
             if first:
                 queue.watch(self, first, bounded=False)
             queue.unwatch(self, default)
-        for name in watched:
-            queue.watch(self, name, bounded=False)
+        for entry in watched:
+            name, weight = parse_watched(entry)
+            queue.watch(self, name, bounded=False, weight=weight)
         if self.user is not None:
             self._judge_watched(self.user)
 
@@ -480,8 +497,8 @@ class Session(Client):
     def on_reserved_batch(self, jobs: list[Job]) -> None:
         self._answer(replies.reserved_batch([(job.id, job.body) for job in jobs]))
 
-    def on_best(self, job: Job) -> None:
-        self._answer(replies.best(job.priority, job.id))
+    def on_best(self, job: Job, rank: int) -> None:
+        self._answer(replies.best(rank, job.id))
 
     def on_found(self, job: Job) -> None:
         self._tell(replies.found(job.id, job.body))

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from beanstalk_server.queue.durations import Durations
 from beanstalk_server.queue.groups import GroupSearch
+from beanstalk_server.queue.histogram import PERCENTILES
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, REASONS, RESERVED, STATES, Terms
 from beanstalk_server.queue.policy import Counters, Labels
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
@@ -221,7 +223,23 @@ def tube_entry(tube: TubeStatistics) -> bytes:
 
 
 def _policy(tube: TubeStatistics) -> str:
-    return f"{_lines(_counters(tube.counters, tube.held))}bytes: {tube.bytes}\nthrottled: {int(tube.throttled)}\n"
+    rows = f"{_lines(_counters(tube.counters, tube.held))}bytes: {tube.bytes}\nthrottled: {int(tube.throttled)}\n"
+    return rows if tube.durations is None else rows + _percentiles(tube.durations)
+
+
+def _percentiles(durations: Durations) -> str:
+    """The latest durations of a tube's jobs, in seconds."""
+    rows = []
+    for name, measured in (
+        ("wait", durations.waited),
+        ("run", durations.ran),
+        ("lateness", durations.lateness),
+    ):
+        found = measured.percentiles(PERCENTILES)
+        rows += [
+            f"{name}-p{share * 100:.0f}: {each / SECOND:.6f}\n" for share, each in zip(PERCENTILES, found, strict=True)
+        ]
+    return "".join(rows)
 
 
 def _counters(counters: Counters, held: int) -> Rows:

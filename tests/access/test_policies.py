@@ -43,6 +43,8 @@ def test_a_policy_says_what_its_section_says():
         rate="100/s",
         burst=6,
         share="/",
+        weight=9,
+        measures=True,
     )
     assert shown(Policies([tube]).of("a")) == {
         "max_jobs": 1,
@@ -60,6 +62,8 @@ def test_a_policy_says_what_its_section_says():
         "interval": 10 * MILLISECOND,
         "burst": 6,
         "share": "/",
+        "weight": 9,
+        "measures": True,
     }
     assert len(TUBE_KEYS) - 1 == len(fields_of(Policy)), "each setting has its key"
 

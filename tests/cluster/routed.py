@@ -29,7 +29,7 @@ class ServedPlace:
             is_place=True,
             counted=opening.counted,
         )
-        self.session.restore(opening.used, opening.watched)
+        self.session.restore(opening.used, opening.watched, opening.mode)
         self.there = deque()  # bytes, and what else is to be done there
         self.back = deque()
         self.output = b""

@@ -24,6 +24,7 @@ from beanstalk_server.queue.policy import NO_POLICY, Attributes, Counters, Label
 from beanstalk_server.queue.stored_job import stored_job
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.weights import FAIR, PRIORITY, WEIGHTED
 from beanstalk_server.queue.wheel import TICK
 
 pytestmark = pytest.mark.compiled
@@ -438,12 +439,19 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.broker.unuse(pair[0])
         pair[1].use, pair[1].uses = "default", False
 
-    @rule(pair=clients, tube=tubes)
-    def watch(self, pair, tube):
+    @rule(pair=clients, tube=tubes, weight=st.sampled_from([0, 0, 1, 2, 3]))
+    def watch(self, pair, tube, weight=0):
         if owes_answer(pair[0]):
             return
-        self.broker.watch(pair[0], tube)
-        self.model.watch(pair[1], tube)
+        self.broker.watch(pair[0], tube, True, weight)
+        self.model.watch(pair[1], tube, weight)
+
+    @rule(pair=clients, mode=st.sampled_from([PRIORITY, WEIGHTED, FAIR]))
+    def set_mode(self, pair, mode):
+        if owes_answer(pair[0]):
+            return
+        self.broker.set_mode(pair[0], mode)
+        self.model.set_mode(pair[1], mode)
 
     @rule(pair=clients, tube=tubes)
     def ignore(self, pair, tube):

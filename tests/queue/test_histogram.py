@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_server.queue.histogram import CLASSES, Histogram, RecentHistogram, shortest
+from beanstalk_server.queue.histogram import CLASSES, PERCENTILES, Histogram, RecentHistogram, shortest
 from beanstalk_server.queue.units import SECOND
 
 
@@ -90,3 +90,14 @@ def test_old_durations_fade():
         histogram.add(1000)
     histogram.check()
     assert histogram.percentile(0.7) < 10_000
+
+
+@given(st.lists(st.integers(100_000, 10**15), min_size=1, max_size=300))
+def test_percentiles_are_within_five_in_a_hundred(found):
+    histogram = Histogram()
+    for duration in found:
+        histogram.add(duration)
+    ordered = sorted(found)
+    for share, said in zip(PERCENTILES, histogram.percentiles(PERCENTILES), strict=True):
+        assert said == pytest.approx(ordered[math.ceil(share * len(ordered)) - 1], rel=0.05)
+    assert Histogram().percentiles(PERCENTILES) == [0, 0, 0]

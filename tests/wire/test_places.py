@@ -14,7 +14,7 @@ CONCERNS = {
     EVERYTHING: "stats list-tubes stats-tubes list-clients drain undrain "
     "here-stats here-list-tubes here-stats-tubes here-list-clients here-drain here-undrain",
     GROUP: "stats-group cancel-group",
-    ITSELF: "list-tube-used list-tubes-watched quit unuse cancel-reserve",
+    ITSELF: "list-tube-used list-tubes-watched quit unuse cancel-reserve reserve-mode",
 }
 
 

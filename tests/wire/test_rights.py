@@ -37,7 +37,7 @@ RIGHTS = {
     ),
     "admin": words("kick kick-job pause-tube clear-tube redrive list-clients move-jobs drain undrain cancel-group"),
     "any": ["use"],
-    "none": words("ignore quit cancel-reserve list-tubes list-tube-used list-tubes-watched stats-tubes"),
+    "none": words("ignore quit cancel-reserve reserve-mode list-tubes list-tube-used list-tubes-watched stats-tubes"),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
 ABOUT_A_JOB = words("cancel reschedule reserve-job delete release bury touch peek stats-job kick-job")
@@ -159,7 +159,7 @@ LINES = {
 
 
 def test_every_command_is_asked():
-    assert {*LINES, "quit", "cancel-reserve"} == set(ROWS) == set(RIGHT)
+    assert {*LINES, "quit", "cancel-reserve", "reserve-mode"} == set(ROWS) == set(RIGHT)
 
 
 @st.composite

@@ -221,7 +221,7 @@ class History:
 
         def __init__(self, history, journal, broker):
             self.history = history
-            put, change, hold = journal.put, journal.change, journal.hold
+            put, put_batch, change, hold = journal.put, journal.put_batch, journal.change, journal.hold
             delete, clear = journal.delete, journal.clear
             begin_group, leave_group = journal.begin_group, journal.leave_group
 
@@ -229,6 +229,13 @@ class History:
                 if not put(job):
                     return False
                 history.record(job.id, by_clock(journal, job))
+                return True
+
+            def heard_put_batch(jobs):
+                if not put_batch(jobs):
+                    return False
+                for job in jobs:
+                    history.record(job.id, by_clock(journal, job))
                 return True
 
             def heard_change(job):
@@ -264,7 +271,8 @@ class History:
                 history.record_clear([number for number in gone if number not in reserved_ids])
                 return True
 
-            journal.put, journal.change, journal.hold = heard_put, heard_change, heard_hold
+            journal.put, journal.put_batch = heard_put, heard_put_batch
+            journal.change, journal.hold = heard_change, heard_hold
             journal.delete, journal.clear = heard_delete, heard_clear
             journal.begin_group, journal.leave_group = heard_begin_group, heard_leave_group
 

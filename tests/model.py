@@ -193,7 +193,21 @@ class Model:
         self.enter(job, delay, now, attributes, waits)
         return DONE
 
-    def refused(self, tube, delay, size, now, attributes, replaced=None):
+    def put_batch(self, client, job_ids, priority, delay, ttr, now, sizes):
+        refused = self.refused(client.use, delay, sum(sizes), now, NO_ATTRIBUTES, None, len(sizes), max(sizes))
+        if refused:
+            return refused
+        client.answers.append(("put batch", len(job_ids), job_ids[0], job_ids[-1]))
+        for job_id, size in zip(job_ids, sizes, strict=True):
+            self.put(client, job_id, priority, delay, ttr, now, size)
+        return DONE
+
+    def each(self, client, name, outcomes):
+        missing = outcomes.count(NOT_FOUND)
+        client.answers.append((name, len(outcomes) - missing, missing))
+        return DONE
+
+    def refused(self, tube, delay, size, now, attributes, replaced=None, count=1, largest=0):
         """The outcome of a put that a limit refuses, or None."""
         policy = self.policies.get(tube, NO_POLICY)
         if attributes.at:
@@ -203,9 +217,9 @@ class Model:
         held = sum(each.tube == tube for each in self.held)
         growth = size - replaced.size if replaced else size
         limits = [
-            ("refused_size", TOO_BIG, size, policy.max_job_size),
+            ("refused_size", TOO_BIG, largest or size, policy.max_job_size),
             ("refused_delay", DRAINING, delay, policy.max_delay),
-            ("refused_jobs", DRAINING, 0 if replaced else len(jobs) + 1, policy.max_jobs),
+            ("refused_jobs", DRAINING, 0 if replaced else len(jobs) + count, policy.max_jobs),
             ("refused_jobs", DRAINING, held + 1 if holds else 0, policy.max_held_keys or policy.max_jobs),
             ("refused_bytes", DRAINING, growth and sum(job.size for job in jobs) + growth, policy.max_bytes),
         ]
@@ -982,7 +996,8 @@ class Model:
                 job.state, job.has_terms = "ready", known[job.id].terms() is not None
                 if job.has_terms and not is_stored:
                     job.since = known[job.id].terms().ready_since
-                self.take_place_among_shares(job)
+                if job.share and (job.tube, job.priority, job.share) not in self.turns:
+                    self.end_turn(job)
                 self.set_expiry(job, now)
                 job.is_stored = is_stored and not moments[job]  # the next start may have another wall clock
             elif job.state == "delayed" and moments[job]:

@@ -1,4 +1,4 @@
-"""Conversations for servers of other shapes: sixty that show every command and every reply, or all of them."""
+"""Conversations for servers of other shapes: seventy that show every command and every reply, or all of them."""
 
 from itertools import combinations
 
@@ -6,7 +6,7 @@ import pytest
 
 from conformance import report
 
-NUMBER = 60
+NUMBER = 70
 
 
 def words(conversation):
@@ -20,7 +20,7 @@ def _cost(conversation):
     return 1 + 30 * conversation.waits + 30 * (conversation.options is not None)
 
 
-def sixty(conversations):
+def seventy(conversations):
     """Those that show most for their cost: first all words, by a greedy set cover, then as many pairs of words."""
     left = [(each, found := words(each), set(combinations(sorted(found), 2)), _cost(each)) for each in conversations]
     chosen, shown, together = [], set(), set()
@@ -33,13 +33,13 @@ def sixty(conversations):
     return [each for each in conversations if each in chosen]
 
 
-def sixty_with_one_server(conversations):
-    """Sixty of those that need no server of their own, because starting one takes long."""
-    return sixty([each for each in conversations if each.options is None])
+def seventy_with_one_server(conversations):
+    """Seventy of those that need no server of their own, because starting one takes long."""
+    return seventy([each for each in conversations if each.options is None])
 
 
 each_selection = pytest.mark.parametrize(
-    ("select", "at_once"), [(sixty_with_one_server, 1), pytest.param(list, 6, id="all", marks=pytest.mark.slow)]
+    ("select", "at_once"), [(seventy_with_one_server, 1), pytest.param(list, 6, id="all", marks=pytest.mark.slow)]
 )
 """For servers of other shapes: which conversations `make test` holds with them, and which `make test-all` does. Drain
 mode and memory in `make test`: io_processes/test_processes.py, cluster/test_operators_of_nodes.py and

@@ -166,6 +166,18 @@ class RecordingClient(Client):
     def on_group_cancelled(self, count):
         self.answers.append(("group cancelled", count))
 
+    def on_put_batch(self, count, first_id, last_id):
+        self.answers.append(("put batch", count, first_id, last_id))
+
+    def on_deleted_batch(self, done, missing):
+        self.answers.append(("deleted", done, missing))
+
+    def on_released_batch(self, done, missing):
+        self.answers.append(("released", done, missing))
+
+    def on_touched_batch(self, done, missing):
+        self.answers.append(("touched", done, missing))
+
     def on_keyed(self, job_id):
         self.answers.append(("keyed", job_id))
 

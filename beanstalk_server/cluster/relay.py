@@ -19,10 +19,18 @@ from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.weights import PRIORITY
 from beanstalk_server.wire import replies
-from beanstalk_server.wire.commands import CANCEL_RESERVE, DIALECTS, LONG_COMMANDS, PLACE_COMMANDS, Dialect
+from beanstalk_server.wire.commands import (
+    CANCEL_RESERVE,
+    DIALECTS,
+    LONG_COMMANDS,
+    LONGEST_COMMANDS,
+    PLACE_COMMANDS,
+    Dialect,
+)
 from beanstalk_server.wire.framing import HTTP_METHODS, LINE, LINE_LIMIT, LINE_TOO_LONG, NEED_MORE, Framer
 from beanstalk_server.wire.grammar import (
     AUTH,
+    BATCH_SIZE,
     CACHE_SIZE,
     Arguments,
     parse_auth,
@@ -176,7 +184,7 @@ class Relay:
         self._authenticate = authenticate
         self._bodies: dict[bytes, int] = _bodies.setdefault(max_job_size, {})
         self._current: Branch | None = None
-        self._framer = Framer(LONG_COMMANDS)
+        self._framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS)
         self._held: bytes | None = None
         self._input: deque[bytes] = deque()
         self._input_ended = False
@@ -399,7 +407,7 @@ class Relay:
 
     def find_ends(self, data: bytes) -> list[int]:
         """Where commands end in these bytes, which begin with one."""
-        framer = Framer(LONG_COMMANDS)
+        framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS)
         framer.feed(data)
         ends = []
         line = b""
@@ -578,7 +586,7 @@ class Relay:
             return -1
         put = _ARGUMENTS.put
         assert put is not None, "the arguments of put have been read"
-        if put.trailing and put.size <= self.max_job_size:
+        if put.trailing and put.size <= (max(self.max_job_size, BATCH_SIZE) if put.is_batch else self.max_job_size):
             return -1
         if word == b"put":
             if len(self._bodies) >= CACHE_SIZE:

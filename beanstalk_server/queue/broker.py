@@ -99,14 +99,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from beanstalk_server.queue.bulk import (
+    BulkBatch,
     BulkCancel,
     BulkClear,
     BulkCount,
+    BulkDelete,
     BulkDisconnect,
     BulkKick,
     BulkMove,
     BulkRedrive,
+    BulkRelease,
     BulkReview,
+    BulkTouch,
 )
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import PAGE_COST, search_cost, wait_cost
@@ -466,6 +470,44 @@ class Broker(States):
             job.own_labels().share = share
         return self._put(tube, job, delay, now) if old is None else self._replace(old, job, delay, now)
 
+    def put_batch(
+        self,
+        client: Client,
+        priority: int,
+        delay: int,
+        ttr: int,
+        bodies: list[bytes],
+        created_at: int,
+        now: int,
+    ) -> Outcome:
+        if self.draining:
+            return DRAINING
+        tube = client.use
+        count = len(bodies)
+        sizes = [len(body) for body in bodies]
+        size = sum(sizes)
+        if tube.policy is not NO_POLICY:
+            refused = tube.refusal(self.counters, delay, size, False, count=count, largest=max(sizes))
+            if refused != DONE:
+                return refused
+        jobs = [Job(self.take_id(), priority, delay, ttr, body, tube, created_at) for body in bodies]
+        if tube.policy.ttl:
+            for job in jobs:
+                job.own_terms()
+        if not self.memory.admits_all(jobs) or not self.record_batch(jobs, delay, now):
+            return OUT_OF_MEMORY
+        for job in jobs:
+            self.jobs.add(job)
+            self.memory.add_job(job)
+        self.total_jobs += count
+        tube.total_jobs += count
+        tube.bytes += size
+        self.cost += count
+        client.on_put_batch(count, jobs[0].id, jobs[-1].id)
+        for job in jobs:
+            self.enter(job, delay, now)
+        return DONE
+
     def _put(self, tube: Tube, job: Job, delay: int, now: int) -> Outcome:
         if self.draining:
             return DRAINING
@@ -725,6 +767,22 @@ class Broker(States):
             client.jobs_in_safety_margin -= 1
         self.set_time_to_run(job, client, now)
         return DONE
+
+    def delete_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
+        return self._begin_batch(BulkDelete(client, job_ids, self.delete), now)
+
+    def release_batch(self, client: Client, job_ids: list[int], priority: int, delay: int, now: int) -> Outcome:
+        return self._begin_batch(BulkRelease(client, job_ids, self.release, priority, delay), now)
+
+    def touch_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
+        return self._begin_batch(BulkTouch(client, job_ids, self.touch), now)
+
+    def _begin_batch(self, operation: BulkBatch, now: int) -> Outcome:
+        if operation.step(self, SLICE, now):
+            operation.answer()
+            return DONE
+        operation.client.busy = True
+        return PENDING
 
     def unreserve(self, client: Client, job_id: int, now: int) -> Outcome:
         job = self.jobs.get(job_id)

@@ -7,14 +7,15 @@ commands are served between the slices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, cast
 
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import KICK_COST, MOVE_COST, REVIEW_COST, look_cost
 from beanstalk_server.queue.groups import END_CANCELLED, Group
 from beanstalk_server.queue.job import BURIED, DELAYED, DISCONNECTED, READY, RESERVED, DeadLetter, Job
-from beanstalk_server.queue.journal import ALL, NONE
-from beanstalk_server.queue.outcome import FAILED
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.queue.outcome import FAILED, NOT_FOUND, Outcome
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.states import States
 from beanstalk_server.queue.tube import Tube
@@ -311,6 +312,120 @@ class BulkCancel(BulkOperation):
     def fail(self, queue: States) -> None:
         self.client.busy = False
         self.client.on_outcome(FAILED)
+
+
+class BulkBatch(BulkOperation):
+    """One command for each of several jobs, by their ids: what the client would have got for each is counted."""
+
+    __slots__ = ("client", "done", "job_ids", "position")
+
+    admission = ALL
+    """What the journal must admit."""
+
+    def __init__(self, client: Client, job_ids: list[int]) -> None:
+        super().__init__()
+        self.client = client
+        self.job_ids = job_ids
+        self.position = 0
+        self.done = 0
+
+    def do(self, job_id: int, now: int) -> Outcome:
+        """Do with one job what is to be done."""
+        raise NotImplementedError
+
+    def answer(self) -> None:
+        """Tell the client how many jobs there were, and how many were not found."""
+        raise NotImplementedError
+
+    @property
+    def missing(self) -> int:
+        return len(self.job_ids) - self.done
+
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        budget += queue.cost
+        while self.position < len(self.job_ids):
+            if self.admission != NONE and (queue.admits == NONE or (self.admission == ALL and queue.admits != ALL)):
+                (queue.suspended if self.admission == ALL else queue.suspended_deletions).append(self)
+                return False
+            if self.client.leaving:
+                return True
+            if budget <= queue.cost:
+                queue.wheel.set(self, OVERDUE)
+                return False
+            queue.cost += 1
+            self.position += 1
+            self.done += self.do(self.job_ids[self.position - 1], now) != NOT_FOUND
+        return True
+
+    def complete(self) -> None:
+        self.client.busy = False
+        if not self.client.leaving:
+            self.answer()
+
+    def fail(self, queue: States) -> None:
+        self.client.busy = False
+        self.client.on_outcome(FAILED)
+
+
+class BulkDelete(BulkBatch):
+    """A delete of several jobs."""
+
+    __slots__ = ("_delete",)
+
+    admission = DELETIONS
+
+    def __init__(self, client: Client, job_ids: list[int], delete: Callable[[Client, int, int], Outcome]) -> None:
+        super().__init__(client, job_ids)
+        self._delete = delete
+
+    def do(self, job_id: int, now: int) -> Outcome:
+        return self._delete(self.client, job_id, now)
+
+    def answer(self) -> None:
+        self.client.on_deleted_batch(self.done, self.missing)
+
+
+class BulkTouch(BulkBatch):
+    """A touch of several jobs."""
+
+    __slots__ = ("_touch",)
+
+    admission = NONE
+
+    def __init__(self, client: Client, job_ids: list[int], touch: Callable[[Client, int, int], Outcome]) -> None:
+        super().__init__(client, job_ids)
+        self._touch = touch
+
+    def do(self, job_id: int, now: int) -> Outcome:
+        return self._touch(self.client, job_id, now)
+
+    def answer(self) -> None:
+        self.client.on_touched_batch(self.done, self.missing)
+
+
+class BulkRelease(BulkBatch):
+    """A release of several jobs."""
+
+    __slots__ = ("_delay", "_priority", "_release")
+
+    def __init__(
+        self,
+        client: Client,
+        job_ids: list[int],
+        release: Callable[[Client, int, int, int, int], Outcome],
+        priority: int,
+        delay: int,
+    ) -> None:
+        super().__init__(client, job_ids)
+        self._release = release
+        self._priority = priority
+        self._delay = delay
+
+    def do(self, job_id: int, now: int) -> Outcome:
+        return self._release(self.client, job_id, self._priority, self._delay, now)
+
+    def answer(self) -> None:
+        self.client.on_released_batch(self.done, self.missing)
 
 
 class BulkReview(BulkOperation):

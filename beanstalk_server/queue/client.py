@@ -163,6 +163,22 @@ class Client(Timer):
         """Its cancel of a group is complete: this many jobs have been deleted."""
         raise NotImplementedError
 
+    def on_put_batch(self, count: int, first_id: int, last_id: int) -> None:
+        """Its jobs are about to be put: their ids are evenly spaced."""
+        raise NotImplementedError
+
+    def on_deleted_batch(self, done: int, missing: int) -> None:
+        """Of its jobs, this many have been deleted, and this many not found."""
+        raise NotImplementedError
+
+    def on_released_batch(self, done: int, missing: int) -> None:
+        """Likewise, released; some of them may be buried, or in a dead tube."""
+        raise NotImplementedError
+
+    def on_touched_batch(self, done: int, missing: int) -> None:
+        """Likewise, touched."""
+        raise NotImplementedError
+
     def on_keyed(self, job_id: int) -> None:
         """This job has the key of the client's put: the new job, or the one that had the key before."""
         raise NotImplementedError

@@ -140,6 +140,34 @@ class Queue(Due):
         """
         raise NotImplementedError
 
+    def put_batch(
+        self,
+        client: Client,
+        priority: int,
+        delay: int,
+        ttr: int,
+        bodies: list[bytes],
+        created_at: int,
+        now: int,
+    ) -> Outcome:
+        """Put jobs into the used tube, as `put` does, all or none: `on_put_batch` gives their ids.
+
+        DRAINING, OUT_OF_MEMORY or TOO_BIG if any of them is refused.
+        """
+        raise NotImplementedError
+
+    def delete_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
+        """Delete jobs, one after the other, as `delete` does: `on_deleted_batch`."""
+        raise NotImplementedError
+
+    def release_batch(self, client: Client, job_ids: list[int], priority: int, delay: int, now: int) -> Outcome:
+        """Release jobs, one after the other, as `release` does: `on_released_batch`."""
+        raise NotImplementedError
+
+    def touch_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
+        """Touch jobs, one after the other, as `touch` does: `on_touched_batch`."""
+        raise NotImplementedError
+
     def cancel(self, client: Client, job_id: int) -> Outcome:
         """Delete a job that is still delayed. TOO_LATE if it is in another state; NOT_FOUND if there is none."""
         raise NotImplementedError

@@ -122,6 +122,16 @@ class Journal:
         """
         return True
 
+    def put_batch(self, jobs: list[Job]) -> bool:
+        """Record new jobs, as `put` does: all of them survive, or none.
+
+        A journal that does not override this records one after the other, and must refuse the first or none.
+
+        Returns:
+            False if there is no room for them: then it must not have changed anything.
+        """
+        return all(self.put(job) for job in jobs)
+
     def change(self, job: Job) -> None:
         """Record that a job was released, buried, kicked, rescheduled or moved, has failed, or was reserved while
         delayed or buried; if it can expire, also that it was reserved or given back.

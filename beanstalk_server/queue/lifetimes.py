@@ -70,6 +70,19 @@ class Lifetimes(Queue):
             self.last_lsn += 1
         return True
 
+    def record_batch(self, jobs: list[Job], delay: int, now: int) -> bool:
+        """Record new jobs of which nothing special is demanded, all or none."""
+        for job in jobs:
+            if delay:
+                job.deadline = now + delay
+            else:
+                self.note_ready_since(job, now)
+        if self.records:
+            if not self.journal.put_batch(jobs):
+                return False
+            self.last_lsn += len(jobs)
+        return True
+
     def record_change(self, job: Job) -> None:
         if self.records:
             self.last_lsn += 1

@@ -117,6 +117,10 @@ class Memory:
             growth -= job_cost(replaced)
         return growth <= 0 or self.used + growth <= self.limit
 
+    def admits_all(self, jobs: list[Job]) -> bool:
+        """The same for several jobs that are new."""
+        return not self.limit or self.used + sum(map(job_cost, jobs)) <= self.limit
+
     def add_job(self, job: Job) -> None:
         """Count a job that the broker has taken in, with its body if that is in memory."""
         self.used += job_cost(job)

@@ -102,7 +102,9 @@ class Tube(Timer):
         elif self.durations is None:
             self.durations = Durations(RecentHistogram)
 
-    def refusal(self, totals: Counters, delay: int, size: int, holds: bool, replaced: int = -1) -> Outcome:
+    def refusal(
+        self, totals: Counters, delay: int, size: int, holds: bool, replaced: int = -1, count: int = 1, largest: int = 0
+    ) -> Outcome:
         """Why its policy refuses a put with this delay, in nanoseconds, and a body of this size; DONE if it does not.
 
         A limit that no later attempt could meet comes first. A job that replaces another one adds no job, and only what
@@ -112,10 +114,12 @@ class Tube(Timer):
             totals: the counters of the queue.
             holds: the job's key will stay taken when the job is gone.
             replaced: the size of the body that is replaced, if there is one.
+            count: how many jobs are put at once; the size is that of all their bodies then.
+            largest: the size of the largest of several bodies.
         """
         policy = self.policy
         counters = self.counters
-        if policy.max_job_size and size > policy.max_job_size:
+        if policy.max_job_size and (largest or size) > policy.max_job_size:
             counters.refused_size += 1
             totals.refused_size += 1
             return TOO_BIG
@@ -126,7 +130,7 @@ class Tube(Timer):
         most = policy.max_jobs
         most_held = policy.max_held_keys or most
         has_too_many_keys = holds and most_held and len(self.held) >= most_held
-        if has_too_many_keys or (most and replaced < 0 and self.job_count() >= most):
+        if has_too_many_keys or (most and replaced < 0 and self.job_count() + count > most):
             counters.refused_jobs += 1
             totals.refused_jobs += 1
             return DRAINING

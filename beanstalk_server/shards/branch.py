@@ -25,6 +25,10 @@ GONE: Final = {
 }
 """The replies after which a client has a job no more, by the commands that it gave."""
 
+GONE_TOGETHER: Final = {b"delete-batch": (b"DELETED_BATCH ", 0), b"release-batch": (b"RELEASED_BATCH ", 2)}
+"""Likewise, what the replies begin with after which a client has none of several jobs, and how many words of its
+arguments come before the ids."""
+
 Sink = Callable[[int, bytes], None]
 """Gets the key of an ask and its whole reply, with its CR LF; b"" if the place is lost and it is not repeatable."""
 
@@ -151,6 +155,8 @@ class ShardBranch(Branch):
             framer.reserved.clear()
         elif line and line[0] in b"drbt":
             word, _, text = line.partition(b" ")
+            if word in GONE_TOGETHER and framer.first.startswith(GONE_TOGETHER[word][0]):
+                self.holdings.difference_update(map(int, text.split()[GONE_TOGETHER[word][1] :]))
             if framer.first in GONE.get(word, ()):
                 job_id = text.lstrip(b" ").partition(b" ")[0]
                 if job_id.isdigit():

@@ -166,3 +166,58 @@ class PageOfTubes(AllShards):
         if len(found) < len(entries) and (not end or entries[len(found)][0] < end):
             end = entries[len(found)][0]
         return replies.ok(page(end.decode("ascii"), "tubes", [row for _, row in found]))
+
+
+class Divided(Operation):
+    """delete-batch, release-batch or touch-batch of jobs in several shards: each shard gets its part, and what they
+    answer is added up. If one is lost before it answers, nobody knows what has become of its part, and the client is
+    disconnected, as after a single delete.
+
+    Args:
+        router: the client's router.
+        word, text: the command, and its arguments, which end with the ids.
+    """
+
+    __slots__ = ("_done", "_is_answered", "_missing", "_outstanding", "_parts", "_router", "_start")
+
+    def __init__(self, router: Router, word: bytes, text: bytes, ids: list[int]) -> None:
+        self._router = router
+        self._start = word + b" " + b"".join([each + b" " for each in text.split(b" ")[: -len(ids)]])
+        self._parts: dict[int, list[int]] = {}
+        for job_id in ids:
+            self._parts.setdefault(router.places.of_job(job_id), []).append(job_id)
+        self._outstanding = len(self._parts)
+        self._done = self._missing = 0
+        self._is_answered = False
+
+    def begin(self) -> None:
+        for shard, ids in self._parts.items():
+            branch = self._router.at(shard)
+            line = self._start + b" ".join([b"%d" % job_id for job_id in ids])
+            branch.ask(line, self._on_reply, shard, branch.place is None)
+
+    def _on_reply(self, shard: int, reply: bytes) -> None:
+        self._outstanding -= 1
+        if self._is_answered:
+            return
+        name, *counts = reply.split()[:_COUNTS] or [b""]
+        if len(counts) != _COUNTS - 1:
+            self._is_answered = True
+            if name:
+                self._router.answer(reply)
+            else:
+                self._router.fail()
+            return
+        if name != _TOUCHED:
+            self._router.at(shard).holdings.difference_update(self._parts[shard])
+        self._done += int(counts[0])
+        self._missing += int(counts[1])
+        if not self._outstanding:
+            self._is_answered = True
+            self._router.answer(b"%b %d %d\r\n" % (name, self._done, self._missing))
+
+
+_COUNTS: Final = 3
+"""The words of a reply that counts."""
+
+_TOUCHED: Final = b"TOUCHED_BATCH"

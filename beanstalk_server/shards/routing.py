@@ -5,7 +5,8 @@
     of the tube in use       put, put-with, the keyed commands, peek-ready, peek-delayed, peek-buried, kick
     of the tube named        use, watch, ignore, pause-tube, stats-tube, clear-tube, redrive, list-jobs, move-jobs
     of the group's tube      stats-group, cancel-group
-    of the job               whatever has an id
+    of the job               whatever has an id; delete-batch, release-batch and touch-batch are an operation if the
+                             jobs are of several shards
     of the watched tubes     reserve, reserve-with-timeout, reserve-batch; an operation if there are several
     all of them              stats, list-tubes, stats-tubes, list-clients, drain, undrain: operations
     that of the reserve      cancel-reserve, which has no reply of its own; an operation is called off here
@@ -30,12 +31,12 @@ from beanstalk_server.cluster.relay import ALONE, ANYWHERE, DEFAULT, Owner
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.shards.branch import Operation, Router, ShardBranch, drop
-from beanstalk_server.shards.operations import AllClients, AllShards, AllTubes, PageOfTubes, SummedStatistics
+from beanstalk_server.shards.operations import AllClients, AllShards, AllTubes, Divided, PageOfTubes, SummedStatistics
 from beanstalk_server.shards.reserving import Reserving
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import CANCELS, DIALECTS, EXTENSIONS, PAUSE_TUBE, PROTOCOL, QUIT, Dialect
 from beanstalk_server.wire.grammar import Arguments, parse_watched, read_mode, read_name
-from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, NAMED, USED, WATCHED, Places
+from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, JOBS, NAMED, USED, WATCHED, Places
 from beanstalk_server.wire.yaml import tube_list
 
 # What becomes of a command, if that is not what it concerns: USED, NAMED, JOB or WATCHED.
@@ -205,6 +206,11 @@ class RoutingSession(Router):
             return self.used_shard
         if kind == JOB:
             return self._shard_of_job(text)
+        if kind == JOBS:
+            if not self._is_well_formed(word, text):
+                return ANYWHERE
+            shards = {self.places.of_job(job_id) for job_id in _ARGUMENTS.ids}
+            return ALONE if len(shards) > 1 else shards.pop()
         if kind == WATCHED:
             return self._shard_of_reserve(word, text)
         if kind == NAMED:
@@ -290,6 +296,8 @@ class RoutingSession(Router):
         assert is_well_formed, "what is malformed goes anywhere"
         if word == b"stats-tubes":
             return PageOfTubes(self, shards, _ARGUMENTS.name, _ARGUMENTS.count)
+        if word.endswith(b"-batch") and word != b"reserve-batch":
+            return Divided(self, word, text, _ARGUMENTS.ids)
         concerned = {*self._watching, *self._holding()}
         shards = [shard for shard in shards if shard in concerned]
         limit = _ARGUMENTS.count if word == b"reserve-batch" else 0

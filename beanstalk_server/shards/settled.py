@@ -22,7 +22,7 @@ from beanstalk_server.server.intake import Intake
 from beanstalk_server.wire.authorization import NO_TUBE
 from beanstalk_server.wire.commands import IGNORE, Command
 from beanstalk_server.wire.grammar import Arguments
-from beanstalk_server.wire.places import EVERYTHING, GROUP, JOB, NAMED, Places
+from beanstalk_server.wire.places import EVERYTHING, GROUP, JOB, JOBS, NAMED, Places
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session
 
@@ -121,6 +121,8 @@ class SettledSession(Session):
         concerns = command.concerns
         if concerns == JOB:
             is_elsewhere = self.places.of_job(arguments.job_id) != self.shard
+        elif concerns == JOBS:
+            is_elsewhere = any(self.places.of_job(job_id) != self.shard for job_id in arguments.ids)
         elif concerns in (NAMED, GROUP):
             # All watched tubes are here: any other is ignored already. A malformed name is "".
             name = arguments.name

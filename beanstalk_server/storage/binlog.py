@@ -249,6 +249,9 @@ class Binlog(Journal):
         # The upkeep makes room ahead, but this job may come too soon for that, or be larger than a segment.
         return self._log.put(job) or (self._make_room(put_size(job)) and self._log.put(job))
 
+    def put_batch(self, jobs: list[Job]) -> bool:
+        return self._log.put_batch(jobs) or (self._make_room(sum(map(put_size, jobs))) and self._log.put_batch(jobs))
+
     def change(self, job: Job) -> None:
         try:
             self._log.change(job)

@@ -47,6 +47,7 @@ from beanstalk_server.storage.record import (
 from beanstalk_server.storage.room import (
     BATCH_OVERHEAD,
     CLEANING_SLICE,
+    SEGMENT_OVERHEAD,
     URGENT_CLEANING_SLICE,
     Room,
     Spare,
@@ -207,6 +208,20 @@ class SegmentLog:
         self.bodies.add(job)
         if job.id >= self.next_id:
             self.next_id = job.id + 1
+        return True
+
+    def put_batch(self, jobs: list[Job]) -> bool:
+        """Record whole jobs with new ids in one commit, so that all survive or none; return False if they do not fit
+        into one ordinary segment, or if there is no room."""
+        size = sum(map(put_size, jobs))
+        if size > self.room.segment_size - SEGMENT_OVERHEAD or not self._may_put(size):
+            return False
+        segment = self._make_place(size, True)
+        for job in jobs:
+            self._append_put(job, put_size(job))
+            self.bodies.add(job)
+        assert self.segments[-1] is segment, "a batch is in one commit"
+        self.next_id = max(self.next_id, jobs[-1].id + 1)
         return True
 
     def begin_group(self, group: Group) -> bool:

@@ -43,13 +43,16 @@ EVERY_TUBE: Final = 5
 TWO_TUBES: Final = 6
 """The two tubes that the command names, whether they exist or not."""
 
+TUBES_OF_JOBS: Final = 7
+"""The tube of each of the jobs whose ids the command gives: those to which the user has no right are not found."""
+
 
 def refusal(session: Session, user: User, command: Command, arguments: Arguments) -> bytes:
     """The reply to a command that the user may not give; b"" if it may."""
     scope = command.scope
     if scope == WATCHED_TUBES:
         return b"" if session.watched else replies.FORBIDDEN
-    if scope == NO_TUBE or user.everywhere & command.right:
+    if scope in (NO_TUBE, TUBES_OF_JOBS) or user.everywhere & command.right:
         return b""
     if scope == EVERY_TUBE:
         rights = user.everywhere

@@ -24,6 +24,7 @@ from beanstalk_server.wire.authorization import (
     TUBE_IN_USE,
     TUBE_NAMED,
     TUBE_OF_JOB,
+    TUBES_OF_JOBS,
     TWO_TUBES,
     WATCHED_TUBES,
     group_refusal,
@@ -32,7 +33,7 @@ from beanstalk_server.wire.authorization import (
 from beanstalk_server.wire.framing import HTTP_METHODS
 from beanstalk_server.wire.grammar import Arguments, without_token
 from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, GroupListing, JobPage, TubeListing, TubePage
-from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, NAMED, USED, WATCHED
+from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, JOBS, NAMED, USED, WATCHED
 from beanstalk_server.wire.yaml import Rows, stats, stats_job, stats_tube, tube_list, yaml
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ _CONCERNS: Final = {
     TUBE_NAMED: NAMED,
     TWO_TUBES: NAMED,
     TUBE_OF_JOB: JOB,
+    TUBES_OF_JOBS: JOBS,
     WATCHED_TUBES: WATCHED,
     EVERY_TUBE: EVERYTHING,
 }
@@ -213,6 +215,32 @@ def _bury(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 def _touch(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.touch(session, arguments.job_id, now)
+
+
+def _delete_batch(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.delete_batch(session, _allowed(session, arguments), now)
+
+
+def _release_batch(session: Session, arguments: Arguments, now: int) -> Outcome:
+    job_ids = _allowed(session, arguments)
+    return session.queue.release_batch(session, job_ids, arguments.priority, arguments.duration, now)
+
+
+def _touch_batch(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.touch_batch(session, _allowed(session, arguments), now)
+
+
+def _allowed(session: Session, arguments: Arguments) -> list[int]:
+    """The ids of a batch without those of tubes that the user may not consume from: for it, these are not found."""
+    user = session.user
+    ids = arguments.ids
+    found = ids
+    if user is not None and not user.everywhere & CONSUME:
+        tube_of = session.queue.tube_of
+        session.budget -= len(ids) * user.weight >> 6
+        found = [job_id for job_id in ids if (name := tube_of(job_id)) and user.rights(name) & CONSUME]
+    session.withheld = len(ids) - len(found)
+    return found
 
 
 def _watch(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -497,6 +525,10 @@ PROTOCOL: Final = (
 """The commands of beanstalkd, in the order in which stats counts them."""
 
 
+def _batch_command(name: str, read: Reader, do: Handler, needs: int) -> Command:
+    return Command(name, read, do, CONSUME, TUBES_OF_JOBS, needs=needs, may_be_long=True)
+
+
 def _put_command(name: str, read: Reader) -> Command:
     return Command(name, read, _put, PRODUCE, TUBE_IN_USE, needs=DELETIONS, has_body=True, may_be_long=True)
 
@@ -570,6 +602,18 @@ EXTENSIONS: Final = (
         concerns=GROUP,
     ),
     CANCEL_RESERVE,
+    Command(
+        "put-batch",
+        grammar.read_put_batch,
+        _put,
+        PRODUCE,
+        TUBE_IN_USE,
+        needs=DELETIONS,
+        has_body=True,
+    ),
+    _batch_command("delete-batch", grammar.read_ids, _delete_batch, DELETIONS),
+    _batch_command("release-batch", grammar.read_release_batch, _release_batch, ALL),
+    _batch_command("touch-batch", grammar.read_ids, _touch_batch, NONE),
     Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
@@ -603,6 +647,9 @@ def _prefixes(commands: Sequence[Command]) -> tuple[bytes, ...]:
 
 LONG_COMMANDS: Final = _prefixes([command for command in PROTOCOL + EXTENSIONS if command.may_be_long])
 """The prefixes of lines that may be long."""
+
+LONGEST_COMMANDS: Final = _prefixes([command for command in PROTOCOL + EXTENSIONS if command.scope == TUBES_OF_JOBS])
+"""The prefixes of lines that may have a thousand ids."""
 
 CHANGES: Final = _prefixes([command for command in PROTOCOL + EXTENSIONS if command.needs == ALL])
 """The prefixes of lines that wait until the journal admits everything."""

@@ -21,6 +21,9 @@ EXTENDED_LINE_LIMIT: Final = 1280
 """The longest line of a command with a key, in bytes: beanstalkd's limit leaves no room for a long key. A put-with that
 has every attribute but `at`, which excludes `after`, with the longest names and the largest numbers, has 1,200."""
 
+LONGEST_LINE_LIMIT: Final = 22_000
+"""The longest line of a command with many ids, in bytes: a thousand of the longest."""
+
 HTTP_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
 """How requests of HTTP begin. A browser sends them wherever a page tells it to, with commands in the body perhaps."""
 
@@ -56,6 +59,7 @@ class Framer:
 
     Args:
         long_commands: the prefixes of lines that may be as long as EXTENDED_LINE_LIMIT.
+        longest_commands: those of lines that may be as long as LONGEST_LINE_LIMIT; also among the long ones.
     """
 
     __slots__ = (
@@ -66,13 +70,15 @@ class Framer:
         "_in_long_line",  # the beginning of a line that is too long has been dropped
         "_left",  # how many bytes of a body and its CR LF are still to come; 0 outside of a body
         "_long_commands",
+        "_longest_commands",
         "_position",  # the first byte of `_data` that has not been consumed
         "_queued",  # pieces that have come after `_data`; None if there are none
         "_queued_size",  # their size in bytes
     )
 
-    def __init__(self, long_commands: tuple[bytes, ...] = ()) -> None:
+    def __init__(self, long_commands: tuple[bytes, ...] = (), longest_commands: tuple[bytes, ...] = ()) -> None:
         self._long_commands = long_commands
+        self._longest_commands = longest_commands
         self._data = b""
         self._position = 0
         self._queued: list[bytes] | None = None  # not an empty list, because most clients never need one
@@ -188,12 +194,14 @@ class Framer:
         if left >= LINE_LIMIT and not self._in_long_line and data.startswith(self._long_commands, start):
             # A CR LF before the limit is not its end, as another CR is before it: whether it is must not be decided by
             # what has come behind it, or the leader to which the line is passed alone would wait for more.
-            end = data.find(_CRLF, start + LINE_LIMIT - len(_CRLF), start + EXTENDED_LINE_LIMIT)
+            limit = EXTENDED_LINE_LIMIT
+            if self._longest_commands and data.startswith(self._longest_commands, start):
+                limit = LONGEST_LINE_LIMIT
+            end = data.find(_CRLF, start + LINE_LIMIT - len(_CRLF), start + limit)
             if end >= 0:
                 self._consume(end + 2)
                 self._content = data[start:end]
                 return LINE
-            limit = EXTENDED_LINE_LIMIT
         if left >= limit:
             if not self._in_long_line and data.startswith(HTTP_METHODS, start):
                 self._content = data[start : start + LINE_LIMIT - len(_CRLF)]

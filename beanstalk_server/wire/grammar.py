@@ -76,13 +76,13 @@ _durations: Final[dict[bytes, int]] = {}
 
 
 class Put:
-    """The arguments of put, put-keyed, replace-keyed and put-with. They last until the body has come.
+    """The arguments of put, put-keyed, replace-keyed, put-with and put-batch. They last until the body has come.
 
-    `attributes` are None for put. `trailing` is what follows the arguments: it is refused, unless the body is too big
-    anyway.
+    `attributes` are None for put and put-batch. `trailing` is what follows the arguments: it is refused, unless the
+    body is too big anyway.
     """
 
-    __slots__ = ("attributes", "delay", "priority", "size", "trailing", "ttr")
+    __slots__ = ("attributes", "delay", "is_batch", "priority", "size", "trailing", "ttr")
 
     def __init__(
         self, attributes: Attributes | None, priority: int, delay: int, ttr: int, size: int, trailing: bytes
@@ -93,6 +93,7 @@ class Put:
         self.ttr = ttr
         self.size = size
         self.trailing = trailing
+        self.is_batch = False
 
     def line(self) -> bytes:
         """A line that gives these arguments."""
@@ -100,7 +101,7 @@ class Put:
         numbers = b"%d %b %b %d" % (self.priority, delay, ttr, self.size)
         attributes = self.attributes
         if attributes is None:
-            return b"put %b%b" % (numbers, self.trailing)
+            return b"%b %b%b" % (b"put-batch" if self.is_batch else b"put", numbers, self.trailing)
         if attributes.key and not attributes.ask_for_terms():
             word = b"replace-keyed" if attributes.replaces else b"put-keyed"
             return b"%b %b %b%b" % (word, attributes.key.encode(), numbers, self.trailing)
@@ -114,6 +115,7 @@ class Arguments:
         "count",  # the most jobs to kick, redrive, reserve or list, or tubes to list
         "duration",  # a delay, timeout or pause, in nanoseconds
         "finish",  # the greatest one with which a tube has been served (queue/weights.py)
+        "ids",  # of jobs
         "job_id",
         "mode",  # how tubes are served: PRIORITY, WEIGHTED or FAIR
         "name",  # of a tube, or a key
@@ -130,6 +132,7 @@ class Arguments:
         self.count = 0
         self.duration = 0
         self.finish = 0
+        self.ids: list[int] = []
         self.job_id = 0
         self.mode = PRIORITY
         self.name = ""
@@ -412,7 +415,67 @@ def read_put_with(text: bytes, into: Arguments) -> bool:
     return into.put is not None
 
 
+MOST_IN_BATCH: Final = 1000
+"""The most jobs of a batch that a client names or puts."""
+
+BATCH_SIZE: Final = 1 << 20
+"""Bytes of a put-batch that a server takes at least, with the sizes of its bodies."""
+
+
+def read_put_batch(text: bytes, into: Arguments) -> bool:
+    put = into.put = parse_put(text)
+    if put is None:
+        return False
+    put.is_batch = True
+    return True
+
+
+def parse_bodies(data: bytes, largest: int) -> list[bytes] | None:
+    """The bodies of a put-batch, each with its size and CR LF before it and CR LF behind it; None if they are
+    malformed, or too many.
+
+    Args:
+        largest: bytes of a body at most.
+    """
+    bodies: list[bytes] = []
+    position = 0
+    while position < len(data):
+        end = data.find(_CRLF, position, position + _LONGEST_SIZE)
+        size = _number(data[position:end]) if end >= 0 else -1
+        start = end + len(_CRLF)
+        position = start + size + len(_CRLF)
+        if size < 0 or size > largest or data[start + size : position] != _CRLF or len(bodies) == MOST_IN_BATCH:
+            return None
+        bodies.append(data[start : start + size])
+    return bodies or None
+
+
+_CRLF: Final = b"\r\n"
+_LONGEST_SIZE: Final = 12
+"""Bytes of the longest size of a body, and its CR LF."""
+
+
 # Arguments of the other commands
+
+
+def read_ids(text: bytes, into: Arguments) -> bool:
+    """Ids, one to a thousand."""
+    words = text.split(b" ")
+    if not 1 <= len(words) <= MOST_IN_BATCH:
+        return False
+    ids = [int(word) if word.isdigit() else -1 for word in words]
+    into.ids = ids
+    return min(ids) >= 0 and max(ids) <= MAX_U64
+
+
+def read_release_batch(text: bytes, into: Arguments) -> bool:
+    """Priority, delay and ids."""
+    words = text.split(b" ", 2)
+    if len(words) < 3:
+        return False
+    into.priority = _number(words[0])
+    into.duration = _duration(words[1]) if words[1].isdigit() else _seconds(words[1])
+    return into.priority >= 0 and into.duration >= 0 and read_ids(words[2], into)
 
 
 def read_id(text: bytes, into: Arguments) -> bool:

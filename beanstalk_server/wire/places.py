@@ -32,6 +32,9 @@ ITSELF: Final = 5
 GROUP: Final = 6
 """The tube that the group belongs to which the command names."""
 
+JOBS: Final = 7
+"""The jobs whose ids the command gives, which may be of several shards."""
+
 
 class Places:
     """The places of tubes and jobs among this many shards.

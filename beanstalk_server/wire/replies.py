@@ -108,3 +108,19 @@ def ok_list(pieces: list[bytes]) -> bytes:
 
 def reserve_mode(mode: str) -> bytes:
     return f"RESERVE_MODE {mode}\r\n".encode()
+
+
+def put_batch(count: int, first_id: int, last_id: int) -> bytes:
+    return b"INSERTED_BATCH %d %d %d\r\n" % (count, first_id, last_id)
+
+
+def deleted_batch(done: int, missing: int) -> bytes:
+    return b"DELETED_BATCH %d %d\r\n" % (done, missing)
+
+
+def released_batch(done: int, missing: int) -> bytes:
+    return b"RELEASED_BATCH %d %d\r\n" % (done, missing)
+
+
+def touched_batch(done: int, missing: int) -> bytes:
+    return b"TOUCHED_BATCH %d %d\r\n" % (done, missing)

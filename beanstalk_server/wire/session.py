@@ -56,6 +56,7 @@ from beanstalk_server.wire.commands import (
     CHANGES,
     DELETES,
     LONG_COMMANDS,
+    LONGEST_COMMANDS,
     PUT,
     Command,
     do_line,
@@ -71,7 +72,15 @@ from beanstalk_server.wire.framing import (
     NEED_MORE,
     Framer,
 )
-from beanstalk_server.wire.grammar import Arguments, Put, parse_watched, write_duration, write_watched
+from beanstalk_server.wire.grammar import (
+    BATCH_SIZE,
+    Arguments,
+    Put,
+    parse_bodies,
+    parse_watched,
+    write_duration,
+    write_watched,
+)
 from beanstalk_server.wire.listings import Listing
 from beanstalk_server.wire.server_info import ServerInfo
 
@@ -152,6 +161,7 @@ class Session(Client):
         "speaks_http",  # it is closed because of that
         "unchecked",  # how many of the first watched tubes the user may not be allowed to consume from
         "user",
+        "withheld",  # how many jobs of the batch are such that its user does not get to know of them
     )
 
     def __init__(
@@ -177,7 +187,7 @@ class Session(Client):
         self.on_answer = on_answer
         self.name = name
         self.logs_commands = logs_commands
-        self.framer = Framer(LONG_COMMANDS)
+        self.framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS)
         self.replies: list[bytes] = []
         self.reply_lsn = 0
         self.consumed = 0
@@ -199,6 +209,7 @@ class Session(Client):
         self.listing: Listing | None = None
         self.search: JobSearch | None = None
         self.unchecked = 0
+        self.withheld = 0
         self.user: User | None = None
         self.authenticate = authenticate
         queue.connect(self, counted)
@@ -518,6 +529,18 @@ class Session(Client):
     def on_group_cancelled(self, count: int) -> None:
         self._tell(replies.group_cancelled(count))
 
+    def on_put_batch(self, count: int, first_id: int, last_id: int) -> None:
+        self.replies.append(replies.put_batch(count, first_id, last_id))
+
+    def on_deleted_batch(self, done: int, missing: int) -> None:
+        self._tell(replies.deleted_batch(done, missing + self.withheld))
+
+    def on_released_batch(self, done: int, missing: int) -> None:
+        self._tell(replies.released_batch(done, missing + self.withheld))
+
+    def on_touched_batch(self, done: int, missing: int) -> None:
+        self._tell(replies.touched_batch(done, missing + self.withheld))
+
     def on_keyed(self, job_id: int) -> None:
         self.job_id = job_id
 
@@ -595,7 +618,7 @@ class Session(Client):
 
     def begin_put(self, put: Put, now: int) -> None:
         """Expect the body of a put. If anything follows the arguments in its line, answer BAD_FORMAT instead."""
-        if put.size > self.server.max_job_size:
+        if put.size > self._largest(put):
             self._skip_body(put, replies.JOB_TOO_BIG)
             return
         if put.trailing:
@@ -604,9 +627,14 @@ class Session(Client):
         self.queue.begin_put(self)
         self.put = put
         self.put_at = now
-        if put.attributes is None:
+        if put.attributes is None and not put.is_batch:
             self.job_id = self.queue.take_id()
         self.framer.begin_body(put.size, True)
+
+    def _largest(self, put: Put) -> int:
+        """How many bytes of a body its line may announce."""
+        size = self.server.max_job_size
+        return max(size, BATCH_SIZE) if put.is_batch else size
 
     def refuse(self, reply: bytes) -> None:
         """Answer what the user may not do."""
@@ -617,7 +645,7 @@ class Session(Client):
     def refuse_put(self, put: Put, reply: bytes) -> None:
         """Answer a put that cannot be done, when its body has been skipped: because the user may not give it, if that
         is FORBIDDEN. A line that is malformed is answered BAD_FORMAT all the same."""
-        if put.trailing and put.size <= self.server.max_job_size:
+        if put.trailing and put.size <= self._largest(put):
             self.replies.append(replies.BAD_FORMAT)
         else:
             self.server.forbidden += reply is replies.FORBIDDEN
@@ -634,7 +662,15 @@ class Session(Client):
         queue = self.queue
         ttr = max(put.ttr, SECOND)
         attributes = put.attributes
-        if attributes is None:
+        if put.is_batch:
+            bodies = parse_bodies(body, self.server.max_job_size)
+            if bodies is None:
+                self.replies.append(replies.BAD_FORMAT)
+                return
+            outcome = queue.put_batch(self, put.priority, put.delay, ttr, bodies, self.put_at, now)
+            if outcome != DONE:
+                self.settle(PUT, outcome)
+        elif attributes is None:
             self._settle_put(queue.put(self, self.job_id, put.priority, put.delay, ttr, body, self.put_at, now))
         else:
             if attributes.at:

@@ -18,7 +18,7 @@ def test_every_command_may_be_given_again_or_changes_something():
     changes = {
         command.name
         for command in PROTOCOL + EXTENSIONS
-        if command.needs != NONE or command.name in ("touch", "pause-tube")
+        if command.needs != NONE or command.name in ("touch", "touch-batch", "pause-tube")
     }
     repeatable = {name.decode() for name in REPEATABLE}
     assert {command.name for command in PROTOCOL + EXTENSIONS} == repeatable | changes | {
@@ -347,3 +347,41 @@ def test_a_client_that_a_leader_disconnects_is_disconnected(at_once):
     client.router.branches[0].on_closed(at_once)
     assert client.closed
     assert client.router.aborted is at_once
+
+
+# Batches
+
+
+def held(client):
+    """The ids of the jobs that its branches have noted."""
+    return {job_id for branch in client.router.branches.values() for job_id in branch.holdings}
+
+
+def test_a_batch_of_several_shards_is_divided_and_counted_together():
+    cluster = RoutedCluster(2)
+    client = cluster.connect()
+    ids = []
+    for shard in (0, 1):
+        client.send(b"use %b\r\nwatch %b\r\n" % (tube(shard, 2), tube(shard, 2)))
+        _, first, last = client.send(b"put-batch 0 0 60 12\r\n1\r\na\r\n1\r\nb\r\n\r\n").split()[1:]
+        ids += [first, last]
+    assert [int(each) % 2 for each in ids] == [0, 0, 1, 1]
+    assert client.send(b"reserve-batch 4 0\r\nreserve-batch 4 0\r\n").count(b"RESERVED ") == 4
+    assert held(client) == set(map(int, ids))
+    assert client.send(b"touch-batch %b 77\r\n" % b" ".join(ids)) == b"TOUCHED_BATCH 4 1\r\n"
+    assert client.send(b"release-batch 0 0 %b %b\r\n" % (ids[0], ids[3])) == b"RELEASED_BATCH 2 0\r\n"
+    assert {job_id for branch in client.router.branches.values() for job_id in branch.holdings} == set(
+        map(int, ids[1:3])
+    )
+    assert client.send(b"delete-batch %b %b\r\n" % (ids[0], ids[2])) == b"DELETED_BATCH 2 0\r\n"
+    assert client.send(b"delete-batch %b\r\n" % b" ".join(ids)) == b"DELETED_BATCH 2 2\r\n"
+    assert not held(client)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_client_is_disconnected_if_a_part_of_its_batch_is_lost(shards):
+    cluster = RoutedCluster(shards)
+    client = cluster.connect()
+    client.give(b"delete-batch 2 3\r\n")
+    cluster.lose(0)
+    assert client.closed

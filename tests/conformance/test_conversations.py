@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from selected import sixty, words
+from selected import seventy, words
 
 from conformance import differences, report
 from conformance.conversation import read, read_all
@@ -46,9 +46,9 @@ def test_every_difference_that_is_named_is_intended():
     assert [(found.place, found.differs) for found in CONVERSATIONS if found.differs not in {"", *intended}] == []
 
 
-def test_sixty_of_them_show_every_command_and_every_reply():
-    chosen = sixty(CONVERSATIONS)
-    assert len(chosen) == 60
+def test_seventy_of_them_show_every_command_and_every_reply():
+    chosen = seventy(CONVERSATIONS)
+    assert len(chosen) == 70
     assert set().union(*map(words, CONVERSATIONS)) == set().union(*map(words, chosen))
     assert sum(found.waits for found in chosen) < 2
 

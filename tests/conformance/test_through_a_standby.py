@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from selected import sixty
+from selected import seventy
 
 from conformance import report
 from conformance.conversation import read_all
@@ -21,7 +21,7 @@ def passing_server(tmp_path):
     return str(program)
 
 
-@pytest.mark.parametrize("select", [sixty, pytest.param(list, id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("select", [seventy, pytest.param(list, id="all", marks=pytest.mark.slow)])
 def test_conversations_pass_through_a_standby(passing_server, select):
     run = started(passing_server, select(read_all()), 2)
     assert run.passed, report.failures([run])

@@ -200,6 +200,42 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         if before or outcome == DONE:  # else the key is held
             assert self.body(before.id if before else job_id) == (body if outcome in (DONE, REPLACED) else kept)
 
+    @rule(pair=clients, priority=priorities, delay=delays, sizes=st.lists(st.integers(0, 9), min_size=1, max_size=4))
+    def put_batch(self, pair, priority, delay, sizes):
+        client, mirror = pair
+        if owes_answer(client):
+            return
+        self.step()
+        job_ids = [self.broker.next_id + number * self.broker.stride for number in range(len(sizes))]
+        bodies = [bytes(size) for size in sizes]
+        outcome = self.broker.put_batch(client, priority, delay, SECOND, bodies, self.now, self.now)
+        assert outcome == self.model.put_batch(mirror, job_ids, priority, delay, SECOND, self.now, sizes)
+
+    @rule(pair=clients, ids=st.lists(job_ids, min_size=1, max_size=4))
+    def delete_batch(self, pair, ids):
+        if owes_answer(pair[0]):
+            return
+        self.step()
+        assert self.broker.delete_batch(pair[0], ids, self.now) == DONE
+        self.model.each(pair[1], "deleted", [self.model.delete(pair[1], each, self.now) for each in ids])
+
+    @rule(pair=clients, ids=st.lists(job_ids, min_size=1, max_size=4), priority=priorities, delay=delays)
+    def release_batch(self, pair, ids, priority, delay):
+        if owes_answer(pair[0]):
+            return
+        self.step()
+        assert self.broker.release_batch(pair[0], ids, priority, delay, self.now) == DONE
+        done = [self.model.release(pair[1], each, priority, delay, self.now) for each in ids]
+        self.model.each(pair[1], "released", done)
+
+    @rule(pair=clients, ids=st.lists(job_ids, min_size=1, max_size=4))
+    def touch_batch(self, pair, ids):
+        if owes_answer(pair[0]):
+            return
+        self.step()
+        assert self.broker.touch_batch(pair[0], ids, self.now) == DONE
+        self.model.each(pair[1], "touched", [self.model.touch(pair[1], each, self.now) for each in ids])
+
     @rule(
         pair=clients,
         key=st.one_of(st.just(""), keys),

@@ -13,6 +13,7 @@ from beanstalk_server.wire.authorization import (
     TUBE_IN_USE,
     TUBE_NAMED,
     TUBE_OF_JOB,
+    TUBES_OF_JOBS,
     TWO_TUBES,
     WATCHED_TUBES,
 )
@@ -24,6 +25,7 @@ from beanstalk_server.wire.commands import (
     DIALECTS,
     EXTENSIONS,
     LONG_COMMANDS,
+    LONGEST_COMMANDS,
     PROTOCOL,
     STATISTICS,
 )
@@ -44,6 +46,7 @@ SCOPES = {
     "the tube named": TUBE_NAMED,
     "the two tubes named": TWO_TUBES,
     "the tube of the job": TUBE_OF_JOB,
+    "the tube of each job": TUBES_OF_JOBS,
     "the watched tubes": WATCHED_TUBES,
     "every tube (`*`)": EVERY_TUBE,
     "no tube": NO_TUBE,
@@ -53,7 +56,7 @@ ACCESS = Path(__file__).parents[2] / "docs/access.md"
 
 
 def test_no_two_commands_have_the_same_name():
-    assert len({row.name for row in ROWS}) == len(ROWS) == 46
+    assert len({row.name for row in ROWS}) == len(ROWS) == 50
 
 
 def test_the_table_in_the_documents_says_what_each_command_asks_for():
@@ -67,6 +70,8 @@ def test_the_table_in_the_documents_says_what_each_command_asks_for():
 def refusal_of(row):
     if row.scope == NO_TUBE:
         return "never refused"
+    if row.scope == TUBES_OF_JOBS:
+        return "counts as not found"
     return "`NOT_FOUND`" if row.hides else "`FORBIDDEN`"
 
 
@@ -86,9 +91,10 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"reschedule-keyed ",
         b"redrive ",
         b"move-jobs ",
+        b"release-batch ",
     )
-    assert DELETES == (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ", b"cancel-group ")
-    assert LONG_COMMANDS == (
+    assert DELETES == (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ", b"cancel-group ", b"delete-batch ")
+    assert (
         b"put-keyed ",
         b"replace-keyed ",
         b"reschedule-keyed ",
@@ -96,7 +102,9 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"list-jobs ",
         b"stats-tubes ",
         b"move-jobs ",
-    )
+        *LONGEST_COMMANDS,
+    ) == LONG_COMMANDS
+    assert LONGEST_COMMANDS == (b"delete-batch ", b"release-batch ", b"touch-batch ")
     assert {row.needs for row in ROWS if row.has_body} == {DELETIONS}
     assert {row.needs for row in ROWS} == {ALL, DELETIONS, NONE}
 

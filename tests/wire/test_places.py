@@ -3,13 +3,14 @@
 import pytest
 
 from beanstalk_server.wire.commands import DIALECTS, LINKED
-from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, NAMED, USED, WATCHED, Places
+from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, JOBS, NAMED, USED, WATCHED, Places
 
 CONCERNS = {
     USED: "put put-with put-keyed replace-keyed cancel-keyed reschedule-keyed "
-    "peek-keyed peek-ready peek-delayed peek-buried kick",
+    "put-batch peek-keyed peek-ready peek-delayed peek-buried kick",
     NAMED: "use watch ignore pause-tube stats-tube clear-tube redrive list-jobs move-jobs unwatch",
     JOB: "delete release bury touch peek kick-job reserve-job stats-job cancel reschedule unreserve",
+    JOBS: "delete-batch release-batch touch-batch",
     WATCHED: "reserve reserve-with-timeout reserve-batch probe await",
     EVERYTHING: "stats list-tubes stats-tubes list-clients drain undrain "
     "here-stats here-list-tubes here-stats-tubes here-list-clients here-drain here-undrain",

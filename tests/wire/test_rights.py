@@ -30,8 +30,11 @@ def words(text):
 
 
 RIGHTS = {
-    "produce": words("put put-keyed replace-keyed put-with cancel cancel-keyed reschedule reschedule-keyed"),
-    "consume": words("watch reserve reserve-with-timeout reserve-batch reserve-job delete release bury touch"),
+    "produce": words("put put-keyed replace-keyed put-with put-batch cancel cancel-keyed reschedule reschedule-keyed"),
+    "consume": words(
+        "watch reserve reserve-with-timeout reserve-batch reserve-job delete release bury touch "
+        "delete-batch release-batch touch-batch"
+    ),
     "inspect": words(
         "peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube list-jobs stats-group"
     ),
@@ -115,6 +118,7 @@ LINES = {
         b"put-with 0 0 60 4 group={tube}/g" + BODY,
         b"put-with 0 0 60 4 group={tube} after={to}/g:wait" + BODY,
     ],
+    "put-batch": [b"put-batch 0 0 60 9\r\n4\r\nbody\r\n\r\n"],
     "stats-group": [b"stats-group {tube}/g", b"stats-group {tube}"],
     "cancel-group": [b"cancel-group {tube}/g", b"cancel-group {tube}"],
     "cancel": [b"cancel {id}"],
@@ -159,7 +163,8 @@ LINES = {
 
 
 def test_every_command_is_asked():
-    assert {*LINES, "quit", "cancel-reserve", "reserve-mode"} == set(ROWS) == set(RIGHT)
+    others = words("quit cancel-reserve reserve-mode delete-batch release-batch touch-batch")
+    assert {*LINES, *others} == set(ROWS) == set(RIGHT)
 
 
 @st.composite

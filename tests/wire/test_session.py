@@ -696,6 +696,10 @@ cmd-undrain: 0
 cmd-stats-group: 0
 cmd-cancel-group: 0
 cmd-cancel-reserve: 0
+cmd-put-batch: 0
+cmd-delete-batch: 0
+cmd-release-batch: 0
+cmd-touch-batch: 0
 cmd-reserve-mode: 0
 current-memory: 0
 max-memory: 0
@@ -730,7 +734,7 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
         "peek-keyed k|reserve-batch 1 0|clear-tube a|put-keyed k 0 0 1 99999999|replace-keyed k 0 0 1 99999999|"
         "put-with 0 0 1 99999999 tries=2|redrive a 5|list-jobs a ready 0 1|stats-tubes - 1|"
         "list-clients|move-jobs a ready b 1|stats-group g|cancel-group g|cancel-reserve|"
-        "reserve-mode priority|undrain|drain"
+        "put-batch 0 0 1 99999999|delete-batch 9|release-batch 0 0 9|touch-batch 9|reserve-mode priority|undrain|drain"
     )
     for line in lines.split("|"):
         client.send(line.encode() + b"\r\n" + (b"x" * 100_000_001 if "999" in line else b""))

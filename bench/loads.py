@@ -318,6 +318,65 @@ def saturated(subject: Subject, *, count: int, seconds: float) -> Sample:
         return meter.sample(cycling.commands, cycling.latencies)
 
 
+WEIGHTS = (1, 3, 6)
+SHARED = 1_000
+"""After this many reserves, the shares of tubes are compared with their weights."""
+
+
+def weighted(subject: Subject, *, mode: str, count: int, depth: int = 100) -> Sample:
+    """Reserve and delete jobs of three tubes; `off` is by how much the share of a tube differs from its weight, at
+    most, as a part of all.
+
+    Args:
+        mode: how the tubes are served.
+    """
+    put = subject.commands.put(MOVED, b"x" * 100)
+    served = dict.fromkeys(range(len(WEIGHTS)), 0)
+    with subject.connect() as sock:
+        for number in range(len(WEIGHTS)):
+            ask(sock, b"use t%d\r\nwatch t%d %d\r\n" % (number, number, WEIGHTS[number]), 2)
+            for _ in range(count // depth):
+                ask(sock, put * depth, depth)
+        # The ids say which tube a job is of: those of one follow those of the one before.
+        first = int(ask(sock, put).split()[1]) - len(WEIGHTS) * (count // depth * depth)
+        ask(sock, b"ignore default\r\nreserve-mode %b\r\n" % mode.encode(), 2)
+        meter = Meter(subject)
+        off = 0.0
+        commands = 0
+        while commands < 2 * count // depth * depth:
+            ids = subject.commands.ids(ask(sock, b"reserve\r\n" * depth, 2 * depth))
+            ask(sock, subject.commands.delete(MOVED, ids), depth)
+            commands += 2 * depth
+            if commands <= 2 * SHARED:
+                for job_id in ids:
+                    served[(int(job_id) - first) // (count // depth * depth)] += 1
+        sample = meter.sample(commands)
+    total = sum(served.values())
+    off = max(abs(served[number] / total - weight / sum(WEIGHTS)) for number, weight in enumerate(WEIGHTS))
+    return sample | {"off": off}
+
+
+BATCH = 500
+
+
+def batches(subject: Subject, *, count: int) -> tuple[Sample, Sample]:
+    """Put jobs, then reserve and delete them, five hundred in a command; a sample of each, by jobs."""
+    body = b"100\r\n" + b"x" * 100 + b"\r\n"
+    put = b"put-batch 0 0 %d %d\r\n%b\r\n" % (TTR, BATCH * len(body), BATCH * body)
+    with subject.connect() as sock:
+        ask(sock, *subject.commands.begin(MOVED))
+        meter = Meter(subject)
+        for _ in range(count // BATCH):
+            ask(sock, put)
+        puts = meter.sample(count // BATCH * BATCH)
+        meter = Meter(subject)
+        for _ in range(count // BATCH):
+            reserved = ask(sock, b"reserve-batch %d 0\r\n" % BATCH, 2 * BATCH + 1)
+            ids = reserved.split(b"RESERVED ")[1:]
+            ask(sock, b"delete-batch " + b" ".join([each.split(b" ", 1)[0] for each in ids]) + b"\r\n")
+        return puts, meter.sample(2 * (count // BATCH * BATCH))
+
+
 def one_by_one(subject: Subject, *, command: str, count: int, lines: int = 1) -> Sample:
     """Send a command again and again, each after the reply to the one before; a reply has this many lines."""
     latencies = array("q")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from beanstalk_server.queue.weights import MODES
 from bench import loads, process
 from bench.clients import LOADS, python_client
 from bench.console import show
@@ -414,19 +415,22 @@ def policies(run: Run) -> None:
 # Labels
 
 LABELS = {
+    "tries": ("tries=5", 1),
     "shares": ("share=s{}", 100_000),
     "limits": ("limit=l{}:1000", 100_000),
     "groups": ("group=g{}", 10_000),
 }
-"""What put-with demands of each job, and how many names there are."""
+"""What put-with demands of each job, and how many names there are. `tries` says what put-with costs by itself."""
 
 BEHIND = "put + reserve + delete, 100 in flight, behind jobs whose limit is reached"
+BY_WEIGHT = "reserve + delete, three tubes"
 
 
-@scenario(Layout(f"rate cpu {LATENCIES}", "jobs", "cpu"))
+@scenario(Layout(f"rate cpu off {LATENCIES}", "jobs", "cpu"))
 def fair(run: Run) -> None:
-    """one connection, 100 commands in flight: jobs of many shares, limits and groups beside jobs of none; and commands
-    behind jobs whose limit is reached, beside the same without them
+    """one connection, 100 commands in flight: jobs of many shares, limits and groups beside jobs of none; commands
+    behind jobs whose limit is reached, beside the same without them; three tubes by priority and by weight; and batches
+    of 500 jobs, by jobs and not by commands
     """
     count = run.sized(200_000)
 
@@ -452,6 +456,16 @@ def fair(run: Run) -> None:
         for jobs in (0, run.sized(1_000_000)):
             behind = functools.partial(run.load, loads.saturated, count=jobs, seconds=run.seconds())
             run.in_turn([asking(peer)], behind, BEHIND, jobs)
+        for mode in MODES:
+            by_weight = functools.partial(run.load, loads.weighted, mode=mode, count=run.sized(100_000))
+            run.in_turn([asking(peer, "" if mode == MODES[0] else mode)], by_weight, BY_WEIGHT)
+        run.in_turn([asking(peer)], functools.partial(batched, run))
+
+
+def batched(run: Run, server: Subject) -> None:
+    puts, rest = run.load(loads.batches, server, count=run.sized(500_000))
+    run.results.add(run.scenario, server.name, "put-batch", loads.BATCH, [puts])
+    run.results.add(run.scenario, server.name, "reserve-batch + delete-batch", loads.BATCH, [rest])
 
 
 # Metrics

@@ -40,6 +40,7 @@ MEASURES = {
     "server_cpu": Measure("server's CPU, µs each", ".1f"),
     "put_cpu": Measure("enqueueing: CPU, µs each", ".0f", spread=True),
     "put_server_cpu": Measure("server's CPU there", ".0f"),
+    "off": Measure("off its share", ".2%"),
     "seconds": Measure("seconds", ",.2f", spread=True),
     "early": Measure("early", ".0f"),
     "p50": Measure("p50, ms", ".2f"),

@@ -10,6 +10,7 @@ what cancelling means    a job that is granted to nobody is given back, with its
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, overload
@@ -103,6 +104,7 @@ class AsyncClient(Asynchronous[TBody]):
         "_connecting",  # the task that connects, for all who wait for it
         "_connection",  # the one that may be used, if there is one
         "_failure",  # why the last round of attempts to connect has failed, while another one follows
+        "_forsakes",  # a connection had to be left behind because nobody waited for a reserve any more
         "_is_closed",
         "_next",  # the address to try next, by its index
         "_on_reconnect",
@@ -203,6 +205,7 @@ class AsyncClient(Asynchronous[TBody]):
         self._connection: AsyncConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._failure: OSError | None = None
+        self._forsakes = False
         self._waiting = 0
         self._next = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -405,6 +408,10 @@ class AsyncClient(Asynchronous[TBody]):
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
+            if self._forsakes:  # the next one need not be left behind, where the server knows cancel-reserve
+                for probe in self._session.probes("cancel-reserve"):
+                    with contextlib.suppress(Error):
+                        self._session.knows("cancel-reserve", await connection.call(probe))
             if connection.is_lost:
                 raise ConnectionLostError("the server has closed the connection")
         except BaseException:
@@ -437,6 +444,7 @@ class AsyncClient(Asynchronous[TBody]):
                 reconnects += 1
                 await self._wait_for_connection(self._reconnect_timeout if self._was_connected else None)
             elif connection.is_forsaken and not connection.may_adopt(command) and not self._session.reserved:
+                self._forsakes = True
                 connection.lose("the connection waited for a job, and nobody for it")
             elif connection.is_full:
                 await connection.room()
@@ -546,6 +554,7 @@ class AsyncClient(Asynchronous[TBody]):
         waits for would hold back the release, and nothing else is reserved.
         """
         if connection.is_forsaken and self._session.reserved <= {job.id for job in jobs}:
+            self._forsakes = True
             connection.lose("the connection waited for a job, and nobody for it")
             return
         asked = [connection.call(make.stats_job(job.id)) for job in jobs]

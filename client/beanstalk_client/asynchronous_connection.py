@@ -35,6 +35,9 @@ IDLE: Final = 1.0
 CLOSE_WITHIN: Final = 1.0
 """Seconds for the goodbyes of TLS."""
 
+CANCEL_RESERVE: Final = b"cancel-reserve\r\n"
+"""Has no reply of its own: that to the reserve is CANCELLED, or a job that was faster."""
+
 CLOSED: Final = "the client is closed"
 
 
@@ -169,6 +172,10 @@ class AsyncConnection(asyncio.Protocol):
         if waiter.cancelled():
             # A future may have been cancelled some time ago, and its reply have come since.
             if command.wait != 0 and not self.is_lost and (isinstance(waiter, Reply) or waiter in self._waiters):
+                if waiter is self._waiters[-1] and self._protocol.session.known.get("cancel-reserve"):
+                    self._out.append(CANCEL_RESERVE)
+                    self._flush()
+                    return
                 self.orphans.add(waiter)
                 self.is_hindered = True
         elif waiter.done():

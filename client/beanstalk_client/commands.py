@@ -21,7 +21,7 @@ import datetime
 import math
 import re
 import types
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union, cast, overload
 
 from beanstalk_client.errors import (
@@ -39,25 +39,31 @@ from beanstalk_client.replies import (
     CANCELLED,
     CLEARED,
     DELETED,
+    DELETED_BATCH,
     DRAINED,
     ENTRIES,
     FOUND,
+    GROUP_CANCELLED,
     INSERTED,
+    INSERTED_BATCH,
     INSERTED_OR_REPLACED,
     JOB_KICKED,
     KICKED,
     MAX_NAME,
+    MODE,
     MOVED,
     NAMES,
     PAGE,
     PAUSED,
     REDRIVEN,
     RELEASED,
+    RELEASED_BATCH,
     RESCHEDULED,
     RESERVED,
     RESERVED_BATCH,
     STATISTICS,
     TOUCHED,
+    TOUCHED_BATCH,
     TUBE_PAGE,
     UNDRAINED,
     USING,
@@ -103,6 +109,10 @@ Example:
 
 MAX_PRIORITY: Final = 2**32 - 1
 MAX_ID: Final = 2**64 - 1
+MAX_WEIGHT: Final = 10_000
+
+MAX_JOBS: Final = 1000
+"""The most jobs that one command names or puts."""
 
 MAX_TIMEOUT: Final = 2**31 - 1
 """The longest timeout of a command, in seconds; 68 years."""
@@ -135,6 +145,14 @@ EXTENSIONS: Final = frozenset(
         "move-jobs",
         "drain",
         "undrain",
+        "stats-group",
+        "cancel-group",
+        "cancel-reserve",
+        "put-batch",
+        "delete-batch",
+        "release-batch",
+        "touch-batch",
+        "reserve-mode",
     ]
 )
 """The commands that beanstalkd does not have."""
@@ -170,9 +188,14 @@ BASE: Final = frozenset(
 )
 """The commands that every server has."""
 
-COUNTED: Final = frozenset(["reserve-batch", "stats-tubes", "list-clients", "drain", "undrain"])
+COUNTED: Final = frozenset(
+    [
+        *("reserve-batch", "reserve-mode", "stats-tubes", "stats-group"),
+        *("list-clients", "drain", "undrain", "cancel-reserve"),
+    ]
+)
 """Those that a server cannot be asked for without their arguments, because it would take them for malformed (the first
-two are misread by beanstalkd as commands of its own), or because they have none: `stats` counts those that it knows.
+row is misread by beanstalkd as commands of its own), or because they have none: `stats` counts those that it knows.
 """
 
 FRACTIONS: Final = "fractions of a second"
@@ -276,21 +299,54 @@ class Use(Command[str]):
 class Watch(Command[int]):
     """A command that watches a tube, or ignores it."""
 
-    __slots__ = ("begins", "tube")
+    __slots__ = ("begins", "tube", "weight")
 
     has_effect = True
 
-    def __init__(self, data: bytes, tube: str, begins: bool) -> None:
+    def __init__(self, data: bytes, tube: str, begins: bool, weight: int | None = None) -> None:
         super().__init__(data, WATCHING, True)
         self.tube: str = tube
         self.begins: bool = begins
+        self.weight: int | None = weight
 
     def settle(self, result: int | Error, session: Notes) -> None:
         if isinstance(result, int):
             if self.begins:
-                session.watched[self.tube] = None
+                session.watched[self.tube] = self.weight or session.watched.get(self.tube)
             else:
                 session.watched.pop(self.tube, None)
+
+
+class EndingBatch(Command["tuple[int, int]"]):
+    """A command that ends reservations."""
+
+    __slots__ = ("job_ids",)
+
+    has_effect = True
+
+    def __init__(self, data: bytes, reply: Reading[tuple[int, int]], job_ids: list[int]) -> None:
+        super().__init__(data, reply)
+        self.job_ids: list[int] = job_ids
+
+    def settle(self, result: tuple[int, int] | Error, session: Notes) -> None:
+        if isinstance(result, tuple):
+            session.reserved.difference_update(self.job_ids)
+
+
+class ReserveMode(Command[None]):
+    """A command that says how tubes are served."""
+
+    __slots__ = ("mode",)
+
+    has_effect = True
+
+    def __init__(self, mode: str) -> None:
+        super().__init__(b"reserve-mode %b\r\n" % mode.encode("ascii"), MODE, True)
+        self.mode: str = mode
+
+    def settle(self, result: Error | None, session: Notes) -> None:
+        if result is None:
+            session.mode = self.mode
 
 
 class Probe(Command[Any]):
@@ -508,8 +564,14 @@ def _put(command: bytes, body: bytes, priority: int, delay: Duration, ttr: Durat
     return b"%b %d %b %b %d%b\r\n%b\r\n" % arguments
 
 
+def _batch(words: bytes, ids: list[int], reply: Reading[tuple[int, int]]) -> Command[tuple[int, int]]:
+    within("number of jobs", len(ids), MAX_JOBS, 1)
+    return EndingBatch(words + b"".join([b" %d" % job_id for job_id in ids]) + b"\r\n", reply, ids)
+
+
 RESERVE: Final[Command[Any]] = Command(b"reserve\r\n", RESERVED, True, None)
 
+MODES: Final = ("priority", "weighted", "fair")
 STATES: Final = ("ready", "delayed", "reserved", "buried")
 MOVED_STATES: Final = ("ready", "delayed", "buried")
 
@@ -681,6 +743,12 @@ class Commands(Generic[TBody]):
         backoff: Duration | None = 0,
         ttl: Duration | None = 0,
         hold: Duration | None = 0,
+        share: str = "",
+        limit: str = "",
+        limit_count: int = 1,
+        group: str = "",
+        after: str = "",
+        after_waits: bool = False,
     ) -> Command[int]:
         """Inserts a job into the tube that is used, and demands something special of it. Returns its id.
 
@@ -699,6 +767,10 @@ class Commands(Generic[TBody]):
             backoff: seconds to delay it for after the first of these, doubled with each further one.
             ttl: seconds for which it may be ready, before it is deleted or goes to the dead tube.
             hold: seconds for which its key stays taken when it has been deleted.
+            share: among jobs of one priority, these names take turns.
+            limit: of the jobs with this name, in all tubes, at most `limit_count` are reserved at a time.
+            group: the group of jobs that it belongs to.
+            after: it is ready when no job of this group is left; with `after_waits`, also if it has had none yet.
 
         Raises:
             ExistsError, TooLateError: as for `put_keyed` and `replace_keyed`.
@@ -710,6 +782,8 @@ class Commands(Generic[TBody]):
             raise ValueError("replace and hold are about a key: it must be given")
         if at is not None and delay:
             raise ValueError("at and delay: only one of them may be given")
+        if after and (at is not None or after == group):
+            raise ValueError("after goes neither with at nor with the group of the same name")
         attributes = [b" key=%b" % _name(key, "key")] if key else []
         if replace:
             attributes.append(b" replace=1")
@@ -720,8 +794,59 @@ class Commands(Generic[TBody]):
         for name, duration in (("backoff", backoff), ("ttl", ttl), ("hold", hold)):
             if duration is not None and seconds_of(duration, name):
                 attributes.append(b" %b=%b" % (name.encode(), seconds(name, duration)))
+        if share:
+            attributes.append(b" share=%b" % _name(share, "share"))
+        if limit:
+            count = within("limit_count", limit_count, MAX_PRIORITY, 1)
+            attributes.append(b" limit=%b:%d" % (_name(limit, "limit"), count))
+        if group:
+            attributes.append(b" group=%b" % _name(group, "group"))
+        if after:
+            attributes.append(b" after=%b%b" % (_name(after, "after"), b":wait" if after_waits else b""))
         data = _put(b"put-with", self._session.encode(body), priority, delay, ttr, b"".join(attributes))
         return Command(data, INSERTED_OR_REPLACED).of_extension()
+
+    @command
+    def put_batch(
+        self,
+        bodies: Iterable[TBody],
+        priority: int = DEFAULT_PRIORITY,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
+    ) -> Command[list[int]]:
+        """Inserts jobs into the tube that is used, all or none, and returns their ids.
+
+        Example:
+            ids = queue.put_batch(["a", "b", "c"], delay="15m")
+
+        Args:
+            bodies: 1 to 1,000, of a megabyte together.
+
+        Raises:
+            UnsupportedError: the server does not know the command; nothing was sent.
+        """
+        encoded = [self._session.encode(body) for body in bodies]
+        within("number of bodies", len(encoded), MAX_JOBS, 1)
+        data = b"".join([b"%d\r\n%b\r\n" % (len(body), body) for body in encoded])
+        return Command(_put(b"put-batch", data, priority, delay, ttr), INSERTED_BATCH).of_extension()
+
+    @command
+    def stats_group(self, group: str) -> Command[Statistics]:
+        """Returns the statistics of a group of jobs.
+
+        Example:
+            print(queue.stats_group("import-17")["state"])
+        """
+        return Command(b"stats-group %b\r\n" % _name(group, "group"), STATISTICS, True).of_extension()
+
+    @command
+    def cancel_group(self, group: str) -> Command[int]:
+        """Deletes the jobs of a group that are not reserved. Returns how many.
+
+        Example:
+            print(queue.cancel_group("import-17"), "jobs are deleted")
+        """
+        return Command(b"cancel-group %b\r\n" % _name(group, "group"), GROUP_CANCELLED)
 
     @command
     def cancel(self, job: JobOrID[TBody]) -> Command[None]:
@@ -838,6 +963,49 @@ class Commands(Generic[TBody]):
         """
         job_id = _id(job)
         return Ending(b"delete %d\r\n" % job_id, DELETED, job_id)
+
+    @command
+    def delete_batch(self, jobs: Iterable[JobOrID[TBody]]) -> Command[tuple[int, int]]:
+        """Deletes jobs, at most 1,000. Returns how many were deleted, and how many were not found.
+
+        Example:
+            queue.delete_batch(queue.reserve_batch(100))
+        """
+        return _batch(b"delete-batch", [_id(job) for job in jobs], DELETED_BATCH)
+
+    @command
+    def release_batch(
+        self, jobs: Iterable[JobOrID[TBody]], priority: int | None = None, delay: Duration = DEFAULT_DELAY
+    ) -> Command[tuple[int, int]]:
+        """Gives reserved jobs back, at most 1,000. Returns how many were released, and how many were not found.
+
+        Example:
+            queue.release_batch(queue.reserve_batch(100), delay="1m")
+
+        Args:
+            priority, delay: as for `release`.
+
+        Raises:
+            ReservationLostError: one was reserved on a connection that is lost; nothing was sent.
+        """
+        priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
+        words = b"release-batch %d %b" % (priority, seconds("delay", delay))
+        return _batch(words, [_id(self._held(job)) for job in jobs], RELEASED_BATCH)
+
+    @command
+    def touch_batch(self, jobs: Iterable[JobOrID[TBody]]) -> Command[tuple[int, int]]:
+        """Lets the times to run of reserved jobs, at most 1,000, begin anew. Returns how many did, and how many were
+        not found.
+
+        Example:
+            queue.touch_batch(queue.reserve_batch(100))
+
+        Raises:
+            ReservationLostError: one was reserved on a connection that is lost; nothing was sent.
+        """
+        ids = [_id(self._held(job)) for job in jobs]
+        within("number of jobs", len(ids), MAX_JOBS, 1)
+        return Command(b"touch-batch " + b" ".join([b"%d" % job_id for job_id in ids]) + b"\r\n", TOUCHED_BATCH)
 
     @command
     def release(
@@ -986,14 +1154,40 @@ class Commands(Generic[TBody]):
         return Command(b"list-tube-used\r\n", USING, True)
 
     @command
-    def watch(self, tube: str) -> Command[int]:
+    def watch(self, tube: str, weight: int | None = None) -> Command[int]:
         """Watches one more tube, also after reconnecting. Returns how many are watched.
 
         Example:
             queue.watch("mail")
             job = queue.reserve()
+
+        Args:
+            weight: from 1 to 10,000, for `reserve_mode`; None for that which the tube has.
         """
-        return Watch(b"watch %b\r\n" % _name(tube), tube, True)
+        if weight is None:
+            return Watch(b"watch %b\r\n" % _name(tube), tube, True)
+        made = Watch(b"watch %b %d\r\n" % (_name(tube), within("weight", weight, MAX_WEIGHT, 1)), tube, True, weight)
+        made.needs = "reserve-mode"
+        return made
+
+    @command
+    def reserve_mode(self, mode: str) -> Command[None]:
+        """Says which of the tubes that are watched serves the next reserve, also after reconnecting.
+
+        Example:
+            queue.watch("mail", 3)
+            queue.reserve_mode("weighted")
+
+        Args:
+            mode: "priority": that of the most urgent job; "weighted": tubes take turns by their weights; "fair": so
+                that the client's time is divided by their weights.
+
+        Raises:
+            UnsupportedError: the server does not know the command; nothing was sent.
+        """
+        if mode not in MODES:
+            raise ValueError(f"bad mode {mode!r}: must be one of {', '.join(MODES)}")
+        return ReserveMode(mode).of_extension()
 
     @command
     def ignore(self, tube: str) -> Command[int]:

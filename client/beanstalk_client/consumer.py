@@ -32,7 +32,7 @@ import itertools
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beanstalk_client.commands import Duration, seconds_of
@@ -232,6 +232,8 @@ class Consumer:
         handle: runs for each job, and returns what becomes of it. It should raise nothing.
         at_once: for how many jobs it runs at a time.
         last_attempts: seconds for which it goes on trying, once stopped, to say what has become of jobs.
+        weights: of tubes, where `mode` serves them by weight.
+        mode: how the tubes are served, as `reserve_mode` takes it; "": as the server does without being told.
         settled: called when the server has heard what became of a job, or never will: with the error then.
     """
 
@@ -243,6 +245,8 @@ class Consumer:
         *,
         at_once: int = AT_ONCE,
         last_attempts: float = LAST_ATTEMPTS,
+        weights: Mapping[str, int] | None = None,
+        mode: str = "",
         settled: Callable[[Delivery, Outcome, Exception | None], None] | None = None,
     ) -> None:
         if not tubes:
@@ -254,6 +258,8 @@ class Consumer:
         self._handle = handle
         self._at_once = at_once
         self._last_attempts = last_attempts
+        self._weights = dict(weights or {})
+        self._mode = mode
         self._settled = settled
         self._turn = (at_once + 1) // 2  # for how many jobs a link asks while there is more to do than slots
         self._running = 0  # slots that are taken by jobs
@@ -343,7 +349,7 @@ class Consumer:
 
     def _add_link(self) -> None:
         assert self._loop is not None
-        link = _Link(self._connect(), self._tubes)
+        link = _Link(self._connect(), self._tubes, self._weights, self._mode)
         self._links.append(link)
         if self._waiter is None:
             self._waiter = link
@@ -890,6 +896,7 @@ class _Link:
         "client",
         "finished",
         "in_hand",
+        "mode",
         "saying",
         "task",
         "touches",
@@ -897,13 +904,16 @@ class _Link:
         "unheard",
         "waiting",
         "watching",
+        "weights",
     )
 
     task: asyncio.Task[None]
 
-    def __init__(self, client: AsyncClient[bytes], tubes: tuple[str, ...]) -> None:
+    def __init__(self, client: AsyncClient[bytes], tubes: tuple[str, ...], weights: dict[str, int], mode: str) -> None:
         self.client: AsyncClient[bytes] = client
         self.tubes: tuple[str, ...] = tubes
+        self.weights: dict[str, int] = weights
+        self.mode: str = mode
         self.in_hand: set[Delivery] = set()  # running, or finished and the server has not heard of it
         self.finished: list[tuple[Delivery, Outcome]] = []  # what the server is to be told next
         self.saying: list[tuple[Delivery, Outcome]] = []  # what it is being told
@@ -920,7 +930,9 @@ class _Link:
         """Connect, and watch the tubes; the client does so by itself after a loss."""
         await self.client.connect()
         for tube in self.tubes:
-            await self.client.watch(tube)
+            await self.client.watch(tube, self.weights.get(tube))
+        if self.mode:
+            await self.client.reserve_mode(self.mode)
         if "default" not in self.tubes:
             await self.client.ignore("default")
         self.watching = True

@@ -20,7 +20,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, Duration, make, seconds_of
+from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, STATES, Duration, make, seconds_of
 from beanstalk_client.consumer import Bury, Outcome, Release
 from beanstalk_client.errors import BuriedError, ExistsError, JobTooBigError, NotFoundError, TimedOutError, TooLateError
 from beanstalk_client.session import Session
@@ -68,6 +68,8 @@ class MemoryJob:
         self.backoff: float = 0.0
         self.ttl: float = 0.0
         self.hold: float = 0.0
+        self.group = ""
+        self._after = ""  # the group that it waits for
         self._created = created
         self._sunk = 0  # which burial was its last
 
@@ -85,7 +87,7 @@ class MemoryJob:
             "age": int(now - self._created),
             "delay": int(self.delay),
             "ttr": int(self.ttr),
-            "time-left": int(max(0.0, self.due - now)) if self.state == DELAYED else 0,
+            "time-left": int(max(0.0, self.due - now)) if self.state == DELAYED and not self._after else 0,
             "file": 0,
             "reserves": self.reserves,
             "timeouts": 0,
@@ -121,6 +123,7 @@ class MemoryQueue:
         self.errors: list[BaseException] = []
         self._jobs: dict[int, MemoryJob] = {}
         self._held: dict[tuple[str, str], tuple[float, int]] = {}  # by tube and key: until when, and the job's id
+        self._groups: set[str] = set()  # those that have had a job
         self._last = 0
         self._burials = 0
         self._fire()
@@ -201,6 +204,9 @@ class MemoryQueue:
         """Let everything happen that has been due by now."""
         self._fire()
         for job in list(self._jobs.values()):
+            if job._after in self._groups and not self._is_open(job._after):
+                job._after = ""
+                job.due = self._after(job.delay)
             if job.state == DELAYED and job.due <= self.now:
                 job.state = READY
             if job.state == READY and job.ttl and job.due + job.ttl <= self.now:
@@ -290,6 +296,9 @@ class MemoryQueue:
             job.delay = 0.0
         return job.id
 
+    def _is_open(self, group: str) -> bool:
+        return any(job.group == group for job in self._jobs.values())
+
     def _admit(self, body: bytes) -> None:
         if len(body) > self._max_job_size:
             raise JobTooBigError
@@ -312,6 +321,12 @@ class MemoryQueue:
         job.backoff, job.ttl, job.hold = (seconds_of(demands.get(name) or 0) for name in ("backoff", "ttl", "hold"))
         job.due = self._after(delay)
         job.state = DELAYED if delay else READY
+        job.group, after = demands.get("group", ""), demands.get("after", "")
+        if after and (self._is_open(after) or (demands.get("after_waits") and after not in self._groups)):
+            job._after, job.due, job.state = after, math.inf, DELAYED
+        if job.group and job.group not in self._groups:
+            self._groups.add(job.group)
+            self._last += 1  # at a server, a group has an id
         try:
             job.message = read(body, self._tasks.serializer)
         except UnreadableError:
@@ -367,6 +382,25 @@ class MemoryClient:
             raise TooLateError
         self._queue._remove(job, holds=False, at=self._queue.now)
 
+    def stats_group(self, group: str) -> dict[str, Any]:
+        """The state of a group, and how many jobs it has, with the keys of `stats-group`."""
+        make.stats_group(group)
+        members = [job for job in self._queue.jobs() if job.group == group]
+        waiting = sum(job._after == group for job in self._queue.jobs())
+        if group not in self._queue._groups and not waiting:
+            raise NotFoundError
+        states = {f"current-jobs-{state}": sum(job.state == state for job in members) for state in STATES}
+        state = "open" if members else "ended" if group in self._queue._groups else "awaited"
+        return {"name": group, "state": state, **states, "waiting-jobs": waiting}
+
+    def cancel_group(self, group: str) -> int:
+        make.cancel_group(group)
+        self.stats_group(group)  # which raises NotFoundError
+        found = [job for job in self._queue.jobs() if job.group == group and job.state != RESERVED]
+        for job in found:
+            self._queue._remove(job, holds=False, at=self._queue.now)
+        return len(found)
+
     def reserve(self, timeout: float = 0) -> MemoryJob:
         """The best job that is ready."""
         if timeout:
@@ -411,6 +445,7 @@ class MemoryClient:
         make.kick_job(_id_of(job))
         found = self._queue._find(job, BURIED, DELAYED)
         found.kicks += 1
+        found._after = ""
         found.tries = 0
         found.due = self._queue.now
         found.state = READY

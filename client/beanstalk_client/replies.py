@@ -23,6 +23,7 @@ from beanstalk_client.errors import (
     ConnectionLostError,
     Error,
     ExistsError,
+    TimedOutError,
     UndecodableError,
     UnknownCommandError,
     UnknownResponseError,
@@ -40,6 +41,9 @@ MAX_BODY: Final = 1 << 30
 MAX_BATCH: Final = 512
 """The most jobs of a batch."""
 
+MAX_IDS: Final = 1000
+"""The most ids of a reply."""
+
 MAX_NAME: Final = 200
 NAME: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-+/;.$_()")
 
@@ -51,7 +55,8 @@ class Notes(Protocol):
     epoch: int
     reserved: set[int]
     used: str
-    watched: dict[str, None]
+    watched: dict[str, int | None]
+    mode: str
     known: dict[str, bool]
 
 
@@ -112,6 +117,48 @@ class Number(Reading[int]):
         return error_of(line)
 
 
+class Counts(Reading["tuple[int, int]"]):
+    """A reply that counts the jobs of a batch: how many, and how many were not found."""
+
+    __slots__ = ("_word",)
+
+    def __init__(self, word: bytes) -> None:
+        self._word = word
+        SUCCESSES.add(word)
+
+    def read(self, line: bytes) -> tuple[int, int] | Error:
+        words = line.split(b" ")
+        if words[0] != self._word:
+            return error_of(line)
+        return (number(words[1]), number(words[2])) if len(words) == 3 else nonsense(line)
+
+
+class Ids(Reading["list[int]"]):
+    """A reply with the first and the last id of several jobs, and how many there are: they are evenly spaced."""
+
+    __slots__ = ()
+
+    def read(self, line: bytes) -> list[int] | Error:
+        word, *numbers = line.split(b" ")
+        if word != b"INSERTED_BATCH":
+            return error_of(line)
+        if len(numbers) != 3:
+            nonsense(line)
+        count, first, last = map(number, numbers)
+        step = (last - first) // (count - 1) if count > 1 else 1
+        ids = list(range(first, last + 1, step)) if step > 0 and count <= MAX_IDS else []
+        return ids if len(ids) == count else nonsense(line)
+
+
+class Mode(Reading[None]):
+    """The reply to reserve-mode."""
+
+    __slots__ = ()
+
+    def read(self, line: bytes) -> Error | None:
+        return None if line.startswith(b"RESERVE_MODE ") else _unknown_if_misread(line)
+
+
 class Name(Reading[str]):
     """A reply with a tube's name."""
 
@@ -137,7 +184,7 @@ class JobReply(Reading[Any]):
         SUCCESSES.add(word)
 
     def read(self, line: bytes) -> Error:
-        return error_of(line)
+        return TimedOutError() if line == b"CANCELLED" and self._reserves else error_of(line)
 
     def read_body(self, words: list[bytes], body: bytes, session: Notes) -> Job[Any] | UndecodableError:
         if len(words) != 3:
@@ -227,6 +274,8 @@ class Batch(Reading[Any]):
 
     def read(self, line: bytes) -> int | Error:
         """How many jobs follow, or the error."""
+        if line == b"CANCELLED":
+            return TimedOutError()
         if not line.startswith(self.word):
             return _unknown_if_misread(line)
         count = number(line[len(self.word) :])
@@ -247,7 +296,7 @@ def _unknown_if_misread(line: bytes) -> Error:
     return UnknownCommandError() if line == b"BAD_FORMAT" else error_of(line)
 
 
-SUCCESSES: Final[set[bytes]] = {b"OK", b"USING", b"RESERVED_BATCH"}
+SUCCESSES: Final[set[bytes]] = {b"OK", b"USING", b"RESERVED_BATCH", b"INSERTED_BATCH", b"RESERVE_MODE"}
 """The first words of replies that are no errors: in reply to another command, they are nonsense."""
 
 INSERTED: Final = Number(b"INSERTED")
@@ -270,6 +319,12 @@ ENTRIES: Final = Document(statistics.read_entries)
 PAGE: Final = Document(statistics.read_page)
 TUBE_PAGE: Final = TubePage(statistics.read_page)
 CANCELLED: Final = Word(b"CANCELLED")
+GROUP_CANCELLED: Final = Number(b"CANCELLED_GROUP")
+INSERTED_BATCH: Final = Ids()
+DELETED_BATCH: Final = Counts(b"DELETED_BATCH")
+RELEASED_BATCH: Final = Counts(b"RELEASED_BATCH")
+TOUCHED_BATCH: Final = Counts(b"TOUCHED_BATCH")
+MODE: Final = Mode()
 RESCHEDULED: Final = Word(b"RESCHEDULED")
 CLEARED: Final = Number(b"CLEARED")
 REDRIVEN: Final = Number(b"REDRIVEN")

@@ -15,6 +15,7 @@ from beanstalk_client.commands import (
     COUNTED,
     DEFAULT_TUBE,
     MAX_TIMEOUT,
+    MODES,
     Command,
     CountProbe,
     Duration,
@@ -52,7 +53,7 @@ class Session(Maker):
         ValueError: a name or the token is malformed, or there is no such encoding of texts.
     """
 
-    __slots__ = ("_lost", "_token", "encoding", "epoch", "known", "reserved", "used", "watched")
+    __slots__ = ("_lost", "_token", "encoding", "epoch", "known", "mode", "reserved", "used", "watched")
 
     def __init__(
         self,
@@ -65,7 +66,8 @@ class Session(Maker):
             _check_encoding(encoding)
         self.encoding: str | None = encoding
         self.used: str = use
-        self.watched: dict[str, None] = dict.fromkeys([watch] if isinstance(watch, str) else watch)
+        self.watched: dict[str, int | None] = dict.fromkeys([watch] if isinstance(watch, str) else watch)
+        self.mode: str = MODES[0]
         self._token = token
         self.reserved: set[int] = set()
         self.epoch: int = 1
@@ -83,7 +85,10 @@ class Session(Maker):
         greeting: list[Command[Any]] = [auth(self._token)] if self._token else []
         if self.used != DEFAULT_TUBE:
             greeting.append(self.use(self.used))
-        greeting += [self.watch(tube) for tube in self.watched if tube != DEFAULT_TUBE]
+        watched = self.watched.items()
+        greeting += [self.watch(tube, weight) for tube, weight in watched if weight or tube != DEFAULT_TUBE]
+        if self.mode != MODES[0]:
+            greeting.append(self.reserve_mode(self.mode))
         if DEFAULT_TUBE not in self.watched:
             greeting.append(self.ignore(DEFAULT_TUBE))
         return greeting

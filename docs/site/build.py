@@ -109,6 +109,7 @@ SCOPES = {
     authorization.WATCHED_TUBES: "the tubes that are watched",
     authorization.EVERY_TUBE: "every tube",
     authorization.TWO_TUBES: "both tubes that are named",
+    authorization.TUBES_OF_JOBS: "the tube of each job",
 }
 
 

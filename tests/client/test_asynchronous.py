@@ -193,9 +193,20 @@ async def test_a_command_leaves_a_connection_behind_that_only_waits_for_a_job_fo
         assert peer.is_left
         await other.expect(b"use a\r\n")
         other.say(b"USING a\r\n")
+        await other.expect(b"stats\r\n")  # does it know cancel-reserve?
+        other.say(b"OK 31\r\n---\ncmd-cancel-reserve: 0\nx: 1\n\r\n")
         await other.expect(b"put 65536 0 60 1\r\nx\r\n")
         other.say(b"INSERTED 1\r\n")
         assert await put == 1
+        other.take()
+        reserve = begin(queue.reserve())
+        await turns()
+        reserve.cancel()
+        await other.expect(b"reserve\r\ncancel-reserve\r\n")
+        put = begin(queue.put("y"))
+        await other.expect(b"put 65536 0 60 1\r\ny\r\n")
+        other.say(b"CANCELLED\r\nINSERTED 2\r\n")
+        assert await put == 2
 
 
 @run

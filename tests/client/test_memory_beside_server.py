@@ -21,16 +21,23 @@ TUBE = "default"
 
 KEYS = ("a", "b")
 
+STATES = ("ready", "delayed", "reserved", "buried")
+COMMON = ("name", "state", "waiting-jobs", *(f"current-jobs-{each}" for each in STATES))
+
 delays = st.sampled_from([0, 0, 3, 10])
 priorities = st.sampled_from([5, 65536])
 keys = st.sampled_from(KEYS)
 which = st.integers(0, 7)
+groups = st.sampled_from(["", "g", "h"])
 
 STEPS = st.one_of(
     st.tuples(st.just("put"), priorities, delays),
     st.tuples(st.just("put_with"), priorities, delays, keys, st.booleans(), st.sampled_from([0, 2]), delays),
     st.tuples(st.just("put_at"), st.integers(-5, 20)),
     st.tuples(st.just("put_demanding"), st.sampled_from([0, 1, 2]), st.sampled_from([0, 4]), st.sampled_from([0, 5])),
+    st.tuples(st.just("put_grouped"), delays, groups, groups, st.booleans()),
+    st.tuples(st.just("cancel_group"), st.sampled_from(["g", "h"])),
+    st.tuples(st.just("stats_group"), st.sampled_from(["g", "h"])),
     st.tuples(st.just("cancel"), which),
     st.tuples(st.just("cancel_keyed"), keys),
     st.tuples(st.just("reserve")),
@@ -275,6 +282,16 @@ def _do(side, client, name, arguments, chosen, ids):
         tries, backoff, ttl = arguments
         ids.append(client.put_with(b"x", tries=tries, backoff=backoff, ttl=ttl, ttr=1000))
         return ids[-1]
+    if name == "put_grouped":
+        delay, group, after, waits = arguments
+        after = "" if after == group else after
+        ids.append(client.put_with(b"x", delay=delay, group=group, after=after, after_waits=waits, ttr=1000))
+        return ids[-1]
+    if name == "cancel_group":
+        return client.cancel_group(*arguments)
+    if name == "stats_group":
+        found = client.stats_group(*arguments)
+        return {key: value for key, value in found.items() if key in COMMON}
     if name == "cancel_keyed":
         return client.cancel_keyed(arguments[0])
     if name == "reserve":

@@ -11,6 +11,7 @@ send_mail.put("a@example.com", subject="Hello")
 from __future__ import annotations
 
 from beanstalk_client.tasks.failure import GiveUp, Retry
+from beanstalk_client.tasks.group import JobGroup
 from beanstalk_client.tasks.message import JSON, Message, Serializer
 from beanstalk_client.tasks.middleware import Failure, Middleware, Put, Run, current_run
 from beanstalk_client.tasks.registry import Tasks
@@ -22,6 +23,7 @@ __all__ = [
     "Call",
     "Failure",
     "GiveUp",
+    "JobGroup",
     "Message",
     "Middleware",
     "Progress",

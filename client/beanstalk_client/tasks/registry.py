@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from beanstalk_client.address import read_addresses
-from beanstalk_client.commands import Duration, seconds_of
+from beanstalk_client.commands import Duration, make, seconds_of
 from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
 from beanstalk_client.tasks.failure import ERRORS, Backoff
 from beanstalk_client.tasks.message import JSON, Serializer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from beanstalk_client.blocking import Client
     from beanstalk_client.memory import MemoryQueue
     from beanstalk_client.schedules import Moments, Schedule
+    from beanstalk_client.tasks.group import JobGroup
 
     P = ParamSpec("P")
 
@@ -230,6 +232,30 @@ class Tasks:
             print("putting to", tasks.where)
         """
         return ", ".join(map(str, read_addresses(self.addresses)[0]))
+
+    # Groups
+
+    def group(self, tube: str | None = None, name: str | None = None) -> JobGroup:
+        """A new group of calls: what comes after it runs when all of them have.
+
+        Example:
+            images = tasks.group("images")
+            images.add(resize).put("a.png")
+            images.then(send_mail).put("a@example.com", subject="Done")
+
+        Args:
+            tube: that it belongs to, which decides who may use it, and where in a cluster it is; by default that of
+                `Tasks`. With several shards, the jobs must be of tubes in the same shard.
+            name: of its own within that tube; by default one that no other group has.
+
+        Raises:
+            ValueError: it is too long, or no name.
+        """
+        from beanstalk_client.tasks.group import JobGroup
+
+        whole = f"{tube or self.tube}/{name or secrets.token_hex(8)}"
+        make.stats_group(whole)  # which refuses a bad one
+        return JobGroup(self, whole)
 
     # Schedules
 
@@ -562,5 +588,10 @@ def _demands(options: Options) -> dict[str, Any]:
         "tries": options.tries,
         "ttl": options.ttl,
         "hold": options.hold,
+        "share": options.share or None,
+        "limit": options.limit or None,
+        "limit_count": options.limit_count if options.limit else None,
+        "group": options.group or None,
+        "after": options.after or None,
     }
     return {name: value for name, value in demands.items() if value is not None and value is not False}

@@ -32,6 +32,7 @@ from beanstalk_client.tasks.results import META, Result
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, Self
 
+    from beanstalk_client.tasks.group import JobGroup
     from beanstalk_client.tasks.message import Serializer
     from beanstalk_client.tasks.middleware import Middleware
 
@@ -240,6 +241,38 @@ class Task(Generic[P, R]):
         """
         return Call(self, _PLAIN).ttl(seconds)
 
+    def limit(self, key: str, count: int = 1) -> Call[P]:
+        """A call of which few run at a time; as `Call.limit`.
+
+        Example:
+            send_mail.limit("user-42").put("a@example.com")
+        """
+        return Call(self, _PLAIN).limit(key, count)
+
+    def share(self, name: str) -> Call[P]:
+        """A call that takes turns with those of other names; as `Call.share`.
+
+        Example:
+            send_mail.share("customer-7").put("a@example.com")
+        """
+        return Call(self, _PLAIN).share(name)
+
+    def group(self, group: JobGroup | str) -> Call[P]:
+        """A call that belongs to a group; as `Call.group`.
+
+        Example:
+            send_mail.group("import-17").put("a@example.com")
+        """
+        return Call(self, _PLAIN).group(group)
+
+    def after(self, group: JobGroup | str) -> Call[P]:
+        """A call that runs after a group; as `Call.after`.
+
+        Example:
+            send_mail.after("import-17").put("a@example.com")
+        """
+        return Call(self, _PLAIN).after(group)
+
     @overload
     def result(self: Task[P, Coroutine[Any, Any, T]], ttl: Duration = RESULT_TTL) -> ResultCall[P, T]: ...
 
@@ -332,7 +365,8 @@ class Task(Generic[P, R]):
 
 
 _DURATIONS = ("delay", "hold", "result", "ttl", "ttr")
-_SETTINGS = ("at", "delay", "hold", "key", "priority", "replace", "result", "tries", "ttl", "ttr")
+_LABELS = ("after", "group", "limit", "limit_count", "share")
+_SETTINGS = ("at", "delay", "hold", "key", "priority", "replace", "result", "tries", "ttl", "ttr", *_LABELS)
 
 
 class Options:
@@ -351,6 +385,11 @@ class Options:
         self.tries: int | None = None
         self.ttl: float | None = None
         self.result: float | None = None
+        self.after = ""
+        self.group = ""
+        self.limit = ""
+        self.limit_count = 1
+        self.share = ""
 
     def having(self, **changes: Any) -> Options:
         """A copy that differs.
@@ -370,7 +409,9 @@ class Options:
     @property
     def is_plain(self) -> bool:
         """Whether a `put` that beanstalkd knows can say it."""
-        return self.at is None and not self.key and self.hold is None and self.tries is None and self.ttl is None
+        if self.at is not None or self.key or self.hold is not None or self.tries is not None or self.ttl is not None:
+            return False
+        return not (self.after or self.group or self.limit or self.share)
 
 
 _PLAIN = Options()
@@ -478,6 +519,42 @@ class _Call(Generic[P]):
             send_mail.delay("15m").ttl("24h").put("a@example.com")
         """
         return self._having(ttl=seconds)
+
+    def limit(self, key: str, count: int = 1) -> Self:
+        """Of the jobs with this key, in all tubes, at most this many run at a time; the others wait.
+
+        Example:
+            send_mail.limit("user-42", 2).put("a@example.com")
+        """
+        make.put_with(b"", limit=key, limit_count=count)  # which refuses a bad one
+        return self._having(limit=key, limit_count=count)
+
+    def share(self, name: str) -> Self:
+        """Among the jobs of one priority, these names take turns.
+
+        Example:
+            send_mail.share("customer-7").put("a@example.com")
+        """
+        make.put_with(b"", share=name)
+        return self._having(share=name)
+
+    def group(self, group: JobGroup | str) -> Self:
+        """It belongs to a group: what comes after that waits for it.
+
+        Example:
+            send_mail.group("import-17").put("a@example.com")
+        """
+        make.stats_group(str(group))
+        return self._having(group=str(group))
+
+    def after(self, group: JobGroup | str) -> Self:
+        """It runs when no job of a group is left: put it after them.
+
+        Example:
+            send_mail.after("import-17").put("a@example.com")
+        """
+        make.stats_group(str(group))
+        return self._having(after=str(group))
 
     def cancel(self) -> bool:
         """Call off the job with this key, as `Task.cancel` does.

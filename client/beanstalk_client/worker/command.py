@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from beanstalk_client.commands import MAX_WEIGHT, MODES
 from beanstalk_client.consumer import AT_ONCE
 from beanstalk_client.consumers import GRACE, run
 from beanstalk_client.errors import Error, UnsupportedError
@@ -56,6 +57,21 @@ def make_parser() -> argparse.ArgumentParser:
         type=read_group,
         help="tubes, and their maximum number of running jobs; tubes in one list share N; repeatable "
         "(default: the tubes of all tasks, --at-once for each)",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=MODES,
+        default="",
+        help="how the tubes of one list are served: by the priority of jobs, or by the weights of tubes, by jobs or by "
+        "time (default: priority)",
+    )
+    parser.add_argument(
+        "--weight",
+        metavar="TUBE=N",
+        action="append",
+        type=read_weight,
+        default=[],
+        help=f"with --mode: weight of a tube, 1 to {MAX_WEIGHT}; repeatable (default: that of its policy, or 1)",
     )
     parser.add_argument(
         "--at-once",
@@ -116,6 +132,14 @@ def read_count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number, 1 or more")
     return int(text)
+
+
+def read_weight(text: str) -> tuple[str, int]:
+    """A tube and its weight: "mail=3"."""
+    name, _, number = text.partition("=")
+    if not (name and number.isdigit() and 1 <= int(number) <= MAX_WEIGHT):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a tube and its weight, such as mail=3")
+    return name, int(number)
 
 
 def read_seconds(text: str) -> float:
@@ -253,7 +277,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stop_with_parent()
     warn_of_tubes(options, tasks)
     threads = options.threads or min(sum(group.at_once for group in groups), MOST_THREADS)
-    worker = Worker(tasks, groups, threads=threads, grace=options.grace, all_tracebacks=options.tracebacks == "all")
+    worker = Worker(
+        tasks,
+        groups,
+        threads=threads,
+        grace=options.grace,
+        weights=dict(options.weight),
+        mode=options.mode,
+        all_tracebacks=options.tracebacks == "all",
+    )
     try:
         if options.schedule:
             _look_for_moments(tasks)

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from beanstalk_client.commands import Duration, seconds_of
@@ -39,6 +39,8 @@ class Worker(Consumers):
         groups: the tubes to take jobs from.
         threads: in how many threads plain functions run.
         grace: seconds that jobs may run on when it is told to stop; then they are released.
+        weights: of tubes, for `mode`; a tube without one has that of its policy, or 1.
+        mode: how the tubes of a group are served: "priority", or by weight, "weighted" (jobs) or "fair" (time).
         all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
     """
 
@@ -49,6 +51,8 @@ class Worker(Consumers):
         *,
         threads: int,
         grace: Duration = GRACE,
+        weights: Mapping[str, int] | None = None,
+        mode: str = "",
         all_tracebacks: bool = False,
     ) -> None:
         super().__init__(log, "worker", "jobs that run", seconds_of(grace, "grace"))
@@ -56,6 +60,8 @@ class Worker(Consumers):
         self._tasks = tasks
         self._groups = list(groups)
         self._number = threads
+        self._weights = dict(weights or {})
+        self._mode = mode
 
     async def run(self) -> None:
         """Work until told to stop, by `stop` or a signal.
@@ -67,7 +73,15 @@ class Worker(Consumers):
         threads = Threads(self._number)
         runner = Runner(self._tasks, threads, all_tracebacks=self._all_tracebacks)
         consumers = [
-            Consumer(self._tasks.connect_async, group.tubes, runner, at_once=group.at_once) for group in self._groups
+            Consumer(
+                self._tasks.connect_async,
+                group.tubes,
+                runner,
+                at_once=group.at_once,
+                weights=self._weights,
+                mode=self._mode,
+            )
+            for group in self._groups
         ]
         tubes = ", ".join(f"{','.join(group.tubes)}={group.at_once}" for group in self._groups)
         who = f"{socket.gethostname()}:{os.getpid()}"

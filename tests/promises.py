@@ -15,6 +15,7 @@ these bounds:
               group that it comes after was left
     open      a job waits for a group that has no job left, or does not wait for one that has
     counted   a group has counted more or fewer jobs than it has had
+    exceeded  clients had more jobs of a limit at a time than it allows
 """
 
 import contextlib
@@ -47,6 +48,9 @@ FOR_EVER = 1000
 HOLD = 2.0
 TTL = 0.4
 KEYS = 8
+LIMITS = (1, 2, 3)
+"""How many jobs of each limit may be reserved at a time."""
+
 CLIENTS = 4
 AUDIT = 5  # restarts from one comparison to the next
 DEPTH = 24  # commands in flight on a connection, at the most
@@ -106,6 +110,8 @@ class Entry:
     gone: float = 0  # when its last failure was acknowledged
     group: "Batch | None" = None  # that it is a job of
     after: "Batch | None" = None  # that it comes after
+    limit: bytes = b""  # its name
+    limit_count: int = 0  # how many jobs with it may be reserved
     may_have_died: bool = False  # it may have gone to the dead tube, at any time
 
     def may_have_ended(self):
@@ -134,6 +140,7 @@ class Book:
         self.stories = []
         self.told = Counter()
         self.groups = []
+        self.held = {}  # by the name of a limit: jobs that a client has for certain
         self.sure = True  # nobody is about to kill the server
 
     def report(self, kind, entry, *what):
@@ -173,6 +180,14 @@ class Book:
             for member in entry.after.members:
                 if member.acknowledged and not member.may_have_ended():
                     self.report("early", entry, member)
+        if entry.limit and self.sure:
+            # Who is told so has not given it back, and neither have those who were told so before: all of them had
+            # theirs when the last one was granted, in whatever order that was.
+            held = self.held.setdefault(entry.limit, set())
+            held.add(entry)
+            self.told[b"(limited)"] += 1
+            if len(held) > entry.limit_count:
+                self.report("exceeded", entry, held)
         if entry.left:
             entry.left = False
             entry.dropped += self.sure
@@ -196,14 +211,21 @@ class Book:
         if must or is_buried:
             entry.gone = now
 
+    def let_go(self, entry):
+        """Note that a client is about to say what has become of its job, or to leave."""
+        if entry.limit:
+            self.held.get(entry.limit, set()).discard(entry)
+
     def begin_kill(self):
         """The server is about to be killed: from now on nobody can tell before or after."""
         with self.lock:
             self.sure = False
+            self.held.clear()
 
     def new_life(self):
         """The server has started anew, and no one has asked it anything: what was not acknowledged may be forgotten."""
         self.sure = True
+        self.held.clear()
         for entry in self.entries.values():
             entry.dropped, entry.left = 0, False
 
@@ -245,6 +267,7 @@ class Worker(threading.Thread):
             self._batch()
         with self.book.lock:
             for entry in self.held:
+                self.book.let_go(entry)
                 entry.high += 1
                 entry.left = True
         caller.close()
@@ -296,6 +319,7 @@ class Worker(threading.Thread):
             return b"reserve-with-timeout 0\r\n", ("reserve", None)
         entry = self.held.pop(rng.randrange(len(self.held)))
         with book.lock:
+            book.let_go(entry)
             if choice < 13:
                 entry.high += 1
                 return b"release %d 1 0\r\n" % entry.number, ("release", entry)
@@ -321,6 +345,10 @@ class Worker(threading.Thread):
             entry.at = now + rng.choice((-1, 0.02, 0.5, 1.5))
             more = b" at=%.6f" % entry.at
             entry.at = float(more[4:])
+        elif choice == 3 and rng.random() < 0.7:
+            entry.limit_count = rng.choice(LIMITS)
+            entry.limit = b"%b-%d" % (entry.tube, entry.limit_count)  # each shard has its own
+            more = b" limit=%b:%d share=s%d" % (entry.limit, entry.limit_count, rng.randrange(3))
         elif choice == 4:
             entry.tries = FOR_EVER
             entry.ttl = rng.choice((TTL, 1000))

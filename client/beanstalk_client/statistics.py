@@ -19,7 +19,7 @@ Example:
 
 HEAD = "---\n"
 
-FIELD = re.compile(r'([-a-z]+): (?:"((?:[^"\\]|\\.)*)"|(\d+))(?:, |$)')
+FIELD = re.compile(r'([-a-z0-9]+): (?:"((?:[^"\\]|\\.)*)"|(\d+(?:\.\d+)?))(?:, |$)')
 """A key of an entry, and its text or its number."""
 
 ESCAPED = re.compile(r"\\(.)")
@@ -79,7 +79,10 @@ def _entry(line: str) -> Statistics:
         if found is None:
             raise ValueError(f"no entry: {line!r}")
         key, text, number = found.groups()
-        entry[key] = ESCAPED.sub(r"\1", text) if number is None else int(number)
+        if number is None:
+            entry[key] = ESCAPED.sub(r"\1", text)
+        else:
+            entry[key] = int(number) if number.isdigit() else number
         position = found.end()
     return entry
 

@@ -267,6 +267,25 @@ def test_clear_asks_where_somebody_can_be_asked(ours, ask, read):
     assert ask(ours, "clear", "t", "--yes") == (0, "1 job deleted\n", "")
 
 
+def test_groups(ours, ask, read):
+    read(ours, "put", "t", "x", "--group", "t/1", "--limit", "one", "--at-once", "2", "--share", "s")
+    job = read(ours, "put", "t", "y", "--after", "t/1")["id"]
+    found = read(ours, "stats", "--group", "t/1")
+    assert (found["state"], found["current-jobs-ready"], found["waiting-jobs"]) == ("open", 1, 1)
+    assert read(ours, "stats", "--job", str(job))["state"] == "delayed"
+    assert ask(ours, "stats", "t", "--group", "t/1")[0] == 2
+    status, out, err = ask(ours, "cancel-group", "t/1")
+    assert (status, out, "--yes" in err) == (2, "", True)
+    with terminal([*COMMAND, "cancel-group", "t/1"], ours) as (process, ends):
+        eventually(lambda: b"[y/N]" in ends.said(), "it asks")
+        assert b"group t/1" in ends.said() and b"1 ready, 0 delayed, 0 buried" in ends.said()
+        os.write(ends.number, b"n\n")
+        assert process.wait(60) == 1
+    assert ask(ours, "cancel-group", "t/1", "--yes") == (0, "1 job deleted\n", "")
+    assert read(ours, "stats", "--job", str(job))["state"] == "ready"
+    assert ask(ours, "stats", "--group", "t/none")[::2] == (1, "beanstalk stats: group t/none: not found\n")
+
+
 def test_drain_and_undrain(ours, ask, read):
     assert ask(ours, "drain") == (0, "", "")
     status, _, err = ask(ours, "put", "t", "x")

@@ -15,7 +15,7 @@ import pytest
 from beanstalk_client.cli.top_terminal import Terminal
 from on_terminal import BEANSTALK, OnTerminal
 
-from beanstalk_server import Config, ListenerConfig, UserConfig
+from beanstalk_server import Config, ListenerConfig, TubeConfig, UserConfig
 from harness import servers
 from harness.in_thread import ServerThread
 from harness.servers import run
@@ -435,3 +435,16 @@ def test_nothing_is_erased_behind_a_line():
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+@pytest.mark.parametrize(
+    ("measures", "told"), [(True, r"^waited \d\S* / \d\S* / \d\S* s, ran 0 / 0 / 0 s"), (False, "ago *$")]
+)
+def test_the_jobs_of_a_tube_that_is_measured_have_its_percentiles_above_them(start, top, measures, told):
+    server = start(port=0, tubes=(TubeConfig(match=("mail",), measures=measures),))
+    say(server.address, "use mail", *["put 0 0 60 1\r\nx"] * 2, "watch mail", "reserve")
+    terminal = top(server.address)
+    terminal.shows("mail  ")
+    terminal.type("/ma\r\r")
+    terminal.shows("the first jobs of mail in each state")
+    eventually(lambda: re.search(told, terminal.text, re.MULTILINE), "what was measured is there")

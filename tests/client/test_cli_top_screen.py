@@ -188,6 +188,8 @@ def test_jobs_of_a_tube():
     assert lines[7].endswith("(released)")
     view.show_jobs(JobsOfTube("mail", 8.0, error="not found"))
     assert screen(view)[5] == "not found"
+    view.show_jobs(JobsOfTube("mail", 8.0, percentiles="waited 1 / 2 / 3 s"))
+    assert screen(view)[5] == "waited 1 / 2 / 3 s"
     view.show_jobs(JobsOfTube("mail", 8.0))
     assert screen(view)[6] == "no jobs"
 

@@ -426,6 +426,21 @@ def test_the_page_of_what_an_order_has_removed_gives_way(server, queue):
     visit(server.address, story)
 
 
+def test_a_tube_that_is_measured_shows_its_percentiles(run):
+    server = run(tubes=(TubeConfig(match=("mails",), measures=True),))
+    with Client(server.address, encoding=None) as queue:
+        for tube in ("mails", "other"):
+            put(queue, tube)
+
+        async def story(visitor):
+            await visitor.get("/tube?name=mails")
+            assert "Percentiles" in visitor.text and "0 / 0 / 0" in visitor.text
+            await visitor.get("/tube?name=other")
+            assert "Percentiles" not in visitor.text
+
+        visit(server.address, story)
+
+
 @pytest.mark.parametrize("count", [0, 3])
 def test_a_tube_with_a_policy_says_what_it_has_done(run, count):
     server = run(tubes=(TubeConfig(match=("mails",), max_jobs=2),))

@@ -1,4 +1,5 @@
-"""A server with policies, killed again and again: tries, held keys, dead letters, moments, groups (promises.py)."""
+"""A server with policies, killed again and again: tries, held keys, dead letters, moments, groups, limits
+(promises.py)."""
 
 import random
 import time
@@ -51,7 +52,8 @@ def kill_again_and_again(directory, rounds, *options):
         assert not book.problems, (round_number, book.problems, book.stories[:5], process.log[-500:])
     told = ", ".join(f"{count:,} {word.decode()}" for word, count in sorted(book.told.items()))
     print(f"killed {rounds} times: {told}; {redriven} dead letters redriven ({time.monotonic() - began:.0f} s)")
-    assert book.told[b"RELEASED"] > rounds and book.told[b"EXISTS"] and book.told[b"(after a group)"] and redriven
+    assert book.told[b"RELEASED"] > rounds and book.told[b"EXISTS"] and redriven
+    assert book.told[b"(after a group)"] and book.told[b"(limited)"]
 
 
 def test_a_server_with_policies_that_is_killed_forgets_no_try_and_frees_no_key(tmp_path):

@@ -54,11 +54,13 @@ def ping(options: argparse.Namespace) -> int:
 
 def stats(options: argparse.Namespace) -> int:
     """Show what the server says of itself, of a tube or of a job."""
-    if options.tube and options.job:
-        raise OperatorError("a tube and --job: only one of them may be given", USAGE)
+    if sum(map(bool, (options.tube, options.job, options.group))) > 1:
+        raise OperatorError("a tube, --job and --group: only one of them may be given", USAGE)
     what = f"tube {options.tube}" if options.tube else f"job {options.job}" if options.job else ""
-    with asking(options, what) as client:
-        if options.job:
+    with asking(options, f"group {options.group}" if options.group else what) as client:
+        if options.group:
+            found = dict(client.stats_group(options.group))
+        elif options.job:
             found = dict(client.stats_job(options.job))
         elif options.tube:
             found = dict(client.stats_tube(options.tube))

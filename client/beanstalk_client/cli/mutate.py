@@ -24,6 +24,9 @@ PART: Final = 10_000
 def put(options: argparse.Namespace) -> int:
     """Put a job, and print its id."""
     demands = {name: getattr(options, name) for name in ("tries", "backoff", "ttl", "hold") if getattr(options, name)}
+    demands |= {name: getattr(options, name) for name in ("share", "limit", "group", "after") if getattr(options, name)}
+    if options.limit:
+        demands["limit_count"] = options.at_once
     special = bool(demands or options.key or options.replace or options.at is not None)
     if (options.replace or options.hold) and not options.key:
         raise OperatorError("--replace and --hold go together with --key", USAGE)
@@ -68,6 +71,17 @@ def cancel(options: argparse.Namespace) -> int:
         else:
             client.cancel_keyed(options.key)
     return _tell(options, "cancelled", 1)
+
+
+def cancel_group(options: argparse.Namespace) -> int:
+    """Delete the jobs of a group that no one has reserved, after a question."""
+    _look_for_a_person(options)
+    with asking(options, f"group {options.group}", "cancel-group") as client:
+        if not options.yes and not _agrees(options, f"group {options.group}", dict(client.stats_group(options.group))):
+            print("nothing is deleted", file=sys.stderr)
+            return REFUSED
+        deleted = client.cancel_group(options.group)
+    return _tell(options, "deleted", deleted)
 
 
 def reschedule(options: argparse.Namespace) -> int:
@@ -148,14 +162,18 @@ def resume(options: argparse.Namespace) -> int:
 
 def clear(options: argparse.Namespace) -> int:
     """Delete the jobs of a tube that no one has reserved, after a question."""
-    if not options.yes and not asks_a_person():
-        raise OperatorError("refused: nobody can be asked whether to delete; --yes says that nobody need be", USAGE)
+    _look_for_a_person(options)
     with asking(options, f"tube {options.tube}", "clear-tube") as client:
-        if not options.yes and not _may_clear(options, dict(client.stats_tube(options.tube))):
+        if not options.yes and not _agrees(options, f"tube {options.tube}", dict(client.stats_tube(options.tube))):
             print("nothing is deleted", file=sys.stderr)
             return REFUSED
         deleted = client.clear_tube(options.tube)
     return _tell(options, "deleted", deleted)
+
+
+def _look_for_a_person(options: argparse.Namespace) -> None:
+    if not options.yes and not asks_a_person():
+        raise OperatorError("refused: nobody can be asked whether to delete; --yes says that nobody need be", USAGE)
 
 
 def drain(options: argparse.Namespace) -> int:
@@ -207,9 +225,10 @@ def _drain(options: argparse.Namespace, draining: bool) -> int:
     return 0
 
 
-def _may_clear(options: argparse.Namespace, found: dict[str, object]) -> bool:
+def _agrees(options: argparse.Namespace, what: str, found: dict[str, object]) -> bool:
+    """Whether a person agrees that all jobs of this are deleted but the reserved ones."""
     counts = ", ".join(f"{found[f'current-jobs-{state}']} {state}" for state in ("ready", "delayed", "buried"))
-    print(f"tube {options.tube} at {named(options)} has these jobs: {counts}", file=sys.stderr)
+    print(f"{what} at {named(options)} has these jobs: {counts}", file=sys.stderr)
     print("delete all of them? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -214,6 +214,7 @@ KINDS: Final[dict[str, tuple[Callable[[str], object] | None, str]]] = {
     "TO": (tube_name, TUBES),
     "PREFIX": (tube_name, ""),
     "KEY": (tube_name, ""),
+    "GROUP": (tube_name, ""),
     "ID": (job_id, ""),
     "N": (count, ""),
     "DURATION": (positive_duration, ""),
@@ -268,6 +269,7 @@ COMMANDS: Final = (
         "statistics of the server, a tube or a job",
         Argument("tube", metavar="TUBE", nargs="?", help="statistics of this tube"),
         Argument("--job", metavar="ID", help="statistics of this job"),
+        Argument("--group", metavar="GROUP", help="statistics of this group of jobs"),
     ),
     Command(
         "top",
@@ -378,6 +380,11 @@ COMMANDS: Final = (
             "--backoff", metavar="DURATION", help="delay after the first failed attempt; doubles with each further one"
         ),
         Argument("--ttl", metavar="DURATION", help="maximum time in the state ready; then the job expires"),
+        Argument("--share", metavar="KEY", help="share of the job: shares of one priority take turns"),
+        Argument("--limit", metavar="KEY", help="limit of the job: --at-once jobs with it are reserved at a time"),
+        Argument("--at-once", metavar="N", default=1, help="with --limit: number of jobs (default: %(default)s)"),
+        Argument("--group", metavar="GROUP", help="group that the job belongs to"),
+        Argument("--after", metavar="GROUP", help="group that must have ended before the job is ready"),
         about="The options from --key on need put-with, which beanstalkd does not have. For beanstalkd, durations are "
         "rounded up to seconds.",
     ),
@@ -416,6 +423,15 @@ COMMANDS: Final = (
         *NAMED,
         about="Does nothing and exits with status 1 if the job is ready, reserved or buried. Needs cancel, which "
         "beanstalkd does not have.",
+    ),
+    Command(
+        "cancel-group",
+        "mutate.cancel_group",
+        "delete the jobs of a group that are not reserved",
+        Argument("group", metavar="GROUP", help="name of the group"),
+        Argument("--yes", action="store_true", help="do not ask for confirmation"),
+        about="What comes after the group is ready when no job of it is left. Asks for confirmation. Needs "
+        "cancel-group, which beanstalkd does not have.",
     ),
     Command(
         "reschedule",

@@ -193,9 +193,21 @@ class Asker:
                     found, bodies = _list_jobs(client, name)
                 except beanstalk_client.UnknownCommandError:
                     found, bodies = _peek_jobs(client, name)
-                return JobsOfTube(name, time.monotonic(), found, bodies)
+                return JobsOfTube(name, time.monotonic(), found, bodies, percentiles=_percentiles(client, name))
         except OperatorError as error:
             return JobsOfTube(name, time.monotonic(), error=str(error))
+
+
+def _percentiles(client: beanstalk_client.Client[bytes], name: str) -> str:
+    """What the server has measured of a tube: the 50th, 95th and 99th percentile of each; "" if it measures nothing."""
+    found = client.stats_tube(name)
+    if "wait-p50" not in found:
+        return ""
+    told = []
+    for text, key in (("waited", "wait"), ("ran", "run"), ("late", "lateness")):
+        numbers = [f"{float(found[f'{key}-p{share}']):.3g}" for share in (50, 95, 99)]
+        told.append(f"{text} {' / '.join(numbers)} s")
+    return ", ".join(told)
 
 
 def _command(question: str) -> Command[Any]:

@@ -359,11 +359,12 @@ def _jobs(view: View, width: int, now: float) -> list[Text]:
     title.append(f", as they were {span(max(now - found.moment, 0.0))} ago", style="not bold dim")
     if found.error:
         return [title, Text(_one_line(found.error), style=ERROR)]
+    above = [title, *([Text(found.percentiles)] if found.percentiles else [])]
     heading = Text(_job_line(JOB_COLUMNS, width), style="reverse")
     if not found.jobs:
-        return [title, heading, Text("no jobs", style="dim")]
-    shown = found.jobs[view.jobs_top : view.jobs_top + view.room]
-    return [title, heading, *(Text(_job_line(_job_cells(job, found), width)) for job in shown)]
+        return [*above, heading, Text("no jobs", style="dim")]
+    shown = found.jobs[view.jobs_top : view.jobs_top + view.room + 1 - len(above)]
+    return [*above, heading, *(Text(_job_line(_job_cells(job, found), width)) for job in shown)]
 
 
 def _job_cells(job: Figures, found: JobsOfTube) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ class JobsOfTube:
     Attributes:
         moment: when they were fetched, in seconds.
         error: why they could not be, or "".
+        percentiles: how long the latest jobs of the tube waited and ran and how late they were, if it measures that.
     """
 
     name: str
@@ -77,6 +78,7 @@ class JobsOfTube:
     jobs: Sequence[Figures] = ()
     bodies: Mapping[int, bytes] = field(default_factory=dict)
     error: str = ""
+    percentiles: str = ""
 
 
 class View:

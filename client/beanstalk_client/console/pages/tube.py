@@ -38,6 +38,14 @@ def _done_by_policy(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {text: value for text, value in found.items() if value} or dict(list(found.items())[:1])
 
 
+def _percentiles(figures: Mapping[str, Any]) -> dict[str, list[float]]:
+    """How long the latest jobs waited and ran and how late they were: {} unless the policy asks to measure that."""
+    if "wait-p50" not in figures:
+        return {}
+    measured = {"waited": "wait", "ran": "run", "late": "lateness"}
+    return {text: [float(figures[f"{key}-p{share}"]) for share in (50, 95, 99)] for text, key in measured.items()}
+
+
 async def tube(visit: Visit) -> Response:
     name = visit.tube()
     sampler = visit.user.sampler
@@ -78,6 +86,7 @@ async def tube(visit: Visit) -> Response:
         row=row,
         figures=figures,
         policy=_done_by_policy(figures),
+        percentiles=_percentiles(figures),
         states=STATES,
         state=state,
         jobs=jobs,

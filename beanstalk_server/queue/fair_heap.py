@@ -147,6 +147,10 @@ class Lane(JobHeap):
             self.shown = None
             self._hide(shown)
             self.push(shown, shown.priority)
+        if self.may_show(job):
+            self.shown = job
+            self._show(job)
+            return
         self.push(job, job.priority)
         self._offer()
 
@@ -166,6 +170,10 @@ class Lane(JobHeap):
         self.remove(job)
         self.shown = job
         self._show(job)
+
+    def may_show(self, job: Job) -> bool:
+        """Whether this job, which has come, can be shown at once; none is."""
+        raise NotImplementedError
 
     def _offer(self) -> None:
         """See to it that the first job is shown; none is, and there is one."""
@@ -194,6 +202,9 @@ class ShareLane(Lane):
         self.name = name
         self.number = number
         self.lanes = 0
+
+    def may_show(self, job: Job) -> bool:
+        return True
 
     def _offer(self) -> None:
         self.show()
@@ -226,6 +237,11 @@ class LimitLane(Lane):
         self.limit = limit
         self.is_due = False
         self.is_withdrawn = False
+
+    def may_show(self, job: Job) -> bool:
+        if self.is_due or self.is_withdrawn or self.limit.is_reached():
+            return False
+        return not self.jobs or job.id < self.jobs[0].id
 
     def _offer(self) -> None:
         if not self.is_withdrawn:

@@ -56,6 +56,8 @@ class RoutedConnection(RelayedConnection):
         router = self.relay
         assert isinstance(session, SettledSession), "it has served the client alone"
         assert isinstance(router, RoutingSession), "several shards serve the client"
+        if session.weights is not None:
+            router.finish = session.weights.now
         router.adopt(session.shard, place, {job.id for job in session.reserved})
         place.branch = router.branches[session.shard]
         return data
@@ -86,6 +88,11 @@ class RoutedConnection(RelayedConnection):
         if not isinstance(place, LocalPlace):
             return None
         connection = place.detach()
+        weights = connection.session.weights
+        router = self.relay
+        assert isinstance(router, RoutingSession), "several shards serve the client"
+        if weights is not None and router.finish > weights.now:
+            weights.now = router.finish
         unroute(connection, self.transport, self.relay.user, watched)
         return connection
 

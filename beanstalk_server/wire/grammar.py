@@ -42,7 +42,6 @@ _KEY: Final = b"(" + NAME.encode() + b")"
 _PUT_ARGUMENTS: Final = rb" *(\d+) +" + _SECONDS + rb" +" + _SECONDS + rb" +(\d+)(.*)"
 _PUT: Final = re.compile(_PUT_ARGUMENTS, re.DOTALL)
 _PUT_KEYED: Final = re.compile(_KEY + rb" " + _PUT_ARGUMENTS, re.DOTALL)
-_ATTRIBUTES: Final = re.compile(rb"(?: +[a-z]+=[!-~]+)*")
 _WHOLE_SECONDS: Final = re.compile(_SECONDS)
 _MOMENT: Final = re.compile(rb"(\d+)(?:\.(\d{1,9}))?")
 _RELEASE: Final = re.compile(rb" *(\d+) +(\d+) +" + _SECONDS)
@@ -63,6 +62,8 @@ _TOKEN_FOLLOWS: Final = re.compile(rb"""\n|(?:auth|bearer)["']?\s""", re.IGNOREC
 _PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]+) +" + _SECONDS)
 
 _OLD_TIMEOUT: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?\d+)")
+
+_SPACE: Final = 32
 
 CACHE_SIZE: Final = 4096
 """How many numbers are cached by their digits, and how many durations.
@@ -254,12 +255,14 @@ def _put_with(text: bytes) -> Put | None:
 
 def _attributes(text: bytes) -> Attributes | None:
     """What follows the numbers of put-with; None if it is malformed. No value stands for none: not even 0."""
-    if _ATTRIBUTES.fullmatch(text) is None:
+    if text and (text[0] != _SPACE or text[-1] == _SPACE):
         return None
     key = ""
     labels: Labels | None = None
     found: dict[bytes, int] = {}
-    for word in text.split():
+    for word in text.split(b" "):
+        if not word:
+            continue
         name, _, value = word.partition(b"=")
         if name == b"key" and not key and _NAME.fullmatch(value) is not None:
             key = value.decode("ascii")

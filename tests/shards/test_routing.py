@@ -33,6 +33,9 @@ class OneQueue(ForwardingQueue):
     def put_with(self, *arguments):
         return self._with_next_id(super().put_with, *arguments)
 
+    def put_batch(self, *arguments):
+        return self._with_next_id(super().put_batch, *arguments)
+
     def _with_next_id(self, call, *arguments):
         shard = self.places.of_tube(self.session.use.name.encode())
         self.broker.next_id = self.next_ids[shard]
@@ -86,6 +89,19 @@ SIMPLE = [
     b"put-with 0 0 60 70000 tries=0\r\n" + b"x" * 70002,
     b"put-with 0 0 60 3 key=" + b"k" * 200 + b" backoff=0.5 ttl=100 hold=3 tries=10\r\nabc\r\n",
     b"redrive a 3\r\n",
+    b"put-batch 0 0 1 12\r\n1\r\na\r\n1\r\nb\r\n\r\n",
+    b"put-batch 0 0 1 3\r\nabc\r\n",
+    b"put-batch 0 0 1 9999999\r\n",
+    b"delete-batch 2 3 4 5 6 7\r\n",
+    b"delete-batch 2 4 6\r\n",
+    b"delete-batch 2 4  6\r\n",
+    b"delete-batch " + b"12345678901234567890 " * 999 + b"3\r\n",
+    b"release-batch 5 0 2 3 4 5\r\n",
+    b"touch-batch 2 3 4\r\n",
+    b"cancel-reserve\r\n",
+    b"cancel-reserve \r\n",
+    b"watch a 3\r\n",
+    b"watch b 0\r\n",
     b"redrive  a 3\r\n",
     b"redrive a\r\n",
     b"move-jobs a ready a 3\r\n",

@@ -32,7 +32,6 @@ from beanstalk_client.tasks.results import META, Result
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, Self
 
-    from beanstalk_client.tasks.group import JobGroup
     from beanstalk_client.tasks.message import Serializer
     from beanstalk_client.tasks.middleware import Middleware
 
@@ -54,6 +53,18 @@ BACKOFF = 2.0
 
 RESULT_TTL = 3600.0
 """Seconds for which a result is kept."""
+
+
+class Group(Protocol):
+    """What a call belongs to, or comes after: `JobGroup`."""
+
+    name: str
+
+
+def _named(group: Group | str) -> str:
+    name = group if isinstance(group, str) else group.name
+    make.stats_group(name)  # which refuses a bad one
+    return name
 
 
 class Registry(Protocol):
@@ -257,7 +268,7 @@ class Task(Generic[P, R]):
         """
         return Call(self, _PLAIN).share(name)
 
-    def group(self, group: JobGroup | str) -> Call[P]:
+    def group(self, group: Group | str) -> Call[P]:
         """A call that belongs to a group; as `Call.group`.
 
         Example:
@@ -265,7 +276,7 @@ class Task(Generic[P, R]):
         """
         return Call(self, _PLAIN).group(group)
 
-    def after(self, group: JobGroup | str) -> Call[P]:
+    def after(self, group: Group | str) -> Call[P]:
         """A call that runs after a group; as `Call.after`.
 
         Example:
@@ -538,23 +549,21 @@ class _Call(Generic[P]):
         make.put_with(b"", share=name)
         return self._having(share=name)
 
-    def group(self, group: JobGroup | str) -> Self:
+    def group(self, group: Group | str) -> Self:
         """It belongs to a group: what comes after that waits for it.
 
         Example:
             send_mail.group("import-17").put("a@example.com")
         """
-        make.stats_group(str(group))
-        return self._having(group=str(group))
+        return self._having(group=_named(group))
 
-    def after(self, group: JobGroup | str) -> Self:
+    def after(self, group: Group | str) -> Self:
         """It runs when no job of a group is left: put it after them.
 
         Example:
             send_mail.after("import-17").put("a@example.com")
         """
-        make.stats_group(str(group))
-        return self._having(after=str(group))
+        return self._having(after=_named(group))
 
     def cancel(self) -> bool:
         """Call off the job with this key, as `Task.cancel` does.

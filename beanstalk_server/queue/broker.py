@@ -128,6 +128,7 @@ from beanstalk_server.queue.job import (
     RESERVED,
     SINCE_UNKNOWN,
     Job,
+    Terms,
 )
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import Journal
@@ -518,7 +519,8 @@ class Broker(States):
                 return refused
             if tube.policy.ttl:
                 job.own_terms()  # before it is recorded
-        labels = job.labels()
+        extras = job.extras
+        labels = extras.labels if isinstance(extras, Terms) else None
         if labels is not None:
             if not self.record_labelled(job, labels, delay, now):
                 return OUT_OF_MEMORY
@@ -526,13 +528,16 @@ class Broker(States):
             return OUT_OF_MEMORY
         self.jobs.add(job)
         self.memory.add_job(job)
-        self.take_limit(job)
         if job.key:
             self.add_key(tube, job)
         self.total_jobs += 1
         tube.total_jobs += 1
         tube.bytes += size
-        if labels is not None and labels.joined is not None:
+        if labels is None:
+            self.enter(job, delay, now)
+            return DONE
+        self.take_limit(job)
+        if labels.joined is not None:
             self.join_group(labels.joined, job, labels)
         self.enter_new(job, delay, now)
         return DONE
@@ -715,9 +720,11 @@ class Broker(States):
         job = self.find(job_id)
         if job is None or (job.state == RESERVED and job.client is not client):
             return NOT_FOUND
-        if job.state == RESERVED:
+        tube = job.tube
+        measures = self.durations is not None or tube.durations is not None or client.weights is not None
+        if measures and job.state == RESERVED:
             self._note_end(client, job, now)
-        job.tube.deletes += 1
+        tube.deletes += 1
         hold = job.key_hold()
         self.end_job(job, now + hold if hold else 0)
         return DONE

@@ -58,11 +58,10 @@ class Lifetimes(Queue):
     # The journal
 
     def record_put(self, job: Job, delay: int, now: int) -> bool:
-        if job.deadline == NEVER:
-            pass  # it waits for a group
-        elif delay:
-            job.deadline = now + delay
-        else:
+        if delay:
+            if job.deadline != NEVER:  # else it waits for a group
+                job.deadline = now + delay
+        elif job.deadline != NEVER:
             self.note_ready_since(job, now)
         if self.records:
             if not self.journal.put(job):

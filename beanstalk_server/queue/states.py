@@ -286,8 +286,11 @@ class States(Lifetimes):
             job.tube.durations.lateness.add(lateness)
 
     def reserve_ready(self, job: Job, client: Client, now: int) -> None:
-        self.note_reservation(job, now)
-        job.tube.ready.end_turn(job)
+        tube = job.tube
+        if self.durations is not None or tube.durations is not None:
+            self.note_reservation(job, now)
+        if isinstance(job.extras, Terms):
+            tube.ready.end_turn(job)
         self.leave_ready(job)
         self.enter_reserved(job, client, now)
         self.record_stay(job)
@@ -365,9 +368,9 @@ class States(Lifetimes):
         tube.add_reserved(job)
         if tube.throttle is not None:
             tube.throttle.take(now)
-        labels = job.lane_labels()
-        if labels is not None and labels.limiter is not None:
-            labels.limiter.take_place()
+        extras = job.extras
+        if isinstance(extras, Terms) and extras.labels is not None and extras.labels.limiter is not None:
+            extras.labels.limiter.take_place()
         self.reserved += 1
         client.reserved.add(job)
         if client.weights is not None:
@@ -429,8 +432,11 @@ class States(Lifetimes):
         """
         tube = job.tube
         size = self.body_size(job)
-        group = job.group()
+        extras = job.extras
+        group: Group | None = None
         end = END_CANCELLED
+        if isinstance(extras, Terms) and extras.labels is not None:
+            group = extras.labels.joined
         if group is not None:
             end = END_EXPIRED if is_expired else END_DONE if job.state == RESERVED else END_CANCELLED
             group.count(end)
@@ -460,13 +466,13 @@ class States(Lifetimes):
         """Remove a job that has left its queue from the tables of ids and keys."""
         self.memory.remove_job(job)
         self.jobs.remove(job.id)
-        self.drop_limit(job)
         job.state = DELETED
-        terms = job.terms()
-        if terms is not None:
-            job.tube.remove_letter(terms)
-            if terms.labels is not None:
-                self.drop_labels(job, terms.labels)
+        extras = job.extras
+        if isinstance(extras, Terms):
+            self.drop_limit(job)
+            job.tube.remove_letter(extras)
+            if extras.labels is not None:
+                self.drop_labels(job, extras.labels)
         if job.key:
             keys = job.tube.keys
             assert keys is not None, "a job with a key is in its tube's keys"

@@ -618,7 +618,7 @@ class Session(Client):
 
     def begin_put(self, put: Put, now: int) -> None:
         """Expect the body of a put. If anything follows the arguments in its line, answer BAD_FORMAT instead."""
-        if put.size > self._largest(put):
+        if put.size > self.server.max_job_size and put.size > self._largest(put):
             self._skip_body(put, replies.JOB_TOO_BIG)
             return
         if put.trailing:
@@ -662,7 +662,9 @@ class Session(Client):
         queue = self.queue
         ttr = max(put.ttr, SECOND)
         attributes = put.attributes
-        if put.is_batch:
+        if attributes is None and not put.is_batch:
+            self._settle_put(queue.put(self, self.job_id, put.priority, put.delay, ttr, body, self.put_at, now))
+        elif attributes is None:
             bodies = parse_bodies(body, self.server.max_job_size)
             if bodies is None:
                 self.replies.append(replies.BAD_FORMAT)
@@ -670,8 +672,6 @@ class Session(Client):
             outcome = queue.put_batch(self, put.priority, put.delay, ttr, bodies, self.put_at, now)
             if outcome != DONE:
                 self.settle(PUT, outcome)
-        elif attributes is None:
-            self._settle_put(queue.put(self, self.job_id, put.priority, put.delay, ttr, body, self.put_at, now))
         else:
             if attributes.at:
                 queue.set_wall_offset(self.server.clock_offset())

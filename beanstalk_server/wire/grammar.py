@@ -419,7 +419,10 @@ def read_put_with(text: bytes, into: Arguments) -> bool:
 
 
 MOST_IN_BATCH: Final = 1000
-"""The most jobs of a batch that a client names or puts."""
+"""The most jobs of a batch that a client names."""
+
+MOST_PUT: Final = 512
+"""The most jobs of a put-batch: all are put at once, which holds up the others for two milliseconds."""
 
 BATCH_SIZE: Final = 1 << 20
 """Bytes of a put-batch that a server takes at least, with the sizes of its bodies."""
@@ -447,7 +450,7 @@ def parse_bodies(data: bytes, largest: int) -> list[bytes] | None:
         size = _number(data[position:end]) if end >= 0 else -1
         start = end + len(_CRLF)
         position = start + size + len(_CRLF)
-        if size < 0 or size > largest or data[start + size : position] != _CRLF or len(bodies) == MOST_IN_BATCH:
+        if size < 0 or size > largest or data[start + size : position] != _CRLF or len(bodies) == MOST_PUT:
             return None
         bodies.append(data[start : start + size])
     return bodies or None

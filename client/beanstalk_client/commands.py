@@ -112,7 +112,10 @@ MAX_ID: Final = 2**64 - 1
 MAX_WEIGHT: Final = 10_000
 
 MAX_JOBS: Final = 1000
-"""The most jobs that one command names or puts."""
+"""The most jobs that one command names."""
+
+MAX_PUT: Final = 512
+"""The most jobs that one command puts."""
 
 MAX_TIMEOUT: Final = 2**31 - 1
 """The longest timeout of a command, in seconds; 68 years."""
@@ -820,13 +823,13 @@ class Commands(Generic[TBody]):
             ids = queue.put_batch(["a", "b", "c"], delay="15m")
 
         Args:
-            bodies: 1 to 1,000, of a megabyte together.
+            bodies: 1 to 512, of a megabyte together.
 
         Raises:
             UnsupportedError: the server does not know the command; nothing was sent.
         """
         encoded = [self._session.encode(body) for body in bodies]
-        within("number of bodies", len(encoded), MAX_JOBS, 1)
+        within("number of bodies", len(encoded), MAX_PUT, 1)
         data = b"".join([b"%d\r\n%b\r\n" % (len(body), body) for body in encoded])
         return Command(_put(b"put-batch", data, priority, delay, ttr), INSERTED_BATCH).of_extension()
 

@@ -38,7 +38,7 @@ def test_batches(queue):
     "make_it",
     [
         lambda: make.put_batch([]),
-        lambda: make.put_batch([b""] * 1001),
+        lambda: make.put_batch([b""] * 513),
         lambda: make.delete_batch([]),
         lambda: make.touch_batch([1] * 1001),
         lambda: make.release_batch([2**64]),

@@ -7,7 +7,7 @@ from beanstalk_server.access.user import User
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.wire.framing import LONGEST_LINE_LIMIT
-from beanstalk_server.wire.grammar import BATCH_SIZE, MOST_IN_BATCH
+from beanstalk_server.wire.grammar import BATCH_SIZE, MOST_IN_BATCH, MOST_PUT
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_clients_that_wait_get_them(world):
         b"1\r\nx\r\n1\r\n",
         b"99999999999999999999\r\nx\r\n",
         b"65536\r\n" + bytes(65536) + b"\r\n",
-        b"0\r\n\r\n" * (MOST_IN_BATCH + 1),
+        b"0\r\n\r\n" * (MOST_PUT + 1),
     ],
 )
 def test_data_that_is_malformed_puts_nothing(world, data):
@@ -70,11 +70,11 @@ def test_data_that_is_malformed_puts_nothing(world, data):
 
 def test_the_most_jobs_and_the_most_bytes(world):
     client = world.connect()
-    assert put_batch(client, [b""] * MOST_IN_BATCH) == b"INSERTED_BATCH 1000 1 1000\r\n"
+    assert put_batch(client, [b""] * MOST_PUT) == b"INSERTED_BATCH 512 1 512\r\n"
     body = bytes(50_000)
-    assert put_batch(client, [body] * 20) == b"INSERTED_BATCH 20 1001 1020\r\n"
+    assert put_batch(client, [body] * 20) == b"INSERTED_BATCH 20 513 532\r\n"
     assert put_batch(client, [body] * 21) == b"JOB_TOO_BIG\r\n"
-    assert len(world.broker.jobs) == 1020
+    assert len(world.broker.jobs) == 532
     assert BATCH_SIZE > 20 * 50_000
 
 
@@ -119,7 +119,8 @@ def test_a_release_that_buries_is_a_release(world):
 
 def test_a_thousand_take_several_slices_and_others_are_served_between(world):
     client, other = world.connect(), world.connect()
-    put_batch(client, [b""] * 1000)
+    put_batch(client, [b""] * 500)
+    put_batch(client, [b""] * 500)
     line = b"delete-batch " + b" ".join([b"%d" % number for number in range(1, 1001)]) + b"\r\n"
     client.session.receive(line, world.now)
     assert client.session.pending is not None
@@ -130,7 +131,8 @@ def test_a_thousand_take_several_slices_and_others_are_served_between(world):
 
 def test_a_client_that_leaves_meanwhile_is_answered_nothing(world):
     client = world.connect()
-    put_batch(client, [b""] * 1000)
+    put_batch(client, [b""] * 500)
+    put_batch(client, [b""] * 500)
     client.session.receive(b"delete-batch " + b" ".join([b"%d" % n for n in range(1, 1001)]) + b"\r\n", world.now)
     client.session.disconnect(world.now)
     world.settle()

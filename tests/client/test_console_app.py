@@ -426,6 +426,31 @@ def test_the_page_of_what_an_order_has_removed_gives_way(server, queue):
     visit(server.address, story)
 
 
+def test_a_group_says_what_holds_it_up_and_its_jobs_can_be_deleted(run):
+    server = run()
+    with Client(server.address, encoding=None, use="mails", watch="mails") as queue:
+        queue.put_with(b"x", group="mails/1")
+        buried = queue.reserve(0)
+        queue.bury(buried)
+        queue.put_with(b"y", group="mails/1", delay=100)
+        after = queue.put_with(b"z", after="mails/1")
+
+        async def story(visitor):
+            await visitor.get(f"/job?id={buried.id}")
+            assert "/group?name=mails/1" in visitor.page.text.replace("%2F", "/")
+            await visitor.get("/group?name=mails/1")
+            assert "Buried jobs keep it open" in visitor.text and f"job {buried.id}" in visitor.text
+            await visitor.order("cancel-group", sure=False, name="mails/1", back="group?name=mails/1")
+            assert "Delete 2 jobs of group mails/1" in visitor.text
+            assert queue.stats_job(after)["state"] == "delayed"
+            await visitor.order("cancel-group", name="mails/1", back="group?name=mails/1")
+            assert queue.stats_job(after)["state"] == "ready"
+            await visitor.get("/group?name=mails/none")
+            assert visitor.page.status_code == 404
+
+        visit(server.address, story)
+
+
 def test_a_tube_that_is_measured_shows_its_percentiles(run):
     server = run(tubes=(TubeConfig(match=("mails",), measures=True),))
     with Client(server.address, encoding=None) as queue:

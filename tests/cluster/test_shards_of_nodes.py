@@ -105,6 +105,27 @@ def test_a_batch_is_of_the_shard_that_has_the_best_job(say):
     assert say(b"reserve-batch 9 0\r\n").startswith(b"RESERVED_BATCH 2\r\nRESERVED 9 1\r\n")
 
 
+@shows("put-batch")
+def test_the_ids_of_a_batch_are_as_many_apart_as_there_are_shards(say):
+    data = b"0\r\n\r\n" * 3
+    assert say(b"use %b\r\nput-batch 0 0 60 15\r\n%b\r\n" % (ONE, data)).endswith(b"INSERTED_BATCH 3 8 24\r\n")
+
+
+@shows("reserve-mode")
+def test_tubes_of_several_shards_take_turns_and_the_lowest_id_begins(say):
+    put = b"use %b\r\n" + b"put %d 0 60 1\r\nx\r\n" * 2
+    say(put % (ONE, 5, 5) + put % (OTHER, 1, 1) + watches(ONE, OTHER) + b"reserve-mode weighted\r\n")
+    assert re.findall(rb"RESERVED (\d+)", say(b"reserve\r\n" * 4)) == [b"8", b"9", b"16", b"17"]
+
+
+@shows("limits")
+def test_each_shard_counts_its_own_limits(say):
+    put = b"use %b\r\n" + b"put-with 0 0 60 1 limit=one:1\r\nx\r\n" * 2
+    say(put % ONE + put % OTHER + watches(ONE, OTHER))
+    found = say(b"reserve-with-timeout 0\r\n" * 3)
+    assert re.findall(rb"RESERVED (\d+)", found) == [b"8", b"9"] and found.endswith(b"TIMED_OUT\r\n")
+
+
 @shows("list-tubes")
 def test_tubes_are_listed_by_their_shards(say):
     say(watches(OTHER, ONE))

@@ -314,6 +314,10 @@ async def clear(client: Client, tube: str) -> Steps:
     yield Step(await client.clear_tube(tube))
 
 
+async def cancel_group(client: Client, group: str) -> Steps:
+    yield Step(await client.cancel_group(group))
+
+
 async def once(command: Awaitable[Any], note: str, done: int = 0) -> Steps:
     """Do one thing."""
     await command

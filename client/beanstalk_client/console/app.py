@@ -120,6 +120,7 @@ class Console:
             "/tube": pages.tube.tube,
             "/search": pages.tube.search,
             "/job": pages.job.job,
+            "/group": pages.group.group,
             "/job/body": pages.job.body,
             "/failures": pages.failures.failures,
             "/failure": pages.failures.failure,

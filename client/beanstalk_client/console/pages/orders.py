@@ -289,6 +289,19 @@ async def _clear(visit: Visit, form: Form) -> Order:
     )
 
 
+async def _cancel_group(visit: Visit, form: Form) -> Order:
+    name = read_name(_one(form, "name"))
+    found = await visit.user.client.stats_group(name)
+    total = sum(int(found[f"current-jobs-{state}"]) for state in ("ready", "delayed", "buried"))
+    return Order(
+        f"Delete {jobs_in_words(total)} of group {name}, ready, delayed and buried",
+        total,
+        lambda client: actions.cancel_group(client, name),
+        "Jobs that workers have reserved stay. What waits for the group is ready when none is left.",
+        is_final=True,
+    )
+
+
 async def _kick_tubes(visit: Visit, form: Form) -> Order:
     names = _tubes(form)
     found = await visit.user.together([make.stats_tube(name) for name in names])
@@ -432,6 +445,7 @@ OPERATIONS: Final[dict[str, Callable[[Visit, Form], Any]]] = {
     "move": _move,
     "redrive": _redrive,
     "clear": _clear,
+    "cancel-group": _cancel_group,
     "kick-tubes": _kick_tubes,
     "pause": _pause,
     "resume": _resume,

@@ -83,7 +83,8 @@ class Limit(Timer):
         if self.is_reached() or not self.withdrawn:
             return
         if len(self.withdrawn) <= AT_ONCE:
-            for _, _, lane in sorted([(lane.key[0], lane.jobs[0].id, lane) for lane in self.withdrawn]):
+            lanes = list(self.withdrawn)
+            for _, _, lane in sorted([(lane.key[0], lane.jobs[0].id, lane) for lane in lanes if not lane.is_cleared()]):
                 self._return(lane)
         if (self.withdrawn or self.unserved) and not self.is_linked():
             self.wheel.set(self, OVERDUE)
@@ -91,6 +92,8 @@ class Limit(Timer):
     def _return(self, lane: LimitLane) -> None:
         del self.withdrawn[lane]
         lane.is_withdrawn = False
+        if lane.is_cleared():
+            return
         lane.come_due()
         tube = lane.heap.tube
         if tube.waiting_count and not tube.blocked:
@@ -246,6 +249,10 @@ class LimitLane(Lane):
     def _offer(self) -> None:
         if not self.is_withdrawn:
             self.come_due()
+
+    def is_cleared(self) -> bool:
+        """Whether a clear has taken its jobs out of the tube."""
+        return self.heap.tube.ready is not self.heap
 
     def come_due(self) -> None:
         if not self.is_due:

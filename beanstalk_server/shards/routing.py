@@ -239,8 +239,8 @@ class RoutingSession(Router):
 
     def _shard_of_reserve(self, word: bytes, text: bytes) -> int:
         shard = self._only
-        if shard >= 0 and not self._holds_elsewhere(shard):
-            return shard
+        if shard >= 0 and not self.mode and not self._holds_elsewhere(shard):
+            return shard  # but if tubes take turns, it must be known how far they are
         return ALONE if self._watching and self._is_well_formed(word, text) else ANYWHERE
 
     def _is_well_formed(self, word: bytes, text: bytes) -> bool:

@@ -463,13 +463,16 @@ _LONGEST_SIZE: Final = 12
 
 # Arguments of the other commands
 
+_LONGEST_NUMBER: Final = 20
+"""Digits of a number in a line that may be very long: int raises an error for more than 4,300."""
+
 
 def read_ids(text: bytes, into: Arguments) -> bool:
     """Ids, one to a thousand."""
     words = text.split(b" ")
     if not 1 <= len(words) <= MOST_IN_BATCH:
         return False
-    ids = [int(word) if word.isdigit() else -1 for word in words]
+    ids = [int(word) if word.isdigit() and len(word) <= _LONGEST_NUMBER else -1 for word in words]
     into.ids = ids
     return min(ids) >= 0 and max(ids) <= MAX_U64
 
@@ -477,7 +480,7 @@ def read_ids(text: bytes, into: Arguments) -> bool:
 def read_release_batch(text: bytes, into: Arguments) -> bool:
     """Priority, delay and ids."""
     words = text.split(b" ", 2)
-    if len(words) < 3:
+    if len(words) < 3 or max(len(words[0]), len(words[1])) > _LONGEST_NUMBER:
         return False
     into.priority = _number(words[0])
     into.duration = _duration(words[1]) if words[1].isdigit() else _seconds(words[1])

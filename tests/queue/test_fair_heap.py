@@ -10,6 +10,7 @@ from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import READY
 from beanstalk_server.queue.outcome import DONE, NOT_FOUND, PENDING, TIMED_OUT
 from beanstalk_server.queue.policy import Attributes, Labels
+from beanstalk_server.queue.states import SLICE
 from beanstalk_server.queue.units import SECOND
 
 pytestmark = pytest.mark.compiled
@@ -111,3 +112,23 @@ def test_a_clear_in_slices_takes_what_is_shown_and_what_is_not(broker, client):
         check_broker(broker)
     assert client.answers[-1] == ("cleared", 1997)
     assert [job.id for job in broker.jobs.values() if job.state == READY] == [again]
+
+
+@pytest.mark.parametrize("lanes", [1, AT_ONCE + 1])
+def test_a_place_that_becomes_free_while_jobs_are_cleared_is_offered_to_none_of_them(broker, client, lanes):
+    first = put(broker, client, limit="l")
+    for number in range(SLICE + 10):
+        put(broker, client, limit="l", share=f"s{number % lanes}" if lanes > 1 else "")
+    assert reserved(broker, client, 1) == [first]
+    assert broker.reserve(client, 0, NOW) == TIMED_OUT  # the lanes are withdrawn
+    other = RecordingClient(broker)
+    assert broker.clear(other, "default") == PENDING
+    broker.delete(client, first, NOW)
+    last = put(broker, client, limit="l")
+    while broker.next_event() <= NOW:
+        broker.advance(NOW)
+    check_broker(broker)
+    assert reserved(broker, client, 1) == [last]
+    assert broker.reserve(client, 0, NOW) == TIMED_OUT
+    broker.delete(client, last, NOW)
+    assert not broker.limits

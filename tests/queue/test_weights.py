@@ -176,3 +176,15 @@ def test_the_next_leader_of_one_shard_knows_the_weights():
         client.send(b"use %b\r\n" % name + b"put 0 0 60 1\r\n%b\r\n" % name * 30)
     found = [client.send(b"reserve-with-timeout 0\r\n").split(b"\r\n")[1] for _ in range(30)]
     assert (found.count(b"a"), found.count(b"b")) == (10, 20)
+
+
+def test_a_tube_of_another_shard_that_comes_later_catches_nothing_up():
+    cluster = RoutedCluster(2)
+    client = cluster.connect()
+    names = [tube_of(0, 2), tube_of(1, 2)]
+    client.send(b"watch %b\r\nignore default\r\nreserve-mode weighted\r\nuse %b\r\n" % (names[0], names[0]))
+    client.send(b"put 0 0 60 1\r\na\r\n" * 50)
+    assert client.send(b"reserve\r\n" * 20).count(b"\r\na\r\n") == 20
+    client.send(b"watch %b\r\nuse %b\r\n" % (names[1], names[1]) + b"put 0 0 60 1\r\nb\r\n" * 50)
+    found = b"".join(client.send(b"reserve-with-timeout 0\r\n").split(b"\r\n")[1] for _ in range(20))
+    assert abs(found.count(b"b") - 10) <= 1, found

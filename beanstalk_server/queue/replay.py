@@ -103,7 +103,8 @@ class Replay:
             self._hold(held, stored.deadline)
             return held
         job = Job(stored.id, stored.priority, stored.delay, stored.ttr, stored.body, tube, created_at)
-        job.key = stored.key
+        if stored.key:
+            job.key = stored.key
         if stored.has_terms:
             terms = job.own_terms()
             terms.max_tries = stored.max_tries

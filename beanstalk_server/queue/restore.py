@@ -43,22 +43,27 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
     letters: list[Job] = []
     waiting: list[Job] = []
     members: list[Job] = []
+    named = tube = queue.tubes.default  # a tube of the replay, and that of its name: the next job's are often the same
     for job in queue.jobs.values():
-        job.tube = queue.tube(job.tube.name)
+        if job.tube is not named:
+            named = job.tube
+            tube = queue.tube(named.name)
+        job.tube = tube
         job.created_at -= clock_offset
         job.page = SINCE_UNKNOWN
         terms = job.terms()
-        if terms is not None and terms.ready_since:
-            terms.ready_since -= clock_offset
-        if terms is not None and terms.origin:
-            letters.append(job)
-        if terms is not None and terms.labels is not None and joins(job):
-            members.append(job)
+        if terms is not None:
+            if terms.ready_since:
+                terms.ready_since -= clock_offset
+            if terms.origin:
+                letters.append(job)
+            if terms.labels is not None and joins(job):
+                members.append(job)
+            queue.take_limit(job)
         queue.memory.add_job(job)
-        queue.take_limit(job)
-        job.tube.bytes += queue.body_size(job)
+        tube.bytes += queue.body_size(job)
         if job.key:
-            queue.add_key(job.tube, job)
+            queue.add_key(tube, job)
         if job.state == BURIED:
             buried.append(job)
         elif waits(job):

@@ -43,6 +43,7 @@ R = TypeVar("R")
 
 
 NO_RESULTS = "results need jobs with keys, which beanstalkd does not have"
+_NOTHING = contextlib.nullcontext()
 
 
 class ClientOptions(TypedDict, total=False):
@@ -444,7 +445,8 @@ class Tasks:
     # Puts
 
     def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
-        with self._putting(task, args, kwargs, options) as put:
+        put = Put(task.message(args, kwargs, options.result), task.tube)
+        with self._around(put) if self.middleware else _NOTHING:
             body = task.encode(put.message)
             client = self._client(task.tube)
             if options.result is not None and not client.knows("put-with"):
@@ -460,7 +462,8 @@ class Tasks:
     async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
         if self._memory is not None:
             return self._put(task, args, kwargs, options)
-        with self._putting(task, args, kwargs, options) as put:
+        put = Put(task.message(args, kwargs, options.result), task.tube)
+        with self._around(put) if self.middleware else _NOTHING:
             body = task.encode(put.message)
             client = await self._aclient(task.tube)
             if options.result is not None and not await client.knows("put-with"):
@@ -474,15 +477,11 @@ class Tasks:
             return put.job_id
 
     @contextlib.contextmanager
-    def _putting(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> Iterator[Put]:
-        put = Put(task.message(args, kwargs, options.result), task.tube)
-        if not self.middleware:
-            yield put
-            return
+    def _around(self, put: Put) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for middleware in self.middleware:
                 stack.enter_context(middleware.putting(put))
-            yield put
+            yield
 
     def _cancel(self, tube: str, which: str | int) -> bool:
         client = self._client(tube)

@@ -7,7 +7,7 @@ from rounds import Rounds
 
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.server.commits import ENOUGH, Gathering
-from beanstalk_server.server.connection import OUTPUT_LIMIT
+from beanstalk_server.server.connection import UNCOMMITTED_LIMIT
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
 ASK = b"list-tube-used\r\n"
@@ -130,7 +130,7 @@ def test_a_client_that_waits_for_too_much_is_not_read_from_until_a_commit_return
             caller.send(put)
             sent += 1
             await settle()
-        assert OUTPUT_LIMIT - 16 * sent < sent * len(put) <= OUTPUT_LIMIT + len(put)
+        assert UNCOMMITTED_LIMIT - 16 * sent < sent * len(put) <= UNCOMMITTED_LIMIT + len(put)
         await rounds.journal.end_commit()
         await rounds.journal.end_commit()
         assert caller.read().count(b"INSERTED") == sent

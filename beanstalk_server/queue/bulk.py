@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.costs import KICK_COST, MOVE_COST, REVIEW_COST, look_cost
+from beanstalk_server.queue.costs import CLEAR_COST, KICK_COST, MOVE_COST, REVIEW_COST, look_cost
 from beanstalk_server.queue.groups import END_CANCELLED, Group
 from beanstalk_server.queue.job import BURIED, DELAYED, DISCONNECTED, READY, RESERVED, DeadLetter, Job
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
@@ -219,11 +219,11 @@ class BulkClear(BulkOperation):
         self.owes_answer = False  # the client still waits for the count
 
     def step(self, queue: States, budget: int, now: int) -> bool:
-        while budget:
+        while budget > 0:
             if queue.admits == NONE and len(queue.groups.by_id):  # what becomes of members is recorded
                 queue.suspended_deletions.append(self)
                 return False
-            budget -= 1
+            budget -= CLEAR_COST
             ready = self.ready.pop_any()
             if ready is not None:
                 job = ready

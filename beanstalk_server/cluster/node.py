@@ -118,7 +118,7 @@ class Node(Host):
         self.lanes = Lanes(self.connector.committer(), pace=self.gathering)
         try:
             is_checked = await self._check()
-            self._address = await self._open_links()
+            self._address = self.spreader.address = await self._open_links()
             self.clients.start(asyncio.get_running_loop())
             await super().start()
         except BaseException:

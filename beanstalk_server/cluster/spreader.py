@@ -18,6 +18,7 @@ import heapq
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from time import monotonic_ns
 from typing import Final, Protocol
 
@@ -89,6 +90,7 @@ class Spreader:
         clock: Callable[[], int] = monotonic_ns,
     ) -> None:
         self.node = node
+        self.address = ""  # of this node, once it takes links
         self.takes = True  # this node may be given shards
         self._shards = shards
         self._ttl = ttl
@@ -194,10 +196,14 @@ class Spreader:
         """Note which nodes are alive."""
         now = self._clock()
         self._gone.intersection_update(member.node for member in members)
+        at = {self.address: self.node}  # of several processes with one address, only the last can be alive
+        for member in sorted(members, key=attrgetter("seen")):
+            at.setdefault(member.address, member.node)
         alive = {
             member.node
             for member in members
             if member.takes
+            and at[member.address] == member.node
             and member.node not in (self.node, *self._gone)
             and member.seen < self._ttl / ALIVE / SECOND + 1
         }

@@ -388,7 +388,9 @@ class Connection(CommitWaiter):
         if session.has_more and not session.output_paused and self.uncommitted_size <= UNCOMMITTED_LIMIT:
             self.turns.enqueue(self)
         reading = (
-            not session.output_paused and session.input_size <= INPUT_LIMIT and self.uncommitted_size <= UNCOMMITTED_LIMIT
+            not session.output_paused
+            and session.input_size <= INPUT_LIMIT
+            and self.uncommitted_size <= UNCOMMITTED_LIMIT
         )
         if reading is not self.intake.reading and not session.input_ended:
             self._read(reading)

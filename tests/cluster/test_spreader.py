@@ -104,6 +104,30 @@ def test_a_node_that_joins_is_given_nothing_for_a_while():
     assert view.look() == [(0, "new")]
 
 
+def test_the_process_whose_address_this_one_has_is_no_successor():
+    view = View("led", others=("before", "led"))
+    view.spreader.address = "me:1"
+    view.report("before", address="me:1", seen=0.2)
+    del view.members["me"]  # it has not reported yet
+    view.look()
+    view.shards[0].lose()
+    view.shards[0].leader = ""
+    assert view.successor(0)
+
+
+def test_of_two_processes_with_one_address_the_last_is_a_successor():
+    view = View("led", others=("before", "after", "led"))
+    view.report("before", address="a:1", seen=0.2)
+    view.report("after", address="a:1")
+    view.spreader.takes = False
+    view.look()
+    asyncio.run(view.spreader.others_take())
+    view.shards[0].lose()
+    view.shards[0].leader = ""
+    view.successor(0)
+    assert view.spreader._successors == {0: "after"}
+
+
 def test_a_node_that_comes_and_goes_is_new_each_time():
     view = View("me", "me", others=())
     view.look()

@@ -390,6 +390,22 @@ def one_by_one(subject: Subject, *, command: str, count: int, lines: int = 1) ->
         return meter.sample(count, latencies)
 
 
+def pages(subject: Subject, *, count: int, asked: int) -> Sample:
+    """Put jobs with random priorities, and list pages of them, each from a random priority on."""
+    rng = random.Random(5)
+    most = (1 << 32) - 1
+    _stream(subject, [b"put %d 0 60 100\r\n%b\r\n" % (rng.randint(0, most), b"x" * 100) for _ in range(count)], 1)
+    latencies = array("q")
+    with subject.connect() as sock, sock.makefile("rb") as replies:
+        meter = Meter(subject)
+        for _ in range(asked):
+            began = clock()
+            sock.sendall(b"list-jobs %b ready %d-0 1000\r\n" % (MOVED, rng.randint(0, most)))
+            replies.read(int(replies.readline().split()[1]) + 2)
+            latencies.append(clock() - began)
+        return meter.sample(asked, latencies)
+
+
 # Delays and idle time
 
 

@@ -157,6 +157,14 @@ def _delayed(run: Run, server: Subject) -> None:
         run.add(server, run.load(loads.deletes, server, ids=ids[part:], verb="cancel"), "cancel", there)
 
 
+@scenario(Layout("cpu p50 p99", "jobs"))
+def listing(run: Run) -> None:
+    """list-jobs of 1,000 jobs from a random place on, in a tube of this many jobs of random priorities"""
+    for count in run.sizes(10_000, 100_000, 1_000_000):
+        measure = functools.partial(run.load, loads.pages, count=count, asked=100)
+        run.in_turn([run.fresh(peer) for peer in run.own], measure, size=count, pairs=3)
+
+
 @scenario(Layout(f"early {LATENCIES} most other_p99", "timers"))
 def timers(run: Run) -> None:
     """this many jobs due within 10 s, and a worker that waits for them: how late it gets them"""

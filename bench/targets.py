@@ -160,6 +160,10 @@ TARGETS = [
         alone("binlog-memory", OURS, "bytes_per_job", LARGEST), "bytes", 250, 150,
     ),
     Target(
+        "list-jobs of 1,000 jobs, deep among a million of random priorities, 50th percentile",
+        alone("listing", OURS, "p50", LARGEST), "ms", 3,
+    ),
+    Target(
         "start on a binlog with a million live jobs: time, beside beanstalkd",
         ratio("start", OURS, BEANSTALKD, "seconds", LARGEST), "×", 0.7,
     ),

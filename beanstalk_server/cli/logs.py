@@ -8,12 +8,10 @@ and that they are its argument.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import threading
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Final
 
 from beanstalk_server.events import NAME, event, event_of
@@ -47,6 +45,9 @@ class JsonFormatter(logging.Formatter):
     """Writes a line of the log as an object of JSON, in ASCII: on one line, whatever the message has in it."""
 
     def format(self, record: logging.LogRecord) -> str:
+        import json  # these two are imported here, so that a start without them is faster
+        from datetime import UTC, datetime
+
         fields = event_of(record)
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",

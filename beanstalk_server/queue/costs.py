@@ -36,8 +36,8 @@ MOVE_COST: Final = 4
 """It may be anywhere in the heap of its delayed jobs, and its key goes from table to table."""
 
 CLEAR_COST: Final = 4
-"""Half a microsecond. But the last of a million jobs to go give back most of the memory, a mebibyte at a time, and a slice
-of 128 of them took 10 milliseconds for that."""
+"""Half a microsecond. But the last of a million jobs to go give back most of the memory, a mebibyte at a time, and 128 of
+them took 10 milliseconds for that."""
 
 FAILURE_COST: Final = 2
 """It makes the job's terms, sets its timer, and is recorded."""

@@ -36,7 +36,7 @@ MOVE_COST: Final = 4
 """It may be anywhere in the heap of its delayed jobs, and its key goes from table to table."""
 
 CLEAR_COST: Final = 4
-"""Half a microsecond. But the last of a million jobs to go give back most of the memory, a mebibyte at a time, and 128 of
+"""Half a microsecond. But the last of a million jobs to go give back most of the memory, a mebibyte at a time: 128 of
 them took 10 milliseconds for that."""
 
 FAILURE_COST: Final = 2

@@ -8,11 +8,12 @@ and that they are its argument.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
 from collections.abc import Iterable
-from functools import partial
+from datetime import UTC, datetime
 from typing import Final
 
 from beanstalk_server.events import NAME, event, event_of
@@ -45,18 +46,10 @@ def printable(text: str) -> str:
 class JsonFormatter(logging.Formatter):
     """Writes a line of the log as an object of JSON, in ASCII: on one line, whatever the message has in it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        import json  # these two are imported here, so that a start without them is faster
-        from datetime import UTC, datetime
-
-        self._write = json.JSONEncoder(default=str).encode
-        self._time_of = partial(datetime.fromtimestamp, tz=UTC)
-
     def format(self, record: logging.LogRecord) -> str:
         fields = event_of(record)
         line: dict[str, object] = {
-            "time": self._time_of(record.created).isoformat(timespec="milliseconds")[:-6] + "Z",
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
             "level": record.levelname.lower(),
             NAME: fields.get(NAME) or OTHERS.get(record.name, record.name),
             "message": record.getMessage().strip(),
@@ -68,7 +61,7 @@ class JsonFormatter(logging.Formatter):
             record.exc_text = self.formatException(record.exc_info)
         if record.exc_text:
             line["exception"] = record.exc_text
-        return self._write(line)
+        return json.dumps(line, default=str)
 
 
 def start_log(log_format: str, level: str) -> None:

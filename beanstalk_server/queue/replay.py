@@ -103,8 +103,7 @@ class Replay:
             self._hold(held, stored.deadline)
             return held
         job = Job(stored.id, stored.priority, stored.delay, stored.ttr, stored.body, tube, created_at)
-        if stored.key:
-            job.key = stored.key
+        job.key = stored.key
         if stored.has_terms:
             terms = job.own_terms()
             terms.max_tries = stored.max_tries

@@ -167,7 +167,7 @@ class Task(Generic[P, R]):
             self._signature: inspect.Signature | None = inspect.signature(function, follow_wrapped=False)
         except (TypeError, ValueError):  # a function written in C may have none
             self._signature = None
-        self._numbers = _numbers(self._signature)
+        self._numbers = range(0) if self._signature is None else _numbers(self._signature)
 
     def __repr__(self) -> str:
         return f"<Task {self.name} of tube {self.tube}>"
@@ -376,14 +376,17 @@ class Task(Generic[P, R]):
         return ""
 
 
-def _numbers(signature: inspect.Signature | None) -> range:
-    """The numbers of arguments by position, with none by name, that it takes; to bind them takes ten times as long."""
-    parameters = () if signature is None else signature.parameters.values()
-    by_position = [each for each in parameters if each.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    needed = [each for each in parameters if each.default is each.empty]
-    if any(each.kind == inspect.Parameter.KEYWORD_ONLY for each in needed):
+def _numbers(signature: inspect.Signature) -> range:
+    """Return the numbers of positional arguments that a call without keyword arguments may have.
+
+    A call with another number may be right, too: it must be bound.
+    """
+    parameters = signature.parameters.values()
+    if any(each.kind == each.KEYWORD_ONLY and each.default is each.empty for each in parameters):
         return range(0)
-    return range(sum(each in by_position for each in needed), len(by_position) + 1)
+    positional = [each for each in parameters if each.kind <= each.POSITIONAL_OR_KEYWORD]
+    required = [each for each in positional if each.default is each.empty]
+    return range(len(required), len(positional) + 1)
 
 
 _DURATIONS = ("delay", "hold", "result", "ttl", "ttr")

@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from array import array
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
@@ -39,6 +39,9 @@ from beanstalk_server.queue.job import (
 )
 from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.stored_job import StoredJob
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 COMMIT: Final = 1
 PUT: Final = 2
@@ -67,6 +70,7 @@ COMMIT_MARK: Final = b"CMIT"
 
 # id, priority, delay, ttr, created at, deadline or bury sequence, 5 counters, state, lengths of tube and key
 _PUT: Final = Struct("<IBQIqqqqIIIIIBBB")
+_PUT_FIELDS: Final = Struct("<QIqqqqIIIIIB")  # the fields of the job
 PUT_SIZE: Final = 76
 _PUT_STATE_AT: Final = 73
 _TUBE_SIZE_AT: Final = 74
@@ -423,13 +427,15 @@ class Scanner:
         if start + HEAD_SIZE > len(data):
             self.more = HEAD_SIZE
             return False
-        crc, length, kind = HEAD.unpack_from(data, start)
+        crc = _unsigned(data, start)  # by hand: HEAD.unpack_from would make four objects
+        length = _unsigned(data, start + 4)
+        kind = data[start + 8]
         if not length and not crc and not kind:
             return False
         self.fault = self._head_fault(length, kind)
         if self.fault:
             return False
-        end: int = start + length
+        end = start + length
         if end > len(data):
             self.more = length
             return False
@@ -456,10 +462,10 @@ class Scanner:
             threshold: bytes; a longer body is left where it is, and the job gets NOT_IN_MEMORY in its place.
         """
         data = self.data
+        start = self.start
         job = self._job
+        deadline: int
         (
-            _,
-            _,
             job.id,
             job.priority,
             job.delay,
@@ -472,19 +478,19 @@ class Scanner:
             job.buries,
             job.kicks,
             job.state,
-            tube_size,
-            key_size,
-        ) = _PUT.unpack_from(data, self.start + 4)
+        ) = _PUT_FIELDS.unpack_from(data, start + HEAD_SIZE)
         _set_deadline(job, deadline)
-        names = self.start + PUT_SIZE
+        names = start + PUT_SIZE
         if self.kind == PUT_WITH:
             names = self._take_terms(job, names, deadline)
         elif job.has_terms:
             job.forget_terms()
-        body = names + tube_size + key_size
-        job.tube = self._name(names, names + tube_size)
-        job.key = data[names + tube_size : body].decode("latin-1") if key_size else ""
-        job.body = data[body : self.end] if self.end - body <= threshold else NOT_IN_MEMORY
+        key = names + data[start + _TUBE_SIZE_AT]
+        body = key + data[start + _KEY_SIZE_AT]
+        end = self.end
+        job.tube = self._name(names, key)
+        job.key = data[key:body].decode("latin-1") if body > key else ""
+        job.body = data[body:end] if end - body <= threshold else NOT_IN_MEMORY
         return job
 
     def _name(self, start: int, end: int) -> str:
@@ -726,6 +732,15 @@ class Scanner:
                 if flag == HAS_LIMIT:
                     at += _LIMIT_COUNT_SIZE
         return at if at <= end else -1
+
+
+def _unsigned(data: bytes, at: int) -> int:
+    """The four bytes at an offset as an integer."""
+    first: i64 = data[at]
+    second: i64 = data[at + 1]
+    third: i64 = data[at + 2]
+    fourth: i64 = data[at + 3]
+    return int(first | second << 8 | third << 16 | fourth << 24)
 
 
 def _set_deadline(change: StoredJob, deadline: int) -> None:

@@ -88,6 +88,12 @@ class Segment:
         self.offsets.append(offset)
         self.sizes.append(size)
 
+    def add_puts(self, jobs: list[int], offsets: list[int], sizes: list[int]) -> None:
+        """Note many PUT records: the ids of their jobs, where they begin, and their bytes."""
+        self.ids.fromlist(jobs)
+        self.offsets.fromlist(offsets)
+        self.sizes.fromlist(sizes)
+
     def place_of(self, job: Holder) -> Location:
         """Where the record of a job is, which is in this segment."""
         index = job.place

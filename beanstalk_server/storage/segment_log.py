@@ -152,8 +152,12 @@ class SegmentLog:
             assert segment.slot == slot
             segment.written = segment.end
             segment.live = 0
+        with_terms: list[Job] = []
         for job in self.live.values():
-            self.segment_of(job).live += self._recorded_size(job)
+            segment = self.segment_of(job)
+            segment.live += segment.sizes[job.place]
+            if isinstance(job.extras, Terms):
+                with_terms.append(job)
         for held in self.held.values():
             self.segment_of(held).live += self._recorded_size(held)
         for group in self.groups.values():
@@ -163,9 +167,8 @@ class SegmentLog:
         self.commit_number = commit_number
         room = self.room
         room.adopt()
-        for job in self.live.values():
-            if isinstance(job.extras, Terms):
-                self._review_growth(job)
+        for job in with_terms:
+            self._review_growth(job)
         for held in self.held.values():
             self._count_growth(held, 0, self._growth_of(held))
         for spare in spares:

@@ -126,3 +126,23 @@ def test_there_is_a_thread():
             Threads(0)
 
     run(story())
+
+
+@pytest.mark.parametrize("before", [0, 1, 5])
+def test_a_call_that_blocks_among_quick_ones_holds_up_none_of_them(before):
+    gate = threading.Event()
+
+    async def story(threads):
+        for _ in range(3):  # from now on, quick calls are expected
+            await asyncio.gather(*(threads.run(int, (), {}) for _ in range(10)))
+        quick = [asyncio.ensure_future(threads.run(int, (number,), {})) for number in range(before)]
+        blocked = asyncio.ensure_future(threads.run(gate.wait, (60,), {}))
+        quick += [asyncio.ensure_future(threads.run(int, (number,), {})) for number in range(before, 10)]
+        assert await asyncio.gather(*quick) == list(range(10))
+        for number in range(10):
+            assert await threads.run(int, (number,), {}) == number
+        assert not blocked.done()
+        gate.set()
+        assert await blocked
+
+    with_threads(2, story)

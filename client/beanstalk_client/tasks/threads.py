@@ -1,9 +1,9 @@
 """Threads in which plain functions run, fed by the event loop and heard by it with as few wake-ups as there can be.
 
-What costs is neither the queue nor the call but to wake a thread: a system call, and a fight for Python's lock. So a
-call wakes one thread, however many calls there are, and that one wakes the next before it begins if there are more.
-While functions are quick, the first thread has done them all before the second one has the lock; as soon as one blocks,
-the others are there. Results wait in a queue, and wake the event loop once.
+What costs is neither the queue nor the call but to wake a thread: a system call, and a fight for Python's lock. So
+while functions are quick, one thread does all that wait, and wakes the event loop when none is left. Meanwhile the
+event loop has a timer: if calls still wait when it ends, a function may have blocked. From then on a thread wakes the
+next one before each call, and the event loop after it, until a function was quick and none blocks.
 
 A thread cannot be ended from outside. One whose caller waits no longer is *overdue*: it goes on to its end, and another
 one takes its place, of which there are at most as many again. All are daemons, so that none keeps the process.
@@ -14,10 +14,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
+
+QUICK = 0.0002
+"""Seconds that a quick function takes at the most."""
+
+LOOK = 0.001
+"""Seconds until the event loop sees to calls that wait for a thread whose functions are quick."""
 
 
 class Threads:
@@ -38,8 +45,11 @@ class Threads:
         self._calls: deque[Any] = deque()
         self._results: deque[Any] = deque()
         self._idle: list[threading.Lock] = []  # of threads that wait: one is woken by releasing its lock
+        self._busy: list[threading.Lock] = []  # of threads that are in a function
         self._waking = False  # a thread is on its way: it will see to what is in the queue
         self._told = False  # the event loop is on its way
+        self._is_quick = False  # the last function was, and none blocks
+        self._looking: asyncio.TimerHandle | None = None  # the event loop will see to what waits
         self._closed = False
 
     @property
@@ -55,7 +65,12 @@ class Threads:
         future = self._loop.create_future()
         call = [future, copy_context(), function, args, kwargs, False]
         self._calls.append(call)
-        if not self._waking:
+        if self._is_quick:
+            if len(self._idle) == self._started:  # none is at work, or on its way
+                self._wake()
+            elif self._looking is None:
+                self._looking = self._loop.call_later(LOOK, self._look)
+        elif not self._waking:
             self._wake()
         try:
             return await future
@@ -109,23 +124,47 @@ class Threads:
                 self._idle.append(lock)
                 if calls:  # which came before we were to be found
                     self._wake()
+                if results and not self._tell():
+                    return
                 lock.acquire()
                 continue
-            if calls:
+            if calls and not self._is_looked_after():
                 self._wake()
             future, context, function, args, kwargs, _ = call
+            self._busy.append(lock)
+            began = time.perf_counter()
             try:
                 result, error = context.run(function, *args, **kwargs), None
             except BaseException as raised:
                 result, error = None, raised
+            self._busy.remove(lock)
+            self._is_quick = time.perf_counter() - began < QUICK and not self._busy
             results.append((call, result, error))
             del call, future, context, function, args, kwargs, result, error
-            if not self._told:
-                self._told = True
-                try:
-                    self._loop.call_soon_threadsafe(self._collect)
-                except RuntimeError:
-                    return  # the loop is closed
+            if not (calls and self._is_looked_after()) and not self._tell():
+                return
+
+    def _tell(self) -> bool:
+        """Let the event loop collect what has come back; False if it is closed."""
+        if not self._told:
+            self._told = True
+            try:
+                self._loop.call_soon_threadsafe(self._collect)
+            except RuntimeError:
+                return False
+        return True
+
+    def _is_looked_after(self) -> bool:
+        """Whether the event loop will see to what waits if the next function blocks."""
+        return self._is_quick and self._looking is not None
+
+    def _look(self) -> None:
+        """On the event loop: see to what waits."""
+        self._looking = None
+        self._collect()
+        if self._calls:
+            self._is_quick = False
+            self._wake()
 
     def _collect(self) -> None:
         """On the event loop: hand over what has come back."""

@@ -99,6 +99,7 @@ class Spreader:
         self._clock = clock
         self._since: dict[str, int] = {}  # each node that may be given shards, and from when on
         self._is_known = False  # the nodes have been asked for before
+        self._addresses: dict[str, str] = {}  # of the same nodes
         self._gone: set[str] = set()  # those whose process has ended, until nobody remembers them
         self._given: dict[int, str] = {}  # shards that were given away, and to whom, until that node leads them
         self._successors: dict[int, str] = {}  # as they were found last
@@ -135,6 +136,9 @@ class Spreader:
             self._found_at = now
             lost_leases = [each.lost for each in self._shards]
             gone = {each for lease in lost_leases if lease is not None for each in (lease.node, lease.successor)}
+            # A leader that has never reported had its address after a process that has ended before it.
+            closed = {lease.address for lease in lost_leases if lease is not None and lease.node}
+            gone.update(node for node, address in self._addresses.items() if address in closed)
             self._successors = successors(self._without_leader(gone), self._counts(gone))
         return self._successors.get(shard, self.node) == self.node
 
@@ -210,6 +214,7 @@ class Spreader:
         settled = now + (self._ttl // ALIVE if self._is_known else 0)
         self._is_known = True
         self._since = {node: self._since.get(node, settled) for node in sorted(alive)}
+        self._addresses = {member.node: member.address for member in members if member.node in alive}
         for shard in self._shards:
             if self._given.get(shard.index) == shard.leader:
                 del self._given[shard.index]

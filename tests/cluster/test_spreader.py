@@ -37,9 +37,9 @@ class Shard:
             self.leader = "me"
             self.view.spreader.note_led(self.index)
 
-    def lose(self, node=None):
+    def lose(self, node=None, address=""):
         """Let its leader be gone, and anybody may take it."""
-        self.lost = Lease(epoch=1, node=self.leader if node is None else node)
+        self.lost = Lease(epoch=1, node=self.leader if node is None else node, address=address)
 
 
 class View:
@@ -126,6 +126,15 @@ def test_of_two_processes_with_one_address_the_last_is_a_successor():
     view.shards[0].leader = ""
     view.successor(0)
     assert view.spreader._successors == {0: "after"}
+
+
+def test_the_process_whose_address_the_lost_leader_had_is_no_successor():
+    view = View("led", others=("before",))  # the leader has not reported yet
+    view.report("before", address="a:1", seen=0.2)
+    view.look()
+    view.shards[0].lose(address="a:1")
+    view.shards[0].leader = ""
+    assert view.successor(0)
 
 
 def test_a_node_that_comes_and_goes_is_new_each_time():

@@ -93,6 +93,23 @@ def test_a_call_that_is_cancelled_before_it_begins_never_does():
     with_threads(1, story)
 
 
+def test_a_call_that_ends_when_it_is_cancelled_is_not_overdue():
+    async def story(threads):
+        loop = asyncio.get_running_loop()
+        has_told = threading.Event()
+        wake = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *arguments: (wake(*arguments), has_told.set())
+        call = asyncio.ensure_future(threads.run(int, (), {}))
+        await asyncio.sleep(0)
+        assert has_told.wait(60)  # the event loop is about to hear of it
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert threads.overdue == 0
+
+    with_threads(1, story)
+
+
 def test_threads_in_a_row_and_after_rests_lose_no_call():
     async def story(threads):
         for number in range(300):

@@ -63,7 +63,7 @@ class Threads:
         If the caller is cancelled, the function goes on, and what becomes of it is not known.
         """
         future = self._loop.create_future()
-        call = [future, copy_context(), function, args, kwargs, False]
+        call = [future, copy_context(), function, args, kwargs, False]  # last: it is overdue, or has come back
         self._calls.append(call)
         if self._is_quick:
             if len(self._idle) == self._started:  # none is at work, or on its way
@@ -176,6 +176,7 @@ class Threads:
             if future.done():
                 if call[5]:
                     self._overdue -= 1
+                call[5] = True  # its caller may not have seen yet that it is cancelled
             elif error is None:
                 future.set_result(result)
             elif isinstance(error, (StopIteration, KeyboardInterrupt)):  # no future takes one; one would end the loop

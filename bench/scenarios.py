@@ -172,7 +172,7 @@ def timers(run: Run) -> None:
     for count in run.sizes(1_000, 10_000, 100_000, 1_000_000):
         span, put_seconds = 10 if run.scale == 1 else 3, max(1.0, count / 100_000)
         measure = functools.partial(run.load, loads.lateness, count=count, span=span, put_seconds=put_seconds)
-        run.in_turn(fresh, measure, size=count, pairs=3 if count == 100_000 else 1)
+        run.in_turn(fresh, measure, size=count, pairs=3 if count >= 100_000 else 1)
 
 
 @scenario(Layout("cpu_ms woken seconds"))

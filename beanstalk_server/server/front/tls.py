@@ -127,7 +127,7 @@ class TlsTransport(Runnable):
             return
         if not self._input and self._ready and self._reading and not self.queued and _is_one_record(data):
             self._incoming.write(data)
-            self._hand_over(self._read_record(len(data)))  # not RECORD: a buffer so large costs more than the rest
+            self._hand_over(self._read_record(len(data)))  # a buffer of RECORD bytes would cost half a microsecond
             return
         self._input = self._input[self._position :] + data if self._input else data
         self._position = 0
@@ -403,7 +403,7 @@ class TlsTransport(Runnable):
         return contents[0] if len(contents) == 1 else b"".join(contents)
 
     def _read_record(self, most: int = RECORD) -> bytes:
-        """Decrypt one record that has data, of at most so many bytes; b"" if there is none, or when TLS has ended."""
+        """Decrypt one record that has data, into a buffer of this size; b"" if there is none, or when TLS has ended."""
         try:
             content: bytes = self._ssl.read(most)
         except ssl.SSLWantReadError:

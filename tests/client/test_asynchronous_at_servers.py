@@ -262,6 +262,10 @@ class Worked:
                     if until_empty:
                         return
                     continue
+                except ConnectionLostError:
+                    if until_empty:
+                        raise
+                    continue  # it was asked again, and the connection was one more that the dying server had accepted
                 self.runs.update(job.body for job in jobs)
                 for job in jobs:
                     try:

@@ -134,10 +134,10 @@ class Spreader:
         now = self._clock()
         if shard not in self._successors or now - self._found_at > self._ttl // OBSERVATIONS // 2:
             self._found_at = now
-            lost_leases = [each.lost for each in self._shards]
-            gone = {each for lease in lost_leases if lease is not None for each in (lease.node, lease.successor)}
-            # A leader that has never reported had its address after a process that has ended before it.
-            closed = {lease.address for lease in lost_leases if lease is not None and lease.node}
+            lost_leases = [lease for each in self._shards if (lease := each.lost) is not None]
+            gone = {each for lease in lost_leases for each in (lease.node, lease.successor)}
+            # The lost leader may not have reported yet: an earlier process at its address has ended, too.
+            closed = {lease.address for lease in lost_leases if lease.node}
             gone.update(node for node, address in self._addresses.items() if address in closed)
             self._successors = successors(self._without_leader(gone), self._counts(gone))
         return self._successors.get(shard, self.node) == self.node

@@ -88,9 +88,9 @@ class Segment:
         self.offsets.append(offset)
         self.sizes.append(size)
 
-    def add_puts(self, jobs: list[int], offsets: list[int], sizes: list[int]) -> None:
-        """Note many PUT records: the ids of their jobs, where they begin, and their bytes."""
-        self.ids.fromlist(jobs)
+    def add_puts(self, ids: list[int], offsets: list[int], sizes: list[int]) -> None:
+        """Note PUT records: the ids of their jobs, their offsets, and their sizes in bytes."""
+        self.ids.fromlist(ids)
         self.offsets.fromlist(offsets)
         self.sizes.fromlist(sizes)
 

@@ -402,10 +402,10 @@ class TlsTransport(Runnable):
                 size += len(content)
         return contents[0] if len(contents) == 1 else b"".join(contents)
 
-    def _read_record(self, most: int = RECORD) -> bytes:
-        """Decrypt one record that has data, into a buffer of this size; b"" if there is none, or when TLS has ended."""
+    def _read_record(self, size: int = RECORD) -> bytes:
+        """Decrypt the next record with data into a buffer of `size` bytes; b"" if it is incomplete, or at the end."""
         try:
-            content: bytes = self._ssl.read(most)
+            content: bytes = self._ssl.read(size)
         except ssl.SSLWantReadError:
             return b""
         except ssl.SSLZeroReturnError:

@@ -23,8 +23,8 @@ from typing import Any
 QUICK = 0.0002
 """Seconds that a quick function takes at the most."""
 
-LOOK = 0.001
-"""Seconds until the event loop sees to calls that wait for a thread whose functions are quick."""
+CHECK_DELAY = 0.001
+"""Seconds until the event loop wakes another thread, if calls still wait for the one whose functions are quick."""
 
 
 class Threads:
@@ -49,7 +49,7 @@ class Threads:
         self._waking = False  # a thread is on its way: it will see to what is in the queue
         self._told = False  # the event loop is on its way
         self._is_quick = False  # the last function was, and none blocks
-        self._looking: asyncio.TimerHandle | None = None  # the event loop will see to what waits
+        self._timer: asyncio.TimerHandle | None = None  # until `_check`
         self._closed = False
 
     @property
@@ -68,8 +68,8 @@ class Threads:
         if self._is_quick:
             if len(self._idle) == self._started:  # none is at work, or on its way
                 self._wake()
-            elif self._looking is None:
-                self._looking = self._loop.call_later(LOOK, self._look)
+            elif self._timer is None:
+                self._timer = self._loop.call_later(CHECK_DELAY, self._check)
         elif not self._waking:
             self._wake()
         try:
@@ -128,7 +128,7 @@ class Threads:
                     return
                 lock.acquire()
                 continue
-            if calls and not self._is_looked_after():
+            if calls and not self._will_be_checked():
                 self._wake()
             future, context, function, args, kwargs, _ = call
             self._busy.append(lock)
@@ -141,7 +141,7 @@ class Threads:
             self._is_quick = time.perf_counter() - began < QUICK and not self._busy
             results.append((call, result, error))
             del call, future, context, function, args, kwargs, result, error
-            if not (calls and self._is_looked_after()) and not self._tell():
+            if not (calls and self._will_be_checked()) and not self._tell():
                 return
 
     def _tell(self) -> bool:
@@ -154,13 +154,13 @@ class Threads:
                 return False
         return True
 
-    def _is_looked_after(self) -> bool:
-        """Whether the event loop will see to what waits if the next function blocks."""
-        return self._is_quick and self._looking is not None
+    def _will_be_checked(self) -> bool:
+        """Whether `_check` will wake another thread if the next function blocks."""
+        return self._is_quick and self._timer is not None
 
-    def _look(self) -> None:
-        """On the event loop: see to what waits."""
-        self._looking = None
+    def _check(self) -> None:
+        """On the event loop: collect results, and wake another thread if calls wait."""
+        self._timer = None
         self._collect()
         if self._calls:
             self._is_quick = False

@@ -102,6 +102,11 @@ _OF_FIGURES: Final = {
     "forbidden": Family(
         "beanstalkd_forbidden_commands_total", COUNTER, "commands answered FORBIDDEN, for lack of a right"
     ),
+    "malformed_puts": Family(
+        "beanstalkd_malformed_puts_total",
+        COUNTER,
+        "puts that were malformed, or whose body was not as long as they said",
+    ),
     "auth_failures": Family(
         "beanstalkd_auth_failures_total",
         COUNTER,
@@ -315,6 +320,7 @@ class Figures(NamedTuple):
     is_ready: bool
     is_draining: bool = False
     forbidden: int = 0
+    malformed_puts: int = 0
     auth_failures: int = 0
     auth_timeouts: int = 0
     pending_rejected: int = 0

@@ -269,6 +269,8 @@ class RelayedConnection:
         if relay.closed:
             if relay.speaks_http:
                 self.clients.listeners.refuse_http(self.entrance, self.name)
+            if relay.malformed_puts:
+                self.clients.listeners.note_malformed_puts(relay.malformed_puts, self.entrance, self.name)
             self.has_left = self.has_left and not relay.failed
             if relay.aborted:
                 transport.abort()
@@ -400,6 +402,7 @@ class RelayedConnection:
             used,
             watched,
             clients.dialect,
+            entrance.closes_after_put,
         )
         self.relay.mode = mode
         if self._proved is None and entrance.user is not None:

@@ -20,22 +20,25 @@ from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.weights import PRIORITY
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import (
+    ALL_PUTS,
     CANCEL_RESERVE,
     DIALECTS,
+    EXTENSION_PUTS,
     LONG_COMMANDS,
     LONGEST_COMMANDS,
     PLACE_COMMANDS,
+    PUT_PREFIX,
     Dialect,
 )
-from beanstalk_server.wire.framing import HTTP_METHODS, LINE, LINE_LIMIT, LINE_TOO_LONG, NEED_MORE, Framer
+from beanstalk_server.wire.framing import HTTP_METHODS, LINE, LINE_LIMIT, LINE_LOST, LINE_TOO_LONG, NEED_MORE, Framer
 from beanstalk_server.wire.grammar import (
     AUTH,
-    BATCH_SIZE,
     CACHE_SIZE,
     Arguments,
     parse_auth,
     parse_watched,
     read_mode,
+    size_of_body,
     write_duration,
     write_watched,
 )
@@ -50,6 +53,9 @@ QUANTUM: Final = 2048
 ANYWHERE: Final = -1
 ALONE: Final = -2
 """It is begun when nothing is unanswered, and `begin` does it."""
+
+UNSAFE: Final = -2
+"""Instead of the size of a body: where it ends is uncertain, so nothing that follows may be taken for a command."""
 
 TOO_LONG: Final = b"\r"
 """Stands for a line that was too long, and has been dropped: no line has a CR at its end."""
@@ -128,6 +134,7 @@ class Relay:
         used: the tube that it uses.
         watched: the tubes that it watches, in their order.
         dialect: the commands that leaders know.
+        closes_after_put: whether a malformed put closes the connection, as in Session.
     """
 
     __slots__ = (
@@ -138,6 +145,7 @@ class Relay:
         "_held",  # a line that waits for its turn; its bytes are the first of the input
         "_input",  # has come, and has not been passed on
         "_input_ended",
+        "_is_torn",  # the end of a body is uncertain: nothing that has come behind it may be taken for a command
         "_needs_more",  # there is no whole command in what has come
         "_output",
         "_position",  # where in the first piece of the input begins what has not been passed on
@@ -147,12 +155,14 @@ class Relay:
         "budget",  # how much more this turn may cost
         "clock",
         "closed",  # nothing more is done for the client, once it has been sent what `take_replies` returns
+        "closes_after_put",
         "dialect",
         "failed",  # it is closed because a leader was lost, or has closed, and not because the client wants it
         "has_more",  # the turn was over before the input was: `run` can go on at once
         "in_body",  # the body of the last command has not all come
         "input_size",
         "is_busy",  # a command is under way that several shards are asked for
+        "malformed_puts",  # how many were answered here
         "max_job_size",
         "may_wait",  # a reserve may wait for a job
         "mode",  # how its tubes are served: PRIORITY, WEIGHTED or FAIR
@@ -180,14 +190,16 @@ class Relay:
         used: str = DEFAULT,
         watched: list[str] | None = None,
         dialect: Dialect = DIALECTS[version.PROTOCOL],
+        closes_after_put: bool = False,
     ) -> None:
         self._authenticate = authenticate
         self._bodies: dict[bytes, int] = _bodies.setdefault(max_job_size, {})
         self._current: Branch | None = None
-        self._framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS)
+        self._framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS, ALL_PUTS if closes_after_put else EXTENSION_PUTS)
         self._held: bytes | None = None
         self._input: deque[bytes] = deque()
         self._input_ended = False
+        self._is_torn = False
         self._needs_more = True
         self._output: list[bytes] = []
         self._position = 0
@@ -197,12 +209,14 @@ class Relay:
         self.budget = QUANTUM
         self.clock = clock
         self.closed = False
+        self.closes_after_put = closes_after_put
         self.dialect = dialect
         self.failed = False
         self.has_more = False
         self.in_body = False
         self.input_size = 0  # bytes that have come and have not been passed on
         self.is_busy = False
+        self.malformed_puts = 0
         self.max_job_size = max_job_size
         self.may_wait = True
         self.mode = PRIORITY
@@ -473,8 +487,11 @@ class Relay:
         size = framer.size()
         if branch is not None and branch.entries:
             limit = branch.limit()
-            if limit <= 0:
+            if limit <= 0 or self._is_torn:
                 return False
+        elif self._is_torn:
+            self._end()
+            return False
         elif self._needs_more and self._held is None:
             return False
         line = self._held
@@ -503,11 +520,21 @@ class Relay:
                     self._held = TOO_LONG
                     goes_on = True
                     break
+                elif event == LINE_LOST:
+                    if taken or (branch is not None and branch.entries) or self.asked:
+                        goes_on = taken > 0
+                        break
+                    self._refuse_put()
+                    return False
                 else:  # the end of a body, whose command is an entry already
                     self.in_body = False
                     taken += consumed
                     tail = 0
                     ends += 1
+                    if framer.is_torn:
+                        assert branch is not None, "the command of a body has gone there"
+                        if self._ends_behind(branch.entries[-1]):
+                            break
                     if taken >= limit or ends >= QUANTUM:
                         goes_on = True
                         break
@@ -522,7 +549,9 @@ class Relay:
                 line = None
                 continue
             body = self._bodies.get(line, -1)
-            shard = self.used_shard if body >= 0 else self.route(line)
+            if body < 0 and line.startswith(_BODIES):
+                body = self._body_size(line)
+            shard = self.used_shard if body >= 0 else ALONE if body == UNSAFE else self.route(line)
             if branch is None or shard != branch.shard:
                 if shard == ANYWHERE:
                     shard = self.used_shard if branch is None else branch.shard
@@ -531,6 +560,9 @@ class Relay:
                         self._held = line
                         goes_on = taken > 0
                         break
+                    if body == UNSAFE:
+                        self._refuse_put()
+                        return False
                     if shard == ALONE:
                         self._take_input(0 if line == TOO_LONG else len(line) + _CRLF)
                         self.begin(line)
@@ -543,8 +575,6 @@ class Relay:
                 if limit <= 0:
                     self._held = line
                     break
-            if body < 0 and line.startswith(_BODIES):
-                body = self._body_size(line)
             branch.entries.append(line)
             taken += len(line) + _CRLF
             if body >= 0:
@@ -579,20 +609,43 @@ class Relay:
         return ALONE if self._authenticate is not None and line.startswith(AUTH) else ANYWHERE
 
     def _body_size(self, line: bytes) -> int:
-        """The size of the body that follows a line; -1 if none does."""
-        word, _, text = line.partition(b" ")
+        """The size of the body that follows a line; -1 if none does, UNSAFE if it is uncertain."""
+        word, space, text = line.partition(b" ")
         command = self.dialect.with_arguments.get(word)
-        if command is None or not command.has_body or command.read is None or not command.read(text, _ARGUMENTS):
+        if command is None or not command.has_body or command.read is None:
             return -1
-        put = _ARGUMENTS.put
-        assert put is not None, "the arguments of put have been read"
-        if put.trailing and put.size <= (max(self.max_job_size, BATCH_SIZE) if put.is_batch else self.max_job_size):
-            return -1
+        if space and command.read(text, _ARGUMENTS):
+            put = _ARGUMENTS.put
+            assert put is not None, "the arguments of put have been read"
+            if not put.trailing or put.size > self.max_job_size:
+                if not put.is_extension():
+                    if len(self._bodies) >= CACHE_SIZE:
+                        self._bodies.clear()
+                    self._bodies[line] = put.size
+                return put.size
         if word == b"put":
-            if len(self._bodies) >= CACHE_SIZE:
-                self._bodies.clear()
-            self._bodies[line] = put.size
-        return put.size
+            return UNSAFE if self.closes_after_put else -1
+        size = size_of_body(line)
+        return size if size >= 0 else UNSAFE
+
+    def _ends_behind(self, line: bytes) -> bool:
+        """Note that the body of the put on this line did not end with CR LF; return whether nothing more is done."""
+        if not line.startswith(PUT_PREFIX):
+            self._is_torn = True  # the leader counts it
+        elif self.closes_after_put:
+            self._is_torn = True
+            self.malformed_puts += 1
+        return self._is_torn
+
+    def _refuse_put(self) -> None:
+        """Answer a put whose body has an uncertain end, and do nothing more."""
+        self.malformed_puts += 1
+        self.answer(replies.BAD_FORMAT)
+        self._end()
+
+    def _end(self) -> None:
+        self.closed = True
+        self._drop_input()
 
     def _take_input(self, size: int) -> bytes:
         """The next bytes that have come."""
@@ -633,11 +686,10 @@ class Relay:
         if line == TOO_LONG:
             self.answer(replies.BAD_FORMAT)
         elif line.startswith((QUIT, *HTTP_METHODS)):
-            self.closed = True
             if not line.startswith(QUIT):
                 self.speaks_http = True
                 self.answer(replies.UNKNOWN_COMMAND)
-            self._drop_input()
+            self._end()
         elif line.startswith(AUTH):
             self._try_token(line)
         else:
@@ -655,8 +707,7 @@ class Relay:
         user = self._authenticate(token) if token else None
         if user is None:
             self.answer(replies.UNAUTHORIZED)
-            self.closed = True
-            self._drop_input()
+            self._end()
         else:
             self.change_user(user)
             self.answer(replies.AUTHENTICATED)

@@ -86,6 +86,34 @@ class Refusals(BoundedLog):
             )
 
 
+class MalformedPuts(BoundedLog):
+    """Logs malformed puts: the first few of an interval with their clients, then a count."""
+
+    def __init__(self) -> None:
+        super().__init__(REFUSALS, REFUSALS_INTERVAL, _tell_of_malformed_puts)
+
+    def note(self, client: str, place: str) -> None:
+        """Log that a client has sent a put that is malformed, or whose body is not as long as the put says.
+
+        Args:
+            place: where it has connected to.
+        """
+        if self.admits():
+            log.warning(
+                "malformed put from %(client)s at %(listener)s",
+                event("malformed-put", client=client, listener=place),
+            )
+
+
+def _tell_of_malformed_puts(more: int) -> None:
+    log.warning(
+        "%(count)d more malformed put within %(seconds)d s"
+        if more == 1
+        else "%(count)d more malformed puts within %(seconds)d s",
+        event("malformed-puts", count=more, seconds=REFUSALS_INTERVAL),
+    )
+
+
 def _tell_of_refusals(more: int) -> None:
     log.warning(
         "%(count)d more client was refused within %(seconds)d s"

@@ -24,10 +24,9 @@ from beanstalk_server.server.front.listeners import Listeners, name_of_address
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.wire.commands import STATISTICS
 from beanstalk_server.wire.listings import ListedClient, Roll
 from beanstalk_server.wire.server_info import ServerInfo
-from beanstalk_server.wire.session import Session
+from beanstalk_server.wire.session import AWAITED, SEEN, UNSEEN, Session
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
@@ -172,6 +171,7 @@ class Connection(CommitWaiter):
             entrance.authenticate if entrance.auth == TOKEN and not self.is_place else None,
             self.is_place,
             self.counted,
+            entrance.closes_after_put and not self.is_place,
         )
         self.connected = True
         connections.open.add(self)
@@ -182,16 +182,12 @@ class Connection(CommitWaiter):
         if self.queued or turns.budget <= 0:
             self._queue_input(data)
             return
-        if data[0] == STATISTICS:
-            # The event loop may not have reported earlier hang-ups yet, and the figures have to count them.
-            session.queue_input(data)
-            turns.enqueue_next_round(self)
-            return
         now = turns.clock()
         if now >= turns.lease_end:
             turns.lose_lease()
             self._queue_input(data)
             return
+        session.hangups = UNSEEN
         session.receive(data, now)
         turns.spend(session.cost + IO_COST + transfer_cost(len(data)))
         if session.replies:
@@ -205,7 +201,10 @@ class Connection(CommitWaiter):
     def _queue_input(self, data: bytes) -> None:
         """Leave what has come to a later turn."""
         self.turns.spend(READ_COST + transfer_cost(len(data)))
-        self.session.queue_input(data)
+        session = self.session
+        if session.hangups == SEEN:
+            session.hangups = UNSEEN
+        session.queue_input(data)
         self.turns.enqueue(self)
         self._regulate()
         self.turns.run_pending()
@@ -372,6 +371,11 @@ class Connection(CommitWaiter):
     def _regulate(self) -> None:
         """Close, ask for another turn, and pause or resume reading, as the session's state demands."""
         session = self.session
+        if session.malformed_puts:
+            self.connections.listeners.note_malformed_puts(
+                session.malformed_puts, self.entrance, self.name or name_of_peer(self.transport)
+            )
+            session.malformed_puts = 0
         if session.closed:
             if not self.transport.is_closing():
                 if session.speaks_http:
@@ -386,7 +390,10 @@ class Connection(CommitWaiter):
         if session.blocked:
             self.turns.block(self)
         if session.has_more and not session.output_paused and self.uncommitted_size <= UNCOMMITTED_LIMIT:
-            self.turns.enqueue(self)
+            if session.hangups == AWAITED and not self.queued:
+                self.turns.enqueue_next_round(self)
+            else:
+                self.turns.enqueue(self)
         reading = (
             not session.output_paused
             and session.input_size <= INPUT_LIMIT

@@ -86,6 +86,7 @@ class HostFigures:
             auth_timeouts=sum(each.timeouts for each in arrivals),
             pending_rejected=sum(each.displaced for each in arrivals),
             pending=sum(map(len, arrivals)),
+            malformed_puts=self._host.listeners.malformed_puts,
             shortages=self._host.listeners.shortages,
             requests=self.site.requests,
             durations=self._durations(),

@@ -53,6 +53,12 @@ class ListenerConfig:
     user: str = setting("", kinds.NAME_OR_NONE, 'user of all clients here, with `auth = "none"`')
     proxy_protocol: bool = setting(False, kinds.SWITCH, "expect a PROXY header, version 1 or 2, from each client")
     trusted: tuple[str, ...] = setting((), kinds.Several(kinds.NETWORK), "networks that may send a PROXY header")
+    malformed_put: str = setting(
+        "auto",
+        kinds.choice("", ("auto", "continue", "close")),
+        "after a malformed put: continue with its body as commands, like beanstalkd, or close the connection "
+        "(auto: close if clients authenticate)",
+    )
 
     def __post_init__(self) -> None:
         take_values(self, LISTENER_KEYS)
@@ -77,6 +83,11 @@ class ListenerConfig:
         """Its TCP port, by number or by the name of a service; 0 if it has none."""
         port = "0" if self.path else self.address.rpartition(":")[2]
         return int(port) if port.isdecimal() else port
+
+    @property
+    def closes_after_put(self) -> bool:
+        """Whether a malformed put closes the connection."""
+        return self.malformed_put == "close" or (self.malformed_put == "auto" and self.auth != "none")
 
     @property
     def is_http(self) -> bool:

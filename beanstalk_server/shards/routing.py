@@ -92,13 +92,16 @@ class RoutingSession(Router):
         used: str = DEFAULT,
         watched: list[str] | None = None,
         dialect: Dialect = DIALECTS[version.PROTOCOL],
+        closes_after_put: bool = False,
     ) -> None:
         self._watching: dict[int, dict[str, None]] = {}
         self._only = -1
         self._operation: Operation | None = None
         self.finish = 0
         self.counted_at = self.default_shard = places.of_tube(DEFAULT.encode("ascii"))
-        super().__init__(places, owner, clock, name, max_job_size, authenticate, user, used, watched, dialect)
+        super().__init__(
+            places, owner, clock, name, max_job_size, authenticate, user, used, watched, dialect, closes_after_put
+        )
 
     # What the owner calls
 

@@ -68,8 +68,11 @@ class SettledSession(Session):
         authenticate: Callable[[str], User | None] | None = None,
         is_place: bool = False,
         counted: bool = True,
+        closes_after_put: bool = False,
     ) -> None:
-        super().__init__(queue, server, on_answer, name, logs_commands, user, authenticate, is_place, counted)
+        super().__init__(
+            queue, server, on_answer, name, logs_commands, user, authenticate, is_place, counted, closes_after_put
+        )
         self.places = places
         self.shard = shard
         self.on_unsettled = on_unsettled

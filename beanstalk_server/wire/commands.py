@@ -68,7 +68,8 @@ class Command:
             scope TUBE_OF_JOB always does.
         may_be_long: its line may be as long as framing.EXTENDED_LINE_LIMIT.
         is_counted: stats counts it.
-        cost: what it costs beyond a simple command and its reply.
+        cost: what it costs beyond a simple command and its reply. Commands that cost more tell of other clients, and
+            wait until the event loop has reported those that have hung up.
         concerns: what it concerns, as places.py names it; -1 if its scope says so.
     """
 
@@ -648,6 +649,13 @@ def _prefixes(commands: Sequence[Command]) -> tuple[bytes, ...]:
 LONG_COMMANDS: Final = _prefixes([command for command in PROTOCOL + EXTENSIONS if command.may_be_long])
 """The prefixes of lines that may be long."""
 
+EXTENSION_PUTS: Final = _prefixes([command for command in EXTENSIONS if command.has_body])
+"""The prefixes of lines that beanstalkd does not have and a body follows: no byte of it may be taken for a command."""
+
+PUT_PREFIX: Final = b"put "
+
+ALL_PUTS: Final = (*EXTENSION_PUTS, PUT_PREFIX)
+
 LONGEST_COMMANDS: Final = _prefixes([command for command in PROTOCOL + EXTENSIONS if command.scope == TUBES_OF_JOBS])
 """The prefixes of lines that may have a thousand ids."""
 
@@ -661,9 +669,6 @@ DELETES: Final = _prefixes(
 
 CANCELS: Final = (CANCEL_RESERVE.name.encode() + b"\r\n",)
 """The line that calls off the reserve that waits. It is looked for while nothing else is done."""
-
-STATISTICS: Final = 0x73
-"""The byte "s": the lines of the stats commands begin with it, and no others."""
 
 
 class Dialect:
@@ -781,7 +786,7 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     elif word == b"put":
         put = grammar.parse_put(text)
         if put is None:
-            session.replies.append(replies.BAD_FORMAT)
+            session.refuse_malformed_put(line)
             return
         session.server.counts[PUT.counter] += 1
         session.begin_put(put, now)
@@ -808,9 +813,11 @@ def do_line(session: Session, line: bytes, now: int) -> None:
         text = line[len(command.name) :]
     read = command.read
     if read is not None and not read(text, _ARGUMENTS):
-        session.replies.append(replies.BAD_FORMAT)
+        _refuse_arguments(session, command, line)
         return
     if session.is_settled and session.needs_routing(command, _ARGUMENTS, line):
+        return
+    if command.cost and session.awaits_hangups(line):
         return
     if command.is_counted:
         session.server.counts[command.counter] += 1
@@ -834,9 +841,11 @@ def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> Non
             text = line[len(command.name) :]
     read = command.read
     if read is not None and not read(text, _ARGUMENTS):
-        session.replies.append(replies.BAD_FORMAT)
+        _refuse_arguments(session, command, line)
         return
     if session.is_settled and session.needs_routing(command, _ARGUMENTS, line):
+        return
+    if command.cost and session.awaits_hangups(line):
         return
     if command.is_counted:
         session.server.counts[command.counter] += 1
@@ -858,8 +867,20 @@ def _odd_command(line: bytes) -> Command | None:
     return PAUSE_TUBE if line.startswith(b"pause-tube") else None  # no space is needed
 
 
+def _refuse_arguments(session: Session, command: Command, line: bytes) -> None:
+    """Answer a line whose arguments are malformed."""
+    if command.has_body:
+        session.refuse_malformed_put(line)
+    else:
+        session.replies.append(replies.BAD_FORMAT)
+
+
 def _refuse_line(session: Session, line: bytes) -> None:
     """Answer a line that is no command. After a request of HTTP, nothing is done that follows."""
+    command = session.dialect.with_arguments.get(line)
+    if command is not None and command.has_body and (command is not PUT or session.closes_after_put):
+        session.refuse_malformed_put(line)  # the word alone
+        return
     if b"\0" in line or line.startswith(_TAKE_NO_ARGUMENTS):
         session.replies.append(replies.BAD_FORMAT)
         return

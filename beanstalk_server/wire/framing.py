@@ -41,6 +41,8 @@ BODY_SKIPPED: Final = 5
 """The end of an unwanted body."""
 BODY_LOST: Final = 6
 """The end of a body that did not fit into memory."""
+LINE_LOST: Final = 7
+"""A line with a body behind it that is longer than the limit: where the body ends is unknown. Nothing is consumed."""
 
 _AGAIN: Final = -1
 
@@ -60,6 +62,10 @@ class Framer:
     Args:
         long_commands: the prefixes of lines that may be as long as EXTENDED_LINE_LIMIT.
         longest_commands: those of lines that may be as long as LONGEST_LINE_LIMIT; also among the long ones.
+        lost_commands: those of lines that are LINE_LOST, and not LINE_TOO_LONG, if they are too long.
+
+    Attributes:
+        is_torn: the body that was BODY_SKIPPED or BODY_LOST did not end with CR LF.
     """
 
     __slots__ = (
@@ -71,14 +77,22 @@ class Framer:
         "_left",  # how many bytes of a body and its CR LF are still to come; 0 outside of a body
         "_long_commands",
         "_longest_commands",
+        "_lost_commands",
         "_position",  # the first byte of `_data` that has not been consumed
         "_queued",  # pieces that have come after `_data`; None if there are none
         "_queued_size",  # their size in bytes
+        "is_torn",
     )
 
-    def __init__(self, long_commands: tuple[bytes, ...] = (), longest_commands: tuple[bytes, ...] = ()) -> None:
+    def __init__(
+        self,
+        long_commands: tuple[bytes, ...] = (),
+        longest_commands: tuple[bytes, ...] = (),
+        lost_commands: tuple[bytes, ...] = (),
+    ) -> None:
         self._long_commands = long_commands
         self._longest_commands = longest_commands
+        self._lost_commands = lost_commands
         self._data = b""
         self._position = 0
         self._queued: list[bytes] | None = None  # not an empty list, because most clients never need one
@@ -88,6 +102,7 @@ class Framer:
         self._body_event = BODY
         self._body: io.BytesIO | None = None
         self._content = b""
+        self.is_torn = False
 
     def feed(self, data: bytes) -> None:
         if not self._data:
@@ -208,6 +223,8 @@ class Framer:
                 self._in_long_line = True
                 self._consume(start + LINE_LIMIT)
                 return LINE  # its beginning, which tells what it is
+            if not self._in_long_line and self._lost_commands and data.startswith(self._lost_commands, start):
+                return LINE_LOST
             # As in beanstalkd, it is dropped in pieces of LINE_LIMIT, and a CR LF that straddles two is not its end.
             self._in_long_line = True
             self._consume(start + LINE_LIMIT)
@@ -218,9 +235,11 @@ class Framer:
         return _AGAIN
 
     def _next_body(self, data: bytes, start: int) -> int:
+        if self._body_event != BODY:
+            return self._skip_body(data, start)
         end = start + self._left
         try:
-            if end <= len(data) and self._body is None and self._body_event == BODY:  # all of it is here, in one piece
+            if end <= len(data) and self._body is None:  # all of it is here, in one piece
                 self._left = 0
                 self._consume(end)
                 if data[end - 2] != _CR or data[end - 1] != _LF:
@@ -230,17 +249,37 @@ class Framer:
             end = min(end, len(data))
             self._left -= end - start
             self._consume(end)
-            if self._body_event == BODY:
-                if self._body is None:
-                    self._body = io.BytesIO()
-                self._body.write(data if end - start == len(data) else data[start:end])
-                if not self._left:
-                    return self._end_body(self._body)
+            if self._body is None:
+                self._body = io.BytesIO()
+            self._body.write(data if end - start == len(data) else data[start:end])
+            if not self._left:
+                return self._end_body(self._body)
         except MemoryError:
             self._body_event = BODY_LOST
             self._body = None
-        if not self._left:
+            self.is_torn = False
+            if not self._left:
+                return BODY_LOST
+        return _AGAIN
+
+    def _skip_body(self, data: bytes, start: int) -> int:
+        """Drop a body that is not kept, up to its CR LF, which is looked at in one piece."""
+        left = self._left
+        available = len(data) - start
+        if available >= left:
+            end = start + left
+            self.is_torn = data[end - 1] != _LF or (left > 1 and data[end - 2] != _CR)
+            self._left = 0
+            self._consume(end)
             return self._body_event
+        dropped = min(available, max(left - len(_CRLF), 0))
+        if dropped:
+            self._left = left - dropped
+            self._consume(start + dropped)
+        elif self._queued is None:
+            return NEED_MORE
+        else:
+            self._join()
         return _AGAIN
 
     def _end_body(self, body: io.BytesIO) -> int:

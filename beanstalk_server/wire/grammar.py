@@ -79,8 +79,8 @@ _durations: Final[dict[bytes, int]] = {}
 class Put:
     """The arguments of put, put-keyed, replace-keyed, put-with and put-batch. They last until the body has come.
 
-    `attributes` are None for put and put-batch. `trailing` is what follows the arguments: it is refused, unless the
-    body is too big anyway.
+    `attributes` are None for put and put-batch. `trailing` is what follows the arguments of put: it is refused, unless
+    the body is too big anyway, as in beanstalkd.
     """
 
     __slots__ = ("attributes", "delay", "is_batch", "priority", "size", "trailing", "ttr")
@@ -96,17 +96,21 @@ class Put:
         self.trailing = trailing
         self.is_batch = False
 
+    def is_extension(self) -> bool:
+        """Whether beanstalkd does not have the command."""
+        return self.is_batch or self.attributes is not None
+
     def line(self) -> bytes:
         """A line that gives these arguments."""
         delay, ttr = write_duration(self.delay), write_duration(self.ttr)
         numbers = b"%d %b %b %d" % (self.priority, delay, ttr, self.size)
         attributes = self.attributes
         if attributes is None:
-            return b"%b %b%b" % (b"put-batch" if self.is_batch else b"put", numbers, self.trailing)
+            return b"%b %b" % (b"put-batch" if self.is_batch else b"put", numbers)
         if attributes.key and not attributes.ask_for_terms():
             word = b"replace-keyed" if attributes.replaces else b"put-keyed"
-            return b"%b %b %b%b" % (word, attributes.key.encode(), numbers, self.trailing)
-        return b"put-with %b%b%b" % (numbers, _write_attributes(attributes), self.trailing)
+            return b"%b %b %b" % (word, attributes.key.encode(), numbers)
+        return b"put-with %b%b" % (numbers, _write_attributes(attributes))
 
 
 class Arguments:
@@ -232,8 +236,10 @@ def _put_keyed(text: bytes, replaces: bool) -> Put | None:
     if match is None:
         return None
     key, priority, delay, ttr, size, trailing = match.groups()
+    if trailing:
+        return None
     attributes = Attributes(key=key.decode("ascii"), replaces=replaces)
-    return _put(attributes, priority, delay, ttr, size, trailing)
+    return _put(attributes, priority, delay, ttr, size, b"")
 
 
 def _put_with(text: bytes) -> Put | None:
@@ -243,14 +249,30 @@ def _put_with(text: bytes) -> Put | None:
     priority, delay, ttr, size, rest = match.groups()
     attributes = _attributes(rest)
     if attributes is None:
-        return _put(Attributes(), priority, delay, ttr, size, rest)
+        return None
     put = _put(attributes, priority, delay, ttr, size, b"")
     if put is not None and attributes.at and put.delay:
-        put.trailing = rest  # a moment and a delay: one of them is too much
+        return None  # a moment and a delay: one of them is too much
     labels = attributes.labels
-    if put is not None and labels is not None and labels.after and (attributes.at or labels.after == labels.group):
-        put.trailing = rest  # likewise a moment and a group; and a job cannot wait for itself
+    if labels is not None and labels.after and (attributes.at or labels.after == labels.group):
+        return None  # likewise a moment and a group; and a job cannot wait for itself
     return put
+
+
+def size_of_body(line: bytes) -> int:
+    """The size of the body behind the malformed line of a put that beanstalkd does not have; -1 if it is uncertain.
+
+    The size is certain if it is in its place: the fourth number of put-with and put-batch, if no fifth number follows;
+    the last of the five words of put-keyed and replace-keyed, whose key may be malformed.
+    """
+    words = line.split(b" ")
+    if words[0].endswith(b"-keyed"):
+        word = words[5] if len(words) == 6 else b""
+    else:
+        words = line.split()
+        word = words[4] if len(words) == 5 or (len(words) > 5 and not words[5].isdigit()) else b""
+    # A CR hides where the line was meant to end, and more digits than these are no size.
+    return _number(word) if b"\r" not in line and len(word) <= _LONGEST_NUMBER else -1
 
 
 def _attributes(text: bytes) -> Attributes | None:
@@ -430,7 +452,7 @@ BATCH_SIZE: Final = 1 << 20
 
 def read_put_batch(text: bytes, into: Arguments) -> bool:
     put = into.put = parse_put(text)
-    if put is None:
+    if put is None or put.trailing:
         return False
     put.is_batch = True
     return True

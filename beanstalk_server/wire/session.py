@@ -50,14 +50,17 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.weights import PRIORITY
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import (
+    ALL_PUTS,
     ANSWERED,
     CANCEL_RESERVE,
     CANCELS,
     CHANGES,
     DELETES,
+    EXTENSION_PUTS,
     LONG_COMMANDS,
     LONGEST_COMMANDS,
     PUT,
+    PUT_PREFIX,
     Command,
     do_line,
     shown_line,
@@ -68,6 +71,7 @@ from beanstalk_server.wire.framing import (
     BODY_SKIPPED,
     BODY_WITHOUT_CRLF,
     LINE,
+    LINE_LOST,
     LINE_TOO_LONG,
     NEED_MORE,
     Framer,
@@ -78,6 +82,7 @@ from beanstalk_server.wire.grammar import (
     Put,
     parse_bodies,
     parse_watched,
+    size_of_body,
     write_duration,
     write_watched,
 )
@@ -90,8 +95,12 @@ SESSION_QUANTUM: Final = 128
 WATCHED_SLICE: Final = 256
 """The most watched tubes that are looked at in one go when the user has changed: fewer if it has many odd patterns."""
 
+# Whether the event loop has reported all hang-ups that came before the input.
+SEEN: Final = 0
+UNSEEN: Final = 1  # not yet, perhaps
+AWAITED: Final = 2  # it has when the next turn begins
+
 _FRAMING_REPLIES: Final[dict[int, bytes]] = {
-    LINE_TOO_LONG: replies.BAD_FORMAT,
     BODY_WITHOUT_CRLF: replies.EXPECTED_CRLF,
     BODY_LOST: replies.OUT_OF_MEMORY,
 }
@@ -128,6 +137,8 @@ class Session(Client):
         is_place: whether another node, or a router on this one, asks on behalf of the client, which other shards serve
             too: it may give the commands of places (docs/design.md, "Places").
         counted: whether the statistics of the queue count it.
+        closes_after_put: whether a malformed put closes the connection, as every malformed put does that beanstalkd
+            does not have and whose body has an uncertain end. In beanstalkd, the body is read as commands.
     """
 
     __slots__ = (
@@ -135,16 +146,20 @@ class Session(Client):
         "blocked",  # the next command waits until the journal admits it
         "budget",  # how much more this turn may cost
         "closed",  # nothing more is answered: its owner sends what `take_replies` returns, and hangs up
+        "closes_after_put",
         "consumed",  # how many bytes of input have been done since replies were last taken
         "dialect",  # the commands that the client may give
         "framer",  # what has come and is not done yet
+        "hangups",  # whether the event loop has reported those who had hung up before the input came
         "has_more",  # the turn was over before the input was: `run` can go on at once
         "input_ended",  # the client has shut down its sending side, and all that it sent has come
         "is_settled",  # lines that concern other shards are to be done elsewhere: `needs_routing` is asked
         "is_stopped",  # the next await, which has come and has not been done, must not wait
+        "is_strict",  # if the body that is skipped does not end with CR LF, nothing more is answered
         "job_id",  # of the put that is under way
         "listing",  # the long answer that is under way
         "logs_commands",
+        "malformed_puts",  # how many its owner has not been told of
         "may_wait",  # a reserve may wait for a job
         "name",
         "on_answer",
@@ -175,6 +190,7 @@ class Session(Client):
         authenticate: Callable[[str], User | None] | None = None,
         is_place: bool = False,
         counted: bool = True,
+        closes_after_put: bool = False,
     ) -> None:
         if authenticate is not None and user is None:
             raise ValueError(
@@ -187,7 +203,7 @@ class Session(Client):
         self.on_answer = on_answer
         self.name = name
         self.logs_commands = logs_commands
-        self.framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS)
+        self.framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS, ALL_PUTS if closes_after_put else EXTENSION_PUTS)
         self.replies: list[bytes] = []
         self.reply_lsn = 0
         self.consumed = 0
@@ -201,6 +217,10 @@ class Session(Client):
         self.may_wait = True
         self.is_stopped = False
         self.is_settled = False
+        self.closes_after_put = closes_after_put
+        self.hangups = SEEN
+        self.is_strict = False
+        self.malformed_puts = 0
         self.pending: Command | None = None
         self.put: Put | None = None
         self.put_at = 0
@@ -619,10 +639,10 @@ class Session(Client):
     def begin_put(self, put: Put, now: int) -> None:
         """Expect the body of a put. If anything follows the arguments in its line, answer BAD_FORMAT instead."""
         if put.size > self.server.max_job_size and put.size > self._largest(put):
-            self._skip_body(put, replies.JOB_TOO_BIG)
+            self._skip_body(put.size, replies.JOB_TOO_BIG, put.is_extension())
             return
         if put.trailing:
-            self.replies.append(replies.BAD_FORMAT)
+            self.refuse_malformed_put(PUT_PREFIX)
             return
         self.queue.begin_put(self)
         self.put = put
@@ -646,14 +666,50 @@ class Session(Client):
         """Answer a put that cannot be done, when its body has been skipped: because the user may not give it, if that
         is FORBIDDEN. A line that is malformed is answered BAD_FORMAT all the same."""
         if put.trailing and put.size <= self._largest(put):
-            self.replies.append(replies.BAD_FORMAT)
+            self.refuse_malformed_put(PUT_PREFIX)
         else:
             self.server.forbidden += reply is replies.FORBIDDEN
-            self._skip_body(put, reply)
+            self._skip_body(put.size, reply, put.is_extension())
 
-    def _skip_body(self, put: Put, reply: bytes) -> None:
+    def refuse_malformed_put(self, line: bytes) -> None:
+        """Answer a put whose line is malformed. If beanstalkd does not have the command, no byte of the body is taken
+        for a command: the body is skipped, or nothing more is answered."""
+        self._note_malformed_put()
+        is_extension = not line.startswith(PUT_PREFIX)
+        size = size_of_body(line) if is_extension else -1
+        if size >= 0:
+            self._skip_body(size, replies.BAD_FORMAT, True)
+        else:
+            self.replies.append(replies.BAD_FORMAT)
+            self.closed = is_extension or self.closes_after_put
+
+    def _note_malformed_put(self) -> None:
+        self.malformed_puts += 1
+        self.on_answer()  # the owner looks at the number after a turn
+
+    def _skip_body(self, size: int, reply: bytes, is_strict: bool) -> None:
         self.refusal = reply
-        self.framer.begin_body(put.size, False)
+        self.is_strict = is_strict or self.closes_after_put
+        self.framer.begin_body(size, False)
+
+    def _end_refused_body(self, found: int) -> None:
+        """Answer a put whose body is not kept. Where it ends is uncertain if it does not end with CR LF."""
+        put, self.put = self.put, None
+        self.replies.append(self.refusal if found == BODY_SKIPPED else _FRAMING_REPLIES[found])
+        if found == BODY_WITHOUT_CRLF or self.framer.is_torn:
+            self._note_malformed_put()
+            self.closed = self.closes_after_put or (self.is_strict if put is None else put.is_extension())
+
+    def awaits_hangups(self, line: bytes) -> bool:
+        """Put the line back, and end the turn, if the event loop may not have reported all earlier hang-ups yet. The
+        next turn must begin when it has."""
+        if self.hangups != UNSEEN:
+            self.hangups = SEEN
+            return False
+        self.hangups = AWAITED
+        self.framer.put_back(line)
+        self.budget = 0
+        return True
 
     def _end_put(self, body: bytes, now: int) -> None:
         put = self.put
@@ -714,9 +770,14 @@ class Session(Client):
                     do_line(self, line, now)
                 elif found == BODY:
                     self._end_put(framer.take(), now)
+                elif found == LINE_LOST:
+                    self._note_malformed_put()
+                    self.replies.append(replies.BAD_FORMAT)
+                    self.closed = True
+                elif found == LINE_TOO_LONG:
+                    self.replies.append(replies.BAD_FORMAT)
                 else:
-                    self.put = None
-                    self.replies.append(self.refusal if found == BODY_SKIPPED else _FRAMING_REPLIES[found])
+                    self._end_refused_body(found)
             except Exception:
                 log.exception(
                     "%(client)s: a command failed; this is a bug in the server",

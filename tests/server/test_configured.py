@@ -39,6 +39,23 @@ def test_a_config_file_makes_listeners_and_users(path, launch):
     assert hash_of_token(TOKEN) not in process.log
 
 
+@pytest.mark.parametrize("processes", ["0", "1"])
+@pytest.mark.parametrize(
+    ("settings", "closes"), [("", False), ("malformed-put = 'close'", True), ("auth = 'token'", True)]
+)
+def test_a_listener_decides_what_follows_a_malformed_put(path, launch, settings, closes, processes):
+    path.write_text(f"[[listener]]\naddress = '127.0.0.1:0'\n{settings}\n{USER}")
+    process = launch("--config", str(path), "--io-processes", processes)
+    caller = Caller(process.address)
+    if "token" in settings:
+        assert caller.ask(f"auth {TOKEN}\r\n".encode()) == b"AUTHENTICATED\r\n"
+    caller.send(b"put 0 0 60 14 x\r\nlist-tube-used\r\nquit\r\n")
+    assert caller.rest() == b"BAD_FORMAT\r\n" + b"USING default\r\n" * (not closes)
+    caller.close()
+    eventually(lambda: "WARNING malformed put from 127.0.0.1:" in process.log, "the malformed put is in the log")
+    assert process.stop() == 0
+
+
 def test_a_token_file_makes_the_one_listener_closed(path, launch):
     path.write_text(f"{hash_of_token(TOKEN)} mail\n")
     process = launch("-p", "0", "--token-file", str(path))

@@ -136,12 +136,30 @@ def test_one_whose_every_turn_costs_more_than_a_round_leaves_turns_to_others(rou
     assert costly.turns == 11
 
 
-def test_statistics_count_a_hangup_that_is_reported_after_them_in_the_same_round(rounds):
+@pytest.mark.parametrize("ahead", [0, 3])
+@pytest.mark.parametrize("command", [b"stats", b"stats-tube default"])
+def test_statistics_count_a_hangup_that_is_reported_after_them_in_the_same_round(rounds, command, ahead):
     caller, other = rounds.connect(), rounds.connect()
-    assert caller.send(b"stats\r\n") == b"", "the event loop reports the rest of the round first"
+    assert caller.send(ASK * ahead + command + b"\r\n" + ASK) == USING * ahead, "the rest of the round comes first"
     other.shut_down()
     rounds.loop.settle()
-    assert b"\ncurrent-connections: 1\n" in caller.read()
+    answer = caller.read()
+    assert b"\ncurrent-connections: 1\n" in answer or b"current-using: 1\n" in answer
+    assert answer.endswith(USING)
+
+
+def test_statistics_that_wait_for_a_round_wait_for_no_second_one(rounds):
+    caller = rounds.connect()
+    caller.send(b"stats\r\n" * 3)
+    caller.send(b"stats-tube default\r\n")
+    assert rounds.loop.go_round()
+    assert caller.read().count(b"OK ") == 4
+
+
+def test_a_body_that_begins_like_statistics_waits_for_nothing(rounds):
+    caller = rounds.connect()
+    caller.send(b"put 0 0 60 5\r\n")
+    assert caller.send(b"stats\r\n") == b"INSERTED 1\r\n"
 
 
 def test_statistics_among_other_commands_keep_their_order(rounds):

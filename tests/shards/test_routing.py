@@ -274,7 +274,7 @@ def test_a_client_of_one_shard_reserves_as_at_one_server(shards, data, how, back
 
 def test_a_line_with_a_stray_cr_is_no_command_that_a_leader_waits_for_the_end_of():
     client = RoutedCluster(8).connect()
-    client.send(b"put-keyed a\rb\r\n" + b"x" * 300)
+    client.send(b"list-jobs a\rb\r\n" + b"x" * 300)
     assert client.send(b"\r\nlist-tube-used\r\n") == b"BAD_FORMAT\r\nUSING default\r\n"
     client.shut_down()
     assert client.closed

@@ -27,7 +27,6 @@ from beanstalk_server.wire.commands import (
     LONG_COMMANDS,
     LONGEST_COMMANDS,
     PROTOCOL,
-    STATISTICS,
 )
 
 ROWS = PROTOCOL + EXTENSIONS
@@ -109,9 +108,9 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
     assert {row.needs for row in ROWS} == {ALL, DELETIONS, NONE}
 
 
-def test_the_first_byte_of_a_line_tells_whether_it_asks_for_statistics():
-    asking = {row.name for row in ROWS if row.name.encode()[0] == STATISTICS}
-    assert asking == {"stats", "stats-job", "stats-tube", "stats-tubes", "stats-group"}
+def test_the_commands_that_tell_of_other_clients_cost_more_and_wait_for_hang_ups():
+    asking = {row.name for row in ROWS if row.cost}
+    assert asking == {"stats", "stats-job", "stats-tube", "stats-tubes", "stats-group", "list-clients"}
 
 
 def test_both_dialects_have_every_command_count_it_alike_and_ask_for_the_same_right():

@@ -42,7 +42,7 @@ def test_the_longest_key_and_the_largest_numbers_fit_into_a_line(world):
         assert caller.session.framer._left == 4294967297
     assert client.send(b"reschedule-keyed " + key + b" 4294967295.999\r\n") == b"NOT_FOUND\r\n"
     assert client.send(b"reschedule-keyed " + key + b"k 1\r\n") == BAD
-    assert client.send(b"put-keyed " + key + b" " * 320 + b"\r\n") == BAD
+    assert world.connect().send(b"put-keyed " + key + b" " * 320 + b"\r\n") == BAD
     assert client.send(b"put-keyed " + key + b" " * 100) == b""
     assert client.send(b"\r\n") == BAD
 

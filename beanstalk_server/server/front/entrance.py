@@ -40,6 +40,7 @@ class Entrance:
         self.place = place
         self.accounts: Accounts | None = None  # finds users; None if there are none
         self.auth = NONE  # how users are known: NONE, TOKEN, CERTIFICATE, PEER or LINK
+        self.closes_after_put = False  # a malformed put closes the connection
         self.carried = False  # its clients' sockets are in another process, which watches them, and counts them
         self.config: ListenerConfig  # what it is made of
         self.closed = False  # the listener is gone, and nobody comes in here any more
@@ -69,6 +70,7 @@ class Entrance:
         )
         self.accounts = other.accounts
         self.auth = other.auth
+        self.closes_after_put = other.closes_after_put
         self.config = other.config
         self.context = other.context
         self.trusted = other.trusted
@@ -171,6 +173,7 @@ def entrance_of(
     entrance = Entrance(place)
     entrance.accounts = accounts
     entrance.auth = config.auth
+    entrance.closes_after_put = config.closes_after_put
     entrance.config = config
     entrance.is_http = config.is_http
     entrance.host = config.host

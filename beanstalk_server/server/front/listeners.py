@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.events import event
-from beanstalk_server.server.bounded import Refusals
+from beanstalk_server.server.bounded import MalformedPuts, Refusals
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.options import NO_SERVICE, option
 from beanstalk_server.settings.sections import ListenerConfig
@@ -138,6 +138,8 @@ class Listeners:
         self.all: list[Listener] = []
         self._accepting: set[asyncio.Task[None]] = set()  # connections that are being set up
         self._refusals: Refusals | None = None  # from the first one on
+        self.malformed_puts = 0  # how many puts were malformed, or had a body that was not as long as they said
+        self._malformed_log: MalformedPuts | None = None  # from the first one on
         self._full = False  # nothing is accepted, because all connections are taken
         self._full_logged_at = -float(FULL_LOG_INTERVAL)
 
@@ -153,6 +155,14 @@ class Listeners:
             self._refusals = Refusals()
             self._refusals.start(asyncio.get_running_loop())
         self._refusals.note(name, entrance.place, "it speaks HTTP")
+
+    def note_malformed_puts(self, count: int, entrance: Entrance, name: str) -> None:
+        """Count malformed puts of a client, and log one of them."""
+        self.malformed_puts += count
+        if self._malformed_log is None:
+            self._malformed_log = MalformedPuts()
+            self._malformed_log.start(asyncio.get_running_loop())
+        self._malformed_log.note(name, entrance.place)
 
     def listen(self) -> None:
         """Let clients connect from now on. None is accepted before `start`.
@@ -203,6 +213,8 @@ class Listeners:
         self.close()
         if self._refusals is not None:
             self._refusals.stop()
+        if self._malformed_log is not None:
+            self._malformed_log.stop()
         await asyncio.gather(*self._accepting)
 
     def close(self) -> None:

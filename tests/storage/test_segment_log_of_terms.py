@@ -39,8 +39,8 @@ async def at_once(work):
 class Process:
     """A broker over a directory, and a client."""
 
-    def __init__(self, directory):
-        self.now = SECOND
+    def __init__(self, directory, now=SECOND):
+        self.now = now
         self.directory = directory
         self.binlog = Binlog(directory, segment_size=SEGMENT, clock=lambda: self.now, in_thread=at_once)
         self.broker = Broker(self.binlog, self.now, policy_of=lambda name: POLICIES.get(name, NO_POLICY))
@@ -101,9 +101,9 @@ class Process:
         check_broker(self.broker)
         self.log.check()
 
-    def restarted(self):
+    def restarted(self, now=SECOND):
         self.check()
-        return Process(self.directory.after_a_kill())
+        return Process(self.directory.after_a_kill(), now)
 
 
 def test_a_held_key_costs_the_disk_no_body():
@@ -274,6 +274,39 @@ def test_what_a_group_has_counted_outlives_the_records_that_said_so():
                 assert sorted(job.id for job in other.members) == sorted(job.id for job in group.members)
         assert sum(group.done for group in broker.groups.values()) > 10
         assert process.log.migrated > 40
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_time_to_live_begins_once_while_segments_come_and_go(is_clean):
+    """Of a job that was reserved when the process ended, by a kill or a clean stop."""
+
+    async def work():
+        process = Process(MemoryDirectory())
+        process.broker.use(process.client, "mortal")
+        attributes = Attributes(ttl=100 * SECOND)
+        for _ in range(2):
+            assert (
+                process.broker.put_with(process.client, attributes, 0, 0, SECOND, b"", process.now, process.now) == DONE
+            )
+        assert reserve_job(process.broker, process.client, 2, process.now)
+        await process.commit()
+        begun = SECOND, SECOND + 3 * SECOND  # the second with the next process
+        for start in range(4):
+            now = process.now + 3 * SECOND
+            if is_clean:
+                process.broker.halt()
+                process.broker.disconnect(process.client, process.now, False)
+                await process.binlog.close()
+            process = process.restarted(now)
+            process.broker.advance(now)
+            assert tuple(process.broker.jobs[number].own_terms().ready_since for number in (1, 2)) == begun
+            assert await process.room()
+            process.broker.advance(now)  # if the binlog had no room to record it before
+            await process.commit()
+            if start >= 2:  # cleaning writes the job once more: not before its record has to say it
+                await process.churn()
 
     asyncio.run(work())
 

@@ -500,8 +500,9 @@ class Model:
         self.match(now, tube)
         for job in sorted(self.jobs, key=lambda job: -job.id):
             if job.state == "ready" and self.ttl_of(job) != before[job]:
+                is_stored = job.is_stored or not before[job]  # a time to live that begins is recorded
                 self.set_expiry(job, now)
-                job.is_stored = False
+                job.is_stored = job.is_stored and is_stored
 
     def on_expiry(self, job, now):
         dead_tube = self.policies.get(job.tube, NO_POLICY).dead_tube
@@ -967,7 +968,8 @@ class Model:
         """The process has ended, and another one begins: nobody is connected, and no pause is left.
 
         Reservations are not recorded, nor is it that one has ended, nor since when a job is ready while that means
-        nothing: these are taken from `known`, the jobs of the new process.
+        nothing: these are taken from `known`, the jobs of the new process. A job that was reserved is ready since now,
+        also for all later processes.
         """
         self.clients = []
         self.paused = {}
@@ -988,7 +990,8 @@ class Model:
                 job.order = self.next_order()
             elif job.state == "ready" or job.state == "reserved" or (job.state == "delayed" and is_due):
                 was_delayed = job.state == "delayed"
-                is_stored = was_delayed or (job.state == "ready" and job.is_stored)
+                can_expire = self.ttl_of(job) > 0
+                is_stored = was_delayed or (job.is_stored if job.state == "ready" else can_expire)
                 if was_delayed:
                     job.since = moments[job] - wall_offset if moments[job] else job.deadline
                 elif job.state != "ready":
@@ -999,7 +1002,7 @@ class Model:
                 if job.share and (job.tube, job.priority, job.share) not in self.turns:
                     self.end_turn(job)
                 self.set_expiry(job, now)
-                job.is_stored = is_stored and not moments[job]  # the next start may have another wall clock
+                job.is_stored = (is_stored or can_expire) and not moments[job]  # the next start may have another clock
             elif job.state == "delayed" and moments[job]:
                 job.at = moments[job]
                 self.set_wall_timer()

@@ -265,6 +265,11 @@ class MemoryJournal(Journal):
         if job is not None:
             self.delete(job)
 
+    def set_limit(self, limit, count):
+        for number, job in self.jobs.items():
+            if job.limit == limit:
+                self.jobs[number] = job.replace(limit_count=count)
+
     def delete(self, job):
         self.jobs.pop(job.id, None)
 

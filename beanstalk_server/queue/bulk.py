@@ -478,18 +478,52 @@ class BulkReview(BulkOperation):
     def _review_jobs(self, queue: States, budget: int, now: int) -> bool:
         if self.pages is None:
             self.pages = queue.jobs.page_indexes()
-        while budget > 0:
+        unrecorded: list[Job] = []  # their time to live begins
+        while budget > 0 and (self.jobs or self.pages):
             if not self.jobs:
-                if not self.pages:
-                    return True
                 self.jobs = queue.jobs.page_jobs(self.pages.pop())
                 budget -= 1 + look_cost(len(self.jobs))
                 continue
             job = self.jobs.pop()
-            if job.state == READY and not job.tube.is_cleared(job):
-                queue.review_expiry(job, now)
+            if job.state in (READY, RESERVED) and not job.tube.is_cleared(job):
+                terms = job.terms()
+                if (terms is None or terms.expiry is None) and job.ttl():
+                    unrecorded.append(job)
+                if job.state == READY:
+                    queue.review_expiry(job, now)
                 budget -= 1
-        return False
+        if unrecorded:
+            queue.wheel.set(BulkRecord(unrecorded), OVERDUE)
+        return not self.jobs and not self.pages
+
+
+class BulkRecord(BulkOperation):
+    """Records since when jobs are ready that can expire, or that they are reserved: their records do not say so.
+
+    Args:
+        jobs: some may be gone since, and then their records with them.
+    """
+
+    __slots__ = ("jobs",)
+
+    def __init__(self, jobs: list[Job]) -> None:
+        super().__init__()
+        self.jobs = jobs
+
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        jobs = self.jobs
+        while jobs:
+            if queue.admits != ALL:
+                queue.suspended.append(self)
+                return False
+            if not budget:
+                queue.wheel.set(self, OVERDUE)
+                return False
+            budget -= 1
+            job = jobs.pop()
+            if job.state in (READY, RESERVED) and not job.tube.is_cleared(job):
+                queue.record_stay(job)
+        return True
 
 
 class BulkDisconnect(BulkOperation):

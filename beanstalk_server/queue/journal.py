@@ -134,7 +134,7 @@ class Journal:
 
     def change(self, job: Job) -> None:
         """Record that a job was released, buried, kicked, rescheduled or moved, has failed, or was reserved while
-        delayed or buried; if it can expire, also that it was reserved or given back.
+        delayed or buried; if it can expire, also that it was reserved or given back, or that its time begins.
 
         Its state, priority, delay, deadline, counters, tube or terms are new. A reserved job counts as ready. One that
         has gone to a dead tube, or come back, may have lost its key, because another job of that tube has it.
@@ -183,6 +183,14 @@ class Journal:
             False if there is no room for it: then it must not have changed anything.
         """
         return True
+
+    def set_limit(self, limit: str, count: int) -> None:
+        """Record that a put, which `put` has recorded just before, gives a limit another number.
+
+        From now on, `stored` of each job with this limit has the number as its `limit_count`, and `load` must give it
+        so: the job that has been put may be deleted before the others. A journal that restores records in the order in
+        which they were written need not override this: the last one has the number.
+        """
 
     def forget(self, job: Holder) -> None:
         """Note that a job or held key which a clear has deleted leaves memory. There is nothing to record."""

@@ -60,6 +60,8 @@ class Replay:
         "jobs",
         "last_id",
         "last_offset",
+        "limits",
+        "renumbers",
         "shift",
         "tubes",
     )
@@ -76,6 +78,8 @@ class Replay:
         self.groups: IdTable[Group] = groups if groups is not None else IdTable(jobs.stride, jobs.offset)
         self.clock_offset = clock_offset
         self.tubes: dict[str, Tube] = {}
+        self.limits: dict[str, int] = {}  # the number of each limit, as the last put says, whatever came of its job
+        self.renumbers = False  # jobs may have another number in their labels
         self.has_clears = False
         self.boot = b""  # as last given to `clock`
         self.last_offset = 0  # as last given to `clock`
@@ -111,6 +115,11 @@ class Replay:
             terms.ttl = stored.ttl
             terms.key_hold = stored.key_hold
             if stored.has_labels():
+                if stored.limit:
+                    count = stored.limit_count
+                    if self.limits.setdefault(stored.limit, count) != count:
+                        self.limits[stored.limit] = count
+                        self.renumbers = True
                 terms.labels = Labels(
                     share=stored.share,
                     limit=stored.limit,
@@ -261,8 +270,13 @@ class Replay:
                     groups[labels.group].count(END_CANCELLED)  # the crash has come before the clear said so
             for job_id in [held.id for held in self.held.values() if self._is_cleared(held)]:
                 self.held.remove(job_id)
+        if self.renumbers:
+            for job in self.jobs.values():
+                labels = job.labels()
+                if labels is not None and labels.limit:
+                    labels.limit_count = self.limits[labels.limit]
         self.shift = 0
-        self.has_clears = False
+        self.has_clears = self.renumbers = False
 
     def _is_cleared(self, job: Holder) -> bool:
         return self.tubes[job.tube.name] is not job.tube

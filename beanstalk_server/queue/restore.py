@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from beanstalk_server.queue.bulk import BulkRecord
 from beanstalk_server.queue.groups import waits
 from beanstalk_server.queue.job import BURIED, DELAYED, SINCE_UNKNOWN, Job
 from beanstalk_server.queue.journal import JournalError
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.states import States, joins
 from beanstalk_server.queue.table import ForeignJobError
+from beanstalk_server.queue.wheel import OVERDUE
 
 FOREIGN: Final = 65
 """The exit status where a journal has jobs of another shard (EX_DATAERR of sysexits.h)."""
@@ -43,6 +45,7 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
     letters: list[Job] = []
     waiting: list[Job] = []
     members: list[Job] = []
+    unrecorded: list[Job] = []  # they can expire, and are ready since now
     named = tube = queue.tubes.default  # a tube of the replay, and that of its name: the next job's are often the same
     for job in queue.jobs.values():
         if job.tube is not named:
@@ -77,7 +80,11 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
         else:
             if job.state == DELAYED:
                 queue.note_ready_since(job, job.deadline - clock_offset)
+            elif (terms is None or not terms.ready_since) and job.ttl():
+                unrecorded.append(job)
             queue.enter_ready(job, now)
+    if unrecorded:
+        queue.wheel.set(BulkRecord(unrecorded), OVERDUE)
     buried.sort(key=_bury_order)
     for job in buried:
         queue.enter_buried(job, job.extras.bury_sequence)

@@ -494,6 +494,8 @@ class States(Lifetimes):
         limit = self.limits.get(labels.limit)
         if limit is None:
             limit = self.limits[labels.limit] = Limit(self.wheel)
+        elif limit.count != labels.limit_count and self.records:
+            self.journal.set_limit(labels.limit, labels.limit_count)
         limit.jobs += 1
         limit.set_count(labels.limit_count)
         labels.limiter = limit

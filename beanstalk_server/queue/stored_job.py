@@ -136,7 +136,8 @@ class StoredJob:
         if labels is not None:
             self.share = labels.share
             self.limit = labels.limit
-            self.limit_count = labels.limit_count
+            limiter = labels.limiter
+            self.limit_count = labels.limit_count if limiter is None else limiter.count  # of the last put, not its own
             self.group = labels.group
             self.after = labels.after
             self.after_waits = labels.after_waits

@@ -571,6 +571,14 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             assert found.using == sum(mirror.uses and mirror.use == name for mirror in self.model.clients)
             assert found.watching == sum(name in mirror.watched for mirror in self.model.clients)
 
+    def numbers_of_limits(self, broker):
+        return {name: limit.count for name, limit in broker.limits.items()}
+
+    @invariant()
+    def the_numbers_of_limits_agree(self):
+        found = self.numbers_of_limits(self.broker)
+        assert found == {name: self.model.limits[name] for name in found}
+
     @invariant()
     def the_held_keys_agree(self):
         self.let_time_pass(0)
@@ -634,6 +642,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         for name, tube in ((tube.name, tube) for tube in again.tubes.values()):
             if name in self.broker.tubes:
                 assert buried(tube) == buried(self.broker.tubes[name])
+        assert self.numbers_of_limits(again) == self.numbers_of_limits(self.broker)
         held = {(job.id, job.tube.name, job.key, job.deadline) for job in self.broker.held.values()}
         assert {(job.id, job.tube.name, job.key, job.deadline) for job in again.held.values()} == held
         return again

@@ -222,6 +222,67 @@ def test_a_job_that_was_due_by_the_wall_clock_does_not_live_longer_for_each_rest
     assert world.lives_for(job_id, HOUR // 2)
 
 
+@pytest.mark.parametrize("end", ["none", "released", "timed out", "disconnected"])
+def test_a_job_that_was_reserved_does_not_live_longer_for_each_restart(end):
+    """However its reservation has ended, if it has: its time begins once."""
+    world = World(t=Policy(ttl=HOUR))
+    job_id = world.put(ttr=HOUR // 2)
+    world.sleep(HOUR // 2)
+    world.reserve(job_id)
+    world.sleep(HOUR // 4)
+    if end == "released":
+        assert world.broker.release(world.client, job_id, 0, 0, world.now) == DONE
+    elif end == "disconnected":
+        world.broker.disconnect(world.client, world.now)
+    elif end == "timed out":
+        world.sleep(HOUR // 4 + TICK)
+    left = HOUR if end != "none" else HOUR + HOUR // 8  # from the end of the reservation, or the first start, on
+    for _ in range(3):
+        world.restart(HOUR // 8)
+        world.sleep(HOUR // 8)
+        left -= HOUR // 4
+    assert world.broker.jobs[job_id].state == READY
+    assert world.lives_for(job_id, left - TICK if end == "timed out" else left)
+
+
+@pytest.mark.parametrize("is_reserved", [False, True])
+@pytest.mark.parametrize("demands", [{}, {"max_tries": 2}], ids=["plain", "with terms"])
+def test_a_time_to_live_that_begins_with_a_policy_does_not_begin_again(is_reserved, demands):
+    world = World()
+    job_id = world.put(**demands)
+    world.sleep(HOUR)
+    if is_reserved:
+        world.reserve(job_id)
+    elif demands:
+        world.reserve(job_id)
+        assert world.broker.release(world.client, job_id, 0, 0, world.now) == DONE
+    world.policies["t"] = Policy(ttl=HOUR // 2)
+    world.broker.change_policies(world.policy_of, world.now)
+    world.sleep(0)
+    for _ in range(2):
+        world.restart(HOUR // 8)
+        world.sleep(0)
+    assert world.lives_for(job_id, HOUR // 4 + (HOUR // 8 if is_reserved else 0))
+
+
+def test_a_start_records_since_when_jobs_are_ready_as_soon_as_the_journal_admits_it():
+    world = World(t=Policy(ttl=HOUR))
+    job_ids = [world.put() for _ in range(SLICE + 1)]
+    for job_id in job_ids:
+        world.reserve(job_id)
+    world.restart()
+    world.broker.set_admission(NONE)
+    world.sleep(0)
+    assert world.broker.has_suspended()
+    assert not any(stored.ready_since for stored in world.journal.jobs.values())
+    world.broker.set_admission(ALL)
+    world.broker.advance(world.now)
+    world.delete(job_ids[0])
+    world.reserve(job_ids[1])
+    world.sleep(0)
+    assert [number for number, stored in world.journal.jobs.items() if not stored.ready_since] == [job_ids[1]]
+
+
 def test_what_has_expired_while_no_server_was_running_expires_at_the_first_advance():
     world = World(t=Policy(ttl=5 * SECOND))
     job_id = world.put()

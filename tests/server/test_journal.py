@@ -185,6 +185,27 @@ def test_each_acknowledged_change_is_there_after_a_crash_right_then(kept):
     run(work)
 
 
+@pytest.mark.parametrize("numbers", [(1, 3), (3, 1)])
+def test_a_limit_keeps_the_number_of_the_last_put_over_restarts(kept, numbers):
+    async def first():
+        async with Server(Config(port=0), journal=kept.open()) as server:
+            client = await Conversation.with_(server)
+            for number in (*numbers, numbers[0], numbers[1]):
+                await client.ask(b"put-with 0 0 60 1 limit=l:%d\r\nx\r\n" % number)
+            assert await client.ask(b"delete 4\r\n") == b"DELETED\r\n"
+            assert {job.limit_count for job in kept.live().values()} == {numbers[1]}
+            await client.close()
+
+    async def later():
+        async with Server(Config(port=0), journal=kept.open()) as server:
+            client = await Conversation.with_(server)
+            assert await client.ask(b"reserve-batch 9 0\r\n") == b"RESERVED_BATCH %d\r\n" % numbers[1]
+            await client.close()
+
+    for work in (first, later, later):
+        run(work)
+
+
 @pytest.mark.parametrize("journal_of", [KeptInSQLiteOnly, KeptInBinlogOnly], ids=["sqlite", "binlog"])
 def test_a_body_that_is_not_in_memory_is_fetched_for_whoever_asks(journal_of, tmp_path):
     kept = journal_of(tmp_path)

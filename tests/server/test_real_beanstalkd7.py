@@ -16,6 +16,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd import reader, writer
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.disk import RealDirectory
+from harness.caller import Caller
 from harness.waiting import eventually
 
 
@@ -334,3 +335,42 @@ def test_a_kill_during_puts_and_deletes_leaves_no_damage(launch_beanstalkd, dire
         there, gone = jobs, set()
         if warnings:  # beanstalkd would go on with the unfinished job, as one whose body is zeros
             break
+
+
+def tubes_of(caller):
+    size = int(caller.ask(b"list-tubes\r\n").split()[1])
+    return [line[2:] for line in caller.read(size + 2).decode().splitlines() if line.startswith("- ")]
+
+
+def test_the_order_of_tubes_is_what_the_files_say_after_a_restart(launch, launch_beanstalkd, tmp_path):
+    """Those of beanstalkd say in which order jobs made tubes, and those here which jobs there are. Neither say which
+    tubes clients made.
+    """
+    starts = {
+        "beanstalkd": lambda path: launch_beanstalkd(path),
+        "here": lambda path: launch("-p", "0", "-b", str(path)),
+    }
+    orders = {}
+    for name, start in starts.items():
+        path = tmp_path / name
+        path.mkdir()
+        server = start(path)
+        caller = Caller(server.address)
+        caller.ask(b"watch t9\r\n")
+        for number in range(1, 6):
+            caller.ask(b"use t%d\r\n" % number)
+            assert caller.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED %d\r\n" % number
+        caller.ask(b"use t9\r\n")
+        caller.ask(b"put 0 0 60 1\r\nx\r\n")
+        caller.ask(b"delete 3\r\n")
+        before = tubes_of(caller)
+        caller.close()
+        server.kill()
+        caller = Caller(start(path).address)
+        orders[name] = (before, tubes_of(caller))
+        caller.close()
+    live = ["default", "t9", "t1", "t2", "t5", "t4"]
+    assert orders == {
+        "beanstalkd": (live, ["default", "t1", "t2", "t9", "t4", "t5"]),
+        "here": (live, ["default", "t1", "t2", "t4", "t5", "t9"]),
+    }

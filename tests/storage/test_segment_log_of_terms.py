@@ -1,8 +1,10 @@
 """What the log counts of jobs with terms, held keys and groups: their records become longer, or shorter, when moved."""
 
 import asyncio
+import random
 
 import pytest
+from effort import seeded
 from memory_disk import MemoryDirectory
 from virtual import RecordingClient, put, reserve_job
 
@@ -10,11 +12,14 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY
 from beanstalk_server.queue.journal import ALL
-from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.outcome import DONE, REPLACED, TOO_LATE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.record import PUT_SIZE
+from beanstalk_server.storage.recovery import recover
 from harness.waiting import eventually_async
 
 pytestmark = pytest.mark.usefixtures("bodies")
@@ -34,8 +39,8 @@ async def at_once(work):
 class Process:
     """A broker over a directory, and a client."""
 
-    def __init__(self, directory):
-        self.now = SECOND
+    def __init__(self, directory, now=SECOND):
+        self.now = now
         self.directory = directory
         self.binlog = Binlog(directory, segment_size=SEGMENT, clock=lambda: self.now, in_thread=at_once)
         self.broker = Broker(self.binlog, self.now, policy_of=lambda name: POLICIES.get(name, NO_POLICY))
@@ -53,6 +58,17 @@ class Process:
     def put(self, tube, size, key=""):
         self.broker.use(self.client, tube)
         return put(self.broker, self.client, body=bytes(size), now=self.now, key=key)
+
+    def put_limited(self, count, limit="l", key=""):
+        self.broker.use(self.client, "limited")
+        labels = Labels(limit=limit, limit_count=count)
+        attributes = Attributes(key=key, replaces=bool(key), labels=labels)
+        outcome = self.broker.put_with(self.client, attributes, 0, 0, 100 * SECOND, b"", self.now, self.now)
+        assert outcome in (DONE, REPLACED, TOO_LATE)  # the last if the job with this key is reserved
+
+    def numbers(self):
+        """The number of each limit."""
+        return {name: limit.count for name, limit in self.broker.limits.items()}
 
     def release(self, number):
         assert reserve_job(self.broker, self.client, number, self.now)
@@ -85,9 +101,9 @@ class Process:
         check_broker(self.broker)
         self.log.check()
 
-    def restarted(self):
+    def restarted(self, now=SECOND):
         self.check()
-        return Process(self.directory.after_a_kill())
+        return Process(self.directory.after_a_kill(), now)
 
 
 def test_a_held_key_costs_the_disk_no_body():
@@ -258,5 +274,104 @@ def test_what_a_group_has_counted_outlives_the_records_that_said_so():
                 assert sorted(job.id for job in other.members) == sorted(job.id for job in group.members)
         assert sum(group.done for group in broker.groups.values()) > 10
         assert process.log.migrated > 40
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_time_to_live_begins_once_while_segments_come_and_go(is_clean):
+    """Of a job that was reserved when the process ended, by a kill or a clean stop."""
+
+    async def work():
+        process = Process(MemoryDirectory())
+        process.broker.use(process.client, "mortal")
+        attributes = Attributes(ttl=100 * SECOND)
+        for _ in range(2):
+            assert (
+                process.broker.put_with(process.client, attributes, 0, 0, SECOND, b"", process.now, process.now) == DONE
+            )
+        assert reserve_job(process.broker, process.client, 2, process.now)
+        await process.commit()
+        begun = SECOND, SECOND + 3 * SECOND  # the second with the next process
+        for start in range(4):
+            now = process.now + 3 * SECOND
+            if is_clean:
+                process.broker.halt()
+                process.broker.disconnect(process.client, process.now, False)
+                await process.binlog.close()
+            process = process.restarted(now)
+            process.broker.advance(now)
+            assert tuple(process.broker.jobs[number].own_terms().ready_since for number in (1, 2)) == begun
+            assert await process.room()
+            process.broker.advance(now)  # if the binlog had no room to record it before
+            await process.commit()
+            if start >= 2:  # cleaning writes the job once more: not before its record has to say it
+                await process.churn()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("numbers", [(1, 3), (3, 1)])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_limit_keeps_the_number_of_the_last_put_while_segments_come_and_go(numbers, is_deleted):
+    """Also if the job of that put is gone, and when cleaning has written the others once more, in another order."""
+
+    async def work():
+        process = Process(MemoryDirectory())
+        process.put_limited(numbers[0], key="first")
+        process.put_limited(numbers[0])
+        if is_deleted:
+            process.put_limited(numbers[1])
+            assert process.broker.delete(process.client, process.broker.next_id - 1, process.now) == DONE
+        else:
+            process.put_limited(numbers[1], key="first")  # it replaces the oldest
+        await process.commit()
+        for _ in range(3):
+            process = process.restarted()
+            assert process.numbers() == {"l": numbers[1]}
+            await process.churn()
+        assert process.restarted().numbers() == {"l": numbers[1]}
+
+    asyncio.run(work())
+
+
+@seeded(3)
+def test_every_limit_keeps_its_number_whatever_becomes_of_its_jobs(seed):
+    async def work():
+        rng = random.Random(seed)
+        process = Process(MemoryDirectory())
+        for _ in range(6):
+            for _ in range(rng.randrange(1, 40)):
+                assert await process.room()
+                jobs = list(process.broker.jobs.values())
+                if len(jobs) < 3 or rng.random() < 0.5:
+                    process.put_limited(rng.randrange(1, 5), rng.choice("lm"), rng.choice(("", "k1", "k2")))
+                elif rng.random() < 0.3:
+                    reserve_job(process.broker, process.client, rng.choice(jobs).id, process.now)
+                else:
+                    process.broker.delete(process.client, rng.choice(jobs).id, process.now)
+            await process.commit()
+            if rng.random() < 0.5:
+                await process.churn()
+            numbers = process.numbers()
+            process = process.restarted()
+            assert process.numbers() == numbers
+
+    asyncio.run(work())
+
+
+def test_a_replay_gives_all_jobs_the_number_of_their_limit():
+    """So what is written from it, in any order, has that: a salvaged binlog, an export of a cluster."""
+
+    async def work():
+        process = Process(MemoryDirectory())
+        for number in (2, 1, 3):
+            process.put_limited(number)
+        assert process.broker.delete(process.client, 3, process.now) == DONE
+        await process.commit()
+        replay = Replay(IdTable())
+        directory = process.directory.after_a_kill()
+        recover(directory, replay, salvage=False, segment_size=SEGMENT, draw_salt=lambda: 5)
+        assert {job.id: job.own_labels().limit_count for job in replay.jobs.values()} == {1: 3, 2: 3}
 
     asyncio.run(work())

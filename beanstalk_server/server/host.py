@@ -35,7 +35,7 @@ from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.service import Service, policies_of
-from beanstalk_server.server.start_error import StartError
+from beanstalk_server.server.start_error import JOURNAL_FAILED, StartError
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.settings.declaration import BAD_OPTION, ConfigError
 from beanstalk_server.settings.options import Config, option
@@ -155,7 +155,8 @@ class Host:
         """Open the sockets and serve.
 
         Raises:
-            StartError: a socket cannot be opened, there is no such user, or the jobs cannot be restored.
+            StartError: a socket cannot be opened, there is no such user, the jobs cannot be restored, or the journal
+                fails.
             RestoreInterruptedError: `interrupt` has been called while jobs were being restored.
         """
         loop = asyncio.get_running_loop()
@@ -172,10 +173,14 @@ class Host:
                 self._http.start(loop)
             self.turns.start(loop)
             await self._prepare(loop)  # as that user, and before clients can connect
+            self._raise_failure()
             self.listeners.listen()
             _loops[self] = loop
             if self._io is not None:
-                await self._io.serve()
+                try:
+                    await self._io.serve()
+                finally:  # the first I/O processes may have had clients, and then the failure comes first
+                    self._raise_failure()
         except BaseException:
             self.listeners.close()
             self.listeners.remove_paths()
@@ -434,6 +439,16 @@ class Host:
         self._begin_stop()
         assert self._stopping is not None
         await asyncio.shield(self._stopping)
+
+    def _raise_failure(self) -> None:
+        """End a start during which the journal has failed."""
+        if self.failed.is_set():
+            raise StartError(f"the journal failed: {self.failure}", JOURNAL_FAILED) from self.failure
+
+    def _on_failure(self) -> None:
+        """Stop by itself, because the journal has failed. A start raises the failure instead."""
+        if self._serves:
+            self._begin_stop()
 
     def is_stopping(self) -> bool:
         """Whether `stop` has been called, or the server stops by itself."""

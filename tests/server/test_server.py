@@ -160,7 +160,7 @@ class FailingStart(Journal):
         pass
 
 
-@pytest.mark.parametrize("step, starts", [("restored", True), ("serving", True), ("serving", False)])
+@pytest.mark.parametrize(("step", "starts"), [("restored", True), ("serving", True), ("serving", False)])
 def test_a_journal_that_fails_during_the_start_ends_it_with_its_own_exit_status(step, starts):
     """Such as a write error: a client of the first I/O process may put before the last one is ready."""
     journal = FailingStart(step, starts)

@@ -33,6 +33,7 @@ from beanstalk_server.server.front.listeners import (
 )
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.server.memory_return import MemoryReturn
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.service import Service, policies_of
 from beanstalk_server.server.start_error import JOURNAL_FAILED, StartError
@@ -113,6 +114,7 @@ class Host:
         self._in_order: list[Listener] = []  # all listeners, in the order of the settings
         self._reloading = asyncio.Lock()
         self.measurements: Measurements | None = None  # those of `measure`
+        self._memory_return = MemoryReturn(self._memory_of_jobs)
         self._serves = False  # `start` has returned
         self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
 
@@ -203,6 +205,7 @@ class Host:
             log.warning("%(warning)s", event("configuration-warning", warning=warning))
         if self.measurements is not None:
             self.measurements.start(loop)
+        self._memory_return.start(loop)
         self._serves = True
         if self.slow is not None:
             self.slow.watch()
@@ -222,6 +225,10 @@ class Host:
     def services(self) -> list[Service]:
         """What serves them here at present: a node of a cluster may have several, or none."""
         raise NotImplementedError
+
+    def _memory_of_jobs(self) -> int:
+        """Bytes that the jobs here take."""
+        return sum(service.broker.memory.used for service in self.services())
 
     def interrupt(self) -> None:
         """Make `start` end soon if it is restoring jobs, which may hold the event loop.
@@ -461,6 +468,7 @@ class Host:
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
 
     async def _stop(self) -> None:
+        self._memory_return.stop()
         if self.measurements is not None:
             self.measurements.stop()
         if self.slow is not None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Final
 
-INTERVAL: Final = 2.0
+INTERVAL: Final = 5.0
 """Seconds between two looks at the memory of the process."""
 
 LEAST: Final = 16 << 20

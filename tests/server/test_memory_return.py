@@ -58,7 +58,7 @@ class FakeHeap:
     """Stands for the C library: a heap with this many free blocks, and new memory behind it."""
 
     def __init__(self, free):
-        self.end = (free + 1) * memory_return.BLOCK
+        self.end = free * memory_return.BLOCK
         self.next = 16  # as malloc aligns its addresses
         self.taken = set()
         self.returned = []

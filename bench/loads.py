@@ -552,6 +552,9 @@ def lapse(subject: Subject, *, state: str, count: int, ttr: int = TTR) -> Sample
 
 # Memory
 
+RETURNED_AFTER = 15
+"""Seconds of real time after which a server should have returned the memory of deleted jobs."""
+
 KINDS = {
     "delayed": b"put 0 3600 60 100",
     "ready": b"put 0 0 60 100",
@@ -581,6 +584,23 @@ def memory(subject: Subject, *, kind: str, count: int) -> Sample:
                 ask(sock, b"delete " + b"\r\ndelete ".join(replies.split()[1::2]) + b"\r\n", len(numbers))
         resident = subject.resident() - resident
         return {"bytes_per_job": resident / count, "counted": (statistic(sock, *account) - counted) / count}
+
+
+def backlog(subject: Subject, *, body: int, count: int) -> Sample:
+    """Put jobs and delete them: the most memory that the process takes, and what it takes afterwards."""
+    put = b"put 0 0 60 %d\r\n%b\r\n" % (body, bytes(body))
+    ids: list[bytes] = []
+    meter = Meter(subject)
+    with subject.connect() as sock:
+        for first in range(0, count, 100):
+            part = min(100, count - first)
+            ids += ask(sock, put * part, part).split()[1::2]
+        for first in range(0, count, 100):
+            some = ids[first : first + 100]
+            ask(sock, b"delete " + b"\r\ndelete ".join(some) + b"\r\n", len(some))
+        sample = meter.sample(2 * count)
+        time.sleep(RETURNED_AFTER)
+        return sample | {"peak": process.peak(subject.pid), "left": subject.resident()}
 
 
 # Under attack

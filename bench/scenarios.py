@@ -283,6 +283,14 @@ def memory(run: Run) -> None:
         run.in_turn([run.fresh(peer) for peer in run.own], measure, kind)
 
 
+@scenario(Layout("peak left cpu", "bytes"), on_request=True)
+def backlog(run: Run) -> None:
+    """jobs with bodies of this size, put and deleted: the memory that the process takes at most, and afterwards"""
+    for body, count in ((600, 150_000), (1000, 150_000), (4000, 40_000)):
+        measure = functools.partial(run.load, loads.backlog, body=body, count=run.sized(count))
+        run.in_turn([run.fresh(peer) for peer in run.beanstalk], measure, size=body)
+
+
 # What holds the event loop
 
 

@@ -61,6 +61,7 @@ MEASURES = {
     "counted": Measure("by its own account", ",.0f"),
     "resident": Measure("memory, MB", ",.1f", scale=1e-6),
     "peak": Measure("memory, MB at most", ",.0f", scale=1e-6),
+    "left": Measure("memory after it, MB", ",.0f", scale=1e-6),
     "grown": Measure("memory grown, MB", ",.1f", scale=1e-6),
     "megabytes": Measure("MB on disk", ",.0f"),
     "scrapes": Measure("scrapes", ",.0f"),

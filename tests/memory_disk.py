@@ -197,6 +197,9 @@ class MemoryDirectory:
         self.locked = True
         return True
 
+    def keeps_lock(self):
+        return self.locked
+
     def unlock(self):
         self.locked = False
 

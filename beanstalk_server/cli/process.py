@@ -26,13 +26,10 @@ from beanstalk_server.cli.watchdog import watchdog_of
 from beanstalk_server.events import event
 from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.server.host import Host
-from beanstalk_server.server.start_error import StartError
+from beanstalk_server.server.start_error import JOURNAL_FAILED, StartError
 from beanstalk_server.servers import server_of
 from beanstalk_server.settings.declaration import ConfigError
 from beanstalk_server.settings.options import Config
-
-JOURNAL_FAILED: Final = 74
-"""The exit status when the journal failed while the server was running (EX_IOERR of sysexits.h)."""
 
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds for which the event loop may keep the interpreter while the binlog's thread waits for it. A commit needs the

@@ -143,7 +143,8 @@ class IoProcesses:
         self.settings = IoSettings(doors, users, dict(self._files.descriptors))
 
     def give_up(self) -> None:
-        """End them at once: no one has been served."""
+        """End them at once, because the start has failed."""
+        self.stopping.set()
         for each in self.all:
             each.kill()
         self._close()

@@ -33,9 +33,10 @@ from beanstalk_server.server.front.listeners import (
 )
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.server.memory_return import MemoryReturn
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.service import Service, policies_of
-from beanstalk_server.server.start_error import StartError
+from beanstalk_server.server.start_error import JOURNAL_FAILED, StartError
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.settings.declaration import BAD_OPTION, ConfigError
 from beanstalk_server.settings.options import Config, option
@@ -113,6 +114,7 @@ class Host:
         self._in_order: list[Listener] = []  # all listeners, in the order of the settings
         self._reloading = asyncio.Lock()
         self.measurements: Measurements | None = None  # those of `measure`
+        self._memory_return = MemoryReturn(self._memory_of_jobs)
         self._serves = False  # `start` has returned
         self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
 
@@ -155,7 +157,8 @@ class Host:
         """Open the sockets and serve.
 
         Raises:
-            StartError: a socket cannot be opened, there is no such user, or the jobs cannot be restored.
+            StartError: a socket cannot be opened, there is no such user, the jobs cannot be restored, or the journal
+                fails.
             RestoreInterruptedError: `interrupt` has been called while jobs were being restored.
         """
         loop = asyncio.get_running_loop()
@@ -172,10 +175,14 @@ class Host:
                 self._http.start(loop)
             self.turns.start(loop)
             await self._prepare(loop)  # as that user, and before clients can connect
+            self._raise_failure()
             self.listeners.listen()
             _loops[self] = loop
             if self._io is not None:
-                await self._io.serve()
+                try:
+                    await self._io.serve()
+                finally:  # the first I/O processes may have had clients, and then the failure comes first
+                    self._raise_failure()
         except BaseException:
             self.listeners.close()
             self.listeners.remove_paths()
@@ -198,6 +205,7 @@ class Host:
             log.warning("%(warning)s", event("configuration-warning", warning=warning))
         if self.measurements is not None:
             self.measurements.start(loop)
+        self._memory_return.start(loop)
         self._serves = True
         if self.slow is not None:
             self.slow.watch()
@@ -217,6 +225,10 @@ class Host:
     def services(self) -> list[Service]:
         """What serves them here at present: a node of a cluster may have several, or none."""
         raise NotImplementedError
+
+    def _memory_of_jobs(self) -> int:
+        """Bytes that the jobs here take."""
+        return sum(service.broker.memory.used for service in self.services())
 
     def interrupt(self) -> None:
         """Make `start` end soon if it is restoring jobs, which may hold the event loop.
@@ -435,6 +447,16 @@ class Host:
         assert self._stopping is not None
         await asyncio.shield(self._stopping)
 
+    def _raise_failure(self) -> None:
+        """End a start during which the journal has failed."""
+        if self.failed.is_set():
+            raise StartError(f"the journal failed: {self.failure}", JOURNAL_FAILED) from self.failure
+
+    def _on_failure(self) -> None:
+        """Stop by itself, because the journal has failed. A start raises the failure instead."""
+        if self._serves:
+            self._begin_stop()
+
     def is_stopping(self) -> bool:
         """Whether `stop` has been called, or the server stops by itself."""
         return self._stopping is not None
@@ -446,6 +468,7 @@ class Host:
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
 
     async def _stop(self) -> None:
+        self._memory_return.stop()
         if self.measurements is not None:
             self.measurements.stop()
         if self.slow is not None:

@@ -46,7 +46,7 @@ class Server(Host):
             self.info,
             self.listeners,
             self.hangups,
-            self._begin_stop,
+            self._on_failure,
             self.info.started_at,
             policy_of=self.policy_of(),
             slow=self.slow,

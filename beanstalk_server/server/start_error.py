@@ -8,6 +8,10 @@ CANNOT_OPEN: Final = 111
 """The exit status for a socket or a file that cannot be opened or used; the same as beanstalkd's."""
 
 
+JOURNAL_FAILED: Final = 74
+"""The exit status when the journal has failed after the jobs were restored (EX_IOERR of sysexits.h)."""
+
+
 class StartError(Exception):
     """The server cannot start: one line that names the setting, its value, and what is wrong with it.
 

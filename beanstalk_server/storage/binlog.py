@@ -70,6 +70,9 @@ LEAST_PUT: Final = 64
 COMMIT_WAIT: Final = 0.002
 """Seconds for which the event loop waits for a commit at most, and only while commits end within that time."""
 
+LOST_LOCK: Final = "the lock file was removed or replaced, so another server may use the directory"
+"""Why a binlog fails whose lock no longer keeps other servers out."""
+
 T = TypeVar("T")
 logger = logging.getLogger("beanstalk_server")
 
@@ -397,6 +400,8 @@ class Binlog(Journal):
 
     def _take(self) -> list[CommitBatch]:
         try:
+            if not self.directory.keeps_lock():
+                raise OSError(errno.ENOLCK, LOST_LOCK, str(self.directory.path / "lock"))
             return self._log.take(self._wall_clock(), self.clock_offset())
         except Exception as error:  # nobody knows what of them is left
             self._failure = error

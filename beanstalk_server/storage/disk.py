@@ -62,7 +62,7 @@ class Directory(Protocol):
     """Its path, for messages."""
 
     def make(self) -> bool:
-        """Make the directory and its missing parents, durably; return whether the directory was missing."""
+        """Make the directory, durably; return whether it was missing. Its parent must exist."""
 
     def discard(self) -> None:
         """Remove the directory, which must be empty."""
@@ -72,6 +72,9 @@ class Directory(Protocol):
 
     def lock(self) -> bool:
         """Make the directory if needed, and keep other servers out until `unlock`; False if one is using it already."""
+
+    def keeps_lock(self) -> bool:
+        """Whether the file that `lock` has locked is still in place; if not, another server may use the directory."""
 
     def unlock(self) -> None: ...
 
@@ -164,17 +167,19 @@ class RealDirectory:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._lock_path = str(self.path / "lock")
         self._lock = -1
         self._identity: tuple[int, int] | None = None  # of the lock file
 
     def make(self) -> bool:
-        missing = False
-        for path in reversed((self.path, *self.path.parents)):
-            missing = not path.exists()
-            if missing:
-                os.mkdir(path, 0o755)
-                _sync(path.parent)
-        return missing
+        if self.path.exists():
+            return False
+        parent = self.path.parent
+        if not parent.exists():  # of a file system that is not mounted, a new directory would be an empty binlog
+            raise OSError(errno.ENOENT, f"{parent} does not exist; create or mount it first", str(self.path))
+        os.mkdir(self.path, 0o755)
+        _sync(parent)
+        return True
 
     def discard(self) -> None:
         self.path.rmdir()
@@ -188,10 +193,10 @@ class RealDirectory:
         # beanstalkd locks the same file with lockf, so lockf keeps out a beanstalkd, too. It does not keep out another
         # server in this process, but flock does. A process that opens and closes the file once more loses its lockf
         # lock, so `_locked` says which files not to open.
-        own = _identity(self.path / "lock")
+        own = _identity(self._lock_path)
         if own is not None and own in _locked:
             return False
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
+        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -201,10 +206,13 @@ class RealDirectory:
                 return False
             raise
         self._lock = descriptor
-        self._identity = _identity(self.path / "lock")
-        if self._identity is not None:
-            _locked.add(self._identity)
+        found = os.fstat(descriptor)
+        self._identity = found.st_dev, found.st_ino
+        _locked.add(self._identity)
         return True
+
+    def keeps_lock(self) -> bool:
+        return _identity(self._lock_path) == self._identity
 
     def unlock(self) -> None:
         if self._lock >= 0:
@@ -259,7 +267,7 @@ _locked: Final[set[tuple[int, int]]] = set()
 """The lock files that this process has locked, as device and inode."""
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:

@@ -310,12 +310,13 @@ class Room:
         if (is_short or is_large) and self._is_worth_cleaning():
             if oldest is not None:
                 return CLEAN
-            if (
-                self.segments
-                and self.smallest_spare(CHANGE_SIZE) is not None
-                and (is_large or 0 <= surplus < LONE_CHANGE_SIZE)
-            ):
-                return SEAL
+            spare = self.smallest_spare(CHANGE_SIZE)
+            if self.segments and spare is not None:
+                if is_large or 0 <= surplus < LONE_CHANGE_SIZE:
+                    return SEAL
+                # On a full disk, the only segment can be cleaned if its jobs fit into the only spare.
+                if self.disk_is_full and self._surplus_if(0, capacity(spare), spare, self.segments[0]) > surplus:
+                    return SEAL
         if surplus < LONE_CHANGE_SIZE and may_allocate:
             return ALLOCATE
         return NOTHING

@@ -310,6 +310,17 @@ def test_jobs_of_each_kind_are_put_and_counted(run):
     assert counted["held key"] == HELD_COST + 12
 
 
+@pytest.mark.slow
+def test_the_memory_after_a_backlog_is_measured(run, monkeypatch):
+    monkeypatch.setattr(loads, "RETURNED_AFTER", 0)
+    run.scenario = "backlog"
+    SCENARIOS["backlog"].measure(run)
+    assert {point.size for point in run.results.points} == {600, 1000, 4000}
+    for point in run.results.points:
+        (sample,) = point.samples
+        assert sample["peak"] >= sample["left"] > 0
+
+
 # Peers that somebody names
 
 

@@ -61,12 +61,22 @@ def filled(launch, path, count=5):
 
 
 def test_a_missing_directory_is_made(launch, tmp_path):
-    process = launch("-p", "0", "-b", str(tmp_path / "a" / "b"))
+    process = launch("-p", "0", "-b", str(tmp_path / "jobs"))
     caller = Caller(process.address)
     put(caller)
     caller.close()
     assert process.stop() == 0
-    assert "segment.0000000001" in os.listdir(tmp_path / "a" / "b")
+    assert "segment.0000000001" in os.listdir(tmp_path / "jobs")
+
+
+def test_a_directory_whose_parent_is_missing_is_refused_and_not_made(tmp_path):
+    status, line = refusal("-b", str(tmp_path / "disk" / "jobs"))
+    assert status == UNUSABLE
+    assert line == (
+        f"beanstalk-server: -b/--binlog {tmp_path}/disk/jobs: cannot be locked: "
+        f"{tmp_path}/disk does not exist; create or mount it first"
+    )
+    assert not os.listdir(tmp_path)
 
 
 def test_connections_leave_the_journal_its_files(launch, tmp_path):
@@ -158,6 +168,48 @@ def test_a_directory_that_another_server_uses_is_refused(launch, tmp_path):
     put(caller)
     caller.close()
     assert process.stop() == 0
+
+
+def remove(lock):
+    lock.unlink()
+
+
+def move_away(lock):
+    lock.rename(lock.with_name("lock.old"))
+
+
+@pytest.mark.parametrize("lose", [remove, move_away])
+def test_a_server_whose_lock_is_lost_stops_and_nothing_acknowledged_is_lost(launch, tmp_path, lose):
+    first = launch("-p", "0", "-b", str(tmp_path), "-s", "4096")
+    caller = Caller(first.address)
+    acknowledged = {put(caller, bytes(500)) for _ in range(20)}
+    lose(tmp_path / "lock")
+    second = launch("-p", "0", "-b", str(tmp_path), "-s", "4096")
+    caller.send(b"put 0 0 60 1\r\nx\r\n")
+    with contextlib.suppress(ConnectionError):
+        assert caller.rest() == b""
+    caller.close()
+    assert first.wait() == JOURNAL_FAILED
+    assert f"the lock file was removed or replaced, so another server may use the directory: '{tmp_path}/lock'" in (
+        first.log
+    )
+    caller = Caller(second.address)
+    acknowledged |= {put(caller, bytes(500)) for _ in range(20)}
+    caller.close()
+    assert second.stop(signal.SIGKILL) == -signal.SIGKILL
+    third = launch("-p", "0", "-b", str(tmp_path))
+    caller = Caller(third.address)
+    assert all(caller.ask(b"delete %d\r\n" % number) == b"DELETED\r\n" for number in acknowledged)
+    caller.close()
+    assert third.stop() == 0
+
+
+def test_a_server_whose_lock_is_lost_writes_nothing_when_it_stops(launch, tmp_path):
+    process = launch("-p", "0", "-b", str(tmp_path))
+    (tmp_path / "lock").unlink()
+    assert process.stop() == JOURNAL_FAILED
+    assert "the lock file was removed or replaced" in process.log
+    assert "stopped" not in os.listdir(tmp_path)
 
 
 def test_a_directory_that_beanstalkd_uses_is_refused(tmp_path):

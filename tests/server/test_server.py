@@ -123,6 +123,53 @@ def start_error(**settings):
     return caught.value
 
 
+class FailingStart(Journal):
+    """A journal, and the I/O processes of its server. The journal fails at one step of the start.
+
+    Args:
+        step: "restored", or "serving" I/O processes.
+        starts: whether the I/O processes start nevertheless.
+    """
+
+    keeps = True
+
+    def __init__(self, step, starts=True):
+        self.step = step
+        self.starts = starts
+        super().__init__()
+
+    def _reach(self, step):
+        if step == self.step:
+            self.on_failure(OSError(5, "Input/output error"))
+
+    def restore(self, replay):
+        self._reach("restored")
+
+    def make_context(self):
+        return None
+
+    def start(self):
+        pass
+
+    async def serve(self):
+        self._reach("serving")
+        if not self.starts:
+            raise StartError("I/O process 1 does not start: it has ended")
+
+    def give_up(self):
+        pass
+
+
+@pytest.mark.parametrize(("step", "starts"), [("restored", True), ("serving", True), ("serving", False)])
+def test_a_journal_that_fails_during_the_start_ends_it_with_its_own_exit_status(step, starts):
+    """Such as a write error: a client of the first I/O process may put before the last one is ready."""
+    journal = FailingStart(step, starts)
+    server = Server(Config(listen="127.0.0.1", port=0, io_processes=1), journal=journal, make_io=lambda *_: journal)
+    with pytest.raises(StartError, match=r"the journal failed: \[Errno 5\] Input/output error") as caught:
+        asyncio.run(server.start())
+    assert caught.value.status == 74
+
+
 def test_a_port_that_is_taken_is_refused(run):
     server = run()
     error = start_error(port=server.address[1])

@@ -223,6 +223,40 @@ def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed):
     asyncio.run(work())
 
 
+@pytest.mark.parametrize("capacity", [2.5, 3.5])
+@pytest.mark.parametrize("size", [10, 1000, 5000])
+@pytest.mark.parametrize("share", [0.2, 0.94])
+def test_deletions_make_room_for_as_many_puts_on_a_full_disk(capacity, size, share):
+    """Even on a disk with room for one segment and one spare."""
+    segment_size = 1 << 18
+
+    async def work():
+        queue = Queue(MemoryDirectory(capacity=int(capacity * segment_size)), segment_size)
+        jobs = []
+
+        async def fill():
+            while number := await queue.put(size):
+                jobs.append(number)
+                if len(jobs) % 50 == 0:
+                    await queue.commit()
+            await queue.commit()
+
+        await fill()
+        most = len(jobs)
+        for number in jobs[: int(most * share)]:
+            await queue.delete(number)
+        del jobs[: int(most * share)]
+        await queue.commit()
+        await fill()
+        queue.now += 2 * SECOND  # after which a full disk is tried again
+        await fill()
+        assert len(jobs) > most * 0.9
+        queue.check()
+        await queue.stop()
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("free", [0, 4096, 8192, 16_384])
 def test_on_a_full_disk_without_jobs_no_client_waits(free):
     async def work():

@@ -92,6 +92,14 @@ def test_a_start_after_a_clean_stop_finds_every_job(stopped, caplog):
     assert not caplog.records
 
 
+def test_a_newest_segment_that_is_missing_after_a_kill_cannot_be_found(stopped):
+    """As docs/binlog.md says: it looks like an earlier moment."""
+    broker = start(stopped)
+    put(broker, 1)
+    directory = copied(stopped, **{newest(stopped): None})  # after a kill
+    assert len(start(directory).jobs) == JOBS
+
+
 def test_a_newest_segment_that_is_cut_or_zeroed_is_refused_and_can_be_salvaged(stopped):
     name = newest(stopped)
     data = bytes(stopped.nodes[name].data)

@@ -227,7 +227,7 @@ class Operation:
         """The branch of this shard has got a place, after it had none."""
 
     def call_off(self) -> bool:
-        """Answer CANCELLED now, if it is a reserve; return whether it is."""
+        """If it is a reserve, answer CANCELLED as soon as no shard has a job for it; return whether it is one."""
         return False
 
 

@@ -7,6 +7,9 @@
 
 A client that hangs up waits for nothing: its places know it themselves, and answer what waits there.
 
+A reserve that is called off goes on until every shard that somebody leads has looked for a job: it is answered
+CANCELLED only if none of them has one.
+
 The client gets what the first shard answers, at once, and the others are told to wait no longer. A job that one of them
 had granted by then is given back as if it had never been reserved, before the client gives another command there: the
 router sends none to a shard while an `await` or an `unreserve` has no reply there.
@@ -66,6 +69,7 @@ class Reserving(Operation):
         "_attempts",
         "_command",
         "_deadline",  # in nanoseconds; FOREVER for none
+        "_is_called_off",  # it waits no longer, and no shard that nobody leads holds it up
         "_is_counted",  # a shard has been told to count the command
         "_limit",
         "_parts",
@@ -81,6 +85,7 @@ class Reserving(Operation):
         self._timeout = timeout
         self._deadline = FOREVER
         self._attempts = 0
+        self._is_called_off = False
         self._is_counted = False
         self._state = _PROBING
         self._parts = [_Part(router.at(shard), key) for key, shard in enumerate(shards)]
@@ -96,7 +101,11 @@ class Reserving(Operation):
                 self._ask_new_leader(part)
 
     def call_off(self) -> bool:
-        self._end(replies.CANCELLED)
+        self._is_called_off = True
+        if self._state == _WAITING:
+            self._judge()
+        elif not any(part.state != _UNASKED for part in self._parts):
+            self._end(replies.CANCELLED)
         return True
 
     def _ask_new_leader(self, part: _Part) -> None:
@@ -124,6 +133,8 @@ class Reserving(Operation):
                 self._probe_part(part)
         if silent is not None and not is_asked:
             self._probe_part(silent)  # one shard has to count the command
+        elif self._is_called_off and not is_asked:
+            self._end(replies.CANCELLED)
 
     def _probe_part(self, part: _Part) -> None:
         line = b"probe" if self._is_counted else b"probe " + self._command
@@ -172,6 +183,8 @@ class Reserving(Operation):
             self._wait()
         elif is_deadline_soon:
             self._end(replies.DEADLINE_SOON)
+        elif self._is_called_off:
+            self._end(replies.CANCELLED)
         elif has_answers:
             if not self._milliseconds_left():
                 for part in self._parts:
@@ -182,7 +195,7 @@ class Reserving(Operation):
 
     def _milliseconds_left(self) -> int:
         """How long the reserve may wait yet, never less than it was told; -1 for ever."""
-        if not self._router.may_wait:
+        if self._is_called_off or not self._router.may_wait:
             return 0
         if self._deadline == FOREVER:
             return -1
@@ -225,11 +238,11 @@ class Reserving(Operation):
         is_done = True
         is_waiting = False
         for part in self._parts:
-            is_done = is_done and part.is_done
+            is_done = is_done and (part.is_done or self._is_called_off)
             is_waiting = is_waiting or part.state == _AWAITED
             is_unasked = is_unasked or (part.state == _UNASKED and not part.is_done)
         if is_done and not is_waiting:
-            self._end(replies.TIMED_OUT)
+            self._end(replies.CANCELLED if self._is_called_off else replies.TIMED_OUT)
         elif is_done:
             for part in self._parts:
                 part.stop()

@@ -80,6 +80,36 @@ def test_when_the_leader_stops_the_other_serves_and_its_clients_notice_nothing(c
     assert stats(client)["cluster-epoch"] == "2"
 
 
+@pytest.mark.parametrize(("number", "last"), [(1, 2), (2, 1)], ids=["raised", "lowered"])
+def test_a_limit_keeps_the_number_of_the_last_put_when_the_leader_changes_and_counts_nobody(cluster, number, last):
+    leader, standby = cluster.two()
+    client, *workers = [cluster.connect(standby) for _ in range(4)]
+    for each in (number, number, last):
+        assert client.ask(b"put-with 0 0 60 1 limit=one:%d\r\nx\r\n" % each).startswith(b"INSERTED")
+    held = []
+    for worker in workers[:last]:  # the last put has set it already
+        worker.send(b"reserve\r\n")
+        held.append(reserved(worker)[0])
+    assert workers[last].ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    cluster.stop(leader)
+    found = []
+    for worker in reversed(workers):
+        worker.send(b"reserve-with-timeout 0\r\n")
+        if len(found) < last:
+            found.append(reserved(worker)[0])
+        else:
+            assert worker.line() == b"TIMED_OUT\r\n"
+    assert found == held, "its former holders may still work on them"
+
+
+def test_a_job_has_a_file_although_there_is_no_directory(cluster):
+    _, standby = cluster.two()
+    client = cluster.connect(standby)
+    put(client)
+    size = int(client.ask(b"stats-job 1\r\n").split()[1])
+    assert "file: 1" in client.read(size + 2).decode().splitlines()
+
+
 def test_a_drained_leader_hands_over_and_keeps_its_clients(cluster):
     leader, standby = cluster.two()
     client, worker, other = cluster.connect(leader), cluster.connect(leader), cluster.connect(standby)

@@ -201,6 +201,25 @@ async def test_a_node_that_ends_hands_over_at_once(cluster):
 
 
 @virtually
+async def test_of_several_nodes_the_one_that_a_leader_names_at_its_end_takes_the_lease_at_once(cluster):
+    first, owner = await cluster.leader()
+    second, _ = cluster.add("b")
+    third, _ = cluster.add("c")
+    await asyncio.sleep(1)
+    renewals = first.lease.renewals
+    first.retire("c")
+    await first.stop()
+    assert owner.told == ["serves 1", "finish", "step down"]
+    for node in (second, third):
+        node.look()
+    await until(lambda: third.role == LEADS, "the named node leads", within=0.1)
+    assert third.epoch == 2
+    assert first.lease.renewals == renewals, "no lease had to run out"
+    await asyncio.sleep(2 * TTL)
+    assert (second.role, second.leader) == (STANDING_BY, "c:1")
+
+
+@virtually
 async def test_a_node_that_hands_over_stays_and_leads_no_more(cluster):
     first, owner = await cluster.leader()
     second, _ = cluster.add("b")

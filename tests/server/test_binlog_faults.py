@@ -254,6 +254,18 @@ def test_a_directory_of_a_newer_server_is_refused(launch, tmp_path):
         )
 
 
+@pytest.mark.parametrize(("number", "skipped"), [(signal.SIGTERM, 0), (signal.SIGKILL, UNKNOWN_IDS)])
+def test_ids_go_on_higher_only_after_a_kill(launch, tmp_path, number, skipped):
+    process = launch("-p", "0", "-b", str(tmp_path))
+    for first in (1, 2 + skipped):
+        caller = Caller(process.address)
+        assert put(caller) == first
+        caller.close()
+        process.stop(number)
+        process = launch("-p", "0", "-b", str(tmp_path))
+    assert UNKNOWN_IDS == 2**20, "as docs/operating.md says"
+
+
 def test_a_damaged_directory_is_refused_and_can_be_salvaged(launch, tmp_path):
     name = filled(launch, tmp_path, 30)[0]
     with open(tmp_path / name, "r+b") as file:

@@ -71,6 +71,7 @@ class Scenario:
                 world.is_near = True
         for shard in ready:
             self._put(shard)
+        self.first = set(self.jobs)
         self.commands = len(commands)
         self.waits_for_ever = b"reserve" in commands
         self.replies = []
@@ -198,6 +199,10 @@ class Scenario:
         assert len(called_off) <= ((CALL_OFF,) in self.wanted and (CALL_OFF,) not in self.actions), (
             "nobody called it off"
         )
+        if called_off:
+            is_kept = [not lost for lost in self.lost]
+            missed = {job_id for job_id in self.first - self.grabbed - set(self.told) if is_kept[job_id % len(is_kept)]}
+            assert not missed, "it was called off before it had looked everywhere"
         if len(self.replies) == self.commands:
             assert not any(world.broker.waiting for world in self.worlds), "something waits for nobody"
             assert self.client.router.closed == self.has_hung_up
@@ -242,6 +247,10 @@ EVERY_CLOCK = [(TICK, 0), (TICK, 1)]
         (A_WHILE, [(HANG_UP,), (PUT, 1)], ()),
         (A_WHILE, [(CALL_OFF,), (PUT, 1)], ()),
         (RESERVE, [(CALL_OFF,), (GRAB, 0)], (0,)),
+        (RESERVE, [(CALL_OFF,), (GRAB, 0)], (0, 1)),
+        (A_WHILE, [(CALL_OFF,), (PUT, 0)], (1,)),
+        (BATCH, [(CALL_OFF,), (GRAB, 0)], (0, 1, 1)),
+        (RESERVE, [(CALL_OFF,), (LOSE, 0)], (1,)),
         ([*RESERVE, *NOW], [(CALL_OFF,), (PUT, 0)], ()),
         (A_WHILE, [(HANG_UP,), (LOSE, 0)], ()),
         (RESERVE, [(LOSE, 0), (PUT, 1)], ()),
@@ -260,6 +269,9 @@ ALL = {
     "two grants and the timeout": (2, A_WHILE, [*TWO_GRANTS, *EVERY_CLOCK], ()),
     "two grants and a hang-up": (2, A_WHILE, [*TWO_GRANTS, (HANG_UP,)], ()),
     "two grants and a call-off": (2, A_WHILE, [*TWO_GRANTS, (CALL_OFF,)], ()),
+    "a call-off, and other clients are quicker": (2, RESERVE, [(CALL_OFF,), (GRAB, 0), (GRAB, 1), (PUT, 0)], (0, 1)),
+    "a call-off and a place that is handed over, with ready jobs": (2, A_WHILE, [(CALL_OFF,), (HAND_OVER, 0)], (0, 1)),
+    "three shards, a call-off and a lost place": (3, RESERVE, [(PUT, 1), (CALL_OFF,), (LOSE, 0)], (2,)),
     "a call-off and a lost place": (2, RESERVE, [(PUT, 1), (CALL_OFF,), (LOSE, 0)], ()),
     "a call-off and a place that is handed over": (2, [*RESERVE, *A_WHILE], [(CALL_OFF,), (HAND_OVER, 1)], ()),
     "two grants and a lost place": (2, RESERVE, [*TWO_GRANTS, (LOSE, 0)], ()),

@@ -459,7 +459,7 @@ class Arrivals:
             self._set_timer()
 
     def _limit(self) -> int:
-        return min(MOST_ARRIVALS, max(self.listeners.limit >> 1, 1))
+        return min(MOST_ARRIVALS, max(self.listeners.allowed >> 1, 1))
 
     def is_crowded(self) -> bool:
         """Whether those who have come wait for the server: one more might cost one of them its place."""

@@ -77,7 +77,7 @@ class LinkListener:
         keepalive: the value of --keepalive.
     """
 
-    def __init__(self, node: str, max_job_size: int, shards: int = 1, keepalive: str = "0") -> None:
+    def __init__(self, node: str, max_job_size: int, shards: int = 1, keepalive: int | str = 0) -> None:
         self.node = node
         self._keepalive = keepalive
         self._shards = shards
@@ -291,7 +291,7 @@ class LeaderLink:
         on_farewell: Callable[[], None],
         connect: Connect | None = None,
         log: Log = log,
-        keepalive: str = "0",
+        keepalive: int | str = 0,
     ) -> None:
         self.shard = shard
         self._keepalive = keepalive

@@ -15,7 +15,7 @@ MILLISECONDS: Final = 1000
 _IDLE: Final = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"  # the name of macOS
 
 
-def set_keepalive(sock: Any, keepalive: str) -> None:
+def set_keepalive(sock: Any, keepalive: int | str) -> None:
     """Let a socket, and those that it accepts, find peers that are gone. Does nothing at a UNIX socket.
 
     Probes find a peer that is gone while nothing is on its way to it. While something is, the system sends that again

@@ -381,25 +381,25 @@ RATE: Final = Kind('a number for each unit of time: "100/s", "5/m", "1000/h", or
 """A number in a time; "" if there is no limit."""
 
 
-def keepalive_of(text: str) -> tuple[int, int, int] | None:
+def keepalive_of(value: int | str) -> tuple[int, int, int] | None:
     """The seconds until the first probe, those between probes, and the number of probes; None for no probes.
 
     Raises:
         ValueError: it is neither.
     """
-    if text == "0":
+    if value == 0:
         return None
-    found = re.fullmatch("([0-9]{1,5}):([0-9]{1,5}):([0-9]{1,3})", text)
+    found = re.fullmatch("([0-9]{1,5}):([0-9]{1,5}):([0-9]{1,3})", str(value))
     if found is None:
-        raise ValueError(text)
+        raise ValueError(value)
     idle, interval, count = map(int, found.groups())
     if not (1 <= idle <= LONGEST_KEEPALIVE and 1 <= interval <= LONGEST_KEEPALIVE and 1 <= count <= MOST_PROBES):
-        raise ValueError(text)
+        raise ValueError(value)
     return idle, interval, count
 
 
 def _fits_keepalive(value: object) -> bool:
-    if not isinstance(value, str):
+    if not (isinstance(value, str) or is_whole(value)):
         return False
     try:
         keepalive_of(value)
@@ -413,7 +413,7 @@ KEEPALIVE: Final = Kind(
     f"{MOST_PROBES}), or 0",
     _fits_keepalive,
     "IDLE:INTERVAL:COUNT",
-    take=lambda value: "0" if is_whole(value) and value == 0 else value,
+    take=lambda value: 0 if value == "0" else value,
 )
 """When TCP keepalive probes a silent peer, and takes it for gone."""
 

@@ -135,7 +135,7 @@ class Config:
         kinds.whole("N", 0, 64),  # more than one process with the jobs can keep busy
         "number of I/O processes for sockets and TLS (0: none)",
     )
-    keepalive: str = setting(
+    keepalive: int | str = setting(
         "60:15:4",
         kinds.KEEPALIVE,
         "TCP keepalive: seconds without data until the first probe, between probes, and number of probes (0: none)",

@@ -358,7 +358,7 @@ def where_of(config: ListenerConfig, *, by_options: bool) -> str:
     return f"{option('listen')} {config.host} {option('port')} {config.port}"
 
 
-def open_listener(config: ListenerConfig, keepalive: str, *, by_options: bool) -> Listener:
+def open_listener(config: ListenerConfig, keepalive: int | str, *, by_options: bool) -> Listener:
     """A listener whose socket is bound. Clients cannot connect yet.
 
     Args:

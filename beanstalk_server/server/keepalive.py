@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from beanstalk_server.settings.kinds import keepalive_of
 
-MILLISECONDS: Final = 1000
+LONGEST: Final = (1 << 31) - 1
+"""Milliseconds: the largest value of TCP_USER_TIMEOUT."""
 
 _IDLE: Final = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"  # the name of macOS
 
@@ -30,7 +31,7 @@ def set_keepalive(sock: Any, keepalive: int | str) -> None:
     times = keepalive_of(keepalive)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(times is not None))
     idle, interval, count = times or (0, 0, 0)
-    options = {"TCP_USER_TIMEOUT": (idle + interval * count) * MILLISECONDS}
+    options = {"TCP_USER_TIMEOUT": min((idle + interval * count) * 1000, LONGEST)}
     if times is not None:
         options |= {_IDLE: idle, "TCP_KEEPINTVL": interval, "TCP_KEEPCNT": count}
     for name, value in options.items():

@@ -61,7 +61,7 @@ def test_an_operator_has_it(run):
     server = run(http=HERE)
     http = server.server._http
     caller = Caller(http.listeners.addresses[0])
-    caller.ask(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    caller.ask(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     (connection,) = server.call(lambda: list(http.connections._all))
     assert server.call(lambda: options(connection._transport.get_extra_info("socket"))) == DEFAULT
     caller.close()
@@ -108,7 +108,8 @@ def test_a_unix_socket_and_a_system_without_the_options_are_no_errors(monkeypatc
 
 
 @pytest.mark.parametrize(
-    "value", ["60", "60:15", "0:15:4", "60:0:4", "60:15:0", "60:15:128", "32768:1:1", "on", "", "-1:1:1"]
+    "value",
+    ["60", "60:15", "0:15:4", "60:0:4", "60:15:0", "60:15:128", "32768:1:1", "on", "", "-1:1:1", 60, True, "1:1:1 "],
 )
 def test_values_that_the_system_would_refuse_are_refused_at_the_start(value):
     with pytest.raises(ValueError, match=r"--keepalive: bad value .*: must be seconds, seconds and a number of probes"):
@@ -117,4 +118,4 @@ def test_values_that_the_system_would_refuse_are_refused_at_the_start(value):
 
 def test_the_largest_values_are_taken(run):
     server = run(keepalive="32767:32767:127")
-    assert of_listeners(server) == [(1, 32767, 32767, 127, 32767 * 128 * 1000)]
+    assert of_listeners(server) == [(1, 32767, 32767, 127, (1 << 31) - 1)]

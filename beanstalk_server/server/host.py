@@ -331,7 +331,7 @@ class Host:
         return ", ".join(place_of(listener) for listener in self._in_order)
 
     async def reload(self, config: Config) -> None:
-        """Take listeners, users, tokens, rights, certificates and policies from new settings.
+        """Take listeners, users, tokens, rights, certificates, policies and limits of connections from new settings.
 
         They may be the same files. Open connections stay, with the rights that their users have from now on; those of
         users that are gone are closed. Tubes and jobs that exist are brought under the new policies. Other settings

@@ -278,7 +278,8 @@ class Relay:
         if self.is_busy or self.asked or self.has_more or self.output_paused or self._held is not None:
             return False
         for branch in self.branches.values():
-            if branch.entries or branch.holdings:
+            begun = 1 if self.in_body and branch is self._current else 0  # a command whose body has not all come
+            if len(branch.entries) > begun or branch.holdings:
                 return False
         return not self.closed
 

@@ -226,7 +226,10 @@ class Host:
 
     def _idlers(self) -> list[Idler]:
         """Those that may be disconnected when they are idle."""
-        return [each for service in self.services() for each in service.connections.open]
+        found: list[Idler] = []
+        for service in self.services():
+            found.extend(service.connections.open)  # a loop would hold 100,000 clients for ten times as long
+        return found
 
     def interrupt(self) -> None:
         """Make `start` end soon if it is restoring jobs, which may hold the event loop.

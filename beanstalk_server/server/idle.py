@@ -18,8 +18,8 @@ from beanstalk_server.queue.units import SECOND
 SWEEPS: Final = 4
 """Sweeps in the time after which an idle client is closed."""
 
-SLICE: Final = 256
-"""Clients in one round of the event loop: some 50 microseconds."""
+SLICE: Final = 64
+"""Clients in one round of the event loop: a few microseconds, or half a millisecond if all of them are closed."""
 
 log = logging.getLogger("beanstalk_server")
 

@@ -67,7 +67,9 @@ def test_with_several_shards_the_node_of_a_client_decides(cluster):
     nodes = (node, other)
     lead_all(*nodes)
     for each in nodes:
-        idle, holding, active = (cluster.connect(each) for _ in range(3))
+        idle, holding, active, slow = (cluster.connect(each) for _ in range(4))
+        assert slow.ask(b"use %b\r\n" % names[0]) == b"USING %b\r\n" % names[0]
+        slow.send(b"put 0 0 60 100\r\nhalf a body")
         for number, client in enumerate((idle, holding, active)):
             assert client.ask(b"use %b\r\n" % names[number]) == b"USING %b\r\n" % names[number]
             assert client.ask(b"watch %b\r\n" % names[number]) == b"WATCHING 2\r\n"
@@ -80,7 +82,7 @@ def test_with_several_shards_the_node_of_a_client_decides(cluster):
         sweep(*nodes, seconds=TIMEOUT - 1)
         assert active.ask(b"list-tube-used\r\n") == b"USING %b\r\n" % names[2]
         sweep(*nodes, seconds=1)
-        assert idle.rest() == b""
+        assert (idle.rest(), slow.rest()) == (b"", b"")
         assert active.ask(b"list-tube-used\r\n") == b"USING %b\r\n" % names[2], "though one of its places was idle"
         assert holding.ask(b"list-tube-used\r\n") == b"USING %b\r\n" % names[1]
         holding.close()

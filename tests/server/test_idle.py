@@ -1,11 +1,13 @@
 """Clients that are idle for too long are disconnected, and no others; the test moves the clock."""
 
 import logging
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rounds import Loop, Rounds
+from tls_peers import Files, TlsCaller
 
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.idle import SLICE, SWEEPS, IdleSweeps
@@ -174,9 +176,12 @@ def test_no_client_is_disconnected_that_has_been_idle_for_less(steps):
 # In real servers
 
 
-def test_clients_of_io_processes_are_disconnected_too(run):
-    server = run(io_processes=1, idle_timeout=3600)
-    worker, holder, idle = (server.connect() for _ in range(3))
+@pytest.mark.parametrize("kind", ["plain", "TLS", "I/O process"])
+def test_idle_clients_of_real_sockets_are_disconnected(run, tmp_path, kind):
+    listeners = {"listeners": (Files(tmp_path).listener(),)} if kind == "TLS" else {}
+    server = run(io_processes=int(kind == "I/O process"), idle_timeout=3600, **listeners)
+    connect = partial(TlsCaller, server.address) if kind == "TLS" else server.connect
+    worker, holder, idle = (connect() for _ in range(3))
     holder.ask(b"put 0 0 60 1\r\nx\r\n")
     assert holder.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
     worker.send(b"reserve\r\n")

@@ -126,7 +126,11 @@ _OF_FIGURES: Final = {
     "shortages": Family(
         "beanstalkd_accept_shortages_total",
         COUNTER,
-        f"how often clients had to wait until they were accepted, for lack of file descriptors or memory{_APART}",
+        "how often clients had to wait until they were accepted, for lack of file descriptors or memory, or at "
+        f"`--max-connections`{_APART}",
+    ),
+    "idle_closed": Family(
+        "beanstalkd_idle_closed_total", COUNTER, "clients disconnected by `--idle-timeout`, because they were idle"
     ),
 }
 """Families with a single sample, by the field of Figures."""
@@ -326,6 +330,7 @@ class Figures(NamedTuple):
     pending_rejected: int = 0
     pending: int = 0
     shortages: int = 0
+    idle_closed: int = 0
     requests: Mapping[int, int] = {}
     """How many requests have been answered with each status."""
     durations: Mapping[Family, Histogram] = {}

@@ -140,6 +140,7 @@ class RelayedConnection:
         "clients",
         "entrance",
         "has_left",  # if the client goes now, it has done so by itself
+        "idle_since",  # as in Connection
         "is_due",  # a turn has been promised
         "name",
         "relay",
@@ -154,6 +155,7 @@ class RelayedConnection:
         self.entrance = entrance
         self.name = name
         self.has_left = True
+        self.idle_since = 0
         self.is_due = False
         self._proved = user
         self._ended = False
@@ -189,6 +191,7 @@ class RelayedConnection:
         self.go_on()
 
     def data_received(self, data: bytes) -> None:
+        self.idle_since = 0
         self._is_at_work = True
         self.relay.receive(data)
         self.go_on()
@@ -382,6 +385,12 @@ class RelayedConnection:
     def abort(self) -> None:
         """Disconnect the client, whatever is still to be sent."""
         self.transport.abort()
+
+    def is_idle(self) -> bool:
+        return self.relay.is_idle() and not self.transport.is_closing()
+
+    def close_idle(self) -> None:
+        self.transport.close()
 
     def cut_off(self) -> None:
         """Disconnect the client, which may find another node: it has not left by itself."""

@@ -23,6 +23,7 @@ from beanstalk_server.queue.weights import MODES
 from beanstalk_server.server.bounded import BoundedLog
 from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.front.entrance import LINK, NONE, Entrance
+from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
 from beanstalk_server.tube_names import is_name
@@ -73,10 +74,12 @@ class LinkListener:
         node: what other nodes call this one in their logs.
         max_job_size: as the sessions of this node have it.
         shards: how many there are in the cluster.
+        keepalive: the value of --keepalive.
     """
 
-    def __init__(self, node: str, max_job_size: int, shards: int = 1) -> None:
+    def __init__(self, node: str, max_job_size: int, shards: int = 1, keepalive: int | str = 0) -> None:
         self.node = node
+        self._keepalive = keepalive
         self._shards = shards
         self._max_job_size = max_job_size
         self._server: asyncio.Server | None = None
@@ -100,7 +103,10 @@ class LinkListener:
             OSError: it is taken, or none of this machine.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(cast(Any, self.make_end), host, port)
+        self._server = await loop.create_server(cast(Any, self.make_end), host, port, start_serving=False)
+        for sock in self._server.sockets:
+            set_keepalive(sock, self._keepalive)
+        await self._server.start_serving()
         found: int = self._server.sockets[0].getsockname()[1]
         return found
 
@@ -272,6 +278,7 @@ class LeaderLink:
         on_farewell: called when the leader has said that it leads no more.
         connect: opens connections; None for those of the event loop.
         log: takes lines about this shard.
+        keepalive: the value of --keepalive.
     """
 
     def __init__(
@@ -284,8 +291,10 @@ class LeaderLink:
         on_farewell: Callable[[], None],
         connect: Connect | None = None,
         log: Log = log,
+        keepalive: int | str = 0,
     ) -> None:
         self.shard = shard
+        self._keepalive = keepalive
         self._node = node
         self._on_link = on_link
         self._on_link_lost = on_link_lost
@@ -407,6 +416,8 @@ class LeaderLink:
         try:
             async with asyncio.timeout(CONNECT_WITHIN):
                 await connect(cast(Any, lambda: end), host.strip("[]"), int(port))
+            if self._connect is None:
+                set_keepalive(end.transport.get_extra_info("socket"), self._keepalive)
         except ConnectionRefusedError:
             self._on_gone(lease.epoch, lease.node, self._was_reached)
             return "the connection is refused"

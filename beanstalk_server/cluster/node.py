@@ -15,7 +15,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.clients import Clients
@@ -32,6 +32,7 @@ from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.commits import Gathering
+from beanstalk_server.server.connection import Connection
 from beanstalk_server.server.front.entrance import NONE
 from beanstalk_server.server.front.listeners import name_of_address
 from beanstalk_server.server.host import Host, MakeIo
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from beanstalk_server.access.policies import Policies
     from beanstalk_server.admin.health import Condition
     from beanstalk_server.admin.metrics import ShardFigures
+    from beanstalk_server.server.idle import Idler
 
 MOST_GARBAGE: Final = 16
 """How many services that have ended may be left in memory while others serve, because a search for them holds the event
@@ -95,7 +97,7 @@ class Node(Host):
         self._garbage = 0  # services that no one has looked for since they ended
         self._address = ""  # where it takes links
         self.clients = make_clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
-        self.links = LinkListener(self.name, config.max_job_size, config.shards)
+        self.links = LinkListener(self.name, config.max_job_size, config.shards, config.keepalive)
         self.shards = [Shard(index, self) for index in range(config.shards)]
         self.spreader = Spreader(self.name, self.shards, ttl, self._find_members, self._find_linked)
 
@@ -347,6 +349,14 @@ class Node(Host):
 
     def services(self) -> list[Service]:
         return [shard.service for shard in self.shards if shard.service is not None]
+
+    def _idlers(self) -> list[Idler]:
+        """With one shard, its leader has also the clients of other nodes. With several, the node that a client has
+        connected to knows what it does at all of them."""
+        served = super()._idlers()
+        if self.config.shards == 1:
+            return served
+        return [*self.clients.open, *(each for each in served if not cast(Connection, each).is_place)]
 
     def condition(self) -> Condition:
         condition = super().condition()

@@ -286,6 +286,17 @@ class Relay:
         pieces.clear()
         return taken
 
+    def is_idle(self) -> bool:
+        """Whether the client waits for no job and holds none, and has been answered. Only with several shards: with
+        one, only its leader knows which jobs a client holds."""
+        if self.is_busy or self.asked or self.has_more or self.output_paused or self._held is not None:
+            return False
+        for branch in self.branches.values():
+            begun = 1 if self.in_body and branch is self._current else 0  # a command whose body has not all come
+            if len(branch.entries) > begun or branch.holdings:
+                return False
+        return not self.closed
+
     def change_user(self, user: User) -> None:
         """Let the client be this user from now on. Tubes that it may not consume from are watched no more."""
         self.user = user

@@ -127,6 +127,7 @@ class Shard:
             self._on_gone,
             self._on_farewell,
             log=self.log,
+            keepalive=owner.config.keepalive,
         )
         self._writer: EngineWriter  # sends the commits, while it leads
         self._restoring: Journal | None = None  # what a thread reads

@@ -129,6 +129,7 @@ class IoProcess:
                 entrance = entrance_of(door.config, door.place, accounts, make_context)
                 entrance.number = door.number
                 opened.append((self._listening.get(door.number) or _listener_of(door), entrance))
+            self.listeners.allow(settings.max_connections)
             self.reception.change(opened)
             self._listening = {entrance.number: listener for listener, entrance in opened}
         finally:

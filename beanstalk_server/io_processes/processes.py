@@ -140,7 +140,7 @@ class IoProcesses:
                 users = entrance.accounts.configs
             doors.append(Door(entrance.number, entrance.place, listener.config, listener.sock.fileno()))
             self.entrances[entrance.number] = entrance
-        self.settings = IoSettings(doors, users, dict(self._files.descriptors))
+        self.settings = IoSettings(doors, users, dict(self._files.descriptors), self._listeners.max_connections)
 
     def give_up(self) -> None:
         """End them at once, because the start has failed."""

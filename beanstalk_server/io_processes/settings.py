@@ -94,11 +94,13 @@ class IoSettings:
 
     Attributes:
         files: the descriptors of the files that its listeners name, by path.
+        max_connections: of all I/O processes together.
     """
 
     doors: list[Door] = field(default_factory=list)
     users: list[UserConfig] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
+    max_connections: int = 0
 
     def place(self, path: str) -> str:
         """Where a file is that a listener names."""
@@ -122,7 +124,12 @@ class IoSettings:
     def _as_json(self) -> dict[str, Any]:
         users = [{key: getattr(user, key) for key in RECOGNIZED_BY} for user in self.users]
         doors = [{"number": door.number, "place": door.place, "config": asdict(door.config)} for door in self.doors]
-        return {"doors": doors, "users": users, "files": list(self.files)}
+        return {
+            "doors": doors,
+            "users": users,
+            "files": list(self.files),
+            "max_connections": self.max_connections,
+        }
 
     @classmethod
     def receive(cls, sock: socket.socket) -> IoSettings | None:
@@ -137,7 +144,7 @@ class IoSettings:
         for door, descriptor in zip(doors, others, strict=False):
             door.descriptor = descriptor
         files = dict(zip(found["files"], others[len(doors) :], strict=True))
-        return cls(doors, [UserConfig(**each) for each in found["users"]], files)
+        return cls(doors, [UserConfig(**each) for each in found["users"]], files, found["max_connections"])
 
     def close(self) -> None:
         """Close the descriptors, but for those of sockets that somebody has taken over."""

@@ -91,6 +91,7 @@ class Connection(CommitWaiter):
         "counted",
         "entrance",
         "gate",
+        "idle_since",  # when a sweep found it idle first, in nanoseconds; 0 if it has sent something since
         "intake",
         "is_place",
         "name",
@@ -129,6 +130,7 @@ class Connection(CommitWaiter):
         self.is_place = is_place
         self.counted = counted
         self.since = 0
+        self.idle_since = 0
 
     # What the event loop calls
 
@@ -177,6 +179,7 @@ class Connection(CommitWaiter):
         connections.open.add(self)
 
     def data_received(self, data: bytes) -> None:
+        self.idle_since = 0
         turns = self.turns
         session = self.session
         if self.queued or turns.budget <= 0:
@@ -301,6 +304,22 @@ class Connection(CommitWaiter):
         if turns.lease_end != END_OF_TIME and turns.clock() >= turns.lease_end:
             return False
         return self.session.has_nothing()
+
+    # What sweeps call
+
+    def is_idle(self) -> bool:
+        """Whether the client waits for no job and holds none, and has been answered."""
+        session = self.session
+        if session.pending is not None or session.has_more or session.blocked or session.output_paused:
+            return False
+        if self.queued or self.uncommitted or len(session.reserved):
+            return False
+        return self.connected and not self.transport.is_closing()
+
+    def close_idle(self) -> None:
+        """Disconnect the client."""
+        self._disconnect()
+        self.transport.close()
 
     # What a reload calls
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from beanstalk_server.admin.metrics import ShardFigures
     from beanstalk_server.server.front.listeners import Listeners
     from beanstalk_server.server.front.reception import Reception
+    from beanstalk_server.server.idle import IdleSweeps
     from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.service import Service
     from beanstalk_server.server.turns import Turns
@@ -36,6 +37,7 @@ class Shown(Protocol):
     """What has figures: a server, or a node (host.py)."""
 
     config: Config
+    idle: IdleSweeps
     info: ServerInfo
     listeners: Listeners
     reception: Reception
@@ -88,6 +90,7 @@ class HostFigures:
             pending=sum(map(len, arrivals)),
             malformed_puts=self._host.listeners.malformed_puts,
             shortages=self._host.listeners.shortages,
+            idle_closed=self._host.idle.closed,
             requests=self.site.requests,
             durations=self._durations(),
             shards=self._host.shard_figures(),

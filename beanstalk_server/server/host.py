@@ -34,6 +34,8 @@ from beanstalk_server.server.front.listeners import (
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.memory_return import MemoryReturn
+from beanstalk_server.server.idle import IdleSweeps
+from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.service import Service, policies_of
 from beanstalk_server.server.start_error import JOURNAL_FAILED, StartError
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from beanstalk_server.admin.metrics import ShardFigures
     from beanstalk_server.server.front.arrivals import Arrivals
     from beanstalk_server.server.front.http_front import HttpFront
+    from beanstalk_server.server.idle import Idler
     from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.reload import Prepared
     from beanstalk_server.server.slow import SlowLog
@@ -111,6 +114,7 @@ class Host:
         self.reception = Reception(self.listeners, self.turns, self._client_maker, accepts=not self.config.io_processes)
         self._io = make_io(config.io_processes, self.listeners, self._client_maker) if make_io else None
         self._http: HttpFront | None = None  # if a listener speaks HTTP
+        self.idle = IdleSweeps(self._idlers, self.turns.clock)
         self._in_order: list[Listener] = []  # all listeners, in the order of the settings
         self._reloading = asyncio.Lock()
         self.measurements: Measurements | None = None  # those of `measure`
@@ -167,6 +171,7 @@ class Host:
         self._open_listeners()
         try:
             self._open_entrances()
+            self.listeners.allow(self.config.max_connections)
             if self.config.user:
                 drop_privileges(self.config.user)
             if self._io is not None:
@@ -206,6 +211,7 @@ class Host:
         if self.measurements is not None:
             self.measurements.start(loop)
         self._memory_return.start(loop)
+        self.idle.start(loop, self.config.idle_timeout)
         self._serves = True
         if self.slow is not None:
             self.slow.watch()
@@ -229,6 +235,13 @@ class Host:
     def _memory_of_jobs(self) -> int:
         """Bytes that the jobs here take."""
         return sum(service.broker.memory.used for service in self.services())
+
+    def _idlers(self) -> list[Idler]:
+        """Those that may be disconnected when they are idle."""
+        found: list[Idler] = []
+        for service in self.services():
+            found.extend(service.connections.open)  # a loop would hold 100,000 clients for ten times as long
+        return found
 
     def interrupt(self) -> None:
         """Make `start` end soon if it is restoring jobs, which may hold the event loop.
@@ -286,8 +299,9 @@ class Host:
                 if index < len(sockets):
                     where = where_of(config, by_options=by_options)
                     listener = Listener(config, sockets[index], where, inherited=True)
+                    set_keepalive(listener.sock, self.config.keepalive)
                 else:
-                    listener = open_listener(config, by_options=by_options)
+                    listener = open_listener(config, self.config.keepalive, by_options=by_options)
                 self._in_order.append(listener)
                 group = self._http.listeners if config.is_http and self._http else self.listeners
                 group.all.append(listener)
@@ -332,7 +346,7 @@ class Host:
         return ", ".join(place_of(listener) for listener in self._in_order)
 
     async def reload(self, config: Config) -> None:
-        """Take listeners, users, tokens, rights, certificates and policies from new settings.
+        """Take listeners, users, tokens, rights, certificates, policies and limits of connections from new settings.
 
         They may be the same files. Open connections stay, with the rights that their users have from now on; those of
         users that are gone are closed. Tubes and jobs that exist are brought under the new policies. Other settings
@@ -360,7 +374,8 @@ class Host:
             if self.is_stopping():
                 prepared.discard()
                 return
-            self._change_listeners(prepared)
+            self._change_listeners(prepared, config)
+            self.idle.change(config.idle_timeout)
             self._change_policies(prepared.policies)
             if self._io is not None:
                 await self._io.change()
@@ -380,13 +395,16 @@ class Host:
                 event("left-for-later", options=", ".join(map(option, later))),
             )
 
-    def _change_listeners(self, prepared: Prepared) -> None:
+    def _change_listeners(self, prepared: Prepared, config: Config) -> None:
         """Let clients and operators come in at these listeners, and at no others."""
         self._in_order = [listener for listener, _ in prepared.listeners]
+        for listener in self._in_order:
+            set_keepalive(listener.sock, config.keepalive)
         if self._http is None and prepared.of(is_http=True):
             self._http = self._make_http(())  # what could be missing has been looked for
             self._http.start(asyncio.get_running_loop())
             self.listeners.limit = max(self.listeners.limit - self._http.descriptors, 1)
+        self.listeners.allow(config.max_connections)
         self.reception.change(prepared.of(is_http=False))
         if self._http is not None:
             self._http.change(prepared.of(is_http=True))
@@ -464,6 +482,7 @@ class Host:
     def _begin_stop(self) -> None:
         if self._stopping is None:
             self.turns.stop()
+            self.idle.stop()
             self._halt()
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
 

@@ -14,7 +14,7 @@ from beanstalk_server.server.front.listeners import Listener, name_of_address, o
 from beanstalk_server.server.service import policies_of
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.declaration import ConfigError
-from beanstalk_server.settings.options import OF_ONE_LISTENER, OPTIONS, Config
+from beanstalk_server.settings.options import OPTIONS, RELOADED, Config
 from beanstalk_server.settings.sections import ListenerConfig
 from beanstalk_server.settings.system import http_mistakes
 
@@ -72,7 +72,7 @@ def prepare(
         try:
             if listener is None:
                 by_options = not config.listeners or each == config.http_listener()
-                listener = open_listener(each, by_options=by_options)
+                listener = open_listener(each, config.keepalive, by_options=by_options)
                 prepared.opened.append(listener)
                 listener.listen()
             elif listener.config.is_http != each.is_http:
@@ -108,5 +108,5 @@ def left_for_later(old: Config, new: Config) -> list[str]:
     return [
         each.name
         for each in OPTIONS
-        if each.name not in (*OF_ONE_LISTENER, "http") and getattr(old, each.name) != getattr(new, each.name)
+        if each.name not in RELOADED and getattr(old, each.name) != getattr(new, each.name)
     ]

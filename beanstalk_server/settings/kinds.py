@@ -33,6 +33,12 @@ LARGEST_UID: Final = (1 << 32) - 2
 LONGEST_DURATION: Final = (1 << 32) - 1
 """Seconds: the longest delay of the protocol, 136 years."""
 
+LONGEST_KEEPALIVE: Final = 32767
+"""Seconds: Linux takes no longer ones for keepalive (MAX_TCP_KEEPIDLE)."""
+
+MOST_PROBES: Final = 127
+"""Linux sends no more (MAX_TCP_KEEPCNT)."""
+
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 """The units of durations."""
 
@@ -373,6 +379,43 @@ def _fits_rate(value: object) -> bool:
 
 RATE: Final = Kind('a number for each unit of time: "100/s", "5/m", "1000/h", or "1/10s"', _fits_rate)
 """A number in a time; "" if there is no limit."""
+
+
+def keepalive_of(value: int | str) -> tuple[int, int, int] | None:
+    """The seconds until the first probe, those between probes, and the number of probes; None for no probes.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if value == 0:
+        return None
+    found = re.fullmatch("([0-9]{1,5}):([0-9]{1,5}):([0-9]{1,3})", str(value))
+    if found is None:
+        raise ValueError(value)
+    idle, interval, count = map(int, found.groups())
+    if not (1 <= idle <= LONGEST_KEEPALIVE and 1 <= interval <= LONGEST_KEEPALIVE and 1 <= count <= MOST_PROBES):
+        raise ValueError(value)
+    return idle, interval, count
+
+
+def _fits_keepalive(value: object) -> bool:
+    if not (isinstance(value, str) or is_whole(value)):
+        return False
+    try:
+        keepalive_of(value)
+    except ValueError:
+        return False
+    return True
+
+
+KEEPALIVE: Final = Kind(
+    f"seconds, seconds and a number of probes, such as 60:15:4 (at most {LONGEST_KEEPALIVE}:{LONGEST_KEEPALIVE}:"
+    f"{MOST_PROBES}), or 0",
+    _fits_keepalive,
+    "IDLE:INTERVAL:COUNT",
+    take=lambda value: 0 if value == "0" else value,
+)
+"""When TCP keepalive probes a silent peer, and takes it for gone."""
 
 
 # Users and tubes

@@ -47,6 +47,9 @@ OF_ONE_LISTENER: Final = ("listen", "port", "tls_cert", "tls_key", "tls_client_c
 _OPTION_OF_KEY: Final = {"address": "listen", "auth": "token_file"}
 """Of the keys of a listener that is made from options, those that have another name there."""
 
+RELOADED: Final = (*OF_ONE_LISTENER, "http", "keepalive", "max_connections", "idle_timeout")
+"""The options that SIGHUP changes, beside the sections."""
+
 _OF_A_DIRECTORY: Final = {
     "binlog": "the engine keeps the jobs",
     "sync_interval": "a reply always waits for the engine and its replicas",
@@ -131,6 +134,21 @@ class Config:
         0,
         kinds.whole("N", 0, 64),  # more than one process with the jobs can keep busy
         "number of I/O processes for sockets and TLS (0: none)",
+    )
+    keepalive: int | str = setting(
+        "60:15:4",
+        kinds.KEEPALIVE,
+        "TCP keepalive: seconds without data until the first probe, between probes, and number of probes (0: none)",
+    )
+    max_connections: int = setting(
+        0,
+        kinds.whole("N", 0, 1 << 24),  # more than a machine has
+        "maximum number of client connections; others wait until one closes (0: only the limit on open files)",
+    )
+    idle_timeout: int = setting(
+        0,
+        kinds.whole("S", 0, kinds.LONGEST_DURATION, "a number of seconds"),
+        "seconds after which a silent client that waits for no job and holds none is disconnected (0: never)",
     )
     http: str = setting(
         "",

@@ -1,7 +1,9 @@
 """Whatever one node sends another over a link: nothing fails, and nothing is left of it in the end."""
 
 import asyncio
+import socket
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rounds import Rounds
@@ -263,3 +265,18 @@ def test_whatever_a_leader_sends_a_standby_fails_in_nothing(steps):
     assert not node.clients.open
     assert not node.shards[0].broker.connections
     check_broker(node.shards[0].broker)
+
+
+# The sockets
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="other systems have other options")
+def test_both_ends_of_a_link_have_keepalive(cluster):
+    leader, standby = cluster.two(keepalive="7:5:3")
+    dialled = standby.server.shards[0].link._end
+    (accepted,) = leader.call(lambda: list(leader.server.links._ends))
+    for node, end in ((standby, dialled), (leader, accepted)):
+        sock = end.transport.get_extra_info("socket")
+        assert node.call(sock.getsockopt, socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        for name, value in (("KEEPIDLE", 7), ("KEEPINTVL", 5), ("KEEPCNT", 3), ("USER_TIMEOUT", 22_000)):
+            assert node.call(sock.getsockopt, socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}")) == value

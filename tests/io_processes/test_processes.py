@@ -165,6 +165,27 @@ def test_a_reset_makes_reserved_jobs_ready(serve):
     other.close()
 
 
+@pytest.mark.parametrize(("processes", "most"), [(2, 5), (3, 1)])
+def test_all_processes_together_take_no_more_clients_than_there_may_be(serve, caplog, processes, most):
+    """Each has its part of them; a process that has all of its part leaves clients to the others."""
+    server = serve(processes=processes, max_connections=most)
+
+    def connected():
+        return server.call(lambda: len(server.server.connections.open))
+
+    callers = [server.connect() for _ in range(most + 3)]
+    eventually(lambda: connected() == most, "all parts are taken")
+    eventually(lambda: f"all {most} connections that --max-connections allows are taken" in caplog.text, "it is said")
+    for number in range(3):
+        callers[number].close()
+        callers[most + number].send(b"list-tube-used\r\n")
+        eventually(lambda: connected() == most, "another one has its place")
+    served = {id(each) for each in callers[3:] if each.ask(b"list-tube-used\r\n") == b"USING default\r\n"}
+    assert len(served) == most
+    for caller in callers:
+        caller.close()
+
+
 # How clients are known
 
 

@@ -482,7 +482,8 @@ def test_sighup_reads_the_config_file_again(launch, config_file):
     process = launch("--config", config_file(ONE_USER.format(port, "bill-*")))
     caller = Caller(process.address)
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
-    config_file("tick = 5\nslow-ms = 1\n" + ONE_USER.format(port, "mail"))
+    at_once = 'keepalive = "9:9:9"\nmax-connections = 9\nidle-timeout = 60\n'
+    config_file("tick = 5\nslow-ms = 1\n" + at_once + ONE_USER.format(port, "mail"))
     process.send_signal(signal.SIGHUP)
     eventually(lambda: "reloaded: listens on" in process.log, "the log says so")
     assert caller.ask(b"use mail\r\n") == b"USING mail\r\n"

@@ -17,7 +17,7 @@ import time
 import pytest
 from activation import activated, run_shell
 
-from beanstalk_server import Config, ConfigError, Server, StartError, server_of
+from beanstalk_server import Config, ConfigError, ListenerConfig, Server, StartError, server_of
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.version import full_version
@@ -618,9 +618,11 @@ def test_running_out_of_files_is_logged_and_accepting_goes_on_later(run, caplog)
     caller.close()
 
 
-def test_a_client_that_comes_when_all_connections_are_taken_waits_until_one_is_gone(run, caplog):
-    server = run()
-    server.call(setattr, server.server.listeners, "limit", 3)
+@pytest.mark.parametrize("limit", ["the limit on open files", "--max-connections"])
+def test_a_client_that_comes_when_all_connections_are_taken_waits_until_one_is_gone(run, caplog, limit):
+    server = run(max_connections=3 if limit == "--max-connections" else 0)
+    if not server.server.config.max_connections:
+        server.call(setattr, server.server.listeners, "limit", 3)
     taken = [server.connect() for _ in range(3)]
     for caller in taken:
         assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
@@ -634,16 +636,57 @@ def test_a_client_that_comes_when_all_connections_are_taken_waits_until_one_is_g
     for caller, next_one in zip(taken, waiting, strict=True):
         caller.close()
         assert next_one.line() == b"USING default\r\n"
-    assert (
-        caplog.messages.count("all 3 connections that the file limit allows are taken; others wait until one closes")
-        == 1
-    )
+    said = f"all 3 connections that {limit} allows are taken; others wait until one closes"
+    assert caplog.messages.count(said) == 1
     assert server.server.listeners.shortages >= 1
     for caller in waiting:
         caller.close()
     other = server.connect()
     assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     other.close()
+
+
+def test_clients_are_counted_at_all_listeners_together_and_operators_at_none(run, tmp_path):
+    listeners = (ListenerConfig(address="127.0.0.1:0"), ListenerConfig(address=f"unix:{tmp_path}/s"))
+    server = run(max_connections=2, http="127.0.0.1:0", listeners=listeners)
+    first, second = map(Caller, server.server.listeners.addresses)
+    for caller in (first, second):
+        assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    third = server.connect()
+    third.send(b"list-tube-used\r\n")
+    eventually(lambda: server.call(lambda: server.server.listeners._full), "it waits")
+    operator = Caller(server.server._http.listeners.addresses[0])
+    assert operator.ask(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n") == b"HTTP/1.1 200 OK\r\n"
+    second.close()
+    assert third.line() == b"USING default\r\n"
+    for caller in (first, third, operator):
+        caller.close()
+
+
+def test_a_reload_changes_how_many_clients_there_may_be(run):
+    server = run(max_connections=1)
+    callers = [server.connect() for _ in range(3)]
+    for caller in callers:
+        caller.send(b"list-tube-used\r\n")
+    assert callers[0].line() == b"USING default\r\n"
+    eventually(lambda: server.call(lambda: server.server.listeners._full), "the others wait")
+    server.wait_for(server.server.reload(Config(port=0, max_connections=2)))
+    assert callers[1].line() == b"USING default\r\n"
+    eventually(lambda: server.call(lambda: server.server.listeners._full), "the last one waits")
+    server.wait_for(server.server.reload(Config(port=0)))
+    assert callers[2].line() == b"USING default\r\n"
+    server.wait_for(server.server.reload(Config(port=0, max_connections=1)))
+    for caller in callers:
+        assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n", "it is not disconnected"
+    late = server.connect()
+    late.send(b"list-tube-used\r\n")
+    for caller in callers[:2]:
+        caller.close()
+    eventually(lambda: len(server.server.connections.open) == 1, "they are gone")
+    assert server.call(lambda: server.server.listeners.taken) == 1
+    callers[2].close()
+    assert late.line() == b"USING default\r\n"
+    late.close()
 
 
 def test_malformed_numbers_and_hosts_are_refused_in_one_line():

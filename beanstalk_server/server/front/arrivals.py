@@ -10,7 +10,7 @@ behind. A client that is not known yet costs little, and not for long:
     what                        bound                          beyond it
     --------------------------  -----------------------------  ------------------------------
     arrivals at a time          MOST_ARRIVALS, and half of     the oldest gives way; while it waits for its
-                                what the file limit allows     turn, nobody is accepted from half of that on
+                                the connections allowed        turn, nobody is accepted from half of that on
     the time for all steps      TIME_LIMIT                     closed
     a header, a line            LONGEST_HEADER, LINE_LIMIT     refused
     bytes that wait for a turn  one read                       it is not read from
@@ -459,7 +459,7 @@ class Arrivals:
             self._set_timer()
 
     def _limit(self) -> int:
-        return min(MOST_ARRIVALS, max(self.listeners.limit >> 1, 1))
+        return min(MOST_ARRIVALS, max(self.listeners.allowed >> 1, 1))
 
     def is_crowded(self) -> bool:
         """Whether those who have come wait for the server: one more might cost one of them its place."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.events import event
 from beanstalk_server.server.bounded import MalformedPuts, Refusals
+from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.options import NO_SERVICE, option
 from beanstalk_server.settings.sections import ListenerConfig
@@ -132,7 +133,9 @@ class Listeners:
         self._accepts = accepts
         self._shares = shares
         self._started = False  # connections are accepted here, and not by other processes
-        self.limit = sys.maxsize  # how many connections there may be at a time
+        self.limit = sys.maxsize  # how many connections the limit on open files allows at a time
+        self.max_connections = 0  # how many the settings allow in all processes that accept here; 0: any number
+        self._most = sys.maxsize  # how many of these in this process
         self.taken = 0  # how many there are, with those that are being set up
         self.shortages = 0  # how often clients had to wait, because of the file limit or for lack of resources
         self.all: list[Listener] = []
@@ -147,6 +150,20 @@ class Listeners:
     def addresses(self) -> list[Address]:
         """Where clients may connect."""
         return [listener.address for listener in self.all]
+
+    @property
+    def allowed(self) -> int:
+        """How many connections there may be at a time."""
+        return min(self.limit, self._most)
+
+    def allow(self, max_connections: int) -> None:
+        """Accept at most this many connections from now on, in all processes that accept here; 0: any number."""
+        self.max_connections = max_connections
+        if not max_connections:
+            self._most = sys.maxsize
+        else:
+            self._most = max_connections if self._shares is None else self._shares.part_of(max_connections)
+        self._resume()
 
     def refuse_http(self, entrance: Entrance, name: str) -> None:
         """Count and log that a client speaks HTTP, which a browser does if any page tells it to."""
@@ -232,7 +249,11 @@ class Listeners:
         self.taken -= 1
         if self._shares is not None:
             self._shares.note(self.taken)
-        if self._full:
+        self._resume()
+
+    def _resume(self) -> None:
+        """Accept again, if all connections were taken and one is free now."""
+        if self._full and self.taken < self.allowed:
             self._full = False
             for listener in self.all:
                 self._loop.call_soon(self.accept_again, listener)
@@ -258,7 +279,7 @@ class Listeners:
     def _accept(self, listener: Listener) -> None:
         sock = listener.sock
         for _ in range(self._accepts):
-            if self.taken >= self.limit:
+            if self.taken >= self.allowed:
                 self._pause_until_one_is_gone()
                 return
             try:
@@ -291,17 +312,24 @@ class Listeners:
                 self._accept(listener)
 
     def _pause_until_one_is_gone(self) -> None:
-        """Accept nothing until a connection closes: the file limit allows no more. New clients wait in the backlog."""
+        """Accept nothing until a connection closes: no more are allowed. New clients wait in the backlog."""
         self._full = True
-        self.shortages += 1
         for listener in self.all:
             self._loop.remove_reader(listener.sock.fileno())
+        taken, limit = self.taken, "the limit on open files"
+        if self._most < self.limit:
+            limit = option("max_connections")
+            if self._shares is not None:
+                taken = self._shares.total()
+                if taken < self.max_connections:
+                    return  # another process accepts
+        self.shortages += 1
         now = monotonic()
         if now - self._full_logged_at >= FULL_LOG_INTERVAL:
             self._full_logged_at = now
             log.warning(
-                "all %(connections)d connections that the file limit allows are taken; others wait until one closes",
-                event("connections-exhausted", connections=self.taken),
+                "all %(connections)d connections that %(limit)s allows are taken; others wait until one closes",
+                event("connections-exhausted", connections=taken, limit=limit),
             )
 
     async def _set_up(self, listener: Listener, accepted: socket.socket) -> None:
@@ -342,8 +370,11 @@ def where_of(config: ListenerConfig, *, by_options: bool) -> str:
     return f"{option('listen')} {config.host} {option('port')} {config.port}"
 
 
-def open_listener(config: ListenerConfig, *, by_options: bool) -> Listener:
+def open_listener(config: ListenerConfig, keepalive: int | str, *, by_options: bool) -> Listener:
     """A listener whose socket is bound. Clients cannot connect yet.
+
+    Args:
+        keepalive: the value of --keepalive.
 
     Raises:
         StartError: the socket cannot be opened.
@@ -351,7 +382,9 @@ def open_listener(config: ListenerConfig, *, by_options: bool) -> Listener:
     where = where_of(config, by_options=by_options)
     if config.path:
         return Listener(config, open_unix_socket(config.path, where), where, config.path)
-    return Listener(config, open_inet_socket(config.host, config.port, where), where)
+    listener = Listener(config, open_inet_socket(config.host, config.port, where), where)
+    set_keepalive(listener.sock, keepalive)
+    return listener
 
 
 def inherited_sockets() -> list[socket.socket]:
@@ -403,8 +436,7 @@ def open_inet_socket(host: str, port: int | str, where: str) -> socket.socket:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its connections inherit these two
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit this
             sock.bind(address)
         except OSError as error:
             failure = error

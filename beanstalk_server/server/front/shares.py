@@ -30,6 +30,15 @@ class Shares:
         """Tell the others how many clients this process has."""
         self._counts[self._index] = count
 
+    def total(self) -> int:
+        """How many clients all of them have."""
+        return sum(self._counts)
+
+    def part_of(self, number: int) -> int:
+        """How many of this number are for this process, if all get the same, or one more."""
+        count = len(self._counts)
+        return number // count + (self._index < number % count)
+
     def is_ahead(self) -> bool:
         """Whether another process has fewer clients."""
         return self._counts[self._index] > min(self._counts)

@@ -38,7 +38,7 @@ from beanstalk_server.server.service import Service, policies_of
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.settings.declaration import BAD_OPTION, ConfigError
-from beanstalk_server.settings.options import Config, option
+from beanstalk_server.settings.options import ADDRESS, Config, option
 from beanstalk_server.settings.sections import ListenerConfig
 from beanstalk_server.settings.warnings import warnings_of
 from beanstalk_server.version import full_version
@@ -165,7 +165,7 @@ class Host:
         try:
             self._open_entrances()
             if self.config.user:
-                drop_privileges(self.config.user)
+                drop_privileges(self.config.user, self.config.place("user"))
             if self._io is not None:
                 self._io.start()
             if self._http is not None:
@@ -189,12 +189,16 @@ class Host:
         self.hangups.start(loop)
         self.reception.start(loop, self._headroom() + (0 if self._http is None else self._http.descriptors))
         places = self._places()
-        settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
+        changed = self.config.changed()
+        if sockets := self._sockets():
+            for name in ADDRESS:
+                changed.pop(name, None)  # ignored
+        settings = ", ".join(f"{name}={value}" for name, value in changed.items()) or "default settings"
         log.info(
             "beanstalk-server %(version)s listens on %(listeners)s with %(settings)s",
             event("started", version=full_version(), listeners=places, settings=settings),
         )
-        for warning in warnings_of(self.config):
+        for warning in warnings_of(self.config, sockets):
             log.warning("%(warning)s", event("configuration-warning", warning=warning))
         if self.measurements is not None:
             self.measurements.start(loop)
@@ -270,12 +274,11 @@ class Host:
             if any(each.is_http for each in configs):
                 self._http = self._make_http(configs)
             for index, config in enumerate(configs):
-                by_options = not self.config.listeners or config == self.config.http_listener()
                 if index < len(sockets):
-                    where = where_of(config, by_options=by_options)
+                    where = where_of(config, self.config)
                     listener = Listener(config, sockets[index], where, inherited=True)
                 else:
-                    listener = open_listener(config, by_options=by_options)
+                    listener = open_listener(config, self.config)
                 self._in_order.append(listener)
                 group = self._http.listeners if config.is_http and self._http else self.listeners
                 group.all.append(listener)
@@ -315,6 +318,11 @@ class Host:
     def _make_context(self) -> Callable[[ListenerConfig], Any] | None:
         """What makes the TLS contexts of new settings, if not everybody reads the files."""
         return None if self._io is None else self._io.make_context()
+
+    def _sockets(self) -> list[ListenerConfig]:
+        """All listeners, with their addresses, if systemd has opened their sockets."""
+        is_activated = any(each.inherited for each in self._in_order)
+        return [each.config for each in self._in_order] if is_activated else []
 
     def _places(self) -> str:
         return ", ".join(place_of(listener) for listener in self._in_order)
@@ -359,13 +367,13 @@ class Host:
         )
         for change in prepared.changes:
             log.info("policies: %(change)s", event("policies-changed", change=change))
-        for warning in warnings_of(config):
+        for warning in warnings_of(config, self._sockets()):
             log.warning("%(warning)s", event("configuration-warning", warning=warning))
         later = left_for_later(self.config, config)
         if later:
             log.warning(
                 "%(options)s: changes take effect at the next start",
-                event("left-for-later", options=", ".join(map(option, later))),
+                event("left-for-later", options=", ".join(map(config.place, later))),
             )
 
     def _change_listeners(self, prepared: Prepared) -> None:
@@ -483,8 +491,11 @@ class Host:
         await self.stop()
 
 
-def drop_privileges(user: str) -> None:
+def drop_privileges(user: str, place: str) -> None:
     """Become this user, with its group and its supplementary groups.
+
+    Args:
+        place: where it was given, for messages.
 
     Raises:
         StartError: there is no such user (status 33), or this process may not become it (34).
@@ -494,13 +505,13 @@ def drop_privileges(user: str) -> None:
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
-        raise StartError(f"{option('user')} {user}: no such user", 33) from None
+        raise StartError(f"{place} {user}: no such user", 33) from None
     try:
         os.initgroups(user, entry.pw_gid)
         os.setgid(entry.pw_gid)
         os.setuid(entry.pw_uid)
     except OSError as error:
-        raise StartError(f"{option('user')} {user}: cannot become this user: {error.strerror}", 34) from error
+        raise StartError(f"{place} {user}: cannot become this user: {error.strerror}", 34) from error
 
 
 def place_of(listener: Listener) -> str:

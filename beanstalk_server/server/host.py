@@ -1,7 +1,7 @@
 """A process that clients reach: where they come in, and the order in which its parts start and stop.
 
 Server    one service, for life (server.py)
-Node      a service for each shard that it leads, and links to the leaders of others (node.py)
+Node      a service for each shard that it leads, and links to the leaders of others (cluster/node.py)
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import asyncio
 import functools
 import logging
 import os
-import socket
-import weakref
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from types import TracebackType
@@ -56,6 +54,10 @@ if TYPE_CHECKING:
 
 JUDGE_TIME: Final = 500_000
 """Nanoseconds that a reload may spend on connections in one round of the event loop."""
+
+SERVERS_OF_LOOP: Final = "beanstalk_servers"
+"""The attribute of an event loop that lists its servers, each an object with `addresses`. A blocking client in the
+thread of the loop reads it, and does not connect to them: they could not answer while the client waits."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -173,7 +175,7 @@ class Host:
             self.turns.start(loop)
             await self._prepare(loop)  # as that user, and before clients can connect
             self.listeners.listen()
-            _loops[self] = loop
+            vars(loop).setdefault(SERVERS_OF_LOOP, []).append(self.listeners)
             if self._io is not None:
                 await self._io.serve()
         except BaseException:
@@ -459,7 +461,9 @@ class Host:
         if self.slow is not None:
             self.slow.stop()
         count = sum(len(service.connections.open) for service in self.services())
-        _loops.pop(self, None)
+        servers = vars(asyncio.get_running_loop()).get(SERVERS_OF_LOOP, [])
+        if self.listeners in servers:
+            servers.remove(self.listeners)
         await self._leave()
         await self.listeners.stop()
         if self._io is not None:
@@ -519,26 +523,3 @@ def place_of(listener: Listener) -> str:
     place = name_of_address(listener.address)
     ways = ways_of(listener.config)
     return f"{place} ({ways})" if ways else place
-
-
-_loops: weakref.WeakKeyDictionary[Host, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
-"""The servers of this process that listen, and their event loops."""
-
-
-def is_of_running_loop(sock: socket.socket) -> bool:
-    """Whether a client's socket is connected to a server of the event loop that runs in this thread: it answers nobody
-    who waits here for it without giving way. The blocking client asks, where this module is imported.
-    """
-    running = asyncio._get_running_loop()
-    if running is None:
-        return False
-    try:
-        mine, peer = sock.getsockname(), sock.getpeername()
-    except OSError:  # it is lost already
-        return False
-    places = [peer] if sock.family == socket.AF_UNIX else [peer[:2]]
-    if sock.family != socket.AF_UNIX and mine[0] == peer[0]:  # this machine
-        places += [("0.0.0.0", peer[1]), ("::", peer[1])]
-    return any(
-        loop is running and not set(places).isdisjoint(each.listeners.addresses) for each, loop in _loops.items()
-    )

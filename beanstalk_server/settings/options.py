@@ -1,8 +1,8 @@
 """Defines every option of the server: its name, its default, its valid values and its text in the help.
 
 An option is a field of `Config`. The command line, the environment, the config file, the checks, `--help` and the
-README's table are all derived from that field, so a new option is just a new field. Options with a short form are
-beanstalkd's.
+table of docs/config.md are all derived from that field, so a new option is just a new field. Options with a short form
+are beanstalkd's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The documents: what they refer to exists, and their prose is wrapped."""
 
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,41 @@ def test_paths_exist(page):
     paths = re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml))`", page.read_text())
     roots = [ROOT, ROOT / "beanstalk_server", ROOT / "client/beanstalk_client", ROOT / "tests", page.parent]
     assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
+
+
+SOURCES = sorted(
+    path
+    for place in ("beanstalk_server", "client", "harness", "bench", "conformance", "tests", "examples")
+    for path in (ROOT / place).rglob("*.py")
+    if path.name != "test_mapping.py"  # whose paths are patterns
+)
+OF_OTHERS = {"manage.py"}
+"""Files that the projects of our users have."""
+NAMED_FILE = re.compile(r"(?<![\w/.*:-])((?:[\w.-]+/)*[\w-]+\.(?:py|md|toml|yaml))\b")
+
+
+def remarks(source):
+    """The docstrings and comments of a source."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        text = token.string.lstrip("rbuRBU")
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and text.startswith('"""')):
+            yield token.string
+
+
+def missing_files(path, source):
+    """The files that the docstrings and comments of a source name, and that do not exist."""
+    roots = [ROOT, ROOT / "beanstalk_server", ROOT / "client/beanstalk_client", ROOT / "tests", path.parent]
+    found = [each for text in remarks(source) for each in NAMED_FILE.findall(text)]
+    return [each for each in found if each not in OF_OTHERS and not any((root / each).exists() for root in roots)]
+
+
+def test_docstrings_and_comments_name_files_that_exist():
+    assert {name(path): found for path in SOURCES if (found := missing_files(path, path.read_text()))} == {}
+
+
+def test_a_file_that_does_not_exist_is_found_in_docstrings_and_comments():
+    source = '"""See gone.py, and queue/job.py."""\nx = "other.py"  # not docs/gone.md, but docs/config.md\n'
+    assert missing_files(ROOT / "beanstalk_server/x.py", source) == ["gone.py", "docs/gone.md"]
 
 
 def test_make_targets_exist(page):

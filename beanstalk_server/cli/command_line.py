@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from beanstalk_server.settings.declaration import ConfigError, Mistake, Option
+from beanstalk_server.settings.declaration import ConfigError, Mistake, Option, meant_by
 from beanstalk_server.settings.options import OPTIONS, Config
 from beanstalk_server.version import full_version
 
@@ -33,6 +33,8 @@ BEHIND_THEM: Final = (
 LOG_FORMAT: Final = "--log-format"
 NEEDS_A_LOOK: Final = ("tls_cert", "tls_key", "tls_client_ca", "token_file")
 """The options that name files which must be good, or go together with others."""
+_PROTECTS: Final = {CONFIG_VARIABLE, *(option.variable for option in OPTIONS if option.name in NEEDS_A_LOOK)}
+"""Without these variables, the server may be open to all clients."""
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | str:
@@ -43,7 +45,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
             each mistake.
     """
     given: dict[str, str] = {}
-    path, path_source = environment.get(CONFIG_VARIABLE), CONFIG_VARIABLE
+    variables = set_variables(environment)
+    path = variables.get(CONFIG_VARIABLE)
     checks = False
     for flag, value in _split(arguments):
         if flag in HELP:
@@ -51,7 +54,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
         if flag in VERSION:
             return f"beanstalk-server {full_version()}"
         if flag == CONFIG:
-            path, path_source = value, CONFIG
+            path = value
         elif flag == CHECK:
             checks = True
         elif flag not in IGNORED:
@@ -68,8 +71,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
     for option in OPTIONS:
         if option.name in given:
             text, source = given[option.name], "/".join(option.flags)
-        elif option.variable in environment:
-            text, source = environment[option.variable], option.variable
+        elif option.variable in variables:
+            text, source = variables[option.variable], option.variable
         else:
             continue
         sources[option.name] = source
@@ -77,8 +80,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
             values[option.name] = option.read(text, source)
         except ConfigError as error:
             mistakes += error.mistakes
-    if path == "":  # of a variable that is not set, say: the server would be an open one
-        mistakes.append(Mistake(path_source, "bad value '': must be the path of a file"))
+    if path == "":  # of a variable of a shell that is not set, say: the server would be an open one
+        mistakes.append(Mistake(CONFIG, "bad value '': must be the path of a file"))
     if path or checks or any(name in values for name in NEEDS_A_LOOK):
         from beanstalk_server.cli.configuration import put_together  # with all that such a configuration needs
         from beanstalk_server.settings.warnings import warnings_of
@@ -92,38 +95,54 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
         )
     if mistakes:
         raise ConfigError(*mistakes)
-    return Config(**values)
+    return Config(**values, sources=sources)
+
+
+def set_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of this program that have a value: empty ones are not set.
+
+    Kubernetes gives a pod BEANSTALK_SERVER_PORT=tcp://ADDRESS:PORT for a Service named beanstalk-server. This is no
+    port, and not meant as an option.
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(PREFIX) and value and not value.startswith("tcp://")
+    }
 
 
 def odd_variables(environment: Mapping[str, str]) -> list[str]:
-    """What is wrong with the names of environment variables: those that begin as if they set an option, and set none.
+    """Warnings of variables that begin as if they set an option: those that set none, and empty ones that protect.
 
-    Kubernetes gives a pod variables with the addresses of a service that is called beanstalk-server.
+    Kubernetes gives a pod variables with the addresses of a Service that is called beanstalk-server, or
+    beanstalk-server-http. These are not worth a warning.
     """
-    ours = {name.removeprefix(PREFIX) for name in environment if name.startswith(PREFIX)}
+    ours = {name for name in environment if name.startswith(PREFIX)}
     if not ours:
         return []
-    import difflib  # most servers are given options by flags or a file
     import re
 
-    known = {"CONFIG", "PURE", *(option.variable.removeprefix(PREFIX) for option in OPTIONS)}
+    known = [CONFIG_VARIABLE, f"{PREFIX}PURE", *(option.variable for option in OPTIONS)]
     said = []
-    for name in sorted(ours - known):
-        if not re.match("SERVICE_(HOST|PORT)|PORT_[0-9]", name):
-            near = difflib.get_close_matches(name, known, 1)
-            said.append(f"{PREFIX}{name}: sets no option{f': did you mean {PREFIX}{near[0]}?' if near else ''}")
+    for name in sorted(ours):
+        if name in known:
+            if not environment[name] and name in _PROTECTS:
+                said.append(f"{name}: empty, so it is not set: must be the path of a file, or be left out")
+        elif not re.search("_(SERVICE_(HOST|PORT)|PORT$|PORT_[0-9]+_(TCP|UDP))", name):
+            near = meant_by(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
+            said.append(f"{name}: sets no option{f': did you mean {PREFIX}{near}?' if near else ''}")
     return said
 
 
 def asks_for_json(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether the log is to be JSON, as far as options that are bad can tell; a config file is not asked."""
-    asked = environment.get("BEANSTALK_SERVER_LOG_FORMAT", "")
+    asked = environment.get(f"{PREFIX}LOG_FORMAT", "")
     for before, each in zip(["", *arguments], arguments, strict=False):
         if before == LOG_FORMAT:
             asked = each
         elif each.startswith(f"{LOG_FORMAT}="):
             asked = each.partition("=")[2]
-    return asked == "json"
+    return asked.lower() == "json"
 
 
 def _report(what: str, warnings: Sequence[str]) -> str:
@@ -137,6 +156,7 @@ _FLAGS: Final[dict[str, tuple[str, str]]] = {flag: (option.name, "") for option 
 """The name of the option behind each flag, and the value that the flag implies, or ""."""
 
 _WITH_VALUE: Final = {flag for option in OPTIONS if option.kind.metavar for flag in option.flags} | {CONFIG}
+_LONG: Final = [flag[2:] for flag in (*_FLAGS, CONFIG, CHECK, *HELP, *VERSION) if flag.startswith("--")]
 _WITHOUT_VALUE: Final = {*_FLAGS, *HELP, *VERSION, *IGNORED, CHECK} - _WITH_VALUE
 
 
@@ -157,7 +177,9 @@ def _split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
                 value = left.pop()
             yield flag, value
         elif flag not in _WITHOUT_VALUE:
-            raise ConfigError(f"{argument}: no such option; beanstalk-server --help lists all options")
+            near = meant_by(flag[2:], _LONG) if flag.startswith("--") else ""
+            hint = f": did you mean --{near}?" if near else "; beanstalk-server --help lists all options"
+            raise ConfigError(f"{argument}: no such option{hint}")
         elif not equals:
             yield flag, None
         elif flag.startswith("--"):

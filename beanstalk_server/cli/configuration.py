@@ -84,10 +84,14 @@ def put_together(
         mistakes += _renamed(missing(values, listeners.values()), places)
     if mistakes:
         raise ConfigError(*mistakes)
-    try:
-        return Config(**values, listeners=tuple(sections.values()), users=tuple(users), tubes=tuple(tubes), file=path)
-    except ConfigError as error:
-        raise ConfigError(*_renamed(error.mistakes, places)) from None
+    return Config(
+        **values,
+        listeners=tuple(sections.values()),
+        users=tuple(users),
+        tubes=tuple(tubes),
+        file=path,
+        sources=places,
+    )
 
 
 def _in_file(path: str, mistakes: Sequence[Mistake]) -> list[Mistake]:
@@ -120,9 +124,9 @@ def _one_listener(
     if any(name in places and name not in values for name in OF_ONE_LISTENER):
         return {}, []
     try:
-        config = Config(**{name: values[name] for name in OF_ONE_LISTENER if name in values})
+        config = Config(**{name: values[name] for name in OF_ONE_LISTENER if name in values}, sources=places)
     except ConfigError as error:
-        return {}, _renamed(error.mistakes, places)
+        return {}, list(error.mistakes)
     return {"": config.all_listeners()[0]}, []
 
 

@@ -175,16 +175,17 @@ class Node(Host):
             found = await self.lookout.call(lambda registry: registry.shards(wanted))
             faults = await self.lookout.call(lambda registry: registry.check())
         except EngineRefusedError as error:
-            raise StartError(f"{option('cluster')}: {error}", BAD_OPTION) from error
+            raise StartError(f"{self.config.place('cluster')}: {error}", BAD_OPTION) from error
         except EngineError:  # which the log has been told
             return False
         if found != wanted:
             raise StartError(
-                f"{option('shards')} {wanted}: the cluster {self.config.cluster_name} has {found}: must be {found}",
+                f"{self.config.place('shards')} {wanted}: "
+                f"the cluster {self.config.cluster_name} has {found}: must be {found}",
                 BAD_OPTION,
             )
         if faults and not self.config.unsafe_engine:
-            lines = [f"{option('cluster')}: {each}" for each in faults]
+            lines = [f"{self.config.place('cluster')}: {each}" for each in faults]
             raise StartError("\n".join([*lines, f"{option('unsafe_engine')} starts nevertheless"]), BAD_OPTION)
         for fault in faults:
             log.warning("%(fault)s", event("engine-unsafe", fault=fault))
@@ -204,7 +205,7 @@ class Node(Host):
                 found = await self.links.start("", int(port))  # it is that of a router in front of this machine, say
         except OSError as error:
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-            raise StartError(f"{option('advertise')} {given or host}: {why}") from error
+            raise StartError(f"{self.config.place('advertise')} {given or host}: {why}") from error
         address = given or name_of_address((host, found))
         log.info(
             "other nodes on this machine reach this one at %(address)s"

@@ -2,7 +2,7 @@
 
     clients ⇄ Listeners, Arrivals, TLS ⇄ CarriedConnection ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ engine process
 
-It is started by the engine process (io_processes.py), which hands it a pair of sockets for the link and another one for
+It is started by the engine process (processes.py), which hands it a pair of sockets for the link and another one for
 its settings. It ends when the link ends. Signals are for the engine process.
 """
 

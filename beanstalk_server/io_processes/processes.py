@@ -1,6 +1,6 @@
 """The I/O processes of a server, as its engine process has them: starts them, serves their clients, replaces the dead.
 
-    Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ I/O process (io_process.py)
+    Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ I/O process (process.py)
 
 An I/O process that ends takes its clients with it: what they had reserved is ready at once. Another one is started in
 its place; the listening sockets are open here all the time, so clients that connect meanwhile wait.

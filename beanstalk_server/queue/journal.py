@@ -83,6 +83,12 @@ class Journal:
     on_fetches_done: Callable[[], None] | None = None
     """The server sets it. Call it after calls of `on_fetched` (see `fetch`): clients have got answers to send."""
 
+    @property
+    def admits(self) -> int:
+        """What the journal admits now: ALL, DELETIONS or NONE. The server asks when it has restored the jobs in a
+        thread, where `on_admission` must not be called."""
+        return ALL
+
     def files(self) -> Files:
         """What stats reports about the files."""
         return Files()

@@ -897,7 +897,7 @@ class States(Lifetimes):
         self.journal.fetch(jobs, BodyRead(client, jobs, tell).on_fetched)
         return PENDING
 
-    # What is due (due.py)
+    # Timers that are due
 
     def end_time(self, job: Job, now: int, budget: int) -> int:
         self._end_time(job, now)

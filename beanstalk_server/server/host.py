@@ -1,7 +1,7 @@
 """A process that clients reach: where they come in, and the order in which its parts start and stop.
 
 Server    one service, for life (server.py)
-Node      a service for each shard that it leads, and links to the leaders of others (node.py)
+Node      a service for each shard that it leads, and links to the leaders of others (cluster/node.py)
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import asyncio
 import functools
 import logging
 import os
-import socket
-import weakref
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from types import TracebackType
@@ -33,15 +31,15 @@ from beanstalk_server.server.front.listeners import (
 )
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.hangups import HangupWatch
-from beanstalk_server.server.memory_return import MemoryReturn
 from beanstalk_server.server.idle import IdleSweeps
 from beanstalk_server.server.keepalive import set_keepalive
+from beanstalk_server.server.memory_return import MemoryReturn
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.service import Service, policies_of
 from beanstalk_server.server.start_error import JOURNAL_FAILED, StartError
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.settings.declaration import BAD_OPTION, ConfigError
-from beanstalk_server.settings.options import Config, option
+from beanstalk_server.settings.options import ADDRESS, Config, option
 from beanstalk_server.settings.sections import ListenerConfig
 from beanstalk_server.settings.warnings import warnings_of
 from beanstalk_server.version import full_version
@@ -60,6 +58,10 @@ if TYPE_CHECKING:
 
 JUDGE_TIME: Final = 500_000
 """Nanoseconds that a reload may spend on connections in one round of the event loop."""
+
+SERVERS_OF_LOOP: Final = "beanstalk_servers"
+"""The attribute of an event loop that lists its servers, each an object with `addresses`. A blocking client in the
+thread of the loop reads it, and does not connect to them: they could not answer while the client waits."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -173,7 +175,7 @@ class Host:
             self._open_entrances()
             self.listeners.allow(self.config.max_connections)
             if self.config.user:
-                drop_privileges(self.config.user)
+                drop_privileges(self.config.user, self.config.place("user"))
             if self._io is not None:
                 self._io.start()
             if self._http is not None:
@@ -182,7 +184,7 @@ class Host:
             await self._prepare(loop)  # as that user, and before clients can connect
             self._raise_failure()
             self.listeners.listen()
-            _loops[self] = loop
+            vars(loop).setdefault(SERVERS_OF_LOOP, []).append(self.listeners)
             if self._io is not None:
                 try:
                     await self._io.serve()
@@ -201,12 +203,16 @@ class Host:
         self.hangups.start(loop)
         self.reception.start(loop, self._headroom() + (0 if self._http is None else self._http.descriptors))
         places = self._places()
-        settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
+        changed = self.config.changed()
+        if sockets := self._sockets():
+            for name in ADDRESS:
+                changed.pop(name, None)  # ignored
+        settings = ", ".join(f"{name}={value}" for name, value in changed.items()) or "default settings"
         log.info(
             "beanstalk-server %(version)s listens on %(listeners)s with %(settings)s",
             event("started", version=full_version(), listeners=places, settings=settings),
         )
-        for warning in warnings_of(self.config):
+        for warning in warnings_of(self.config, sockets):
             log.warning("%(warning)s", event("configuration-warning", warning=warning))
         if self.measurements is not None:
             self.measurements.start(loop)
@@ -295,13 +301,12 @@ class Host:
             if any(each.is_http for each in configs):
                 self._http = self._make_http(configs)
             for index, config in enumerate(configs):
-                by_options = not self.config.listeners or config == self.config.http_listener()
                 if index < len(sockets):
-                    where = where_of(config, by_options=by_options)
+                    where = where_of(config, self.config)
                     listener = Listener(config, sockets[index], where, inherited=True)
                     set_keepalive(listener.sock, self.config.keepalive)
                 else:
-                    listener = open_listener(config, self.config.keepalive, by_options=by_options)
+                    listener = open_listener(config, self.config)
                 self._in_order.append(listener)
                 group = self._http.listeners if config.is_http and self._http else self.listeners
                 group.all.append(listener)
@@ -341,6 +346,11 @@ class Host:
     def _make_context(self) -> Callable[[ListenerConfig], Any] | None:
         """What makes the TLS contexts of new settings, if not everybody reads the files."""
         return None if self._io is None else self._io.make_context()
+
+    def _sockets(self) -> list[ListenerConfig]:
+        """All listeners, with their addresses, if systemd has opened their sockets."""
+        is_activated = any(each.inherited for each in self._in_order)
+        return [each.config for each in self._in_order] if is_activated else []
 
     def _places(self) -> str:
         return ", ".join(place_of(listener) for listener in self._in_order)
@@ -386,13 +396,13 @@ class Host:
         )
         for change in prepared.changes:
             log.info("policies: %(change)s", event("policies-changed", change=change))
-        for warning in warnings_of(config):
+        for warning in warnings_of(config, self._sockets()):
             log.warning("%(warning)s", event("configuration-warning", warning=warning))
         later = left_for_later(self.config, config)
         if later:
             log.warning(
                 "%(options)s: changes take effect at the next start",
-                event("left-for-later", options=", ".join(map(option, later))),
+                event("left-for-later", options=", ".join(map(config.place, later))),
             )
 
     def _change_listeners(self, prepared: Prepared, config: Config) -> None:
@@ -493,7 +503,9 @@ class Host:
         if self.slow is not None:
             self.slow.stop()
         count = sum(len(service.connections.open) for service in self.services())
-        _loops.pop(self, None)
+        servers = vars(asyncio.get_running_loop()).get(SERVERS_OF_LOOP, [])
+        if self.listeners in servers:
+            servers.remove(self.listeners)
         await self._leave()
         await self.listeners.stop()
         if self._io is not None:
@@ -525,8 +537,11 @@ class Host:
         await self.stop()
 
 
-def drop_privileges(user: str) -> None:
+def drop_privileges(user: str, place: str) -> None:
     """Become this user, with its group and its supplementary groups.
+
+    Args:
+        place: where it was given, for messages.
 
     Raises:
         StartError: there is no such user (status 33), or this process may not become it (34).
@@ -536,13 +551,13 @@ def drop_privileges(user: str) -> None:
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
-        raise StartError(f"{option('user')} {user}: no such user", 33) from None
+        raise StartError(f"{place} {user}: no such user", 33) from None
     try:
         os.initgroups(user, entry.pw_gid)
         os.setgid(entry.pw_gid)
         os.setuid(entry.pw_uid)
     except OSError as error:
-        raise StartError(f"{option('user')} {user}: cannot become this user: {error.strerror}", 34) from error
+        raise StartError(f"{place} {user}: cannot become this user: {error.strerror}", 34) from error
 
 
 def place_of(listener: Listener) -> str:
@@ -550,26 +565,3 @@ def place_of(listener: Listener) -> str:
     place = name_of_address(listener.address)
     ways = ways_of(listener.config)
     return f"{place} ({ways})" if ways else place
-
-
-_loops: weakref.WeakKeyDictionary[Host, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
-"""The servers of this process that listen, and their event loops."""
-
-
-def is_of_running_loop(sock: socket.socket) -> bool:
-    """Whether a client's socket is connected to a server of the event loop that runs in this thread: it answers nobody
-    who waits here for it without giving way. The blocking client asks, where this module is imported.
-    """
-    running = asyncio._get_running_loop()
-    if running is None:
-        return False
-    try:
-        mine, peer = sock.getsockname(), sock.getpeername()
-    except OSError:  # it is lost already
-        return False
-    places = [peer] if sock.family == socket.AF_UNIX else [peer[:2]]
-    if sock.family != socket.AF_UNIX and mine[0] == peer[0]:  # this machine
-        places += [("0.0.0.0", peer[1]), ("::", peer[1])]
-    return any(
-        loop is running and not set(places).isdisjoint(each.listeners.addresses) for each, loop in _loops.items()
-    )

@@ -71,8 +71,7 @@ def prepare(
         listener = inherited.pop(0) if inherited else _take(left, each.address)
         try:
             if listener is None:
-                by_options = not config.listeners or each == config.http_listener()
-                listener = open_listener(each, config.keepalive, by_options=by_options)
+                listener = open_listener(each, config)
                 prepared.opened.append(listener)
                 listener.listen()
             elif listener.config.is_http != each.is_http:

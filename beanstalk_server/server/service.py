@@ -23,7 +23,7 @@ from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.server.timers import Timers
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.settings.options import Config, option
+from beanstalk_server.settings.options import Config
 from beanstalk_server.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Service:
         try:
             count = self.broker.restore(self.journal.clock_offset(), monotonic_ns())
         except JournalError as error:
-            setting = f"{option('binlog')} " if self.config.binlog else ""
+            setting = f"{self.config.place('binlog')} " if self.config.binlog else ""
             raise StartError(f"{setting}{error}", error.status) from error
         text = "recovered %(jobs)d job" if count == 1 else "recovered %(jobs)d jobs"
         log.info(text, event("recovered", jobs=count))

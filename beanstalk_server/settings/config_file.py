@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, field
 from typing import Any, Final, TypeVar
 
 from beanstalk_server.settings import kinds
-from beanstalk_server.settings.declaration import ConfigError, Mistake, Option
+from beanstalk_server.settings.declaration import ConfigError, Mistake, Option, meant_by
 from beanstalk_server.settings.files import LARGEST_FILE, TOO_LONG, read_file
 from beanstalk_server.settings.options import OPTIONS
 from beanstalk_server.settings.sections import (
@@ -200,16 +200,13 @@ def _hint(key: str, known: Iterable[str], label: str) -> str:
     for name, keys in _KEYS.items():
         if not label.startswith(name) and any(each.key == key for each in keys):
             return f": it must stand in a [[{name}]]"
-    import difflib  # only for mistakes
-
     meant = key[:60].lower().replace("_", "-")
     if not label:
         for name in _KEYS:
             if meant in (name, name + "s"):
                 return f": did you mean [[{name}]]?"
-    near = [each for each in known if meant and each.startswith(meant)]
-    near = near or difflib.get_close_matches(meant, list(known), 1)
-    return f": did you mean {near[0]}?" if near else f": must be one of {', '.join(known)}"
+    near = meant_by(meant, known)
+    return f": did you mean {near}?" if near else f": must be one of {', '.join(known)}"
 
 
 def _of(keys: Sequence[Option], name: str) -> Option:

@@ -132,3 +132,13 @@ def options_of(section: type) -> tuple[Option, ...]:
     return tuple(
         [Option(name=each.name, default=each.default, **each.metadata) for each in fields(section) if each.metadata]
     )
+
+
+def meant_by(name: str, known: Iterable[str]) -> str:
+    """The known name that is probably meant by an unknown one, or ""."""
+    import difflib  # only for mistakes
+
+    known = list(known)
+    near = [each for each in known if name and each.startswith(name)]
+    near = near or difflib.get_close_matches(name, known, 1)
+    return near[0] if near else ""

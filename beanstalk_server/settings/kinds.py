@@ -169,19 +169,28 @@ DIRECTORY: Final = _path("DIR", "the path of a directory")
 
 
 def choice(metavar: str, choices: Sequence[str]) -> Kind:
-    """One of a few words."""
+    """One of a few words in lower case; a value may have them in any case."""
     typed = " or ".join(f'"{each}"' for each in choices)
-    return Kind(" or ".join(choices), lambda value: value in choices, metavar, typed)
+    return Kind(
+        " or ".join(choices),
+        lambda value: value in choices,
+        metavar,
+        typed,
+        read=str.lower,
+        take=lambda value: value.lower() if isinstance(value, str) else value,
+    )
 
 
 def _is_port(port: str) -> bool:
     """Whether this is the number of a port, with any zeros before it, or may be the name of a service."""
-    return not port.isdecimal() or (port.isascii() and int(port.lstrip("0")[:6] or "0") <= 65535)
+    if not port.isdecimal():
+        return re.search(r"[\s:/\0]", port) is None
+    return port.isascii() and int(port.lstrip("0")[:6] or "0") <= 65535
 
 
 def _fits_port(value: object) -> bool:
     if isinstance(value, str):
-        return value != "" and "\0" not in value and _is_port(value)
+        return value != "" and _is_port(value)
     return is_whole(value) and 0 <= value <= 65535
 
 
@@ -309,7 +318,7 @@ def milliseconds(least: float, most: int, word: str | None = None) -> Kind:
         f"{numbers}, or {word!r}" if word else numbers,
         lambda value: value == word if isinstance(value, str) else _is_number(value) and least <= value <= most,
         "MS",
-        read=lambda number: number if number == word else float(number),
+        read=lambda number: word if number.lower() == word else float(number),
         take=lambda value: value.total_seconds() * 1000 if _is_timedelta(value) else value,
     )
 
@@ -318,8 +327,13 @@ COUNT: Final = Kind("a whole number, 0 or greater", lambda value: is_whole(value
 """The number of times that a flag is given."""
 
 
-def _read_switch(number: str) -> object:
-    return int(number) > 0 if int(number) >= 0 else int(number)  # giving it twice changes nothing
+_SWITCHES: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def _read_switch(text: str) -> object:
+    if text.lower() in _SWITCHES:
+        return _SWITCHES[text.lower()]
+    return int(text) > 0 if int(text) >= 0 else int(text)  # giving it twice changes nothing
 
 
 def _take_switch(value: object) -> object:
@@ -329,7 +343,7 @@ def _take_switch(value: object) -> object:
 
 
 SWITCH: Final = Kind(
-    "0 or 1",
+    "true or false, yes or no, on or off, 1 or 0",
     lambda value: isinstance(value, int) and value in (0, 1),
     typed="true or false",
     read=_read_switch,

@@ -1,14 +1,14 @@
 """Defines every option of the server: its name, its default, its valid values and its text in the help.
 
 An option is a field of `Config`. The command line, the environment, the config file, the checks, `--help` and the
-README's table are all derived from that field, so a new option is just a new field. Options with a short form are
-beanstalkd's.
+table of docs/config.md are all derived from that field, so a new option is just a new field. Options with a short form
+are beanstalkd's.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -41,7 +41,10 @@ LOG_LEVELS: Final = ("info", "warning", "error", "critical")
 
 NO_SERVICE: Final = "no such service: must be a number from 0 to 65535, or the name of a service"
 
-OF_ONE_LISTENER: Final = ("listen", "port", "tls_cert", "tls_key", "tls_client_ca", "token_file")
+ADDRESS: Final = ("listen", "port")
+"""The options in whose place systemd may open sockets."""
+
+OF_ONE_LISTENER: Final = (*ADDRESS, "tls_cert", "tls_key", "tls_client_ca", "token_file")
 """The options that describe a listener, where there is no [[listener]]."""
 
 _OPTION_OF_KEY: Final = {"address": "listen", "auth": "token_file"}
@@ -201,6 +204,8 @@ class Config:
     """The `[[tube]]` sections, in their order: the first that matches a tube counts."""
     file: str = field(default="", compare=False)
     """The config file that this was read from, or ""."""
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Where each option was given, by its name: a flag, a variable or a key of the config file. Messages show it."""
 
     def __post_init__(self) -> None:
         for each in OPTIONS:
@@ -217,6 +222,10 @@ class Config:
         mistakes = _of_sections(self) + (_beside_cluster(self) if self.cluster else [])
         if mistakes:
             raise ConfigError(*mistakes)
+
+    def place(self, name: str) -> str:
+        """Where the option with this name was given, or else its flags."""
+        return self.sources.get(name) or option(name)
 
     def changed(self) -> dict[str, object]:
         """The values that differ from their defaults, by the name of the option, as the log shows them; of sections,
@@ -298,7 +307,9 @@ class Config:
             return (one,) * len(addresses)
         given = tuple([http if ListenerConfig(address=address).place == http.place else one for address in addresses])
         if one not in given:
-            raise ConfigError(f"LISTEN_FDS: all sockets are at {self.http!r}, that of {option('http')}: none is left")
+            raise ConfigError(
+                f"LISTEN_FDS: all sockets are at {self.http!r}, that of {self.place('http')}: none is left"
+            )
         return given
 
 
@@ -323,20 +334,20 @@ def _of_sections(config: Config) -> list[Mistake]:
         for name in OF_ONE_LISTENER:
             value = getattr(config, name)
             if value != default_of(name):
-                mistakes.append(Mistake(option(name), beside_listeners(value)))
+                mistakes.append(Mistake(config.place(name), beside_listeners(value)))
     else:
         try:
             config.all_listeners()
         except ConfigError as error:
             for key, said in error.mistakes:
                 name = _OPTION_OF_KEY.get(key, key.replace("-", "_"))
-                mistakes.append(Mistake(option(name), said))
+                mistakes.append(Mistake(config.place(name), said))
     listeners = {f"listener {number}": each for number, each in enumerate(config.listeners, 1)}
     if listeners and all(each.is_http for each in config.listeners):
         mistakes.append(Mistake("listener", "each has the protocol 'http': must be one for clients, too"))
     http = config.http_listener()
     if http is not None:
-        listeners[option("http")] = http
+        listeners[config.place("http")] = http
     names = [each.name for each in config.users]
     return mistakes + of_users(config.users) + of_listeners(listeners, names)
 
@@ -354,22 +365,26 @@ def _beside_cluster(config: Config) -> list[Mistake]:
     try:
         read_url(config.cluster)
     except ValueError as error:
-        mistakes.append(Mistake(option("cluster"), f"bad value (not shown): {error}"))
+        mistakes.append(Mistake(config.place("cluster"), f"bad value (not shown): {error}"))
     for name, reason in _OF_A_DIRECTORY.items():
         value = getattr(config, name)
         if value != default_of(name):
             given = "given" if value is True else repr(value)
             mistakes.append(
-                Mistake(option(name), f"{given} beside {option('cluster')}, where {reason}: must be left out")
+                Mistake(
+                    config.place(name), f"{given} beside {config.place('cluster')}, where {reason}: must be left out"
+                )
             )
     for name in ("segment_size", "max_job_size"):
         value = getattr(config, name)
         if value > LARGEST_IN_AN_ENGINE:
-            place = option(name)
+            place = config.place(name)
             mistakes.append(
-                Mistake(place, f"{value} beside {option('cluster')}: must be {LARGEST_IN_AN_ENGINE} at most")
+                Mistake(place, f"{value} beside {config.place('cluster')}: must be {LARGEST_IN_AN_ENGINE} at most")
             )
     host = config.advertise.rpartition(":")[0].strip("[]")
     if host in EVERYWHERE:
-        mistakes.append(Mistake(option("advertise"), f"{config.advertise!r} is every address: must be one of them"))
+        mistakes.append(
+            Mistake(config.place("advertise"), f"{config.advertise!r} is every address: must be one of them")
+        )
     return mistakes

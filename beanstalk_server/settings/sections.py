@@ -18,6 +18,12 @@ LARGEST_JOB_SIZE: Final = 1 << 30
 
 HTTP: Final = "http"
 
+LOOPBACK_NETWORK: Final = 127
+"""The first byte of every loopback address of IPv4."""
+
+MAPPED: Final = bytes(10) + b"\xff\xff"
+"""What an address of IPv6 that stands for one of IPv4 begins with."""
+
 TLS_CERT: Final = "PEM file with the TLS certificate and its chain; enables TLS"
 TLS_KEY: Final = "PEM file with the key of the certificate (default: the same file)"
 TLS_CLIENT_CA: Final = "PEM file of CAs; clients must have a certificate from one of them"
@@ -197,7 +203,7 @@ def _of_listener(listener: ListenerConfig) -> list[Mistake]:
         refuse("tls-key", f"{listener.tls_key!r} without a certificate: tls-cert must name its file")
     if listener.tls_client_ca and not listener.tls_cert:
         refuse("tls-client-ca", f"{listener.tls_client_ca!r} without TLS: tls-cert must name the server's certificate")
-    if listener.auth == "token" and not listener.tls_cert and not _stays_here(listener):
+    if listener.auth == "token" and not listener.tls_cert and not stays_here(listener):
         refuse(
             "auth",
             f"'token' without TLS at {listener.address!r}, where others could read the tokens: "
@@ -294,18 +300,23 @@ def _place(listener: ListenerConfig) -> Hashable:
         return listener.host.lower(), listener.port
 
 
-def _stays_here(listener: ListenerConfig) -> bool:
+def stays_here(listener: ListenerConfig) -> bool:
     """Whether what comes and goes there does not leave this machine.
 
     A host name does, unless it is `localhost`: who knows where it leads tomorrow.
     """
     if listener.path or listener.host.lower() == "localhost":
         return True
-    import ipaddress  # few listeners have tokens
+    import socket  # not ipaddress, which a server that has given up its privileges may be unable to load
 
     try:
-        address = ipaddress.ip_address(listener.host)
-    except ValueError:
+        return socket.inet_pton(socket.AF_INET, listener.host)[0] == LOOPBACK_NETWORK
+    except (OSError, ValueError):
+        pass
+    try:
+        address = socket.inet_pton(socket.AF_INET6, listener.host.partition("%")[0])
+    except (OSError, ValueError):
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
+    return address == socket.inet_pton(socket.AF_INET6, "::1") or (
+        address[:12] == MAPPED and address[12] == LOOPBACK_NETWORK
+    )

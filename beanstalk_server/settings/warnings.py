@@ -11,30 +11,52 @@ from collections.abc import Sequence
 
 from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.settings.kinds import interval_of
-from beanstalk_server.settings.options import LOG_LEVELS, OF_A_NODE, Config, option
-from beanstalk_server.settings.sections import TubeConfig, label_of
+from beanstalk_server.settings.options import ADDRESS, LOG_LEVELS, OF_A_NODE, Config
+from beanstalk_server.settings.sections import ListenerConfig, TubeConfig, label_of, stays_here
 from beanstalk_server.tube_names import ALL_TUBES, FirstMatch, is_literal, shard_of
 
 
-def warnings_of(config: Config) -> list[str]:
-    """The warnings that a configuration deserves."""
-    found = []
+def warnings_of(config: Config, sockets: Sequence[ListenerConfig] = ()) -> list[str]:
+    """The warnings that a configuration deserves.
+
+    Args:
+        sockets: the listeners, with the addresses of the sockets that systemd has opened, if it has.
+    """
+    found = _of_ignored(config, sockets) if sockets else []
     if config.cluster:
         found += _of_cluster(config)
     else:
         changed = config.changed()
-        found += [f"{option(name)}: means nothing without {option('cluster')}" for name in OF_A_NODE if name in changed]
-    found += _of_sections(config)
+        found += [
+            f"{config.place(name)}: means nothing without {config.place('cluster')}"
+            for name in OF_A_NODE
+            if name in changed
+        ]
+    found += _of_sections(config, sockets)
     if config.verbosity and config.log_level != LOG_LEVELS[0]:
-        found.append(f"{option('verbosity')}: shows nothing with {option('log_level')} {config.log_level}")
+        found.append(f"{config.place('verbosity')}: shows nothing with {config.place('log_level')} {config.log_level}")
     return found
+
+
+def _of_ignored(config: Config, sockets: Sequence[ListenerConfig]) -> list[str]:
+    """The addresses in whose place there are sockets of systemd."""
+    given = [(f"{config.place(name)} {getattr(config, name)}") for name in ADDRESS if name in config.changed()]
+    pairs = list(zip(config.listeners, sockets, strict=False))
+    given += [
+        f"listener {number}: address {listener.address}"
+        for number, (listener, here) in enumerate(pairs, 1)
+        if listener.address != here.address
+    ]
+    return [f"{each}: ignored, because systemd has opened the sockets (LISTEN_FDS)" for each in given]
 
 
 def _of_cluster(config: Config) -> list[str]:
     """What may lose jobs, or leave them somewhere else."""
     found = []
     if not config.replicas:
-        found.append(f"{option('replicas')} 0: what the engine has acknowledged is lost with it: should be 1 or more")
+        found.append(
+            f"{config.place('replicas')} 0: what the engine has acknowledged is lost with it: should be 1 or more"
+        )
     if config.shards > 1:
         found += [warning for each in config.tubes if (warning := _of_dead_tube_elsewhere(each, config.shards))]
     return found
@@ -52,20 +74,29 @@ def _of_dead_tube_elsewhere(tube: TubeConfig, shards: int) -> str:
     )
 
 
-def _of_sections(config: Config) -> list[str]:
+def _of_sections(config: Config, sockets: Sequence[ListenerConfig]) -> list[str]:
     """The same, of listeners, users and tubes."""
     found = []
     users = config.users
+    has_users = bool(users or config.token_file)
     has_tokens = bool(config.token_file) or any(each.token_sha256 for each in users)
     nobody = {
         "token": not has_tokens and "no [[user]] has a token-sha256",
         "certificate": not users and "there is no [[user]]",
         "peer": not any(each.uid for each in users) and "no [[user]] has a uid",
     }
-    for number, each in enumerate(config.all_listeners(), 1):
-        place = f"listener {number}" if config.listeners else f"{option('listen')} {config.listen}"
-        if each == config.http_listener():
-            place = f"{option('http')} {config.http}"
+    for number, each in enumerate(sockets or config.all_listeners(), 1):
+        if number <= len(config.listeners):
+            place = f"listener {number}"
+        elif each.is_http:
+            place = f"{config.place('http')} {config.http}"
+        else:
+            place = f"listener {each.address}" if sockets else f"{config.place('listen')} {config.listen}"
+        if not has_users and each.auth == "none" and not (each.is_http or each.tls_client_ca or stays_here(each)):
+            found.append(
+                f"{place}: anyone who can connect may do everything, because there are no users: "
+                "should have users or a token file, or listen on a loopback address"
+            )
         if users and each.auth == "none" and not each.user:
             who = "anyone with a certificate" if each.tls_client_ca else "anyone who connects there"
             what = "see all metrics" if each.is_http else "do everything"
@@ -96,13 +127,14 @@ def _of_policies(config: Config) -> list[str]:
         if each.max_job_size > config.max_job_size:
             found.append(
                 f"{label}: max-job-size {each.max_job_size}: the server takes {config.max_job_size} bytes at most "
-                f"({option('max_job_size')})"
+                f"({config.place('max_job_size')})"
             )
         tick = round(config.tick * MILLISECOND)
         if each.rate and interval_of(each.rate) * each.burst < tick:
             found.append(
                 f"{label}: rate {each.rate} with a burst of {each.burst}: will be less, because the server looks each "
-                f"{config.tick:g} ms ({option('tick')}): should have a burst of {-(-tick // interval_of(each.rate))}"
+                f"{config.tick:g} ms ({config.place('tick')}): "
+                f"should have a burst of {-(-tick // interval_of(each.rate))}"
             )
         if each.dead_tube:
             found += _of_dead_tube(label, index, config.tubes, sections)

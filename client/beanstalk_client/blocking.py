@@ -486,8 +486,7 @@ class Client(Blocking[TBody]):
     def _greet(self, sock: socket.socket, address: Address) -> Connection:
         """Shake hands, and say what a new connection must be told."""
         within = self._connect_timeout
-        server = sys.modules.get("beanstalk_server.server.host")  # which may run in this process
-        if server is not None and server.is_of_running_loop(sock):
+        if _is_of_running_loop(sock):
             sock.close()
             raise RuntimeError(
                 f"{address}: this server runs in the event loop of this thread, and could not answer while a blocking "
@@ -570,3 +569,24 @@ def _peer(sock: socket.socket) -> tuple[str, int] | str:
         if isinstance(peer, tuple):
             return peer[0], peer[1]
     return f"unix:{peer}" if isinstance(peer, str) and peer else "unix:(a socket)"
+
+
+def _is_of_running_loop(sock: socket.socket) -> bool:
+    """Whether a socket is connected to a server of the event loop that runs in this thread.
+
+    Such a server could not answer while the client waits. It lists itself in the loop's attribute `beanstalk_servers`,
+    by its `addresses`.
+    """
+    asyncio = sys.modules.get("asyncio")  # no event loop runs before its import, which costs 50 ms
+    loop = asyncio._get_running_loop() if asyncio is not None else None
+    servers = getattr(loop, "beanstalk_servers", ())
+    if not servers:
+        return False
+    try:
+        mine, peer = sock.getsockname(), sock.getpeername()
+    except OSError:  # the connection is lost, which the next read reports
+        return False
+    places = [peer] if sock.family == socket.AF_UNIX else [peer[:2]]
+    if sock.family != socket.AF_UNIX and mine[0] == peer[0]:  # this machine
+        places += [("0.0.0.0", peer[1]), ("::", peer[1])]
+    return any(not set(places).isdisjoint(each.addresses) for each in servers)

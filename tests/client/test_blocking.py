@@ -816,12 +816,21 @@ def test_a_server_in_the_event_loop_that_the_client_would_hold_up_is_told(where,
             with pytest.raises(RuntimeError, match=r"runs in the event loop of this thread.*AsyncClient"):
                 Client(address, use="t", timeout=0.1)
             await asyncio.to_thread(in_a_thread, address)
+        assert vars(asyncio.get_running_loop())["beanstalk_servers"] == []
 
     def in_a_thread(address):
         with Client(address, use="t") as queue:
             assert queue.put("a") == 1
 
     asyncio.run(story())
+
+
+def test_the_client_looks_at_no_module_of_the_server():
+    """What a server says of itself is in its event loop, so that either may change its modules."""
+    sources = [
+        path for path in (servers.ROOT / "client/beanstalk_client").rglob("*.py") if "testcontainers" not in path.name
+    ]
+    assert [path.name for path in sources if "beanstalk_server." in path.read_text()] == []
 
 
 def test_a_server_of_another_event_loop_is_none_that_the_client_holds_up(run):

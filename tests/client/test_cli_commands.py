@@ -121,6 +121,20 @@ def test_a_job_is_put_looked_at_set_aside_kicked_and_deleted(server, ask, read):
     assert err == f"beanstalk peek: job {job}: not found\n"
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["kick nope", "kick nope 5", "pause nope 1m", "resume nope", "clear nope --yes", "redrive nope 1",
+     "redrive nope --all", "move nope ready t 1", "move nope ready t --all", "ls nope", "stats nope",
+     "peek --ready nope"],
+)  # fmt: skip
+def test_a_tube_that_does_not_exist_is_an_error(ours, ask, line):
+    status, out, err = ask(ours, *line.split())
+    assert (status, out) == (1, "")
+    assert err.startswith(f"beanstalk {line.split()[0]}: ")
+    assert err.endswith("tube nope: not found\n")
+    assert "nope" not in ask(ours, "tubes", "--names")[1]
+
+
 def test_one_delayed_job_is_kicked_by_its_id(server, ask, read):
     tube = fresh(server)
     job = int(ask(server, "put", tube, "--delay", "1h", "later")[1])
@@ -149,6 +163,8 @@ def test_a_tube_is_paused_and_resumed(server, ask, read):
     assert read(server, "pause", tube, "1.5m") == {"paused": tube, "seconds": 90}
     assert read(server, "stats", tube)["pause"] == 90
     assert read(server, "resume", tube) == {"resumed": tube}
+    assert ask(server, "pause", tube, "90s") == (0, f"tube {tube} is paused for 90 s\n", "")
+    assert ask(server, "resume", tube) == (0, f"tube {tube} is resumed\n", "")
     eventually(lambda: read(server, "stats", tube)["pause-time-left"] == 0, "the pause is over")
 
 
@@ -287,10 +303,12 @@ def test_groups(ours, ask, read):
 
 
 def test_drain_and_undrain(ours, ask, read):
-    assert ask(ours, "drain") == (0, "", "")
+    name = "{}:{}".format(*ours.address)
+    assert ask(ours, "drain") == (0, f"{name} is in drain mode: it takes no new jobs\n", "")
     status, _, err = ask(ours, "put", "t", "x")
     assert (status, "drain mode" in err) == (1, True)
-    assert read(ours, "undrain") == {"draining": False}
+    assert ask(ours, "undrain") == (0, f"{name} takes new jobs\n", "")
+    assert [read(ours, each)["draining"] for each in ("drain", "undrain")] == [True, False]
     assert ask(ours, "put", "t", "x")[0] == 0
 
 
@@ -379,7 +397,7 @@ def test_show_says_why_a_job_is_where_it_is(server, ask, read):
     found = read(server, "show", str(job))
     assert (found["job"]["id"], found["job"]["state"], found["report"]["job"]) == (job, "buried", job)
     assert found["report"]["task"] == "fail"
-    assert found["why"].endswith("try 1: RuntimeError: no \x1b such luck")
+    assert found["why"].endswith("reserve 1: RuntimeError: no \x1b such luck")
     status, out, err = ask(server, "show", str(job))
     assert (status, err) == (0, "")
     assert out.startswith(f"job {job} of tube {tube} is buried: {found['report']['worker']} buried it at ")
@@ -555,6 +573,21 @@ def test_the_jobs_of_a_tube_are_listed_by_state(ours, ask, read):
     assert (status, len(out.splitlines()), err) == (0, 3, "the first 2; there are more (--limit)\n")
     assert ask(ours, "ls", "t", "--limit", "4")[2] == ""
     assert ask(ours, "ls", "nothing") == (1, "", "beanstalk ls: tube nothing: not found\n")
+
+
+def test_ls_and_show_count_the_attempts_of_a_job_alike(ours, ask, read):
+    job = read(ours, "put", "t", "x")["id"]
+    with beanstalk_client.Client(ours.address, watch="t") as worker:
+        for _ in range(3):
+            delivery = worker.reserve(timeout=0)
+            worker.release(delivery)
+        worker.bury(worker.reserve(timeout=0))
+    report = {"job": job, "worker": "w", "buried": "2026-11-28T01:00:00Z", "tries": 4, "error": "E"}
+    ask(ours, "put", "t.errors", "--key", f"job-{job}", json.dumps(report))
+    header, row = ask(ours, "ls", "t")[1].splitlines()
+    shown = dict(zip(header.split("\t"), row.split("\t"), strict=True))
+    assert (shown["reserves"], shown["failures"]) == ("4", "0")
+    assert read(ours, "show", str(job))["why"] == "w buried it at 2026-11-28T01:00:00Z, reserve 4: E"
 
 
 def test_tail_shows_jobs_as_they_come_and_takes_none(ours, ask, read):

@@ -1,4 +1,4 @@
-"""What a reserve over several shards does that neither every order (`test_reserving.py`) nor one server
+"""What a reserve over several shards does that neither every order (`shards/test_reserving.py`) nor one server
 (`test_shards_beside_one.py`) shows."""
 
 import pytest

@@ -13,6 +13,7 @@ from beanstalk_client import Client
 from dockerfile_parse import DockerfileParser
 from expressions import DASHBOARD, PROMETHEUS
 
+from beanstalk_server.settings.options import OPTIONS
 from harness import servers
 from harness.servers import ROOT, environment_of, imported
 from harness.waiting import eventually
@@ -54,11 +55,31 @@ def test_other_machines_reach_nothing():
     assert not {"--listen", "--login", "--behind-proxy"} & set(SERVICES["console"]["command"])
 
 
-def test_what_is_ours_has_no_rights_and_writes_to_its_volume_only():
-    for name in OURS:
-        service = SERVICES[name]
+def test_no_service_has_rights_and_each_writes_to_its_volume_only():
+    for service in SERVICES.values():
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["pids_limit"]
+        assert service["mem_limit"]
+
+
+def test_images_of_others_are_pinned_by_digest_and_have_no_root():
+    for name in SERVICES.keys() - OURS:
+        assert re.fullmatch(r"\S+:\S+@sha256:[0-9a-f]{64}", SERVICES[name]["image"])
+        assert int(SERVICES[name]["user"].partition(":")[0]) > 0
+
+
+def test_grafana_has_no_account():
+    variables = SERVICES["grafana"]["environment"]
+    assert variables["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == variables["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert (variables["GF_AUTH_BASIC_ENABLED"], variables["GF_AUTH_ANONYMOUS_ORG_ROLE"]) == ("false", "Viewer")
+
+
+def test_the_server_refuses_puts_before_its_container_has_no_memory():
+    option = next(each for each in OPTIONS if each.name == "max_memory")
+    limit = option.read(SERVICES["server"]["environment"][option.variable], option.variable)
+    assert 0 < limit < 0.75 * (1 << 30)
+    assert SERVICES["server"]["mem_limit"] == "1g"
 
 
 def test_its_health_check_is_that_of_the_image():

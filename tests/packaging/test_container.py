@@ -88,6 +88,7 @@ def test_nothing_of_the_build_is_in_it(stages):
     title = labels(stages)["title"]
     assert of(stages[-1], "COPY") == [f"--from=build /opt/{title} /opt/{title}"]
     assert of(stages[0], "FROM")[0].removesuffix(" AS build") == of(stages[-1], "FROM")[0]
+    assert re.fullmatch(r"\S+:\S+@sha256:[0-9a-f]{64}", of(stages[-1], "FROM")[0])
 
 
 def labels(stages):

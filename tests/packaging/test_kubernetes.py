@@ -9,6 +9,7 @@ import urllib.request
 import programs
 import pytest
 import redis
+import trustme
 import yaml
 from expressions import ONLY_OF_A_NODE, series_asked_for
 from options import options_of
@@ -105,6 +106,37 @@ def test_no_variable_of_kubernetes_is_taken_for_an_option(workload):
     assert pod(workload)["enableServiceLinks"] is False
 
 
+def test_clients_need_a_token_and_tls_which_come_from_a_secret(server):
+    found = options_of(container(server)["args"])
+    (volume,) = [each for each in pod(server)["volumes"] if "secret" in each]
+    (mount,) = [each for each in container(server)["volumeMounts"] if each["name"] == volume["name"]]
+    assert (volume["secret"], mount["readOnly"]) == ({"secretName": "beanstalk-access", "defaultMode": 0o440}, True)
+    assert pod(server)["securityContext"]["fsGroup"] == pod(server)["securityContext"]["runAsGroup"]
+    files = {"--tls-cert": "tls.crt", "--tls-key": "tls.key", "--token-file": "tokens"}
+    assert {flag: found[flag] for flag in files} == {flag: f"{mount['mountPath']}/{files[flag]}" for flag in files}
+
+
+def test_only_clients_prometheus_and_nodes_reach_a_port(server):
+    labels = server["spec"]["template"]["metadata"]["labels"]
+    (policy,) = [
+        each["spec"]
+        for _, each in ALL
+        if each["kind"] == "NetworkPolicy" and each["spec"]["podSelector"]["matchLabels"] == labels
+    ]
+    assert policy["policyTypes"] == ["Ingress"]
+    admitted = {each["ports"][0]["port"]: each["from"] for each in policy["ingress"]}
+    assert admitted.pop("beanstalk") == [{"podSelector": {"matchLabels": {"beanstalk-client": "true"}}}]
+    monitoring = {"kubernetes.io/metadata.name": "monitoring"}
+    assert admitted.pop("http") == [{"namespaceSelector": {"matchLabels": monitoring}}]
+    is_node = server["kind"] == "Deployment"
+    assert admitted == ({"link": [{"podSelector": {"matchLabels": labels}}]} if is_node else {})
+
+
+def test_the_image_of_redis_is_pinned_by_digest():
+    (redis_,) = [each for each in WORKLOADS if each not in OURS]
+    assert re.fullmatch(r"docker\.io/library/redis:\S+@sha256:[0-9a-f]{64}", container(redis_)["image"])
+
+
 def test_a_start_that_reads_many_jobs_is_not_killed(workload):
     probe = container(workload)["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] == RECOVERS_WITHIN
@@ -133,9 +165,8 @@ def test_it_is_restarted_only_when_its_loop_has_been_held_for_as_long_as_systemd
 def test_a_single_server_keeps_its_jobs_on_its_volume():
     (single,) = [each for each in OURS if each["kind"] == "StatefulSet"]
     assert single["spec"]["replicas"] == 1
-    (mount,) = container(single)["volumeMounts"]
     (claim,) = single["spec"]["volumeClaimTemplates"]
-    assert mount["name"] == claim["metadata"]["name"]
+    (mount,) = [each for each in container(single)["volumeMounts"] if each["name"] == claim["metadata"]["name"]]
     assert options_of(container(single)["args"])["--binlog"].startswith(mount["mountPath"] + "/")
 
 
@@ -244,12 +275,17 @@ def test_redis_is_a_primary_with_replicas_that_the_server_takes(start_redis):
 
 
 @pytest.mark.slow
-def test_a_node_with_these_arguments_leads_is_ready_and_shows_every_metric_of_a_node(start_redis):
+def test_a_node_with_these_arguments_leads_is_ready_and_shows_every_metric_of_a_node(start_redis, tmp_path):
+    certificate = trustme.CA().issue_cert("beanstalk")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    certificate.private_key_pem.write_to_path(tmp_path / "tls.key")
+    (tmp_path / "tokens").write_text(f"{'ab' * 32} shop\n")
     start_redis(1)
     engine = start_redis(0).config_get("port")["port"]
     (nodes,) = [each for each in OURS if each["kind"] == "Deployment"]
     ports = {str(each["containerPort"]): str(unused_port()) for each in container(nodes)["ports"]}
     words = " ".join(container(nodes)["args"]).replace("$(POD_IP)", "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
+    words = words.replace("/etc/beanstalk/", f"{tmp_path}/")
     words = re.sub(r"\b\d{4,5}\b", lambda port: ports.get(port[0], port[0]), words).split()
     process = Process(
         imported(),

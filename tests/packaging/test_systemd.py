@@ -53,6 +53,10 @@ def test_the_user_is_debians():
     assert (unit["Service", "User"], unit["Service", "StateDirectory"]) == (["beanstalkd"], ["beanstalkd"])
 
 
+def test_no_core_dump_shows_a_token():
+    assert settings(SERVICE)["Service", "LimitCORE"] == ["0"]
+
+
 def test_what_does_not_get_better_is_not_tried_again():
     assert settings(SERVICE)["Service", "RestartPreventExitStatus"] == [f"{BAD_OPTION} 33 34 {DAMAGED}"]
 

@@ -14,7 +14,7 @@ from beanstalk_server import Config, Server, StartError
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import BURIED, DELAYED, NOT_IN_MEMORY, READY
-from beanstalk_server.queue.journal import Journal, JournalError, RestoreInterruptedError
+from beanstalk_server.queue.journal import ALL, Journal, JournalError, RestoreInterruptedError
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import IdTable
@@ -307,6 +307,10 @@ def test_a_server_that_is_to_stop_while_it_restores_jobs_stops_in_the_midst_of_t
     server = Server(Config(port=0), journal=Endless())
     run(work)
     assert given[-1] == 10
+
+
+def test_a_journal_that_says_nothing_of_it_admits_every_change():
+    assert Journal().admits == ALL
 
 
 class RecordingJournal(Journal):

@@ -213,7 +213,7 @@ def test_a_server_measures_nothing_until_it_is_asked_to(run):
 def test_failures_at_entrances_that_are_gone_are_still_counted():
     listeners = Listeners()
     config = ListenerConfig(address="127.0.0.1:0")
-    listeners.all = [open_listener(config, by_options=False) for _ in range(2)]
+    listeners.all = [open_listener(config, Config()) for _ in range(2)]
     reception = Reception(listeners, lambda: None, lambda: None, accepts=False)
     for listener in listeners.all:
         listener.entrance = entrance_of(config, "here", None)

@@ -386,7 +386,11 @@ def test_sockets_that_systemd_has_opened(launch, tmp_path):
     unix.listen()
     sockets = [tcp, unix]
     os.set_inheritable(tcp.fileno(), True)
-    process = launch(line=activated(sockets, "-p", "1"), pass_fds=[sock.fileno() for sock in sockets])
+    process = launch(line=activated(sockets, "-l", "0.0.0.0", "-p", "1"), pass_fds=[sock.fileno() for sock in sockets])
+    assert f"listens on 127.0.0.1:{tcp.getsockname()[1]}, unix:{tmp_path}/socket with default settings" in process.log
+    for given in ("-l/--listen 0.0.0.0", "-p/--port 1"):
+        warning = f"{given}: ignored, because systemd has opened the sockets (LISTEN_FDS)\n"
+        eventually(lambda warning=warning: warning in process.log, "the log says so")
     for address in (tcp.getsockname(), f"{tmp_path}/socket"):
         caller = Caller(address)
         assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig
-from beanstalk_server.cli.command_line import BEHIND_THEM, help_text, odd_variables, parse
+from beanstalk_server.cli.command_line import BEHIND_THEM, asks_for_json, help_text, odd_variables, parse
 from beanstalk_server.settings.options import OPTIONS
 from beanstalk_server.settings.warnings import warnings_of
 
@@ -72,6 +72,51 @@ def test_the_environment_goes_behind_the_command_line():
     )
 
 
+def test_a_variable_that_is_empty_is_not_set():
+    empty = {each.variable: "" for each in OPTIONS} | {"BEANSTALK_SERVER_CONFIG": ""}
+    assert parse([], empty) == Config()
+    assert odd_variables(empty) == [
+        f"BEANSTALK_SERVER_{name}: empty, so it is not set: must be the path of a file, or be left out"
+        for name in ("CONFIG", "TLS_CERT", "TLS_CLIENT_CA", "TLS_KEY", "TOKEN_FILE")
+    ]
+
+
+def test_the_variables_of_a_service_of_kubernetes_set_no_option():
+    names = {
+        "BEANSTALK_SERVER_SERVICE_HOST": "10.0.0.1",
+        "BEANSTALK_SERVER_SERVICE_PORT": "11300",
+        "BEANSTALK_SERVER_SERVICE_PORT_BEANSTALK": "11300",
+        "BEANSTALK_SERVER_PORT": "tcp://10.0.0.1:11300",
+        "BEANSTALK_SERVER_PORT_11300_TCP": "tcp://10.0.0.1:11300",
+        "BEANSTALK_SERVER_PORT_11300_TCP_ADDR": "10.0.0.1",
+        "BEANSTALK_SERVER_HTTP_PORT": "tcp://10.0.0.2:9113",
+        "BEANSTALK_SERVER_HTTP_PORT_9113_TCP_PROTO": "tcp",
+        "BEANSTALK_SERVER_HTTP_SERVICE_HOST": "10.0.0.2",
+    }
+    assert parse([], names) == Config()
+    assert odd_variables(names) == []
+    assert odd_variables({"BEANSTALK_SERVER_HTTP_PROT": "1"}) != []
+
+
+@pytest.mark.parametrize("text", ["true", "True", "YES", "on", "1", "2"])
+def test_a_variable_turns_an_option_on(text):
+    assert parse([], {"BEANSTALK_SERVER_SALVAGE": text}) == Config(salvage=True)
+
+
+@pytest.mark.parametrize("text", ["false", "False", "NO", "off", "0"])
+def test_a_variable_turns_an_option_off(text):
+    assert parse([], {"BEANSTALK_SERVER_SALVAGE": text}) == Config()
+
+
+def test_words_may_be_in_upper_case():
+    words = {"LOG_LEVEL": "WARNING", "LOG_FORMAT": "Json", "SYNC_INTERVAL": "NEVER"}
+    config = Config(log_level="warning", log_format="json", sync_interval="never")
+    assert parse([], {f"BEANSTALK_SERVER_{name}": word for name, word in words.items()}) == config
+    assert parse(["--log-level", "Warning", "--log-format=JSON", "-f", "Never"], {}) == config
+    assert Config(log_level="WARNING", log_format="JSON", sync_interval="never") == config
+    assert asks_for_json(["--log-format=JSON"], {})
+
+
 @pytest.mark.parametrize(
     ("line", "environment", "said"),
     [
@@ -111,17 +156,59 @@ def test_the_environment_goes_behind_the_command_line():
             {"BEANSTALK_SERVER_VERBOSITY": "-1"},
             "BEANSTALK_SERVER_VERBOSITY: bad value '-1': must be a whole number, 0 or greater",
         ),
-        ("", {"BEANSTALK_SERVER_SALVAGE": "maybe"}, "BEANSTALK_SERVER_SALVAGE: bad value 'maybe': must be 0 or 1"),
-        ("", {"BEANSTALK_SERVER_SALVAGE": "-1"}, "BEANSTALK_SERVER_SALVAGE: bad value '-1': must be 0 or 1"),
+        (
+            "",
+            {"BEANSTALK_SERVER_SALVAGE": "maybe"},
+            "BEANSTALK_SERVER_SALVAGE: bad value 'maybe': must be true or false, yes or no, on or off, 1 or 0",
+        ),
+        (
+            "",
+            {"BEANSTALK_SERVER_SALVAGE": "-1"},
+            "BEANSTALK_SERVER_SALVAGE: bad value '-1': must be true or false, yes or no, on or off, 1 or 0",
+        ),
         ("-l unix:", {}, "-l/--listen: bad value 'unix:': must be a host name, an address or unix:PATH"),
         (
             "",
-            {"BEANSTALK_SERVER_PORT": ""},
-            "BEANSTALK_SERVER_PORT: bad value '': must be a number from 0 to 65535, or the name of a service",
+            {"BEANSTALK_SERVER_PORT": "udp://10.0.0.1:11300"},
+            "BEANSTALK_SERVER_PORT: bad value 'udp://10.0.0.1:11300': "
+            "must be a number from 0 to 65535, or the name of a service",
         ),
+        ("-p a:b", {}, "-p/--port: bad value 'a:b': must be a number from 0 to 65535, or the name of a service"),
+        (
+            "",
+            {"BEANSTALK_SERVER_LISTEN": "[]"},
+            "BEANSTALK_SERVER_LISTEN: bad value '[[]]:11300': must be host:port, [v6]:port or unix:PATH",
+        ),
+        (
+            "",
+            {"BEANSTALK_SERVER_CLUSTER": "redis://h", "BEANSTALK_SERVER_BINLOG": "/x"},
+            "BEANSTALK_SERVER_BINLOG: '/x' beside BEANSTALK_SERVER_CLUSTER, where the engine keeps the jobs: "
+            "must be left out",
+        ),
+        (
+            "-s 268435457",
+            {"BEANSTALK_SERVER_CLUSTER": "redis://h"},
+            "-s/--segment-size: 268435457 beside BEANSTALK_SERVER_CLUSTER: must be 268435456 at most",
+        ),
+        (
+            "",
+            {"BEANSTALK_SERVER_CLUSTER": "redis://:secret@h:x"},
+            "BEANSTALK_SERVER_CLUSTER: bad value (not shown): "
+            "must have a port between 1 and 65535 behind each host, or none",
+        ),
+        (
+            "",
+            {"BEANSTALK_SERVER_TLS_KEY": "k"},
+            "BEANSTALK_SERVER_TLS_KEY: 'k' without a certificate: tls-cert must name its file",
+        ),
+        ("--prot 1", {}, "--prot: no such option: did you mean --port?"),
+        ("--max-jobsize=1", {}, "--max-jobsize=1: no such option: did you mean --max-job-size?"),
+        ("--verison", {}, "--verison: no such option: did you mean --version?"),
+        ("-V --chek-config", {}, "--chek-config: no such option: did you mean --check-config?"),
         ("-p 65536", {}, "-p/--port: bad value '65536': must be a number from 0 to 65535, or the name of a service"),
         ("--compat 1.11", {}, "--compat: bad value '1.11': must be 1.12 or 1.13"),
-        ("--max 1", {}, "--max: no such option; beanstalk-server --help lists all options"),
+        ("--max 1", {}, "--max: no such option: did you mean --max-job-size?"),
+        ("--xyz", {}, "--xyz: no such option; beanstalk-server --help lists all options"),
         ("-Vx", {}, "-x: no such option; beanstalk-server --help lists all options"),
         ("extra", {}, "extra: no such option; beanstalk-server --help lists all options"),
         ("-", {}, "-: no such option; beanstalk-server --help lists all options"),
@@ -132,16 +219,6 @@ def test_the_environment_goes_behind_the_command_line():
         ("--tls-cert=", {}, "--tls-cert: bad value '': must be the path of a file"),
         ("--user=", {}, "-u/--user: bad value '': must be the name of a user"),
         ("--binlog=", {}, "-b/--binlog: bad value '': must be the path of a directory"),
-        (
-            "",
-            {"BEANSTALK_SERVER_HTTP": ""},
-            "BEANSTALK_SERVER_HTTP: bad value '': must be host:port, [v6]:port or unix:PATH",
-        ),
-        (
-            "",
-            {"BEANSTALK_SERVER_TOKEN_FILE": ""},
-            "BEANSTALK_SERVER_TOKEN_FILE: bad value '': must be the path of a file",
-        ),
         ("--lease-ttl 1", {}, "--lease-ttl: bad value '1': must be a number of seconds from 2 to 300"),
         ("--shards 0", {}, "--shards: bad value '0': must be a whole number from 1 to 1024"),
         ("--shards 1025", {}, "--shards: bad value '1025': must be a whole number from 1 to 1024"),
@@ -196,7 +273,6 @@ def test_the_environment_goes_behind_the_command_line():
             "-z/--max-job-size: 1073741824 beside --cluster: must be 268435456 at most",
         ),
         ("--config=", {}, "--config: bad value '': must be the path of a file"),
-        ("", {"BEANSTALK_SERVER_CONFIG": ""}, "BEANSTALK_SERVER_CONFIG: bad value '': must be the path of a file"),
     ],
 )
 def test_what_is_refused(line, environment, said):

@@ -281,6 +281,41 @@ def test_a_listener_that_nobody_can_use_deserves_a_warning(listener, reason):
     assert warnings_of(config) == [f"listener 1: nobody can use it: auth is {listener['auth']!r}, and {reason}"]
 
 
+OPEN = (
+    "anyone who can connect may do everything, because there are no users: "
+    "should have users or a token file, or listen on a loopback address"
+)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "queue.example.com"])
+def test_a_listener_without_users_that_other_machines_reach_deserves_a_warning(host):
+    address = f"{host}:11300"
+    assert warnings_of(Config(listeners=(ListenerConfig(address=address),))) == [f"listener 1: {OPEN}"]
+    name = host.strip("[]")
+    assert warnings_of(Config(listen=name)) == [f"-l/--listen {name}: {OPEN}"]
+    mutual = ListenerConfig(address=address, tls_cert="c", tls_client_ca="a")
+    metrics = ListenerConfig(address=f"{host}:9113", protocol="http")
+    assert warnings_of(Config(listeners=(mutual, metrics))) == []
+    assert warnings_of(Config(listen=name, tls_cert="c", token_file="t")) == []
+
+
+def test_a_listener_without_users_that_stays_on_this_machine_deserves_no_warning():
+    for address in ("localhost:1", "127.0.0.1:1", "[::1]:1", "unix:s"):
+        assert warnings_of(Config(listeners=(ListenerConfig(address=address),))) == []
+
+
+def test_addresses_that_systemd_replaces_deserve_a_warning():
+    ignored = "ignored, because systemd has opened the sockets (LISTEN_FDS)"
+    config = Config(listen="0.0.0.0", sources={"listen": "BEANSTALK_SERVER_LISTEN"})
+    at = config.listeners_at(["127.0.0.1:7"])
+    assert warnings_of(config, at) == [f"BEANSTALK_SERVER_LISTEN 0.0.0.0: {ignored}"]
+    config = Config()
+    assert warnings_of(config, config.listeners_at(["127.0.0.1:7", "0.0.0.0:7"])) == [f"listener 0.0.0.0:7: {OPEN}"]
+    config = Config(listeners=(ListenerConfig(address="0.0.0.0:1"), ListenerConfig(address="127.0.0.1:2")))
+    at = config.listeners_at(["127.0.0.1:1", "127.0.0.1:2"])
+    assert warnings_of(config, at) == [f"listener 1: address 0.0.0.0:1: {ignored}"]
+
+
 def test_a_proxy_that_may_be_anybody_deserves_a_warning():
     listener = ListenerConfig(address="localhost:1", proxy_protocol=True, trusted=["10.0.0.0/8", "::/0"])
     assert warnings_of(Config(listeners=[listener])) == [

@@ -79,7 +79,7 @@ class Lease(NamedTuple):
     @property
     def stamp(self) -> str:
         """What no other lease has, not even one of the same epoch: it may be shown, unlike the secret."""
-        return sha1(self.secret.encode()).hexdigest()[:16]  # TAKE and RENEW in scripts.py do the same
+        return sha1(self.secret.encode()).hexdigest()[:16]  # TAKE and RENEW in redis/scripts.py do the same
 
     def next_lineage(self) -> str:
         """The lineage of a lease that is taken after this one."""

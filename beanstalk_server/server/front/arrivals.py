@@ -72,9 +72,6 @@ LINE: Final = 2
 HANG_UP: Final = 3  # it has been refused
 NOTHING: Final = 4  # a connection has taken over, or the client is gone
 
-GONE: Final = ("hung up before the handshake", "the connection was lost")
-"""What TLS says of a client that has failed in nothing: a port scan does the same."""
-
 log = logging.getLogger("beanstalk_server")
 
 
@@ -248,7 +245,9 @@ class Arrival(Runnable):
     def _on_failure(self, tls: Any, reason: str) -> None:
         """Note that there will be no handshake: TLS has closed the connection, or has seen it close."""
         tls.set_protocol(self)  # it reports the end of the connection: only then is there room for another one
-        if self._stage == HANDSHAKE and reason not in GONE:
+        from beanstalk_server.server.front.tls import NO_FAILURES
+
+        if self._stage == HANDSHAKE and reason not in NO_FAILURES:
             self.entrance.failures += 1
             self._note(reason)
         self._stage = HANG_UP

@@ -23,7 +23,7 @@ from beanstalk_server.events import event
 from beanstalk_server.server.bounded import MalformedPuts, Refusals
 from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.options import NO_SERVICE, option
+from beanstalk_server.settings.options import NO_SERVICE, Config
 from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:
@@ -359,31 +359,28 @@ def name_of_address(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def where_of(config: ListenerConfig, *, by_options: bool) -> str:
+def where_of(config: ListenerConfig, settings: Config) -> str:
     """How messages name a listener: as it was given, by the options or in the config file."""
-    if not by_options:
+    if settings.listeners and config != settings.http_listener():
         return f"listener {config.address}"
     if config.is_http:
-        return f"{option('http')} {config.address}"
+        return f"{settings.place('http')} {config.address}"
     if config.path:
-        return f"{option('listen')} {config.address}"
-    return f"{option('listen')} {config.host} {option('port')} {config.port}"
+        return f"{settings.place('listen')} {config.address}"
+    return f"{settings.place('listen')} {config.host} {settings.place('port')} {config.port}"
 
 
-def open_listener(config: ListenerConfig, keepalive: int | str, *, by_options: bool) -> Listener:
+def open_listener(config: ListenerConfig, settings: Config) -> Listener:
     """A listener whose socket is bound. Clients cannot connect yet.
-
-    Args:
-        keepalive: the value of --keepalive.
 
     Raises:
         StartError: the socket cannot be opened.
     """
-    where = where_of(config, by_options=by_options)
+    where = where_of(config, settings)
     if config.path:
         return Listener(config, open_unix_socket(config.path, where), where, config.path)
     listener = Listener(config, open_inet_socket(config.host, config.port, where), where)
-    set_keepalive(listener.sock, keepalive)
+    set_keepalive(listener.sock, settings.keepalive)
     return listener
 
 

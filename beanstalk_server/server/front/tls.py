@@ -68,6 +68,11 @@ asked for, and then works through all of them: after a thousand connections for 
 NO_APPLICATION_PROTOCOL: Final = b"\x15\x03\x03\x00\x02\x02\x78"
 """The alert of that name in a record, as it is sent before anything is encrypted (RFC 8446, section 6)."""
 
+HUNG_UP: Final = "hung up before the handshake"
+LOST: Final = "the connection was lost"
+NO_FAILURES: Final = (HUNG_UP, LOST)
+"""The reasons of `on_failure` that are no fault of the client: a port scan causes the same."""
+
 log = logging.getLogger("beanstalk_server")
 
 
@@ -162,7 +167,7 @@ class TlsTransport(Runnable):
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
         if not self._ready:
-            self._on_failure(self, "the connection was lost")
+            self._on_failure(self, LOST)
         protocol = self._protocol
         if protocol is not None:
             protocol.connection_lost(error or self._error)
@@ -347,7 +352,7 @@ class TlsTransport(Runnable):
                 self._turns.enqueue_handshake(self)
                 return
         if self._plain_ended:
-            self._fail("hung up during the handshake" if self._begun else "hung up before the handshake")
+            self._fail("hung up during the handshake" if self._begun else HUNG_UP)
 
     def _begin(self) -> bool:
         """Make OpenSSL's part, unless the client wants another protocol; return whether it goes on."""

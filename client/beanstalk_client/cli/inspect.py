@@ -33,7 +33,22 @@ TUBE_COLUMNS: Final = {
 STRIKING: Final = {"buried": "red", "paused": "yellow", "reason": "red"}
 """The columns that strike the eye, and their colours."""
 
-JOB_COLUMNS: Final = ("id", "state", "pri", "age", "delay", "ttr", "time-left", "size", "tries", "reason", "key")
+JOB_COLUMNS: Final = {
+    "id": "id",
+    "state": "state",
+    "pri": "pri",
+    "age": "age",
+    "delay": "delay",
+    "ttr": "ttr",
+    "time-left": "time-left",
+    "size": "size",
+    "reserves": "reserves",
+    "tries": "failures",
+    "reason": "reason",
+    "key": "key",
+}
+"""The columns of `ls`, by their names in list-jobs. `failures` are those that the policy of the tube counts."""
+
 CLIENT_COLUMNS: Final = (
     "name", "user", "state", "producer", "worker", "using", "watching", "reserved", "age"
 )  # fmt: skip
@@ -108,7 +123,9 @@ def ls(options: argparse.Namespace) -> int:
     if options.json:
         show_json(jobs)
     else:
-        show_table(JOB_COLUMNS, ([job.get(column, "") for column in JOB_COLUMNS] for job in jobs), STRIKING)
+        show_table(
+            list(JOB_COLUMNS.values()), ([job.get(column, "") for column in JOB_COLUMNS] for job in jobs), STRIKING
+        )
     if more:
         print(f"the first {options.limit}; there are more (--limit)", file=sys.stderr)
     return 0

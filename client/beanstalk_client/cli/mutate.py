@@ -14,7 +14,7 @@ from typing import Final
 
 import beanstalk_client
 from beanstalk_client.cli.bodies import read_body
-from beanstalk_client.cli.output import REFUSED, USAGE, OperatorError, asks_a_person, show_json
+from beanstalk_client.cli.output import REFUSED, USAGE, OperatorError, asks_a_person, on_terminal, safe, show_json
 from beanstalk_client.cli.target import asking, named, told
 
 PART: Final = 10_000
@@ -58,6 +58,8 @@ def kick(options: argparse.Namespace) -> int:
             client.kick_job(options.job)
         return _tell(options, "kicked", 1)
     with asking(options, f"tube {options.tube}") as client:
+        with contextlib.suppress(beanstalk_client.ForbiddenError):  # a user may have the right to kick alone
+            client.stats_tube(options.tube)  # reports a tube that does not exist, which `use` would create
         client.use(options.tube)
         kicked = client.kick(options.count)
     return _tell(options, "kicked", kicked)
@@ -146,18 +148,15 @@ def pause(options: argparse.Namespace) -> int:
     """Let nobody reserve from a tube for some time."""
     with asking(options, f"tube {options.tube}") as client:
         client.pause_tube(options.tube, math.ceil(options.seconds))
-    if options.json:
-        show_json({"paused": options.tube, "seconds": math.ceil(options.seconds)})
-    return 0
+    seconds = math.ceil(options.seconds)
+    return _say(options, f"tube {options.tube} is paused for {seconds} s", paused=options.tube, seconds=seconds)
 
 
 def resume(options: argparse.Namespace) -> int:
     """End the pause of a tube."""
     with asking(options, f"tube {options.tube}") as client:
         client.pause_tube(options.tube, 0)
-    if options.json:
-        show_json({"resumed": options.tube})
-    return 0
+    return _say(options, f"tube {options.tube} is resumed", resumed=options.tube)
 
 
 def clear(options: argparse.Namespace) -> int:
@@ -220,9 +219,8 @@ def _in_parts(options: argparse.Namespace, ask: Callable[[int], int]) -> int:
 def _drain(options: argparse.Namespace, draining: bool) -> int:
     with asking(options, extension="drain" if draining else "undrain") as client:
         (client.drain if draining else client.undrain)()
-    if options.json:
-        show_json({"draining": draining})
-    return 0
+    does = "is in drain mode: it takes no new jobs" if draining else "takes new jobs"
+    return _say(options, f"{named(options)} {does}", draining=draining)
 
 
 def _agrees(options: argparse.Namespace, what: str, found: dict[str, object]) -> bool:
@@ -233,10 +231,15 @@ def _agrees(options: argparse.Namespace, what: str, found: dict[str, object]) ->
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def _say(options: argparse.Namespace, text: str, **document: object) -> int:
+    """Say what was done, as text or as JSON; return the exit status."""
+    if options.json:
+        show_json(document)
+    else:
+        print(safe(text) if on_terminal() else text)
+    return 0
+
+
 def _tell(options: argparse.Namespace, done: str, number: int) -> int:
     """Say how many jobs something was done to; return the exit status."""
-    if options.json:
-        show_json({done: number})
-    else:
-        print(f"{number} {'job' if number == 1 else 'jobs'} {done}")
-    return 0
+    return _say(options, f"{number} {'job' if number == 1 else 'jobs'} {done}", **{done: number})

@@ -63,7 +63,7 @@ def why_there(found: Mapping[str, Any], tube: Mapping[str, Any], report: Mapping
     """
     tries, limit = int(found.get("tries", 0)), int(found.get("max-tries", 0))
     reason = REASONS.get(found.get("reason", ""), "")
-    failed = f"try {tries}{f' of {limit}' if limit else ''} has failed: {reason or 'nobody knows why'}"
+    failed = f"failure {tries}{f' of {limit}' if limit else ''}: {reason or 'nobody knows why'}"
     left = f"{found['time-left']} s"
     if found["state"] == "reserved":
         return f"a worker has it, for {left} more unless it touches it (reserve {found['reserves']})"
@@ -75,7 +75,7 @@ def why_there(found: Mapping[str, Any], tube: Mapping[str, Any], report: Mapping
     if found["state"] == "buried":
         if report is not None:
             who = report.get("worker") or report.get("sender") or "a worker"
-            return f"{who} buried it at {report.get('buried')}, try {report.get('tries')}: {report.get('error')}"
+            return f"{who} buried it at {report.get('buried')}, reserve {found['reserves']}: {report.get('error')}"
         if limit and tries >= limit:
             return f"{failed}; there is no report"
         return "somebody buried it, and there is no report of why"

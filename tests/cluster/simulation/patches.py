@@ -63,7 +63,7 @@ class VirtualListeners:
         pass
 
 
-def virtual_listener(config, *, by_options):
+def virtual_listener(config, settings):
     """What server.listeners.open_listener makes."""
     return types.SimpleNamespace(
         config=config, address=("node", 11300), inherited=False, close=lambda: None, remove_path=lambda: None

@@ -42,7 +42,7 @@ class RedisConnector:
     """Makes connections to the engine behind a URL.
 
     Args:
-        url: as `url.py` describes it.
+        url: as settings/engine_url.py describes it.
         name: of the cluster.
         replicas: how many replicas must confirm what is durable.
         timeout: seconds to connect, and for a part of an answer (`resp.TIMEOUTS`).

@@ -53,6 +53,9 @@ class ListenerConfig:
     user: str = setting("", kinds.NAME_OR_NONE, 'user of all clients here, with `auth = "none"`')
     proxy_protocol: bool = setting(False, kinds.SWITCH, "expect a PROXY header, version 1 or 2, from each client")
     trusted: tuple[str, ...] = setting((), kinds.Several(kinds.NETWORK), "networks that may send a PROXY header")
+    hosts: tuple[str, ...] = setting(
+        (), kinds.Several(kinds.HOST), "with `protocol = \"http\"`: further names accepted in the Host header"
+    )
 
     def __post_init__(self) -> None:
         take_values(self, LISTENER_KEYS)
@@ -211,6 +214,8 @@ def _of_listener(listener: ListenerConfig) -> list[Mistake]:
             "trusted",
             f"{list(listener.trusted)} at {listener.address!r}: must be left out; a UNIX socket has no network",
         )
+    if listener.hosts and not listener.is_http:
+        refuse("hosts", f"{list(listener.hosts)} without HTTP: must have protocol = 'http', or be left out")
     if listener.proxy_protocol and not listener.trusted and not listener.path:
         refuse(
             "proxy-protocol",

@@ -544,7 +544,7 @@ COMMANDS: Final = (
             "--host",
             metavar="NAME",
             action="append",
-            help="allowed host name of the page, besides addresses and local names; may be repeated",
+            help="allowed host name of the page, besides addresses and localhost; may be repeated",
         ),
         Argument("--base-path", metavar="PATH", help="path prefix of all pages behind a proxy, such as /queue"),
         Argument("--listen-cert", metavar="FILE", help="certificate of the page, for TLS"),

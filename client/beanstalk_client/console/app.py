@@ -72,7 +72,7 @@ def console(
         read_only: nothing can be changed.
         user_header: the header in which a proxy says who somebody is: "X-Forwarded-User". Who it does not name, or who
             does not come from `trusted`, is refused.
-        hosts: the names by which browsers may know the console, beside addresses and local names.
+        hosts: the names by which browsers may know the console, beside addresses and localhost.
         base_path: what stands before all paths, if a proxy leaves it there: "/queue".
         schedules: the tubes in which schedulers keep their plans (their --group).
         metrics: "http://[:token@]host:port" of each node's HTTP listener, for percentiles and shards.

@@ -1,6 +1,6 @@
 """Who may see a page, and which requests are taken: the checks that stand before every page.
 
-    Host             an address, a local name, or a name that the console was given: no DNS rebinding
+    Host             an address, localhost, or a name that the console was given: no DNS rebinding
     Sec-Fetch-Site   a change comes from a page of the console's own origin; where a browser does not send it, Origin
                      must be that of Host. Only navigations may come from other sites
     csrf             each form has a value that belongs to the cookie of who got the form
@@ -16,7 +16,6 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -30,8 +29,6 @@ MAX_SESSIONS: Final = 1000
 """Maximum number of sessions; beyond it, the oldest one of the token with most sessions is evicted."""
 
 COOKIE: Final = "beanstalk_console"
-
-LOCAL_ENDINGS: Final = (".local", ".internal", ".localhost", ".svc")
 
 POLICY: Final = "; ".join(
     [
@@ -85,7 +82,10 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Iterable[str]) -> tu
 
 
 def is_good_host(host: str, hosts: Iterable[str]) -> bool:
-    """Whether a Host header may name the console: an address, a name without a dot, a local one, or one of these."""
+    """Whether a Host header may name the console: an address, localhost, or one of these.
+
+    A neighbour in the network can answer for a name without a dot and for local domains (mDNS, LLMNR).
+    """
     try:
         parts = urlsplit(f"//{host}")
         name = parts.hostname or "" if parts.port is None or parts.port else ""
@@ -94,12 +94,7 @@ def is_good_host(host: str, hosts: Iterable[str]) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return bool(name) and (
-            "." not in name
-            or name.endswith(LOCAL_ENDINGS)
-            or name == socket.gethostname().lower()
-            or name in {each.lower() for each in hosts}
-        )
+        return name == "localhost" or (bool(name) and name in {each.lower() for each in hosts})
     return True
 
 

@@ -54,7 +54,7 @@ class ListenerConfig:
     proxy_protocol: bool = setting(False, kinds.SWITCH, "expect a PROXY header, version 1 or 2, from each client")
     trusted: tuple[str, ...] = setting((), kinds.Several(kinds.NETWORK), "networks that may send a PROXY header")
     hosts: tuple[str, ...] = setting(
-        (), kinds.Several(kinds.HOST), "with `protocol = \"http\"`: further names accepted in the Host header"
+        (), kinds.Several(kinds.HOST), 'with `protocol = "http"`: further names accepted in the Host header'
     )
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ import time
 import pytest
 from beanstalk_client import Client, DrainingError
 from beanstalk_client.console import console, failures, search
+from beanstalk_client.console import visit as visit_module
 from beanstalk_client.schedules import Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import describe, report
@@ -521,6 +522,22 @@ def test_a_form_needs_the_value_of_its_own_cookie(server, queue):
     visit(server.address, story)
 
 
+def test_a_form_is_refused_before_it_is_parsed(server, monkeypatch):
+    parsed = []
+    monkeypatch.setattr(visit_module, "_read_form", parsed.append)
+
+    async def story(visitor):
+        await visitor.get("/tube?name=default")
+        own = visitor.csrf
+        assert (await visitor.send("/order", csrf="0" * 64, body="x" * 1_000_000)).status_code == 403
+        assert (await visitor.send("/order", csrf="", body=f"&csrf={own}")).status_code == 403
+        too_large = {"content-length": str(visit_module.MAX_FORM + 1)}
+        assert (await visitor.send("/order", headers=too_large, csrf=own)).status_code == 413
+        assert parsed == []
+
+    visit(server.address, story)
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -583,7 +600,7 @@ def test_it_is_mounted_in_another_application(server):
     from starlette.applications import Starlette
 
     async def told():
-        inner = console(server.address)
+        inner = console(server.address, anyone=True)
         app = Starlette()
         app.mount("/jobs", inner)
         visitor = Visitor(app)
@@ -594,6 +611,14 @@ def test_it_is_mounted_in_another_application(server):
         await inner.state.close()
 
     asyncio.run(told())
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"anyone": True, "login": True}, {"anyone": True, "user_header": "X-User"}], ids=str
+)
+def test_it_is_not_made_unless_it_is_said_who_may_use_it(settings):
+    with pytest.raises(ValueError, match="give login=True, user_header=NAME, or anyone=True"):
+        console("127.0.0.1:1", **settings)
 
 
 def test_behind_a_proxy_it_wants_a_name(server):

@@ -261,4 +261,53 @@ def test_the_log_of_the_process_tells_who_took_the_name_of_another(server, queue
 
     asyncio.run(story())
     tokens = (ROOT, token_of(RIGHTS))
-    assert all(f"Ada ({fingerprint(token)})" in text for token, text in zip(tokens, caplog.messages, strict=True))
+    assert all(f'"Ada" ({fingerprint(token)})' in text for token, text in zip(tokens, caplog.messages, strict=True))
+
+
+def test_the_name_of_a_person_imitates_no_entry_of_the_log(server, queue, ids, caplog):
+    caplog.set_level("INFO", "beanstalk_client.console")
+
+    async def story():
+        async with visiting(server.address, login=True) as visitor:
+            await visitor.get("/login")
+            await visitor.send("/login", token=ROOT, name='eve" (token 1): Clear\n\u202e')
+            await visitor.get("/log")
+            await visitor.order("pause", tube="open", seconds="5")
+
+    asyncio.run(story())
+    assert caplog.messages[0].startswith(f'"eve\\" (token 1): Clear\\\\n\\\\u202e" ({fingerprint(ROOT)}): ')
+
+
+def test_a_right_token_is_never_refused_because_of_wrong_ones(server, queue):
+    async def story():
+        async with visiting(server.address, login=True) as first:
+
+            async def try_one(token):
+                visitor = Visitor(first.app)
+                await visitor.get("/login")
+                status = (await visitor.send("/login", token=token, name="")).status_code
+                await visitor.http.aclose()
+                return status
+
+            *refused, taken = await asyncio.gather(*[try_one("wrong-token-" * 3) for _ in range(40)], try_one(ROOT))
+            assert set(refused) == {401} and taken == 200
+            assert len(first.app.state.attempts) == 0
+
+    asyncio.run(story())
+
+
+def test_the_token_of_a_client_that_has_gone_is_not_checked(server, queue, monkeypatch):
+    async def story():
+        async with visiting(server.address, login=True) as visitor:
+            await visitor.get("/login")
+            tried = []
+            monkeypatch.setattr(visitor.app.state, "connect", tried.append)
+
+            async def is_disconnected(request):
+                return True
+
+            monkeypatch.setattr("starlette.requests.Request.is_disconnected", is_disconnected)
+            assert (await visitor.send("/login", token=ROOT, name="")).status_code == 401
+            assert tried == []
+
+    asyncio.run(story())

@@ -1,9 +1,14 @@
 """What stands before every page: hosts, origins, forms and sessions."""
 
+import asyncio
+
 import pytest
 from beanstalk_client.console.security import (
     LIFE,
+    MAX_ATTEMPTS,
+    MAX_ATTEMPTS_OF_ADDRESS,
     MAX_SESSIONS,
+    Attempts,
     Forms,
     Sessions,
     fingerprint,
@@ -33,7 +38,21 @@ def test_good_hosts(host):
 
 
 @pytest.mark.parametrize(
-    "host", ["", "queue", "evil.local", "evil.internal", "jobs.svc", "evil.localhost", "evil.example", "127.0.0.1.evil.example", "queue.example.com.evil", "[", "a b.c", "x:y:z"]
+    "host",
+    [
+        "",
+        "queue",
+        "evil.local",
+        "evil.internal",
+        "jobs.svc",
+        "evil.localhost",
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "queue.example.com.evil",
+        "[",
+        "a b.c",
+        "x:y:z",
+    ],
 )
 def test_bad_hosts(host):
     assert not is_good_host(host, ["queue.example.com"])
@@ -123,3 +142,28 @@ def test_the_proxy_comes_from_a_trusted_network(peer, is_so):
 def test_loopback():
     assert all(map(is_loopback, ["127.0.0.1", "::1", "localhost", "127.9.9.9"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "queue", ""]))
+
+
+def test_checks_of_tokens_wait_for_a_place_and_no_address_takes_those_of_others():
+    async def story():
+        attempts, over, begun = Attempts(), asyncio.Event(), []
+
+        async def check(address):
+            async with attempts.place(address):
+                begun.append(address)
+                await over.wait()
+
+        checks = [asyncio.create_task(check("192.0.2.1")) for _ in range(200)]
+        checks.append(asyncio.create_task(check("192.0.2.2")))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert begun == ["192.0.2.1"] * MAX_ATTEMPTS_OF_ADDRESS + ["192.0.2.2"]
+        checks += [asyncio.create_task(check(f"198.51.100.{number}")) for number in range(100)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(begun) == MAX_ATTEMPTS and len(attempts) == 301
+        over.set()
+        await asyncio.gather(*checks)
+        assert len(begun) == 301 and len(attempts) == 0
+
+    asyncio.run(story())

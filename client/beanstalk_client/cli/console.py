@@ -64,6 +64,7 @@ def serve(options: argparse.Namespace) -> int:
             server_name=options.tls_name,
             token=target.token,
             login=options.login,
+            anyone=not options.login and not options.behind_proxy,  # on loopback only: see above
             read_only=options.read_only,
             user_header=options.behind_proxy or "",
             **({"trusted": options.proxy_from} if options.proxy_from else {}),

@@ -52,8 +52,9 @@ def console(
     addresses: Addresses = "127.0.0.1:11300",
     *,
     login: bool = False,
-    read_only: bool = False,
     user_header: str = "",
+    anyone: bool = False,
+    read_only: bool = False,
     trusted: Sequence[str] = LOOPBACK,
     hosts: Sequence[str] = (),
     base_path: str = "",
@@ -66,21 +67,29 @@ def console(
 ) -> Console:
     """The console of a server, as an ASGI application.
 
+    One of `login`, `user_header` and `anyone` says who may use it; `login` and `user_header` go together.
+
     Args:
         addresses: as AsyncClient takes them: "beanstalk://[:token@]host:port", or several for a cluster.
         login: each person gives a token of the server; its rights are theirs. Otherwise all have those of `token`.
-        read_only: nothing can be changed.
         user_header: the header in which a proxy says who somebody is: "X-Forwarded-User". Who it does not name, or who
             does not come from `trusted`, is refused.
+        anyone: every client that reaches the application may do everything, or look at everything with `read_only`. The
+            application around it must decide who that is.
+        read_only: nothing can be changed.
         hosts: the names by which browsers may know the console, beside addresses and localhost.
         base_path: what stands before all paths, if a proxy leaves it there: "/queue".
         schedules: the tubes in which schedulers keep their plans (their --group).
         metrics: "http://[:token@]host:port" of each node's HTTP listener, for percentiles and shards.
 
     Raises:
-        ValueError: an address or the token is malformed.
+        ValueError: an address or the token is malformed, or it is not said who may use the console.
     """
+    if anyone == bool(login or user_header):
+        given = "beside" if anyone else "without"
+        raise ValueError(f"console() {given} login or user_header: give login=True, user_header=NAME, or anyone=True")
     target = read_target(addresses, tls=tls, server_name=server_name, token=token, insecure_token=insecure_token)
+    del addresses, token  # error reports show the variables of a frame
 
     def connect(asked: str) -> AsyncClient[bytes]:
         return AsyncClient(

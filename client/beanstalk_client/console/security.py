@@ -12,13 +12,15 @@ Must never log or show a token, a cookie, or the value of a form.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import hmac
 import ipaddress
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -27,6 +29,10 @@ LIFE: Final = 12 * 3600.0
 
 MAX_SESSIONS: Final = 1000
 """Maximum number of sessions; beyond it, the oldest one of the token with most sessions is evicted."""
+
+MAX_ATTEMPTS: Final = 16
+MAX_ATTEMPTS_OF_ADDRESS: Final = 4
+"""Maximum number of tokens that are checked at a time: of all clients, and of one address."""
 
 COOKIE: Final = "beanstalk_console"
 
@@ -141,6 +147,36 @@ def set_cookie(path: str, value: str, *, secure: bool, life: float | None = None
     """A Set-Cookie header: the cookie ends with the browser, or after some seconds."""
     age = "" if life is None else f"; Max-Age={life:.0f}"
     return f"{COOKIE}={value}; Path={path or '/'}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}{age}"
+
+
+class Attempts:
+    """Checks of tokens that run at a time. The others wait; none is refused, so nobody is kept out by others.
+
+    An address has few places, so that it does not take those of the other addresses.
+    """
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(MAX_ATTEMPTS)
+        self._by_address: dict[str, tuple[asyncio.Semaphore, int]] = {}  # with how many hold a place or wait for one
+
+    def __len__(self) -> int:
+        """How many run or wait."""
+        return sum(count for _, count in self._by_address.values())
+
+    @contextlib.asynccontextmanager
+    async def place(self, address: str) -> AsyncIterator[None]:
+        """Wait for a place, first come, first served, and hold it."""
+        own, count = self._by_address.get(address) or (asyncio.Semaphore(MAX_ATTEMPTS_OF_ADDRESS), 0)
+        self._by_address[address] = own, count + 1
+        try:
+            async with own, self._all:
+                yield
+        finally:
+            count = self._by_address[address][1] - 1
+            if count:
+                self._by_address[address] = own, count
+            else:
+                del self._by_address[address]
 
 
 class Session:

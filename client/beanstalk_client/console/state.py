@@ -11,7 +11,7 @@ from beanstalk_client.console.metrics import Metrics
 from beanstalk_client.console.reader import Connect
 from beanstalk_client.console.rendering import make_environment
 from beanstalk_client.console.search import Searches
-from beanstalk_client.console.security import Forms, Sessions
+from beanstalk_client.console.security import Attempts, Forms, Sessions
 from beanstalk_client.console.settings import Settings
 from beanstalk_client.console.users import Users
 
@@ -22,6 +22,7 @@ class State:
         self.connect = connect
         self.users: Users = Users(connect)
         self.sessions: Sessions = Sessions()
+        self.attempts: Attempts = Attempts()
         self.forms: Forms = Forms()
         self.actions: Actions = Actions()
         self.searches: Searches = Searches()

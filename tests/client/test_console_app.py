@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+import threading
 import time
 
 import pytest
@@ -329,7 +330,7 @@ def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queu
     for number, job_id in enumerate(ids):
         error = ValueError(f"order {number}: {HOSTILE}") if number < 2 else KeyError("x")
         body = report(job_id, "mails", describe(error), 3, by="worker", task="shop.send")
-        queue.put_with(body, key=f"job-{job_id}")
+        queue.put_with(json.dumps(json.loads(body) | {"traceback": ["in send"]}).encode(), key=f"job-{job_id}")
 
     async def story(visitor):
         await sampled(visitor)
@@ -340,6 +341,7 @@ def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queu
         key = user.failures.groups[0].key
         await visitor.get(f"/failure?key={key}")
         assert "ValueError" in visitor.text and "<script>alert" not in visitor.page.text
+        assert "in send" in visitor.text, "the example has its traceback, which the list does not keep"
         await visitor.order("kick", scope="group", group=key, back="failures")
         assert counts(queue, "mails") == (2, 0, 1)
 
@@ -717,6 +719,38 @@ def test_no_more_jobs_are_deleted_than_were_confirmed(server, queue):
         assert counts(queue, "mails") == (4, 0, 0)
 
     visit(server.address, story)
+
+
+def test_a_view_of_failures_reads_few_bytes_and_decodes_them_in_a_thread(server, queue, monkeypatch):
+    bury(queue, "mails", 30, b'{"task": "' + b"x" * 10_000 + b'", "args": [], "kwargs": {}}')
+    bury(queue, "letters", 1, b"x" * (failures.MAX_BODY - 1))
+    monkeypatch.setattr(failures, "MAX_READ", 100_000)
+    threads = set()
+    for name in ("_read_bodies", "group"):
+        real = getattr(failures, name)
+
+        def recorded(given, real=real):
+            threads.add(threading.get_ident())
+            return real(given)
+
+        monkeypatch.setattr(failures, name, recorded)
+
+    async def story(visitor):
+        await sampled(visitor)
+        found = visitor.app.state.users.of("").failures
+        await found.refresh(30)
+        assert found.unread == 31 - failures.BATCH
+        await found.refresh(30)
+        assert found.unread == 0 and sum(len(each.jobs) for each in found.groups) == 31
+        assert threads and threading.get_ident() not in threads
+
+    visit(server.address, story)
+
+
+def test_a_search_asks_for_few_bytes_at_once(monkeypatch):
+    monkeypatch.setattr(search, "MAX_BATCH", 250)
+    jobs = [{"id": number, "size": size} for number, size in enumerate((100, 100, 100, 900, 0, 250))]
+    assert [[job["id"] for job in some] for some in search._by_bytes(jobs)] == [[0, 1], [2], [3], [4, 5]]
 
 
 def test_failures_are_looked_at_up_to_a_number_shared_by_all_tubes(server, queue, monkeypatch):

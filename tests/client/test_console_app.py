@@ -615,6 +615,16 @@ def test_it_is_mounted_in_another_application(server):
     asyncio.run(told())
 
 
+def test_browsers_are_told_to_use_tls_for_the_names_of_the_console_only(server):
+    async def story(visitor):
+        named = await visitor.get("/", host="queue.example.com")
+        assert named.headers["strict-transport-security"] == "max-age=31536000"
+        for host in ("localhost:11380", "127.0.0.1"):
+            assert "strict-transport-security" not in (await visitor.get("/", host=host)).headers
+
+    visit(server.address, story, hsts=True, hosts=["queue.example.com"])
+
+
 @pytest.mark.parametrize(
     "settings", [{}, {"anyone": True, "login": True}, {"anyone": True, "user_header": "X-User"}], ids=str
 )

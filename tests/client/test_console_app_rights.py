@@ -9,6 +9,7 @@ from beanstalk_client import Client
 from beanstalk_client.console import actions, search
 from beanstalk_client.console.pages import events
 from beanstalk_client.console.security import fingerprint
+from beanstalk_client.console.visit import BadRequestError
 from visiting import Visitor, visiting
 
 from beanstalk_server import Config
@@ -213,7 +214,10 @@ def test_a_page_that_is_live_ends_with_the_session(server, queue):
             user = first.app.state.users.of(ROOT)
 
             async def ticks():
-                return [tick async for tick in events._ticks(SimpleNamespace(user=user, state=first.app.state))]
+                return [
+                    tick
+                    async for tick in events._ticks(SimpleNamespace(user=user, state=first.app.state, owner="", who=""))
+                ]
 
             stream = asyncio.create_task(ticks())
             await asyncio.sleep(0)
@@ -309,5 +313,32 @@ def test_the_token_of_a_client_that_has_gone_is_not_checked(server, queue, monke
             monkeypatch.setattr("starlette.requests.Request.is_disconnected", is_disconnected)
             assert (await visitor.send("/login", token=ROOT, name="")).status_code == 401
             assert tried == []
+
+    asyncio.run(story())
+
+
+def test_the_live_pages_of_one_user_take_no_place_of_another(server, queue, monkeypatch):
+    monkeypatch.setattr(events, "MAX_STREAMS", 3)
+
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            users, state = first.app.state.users, first.app.state
+
+            def viewer(owner):
+                return SimpleNamespace(user=users.of(ROOT), state=state, owner=owner, who="")
+
+            streams = [events._ticks(viewer("greedy")) for _ in range(3)]
+            for each in streams:
+                await anext(each)
+            with pytest.raises(BadRequestError, match="too many pages"):
+                await events.events(viewer("greedy"))
+            await events.events(viewer("modest"))
+            other = events._ticks(viewer("modest"))
+            await anext(other)
+            assert sorted(state.streams.values()) == ["greedy", "greedy", "modest"]
+            assert [each async for each in streams[0]] == [], "the oldest one has ended"
+            for each in (*streams, other):
+                await each.aclose()
+            assert not state.streams
 
     asyncio.run(story())

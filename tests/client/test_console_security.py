@@ -15,6 +15,7 @@ from beanstalk_client.console.security import (
     is_good_host,
     is_loopback,
     is_trusted,
+    network_of,
     refusal,
     set_cookie,
 )
@@ -167,3 +168,17 @@ def test_checks_of_tokens_wait_for_a_place_and_no_address_takes_those_of_others(
         assert len(begun) == 301 and len(attempts) == 0
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("peer", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_what_counts_as_one_client(peer, network):
+    assert network_of(peer) == network

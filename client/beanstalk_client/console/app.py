@@ -25,7 +25,7 @@ from beanstalk_client.address import Addresses, read_target
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.console import pages
 from beanstalk_client.console.actions import RefusedError, meaning
-from beanstalk_client.console.security import COOKIE, HEADERS, is_trusted, new_cookie, refusal
+from beanstalk_client.console.security import COOKIE, HEADERS, is_local_host, is_trusted, new_cookie, refusal
 from beanstalk_client.console.settings import LOOPBACK, Settings
 from beanstalk_client.console.state import State
 from beanstalk_client.console.visit import BadRequestError, Visit
@@ -57,6 +57,7 @@ def console(
     read_only: bool = False,
     trusted: Sequence[str] = LOOPBACK,
     hosts: Sequence[str] = (),
+    hsts: bool = False,
     base_path: str = "",
     schedules: Sequence[str] = (GROUP,),
     metrics: Sequence[str] = (),
@@ -78,6 +79,7 @@ def console(
             application around it must decide who that is.
         read_only: nothing can be changed.
         hosts: the names by which browsers may know the console, beside addresses and localhost.
+        hsts: tell browsers to use TLS only for the names of `hosts`, for a year.
         base_path: what stands before all paths, if a proxy leaves it there: "/queue".
         schedules: the tubes in which schedulers keep their plans (their --group).
         metrics: "http://[:token@]host:port" of each node's HTTP listener, for percentiles and shards.
@@ -111,6 +113,7 @@ def console(
         user_header=user_header.lower(),
         trusted=tuple(trusted),
         hosts=tuple(hosts),
+        hsts=hsts,
         base_path="/" + base_path.strip("/") if base_path.strip("/") else "",
         schedules=tuple(schedules),
         metrics=tuple(metrics),
@@ -170,6 +173,8 @@ class Console:
                 more = dict(HEADERS)
                 if "/static/" in scope["path"]:
                     more["cache-control"] = STATIC_LIFE
+                if self.state.settings.hsts and not is_local_host(headers.get("host", "")):
+                    more["strict-transport-security"] = "max-age=31536000"
                 for name, value in more.items():
                     if name.encode() not in given:
                         message["headers"].append((name.encode(), value.encode()))

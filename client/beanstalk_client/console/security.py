@@ -92,16 +92,27 @@ def is_good_host(host: str, hosts: Iterable[str]) -> bool:
 
     A neighbour in the network can answer for a name without a dot and for local domains (mDNS, LLMNR).
     """
-    try:
-        parts = urlsplit(f"//{host}")
-        name = parts.hostname or "" if parts.port is None or parts.port else ""
-    except ValueError:
-        return False
+    name = _name_of(host)
+    return is_local_host(host) or (bool(name) and name in {each.lower() for each in hosts})
+
+
+def is_local_host(host: str) -> bool:
+    """Whether a Host header names an address, or localhost, which other programs of this machine share."""
+    name = _name_of(host)
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return name == "localhost" or (bool(name) and name in {each.lower() for each in hosts})
+        return name == "localhost"
     return True
+
+
+def _name_of(host: str) -> str:
+    """The name in a Host header, in lower case; "" if it is malformed."""
+    try:
+        parts = urlsplit(f"//{host}")
+        return parts.hostname or "" if parts.port is None or parts.port else ""
+    except ValueError:
+        return ""
 
 
 def is_trusted(peer: str, networks: Iterable[str]) -> bool:
@@ -113,6 +124,15 @@ def is_trusted(peer: str, networks: Iterable[str]) -> bool:
     except ValueError:
         return False
     return any(address in ipaddress.ip_network(network) for network in networks)
+
+
+def network_of(peer: str) -> str:
+    """What is counted as one client: an IPv4 address, or the /64 that a provider gives to one IPv6 client."""
+    try:
+        address = ipaddress.IPv6Address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    return str(address.ipv4_mapped or ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
 
 
 def is_loopback(host: str) -> bool:

@@ -30,7 +30,7 @@ class State:
         self.templates: Environment = make_environment()
         for name in self.templates.list_templates():
             self.templates.get_template(name)  # compiled now, so that no visitor waits for it
-        self.streams = 0
+        self.streams: dict[object, str] = {}  # pages that are live, the oldest first, and whose they are
         self.live: OrderedDict[tuple[object, ...], str] = OrderedDict()
         """Pages that scripts have asked for again: of one sample, they are the same for all who look at them."""
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from beanstalk_client.console.security import set_cookie
+from beanstalk_client.console.security import network_of, set_cookie
 from beanstalk_client.console.settings import Settings
 from beanstalk_client.console.state import State
 from beanstalk_client.console.users import User
@@ -84,9 +84,8 @@ class Visit:
 
     @property
     def address(self) -> str:
-        """Where the request comes from: the network of an IPv6 client, for which its provider gives a /64."""
-        peer = self.request.client.host if self.request.client else ""
-        return ":".join(peer.split(":")[:4]) if peer.count(":") > 4 and not peer.startswith("::") else peer
+        """Where the request comes from, as attempts are counted."""
+        return network_of(self.request.client.host if self.request.client else "")
 
     @property
     def is_secure(self) -> bool:

@@ -11,10 +11,11 @@ import socket
 import sys
 import webbrowser
 from typing import Final
+from urllib.parse import quote
 
-from beanstalk_client.address import TLS, read_target
+from beanstalk_client.address import TLS, has_token, read_target
 from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError
-from beanstalk_client.cli.target import SERVER_VARIABLE, tls_context, token_of
+from beanstalk_client.cli.target import METRICS_TOKEN_VARIABLE, SERVER_VARIABLE, tls_context, token_of
 
 DEFAULT_PORT: Final = 11380
 
@@ -32,6 +33,12 @@ def read_listen(text: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise OperatorError(f"--listen {text}: must be host:port, and a port is from 0 to 65535", USAGE)
     return host, int(port)
+
+
+def _with_token(url: str) -> str:
+    """The URL of a listener for HTTP with the token of the environment, unless it has one."""
+    token = os.environ.get(METRICS_TOKEN_VARIABLE, "")
+    return url if not token or has_token(url) else url.replace("://", f"://:{quote(token, safe='')}@", 1)
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -70,7 +77,7 @@ def serve(options: argparse.Namespace) -> int:
             hosts=options.host or (),
             hsts=bool(options.listen_cert),
             base_path=options.base_path or "",
-            metrics=options.metrics or (),
+            metrics=[_with_token(each) for each in options.metrics or ()],
             **({"schedules": options.schedules} if options.schedules else {}),
         )
     except ValueError as error:

@@ -557,7 +557,8 @@ COMMANDS: Final = (
             "--metrics",
             metavar="URL",
             action="append",
-            help="HTTP listener of a server, for percentiles and shards; may be repeated",
+            help="HTTP listener of a server, for percentiles and shards; may be repeated (its token: "
+            "BEANSTALK_METRICS_TOKEN)",
         ),
         Argument(
             "--schedules",

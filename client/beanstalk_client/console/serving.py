@@ -83,7 +83,7 @@ class Connections:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many are still closing that another one has to wait."""
+        """Whether another one has to wait until those that are ending have closed."""
         return len(self._open) >= self._most + ENDING
 
     def find(self, descriptor: int) -> Accepted | None:

@@ -170,7 +170,7 @@ def set_cookie(path: str, value: str, *, secure: bool, life: float | None = None
 
 
 class Attempts:
-    """Checks of tokens that run at a time. The others wait; none is refused, so nobody is kept out by others.
+    """Checks of tokens that run at a time. The others wait, and none is refused because of others.
 
     An address has few places, so that it does not take those of the other addresses.
     """

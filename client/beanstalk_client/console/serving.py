@@ -20,11 +20,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from beanstalk_client.console.security import network_of, who_has_most
 
-try:
-    import resource
-except ModuleNotFoundError:  # not a POSIX system
-    resource = None  # type: ignore[assignment]
-
 MAX_CONNECTIONS: Final = 1000
 """Maximum number of connections; half of the file descriptors, if those are fewer."""
 
@@ -197,7 +192,9 @@ def make_server(
 
 
 def _most() -> int:
-    if resource is None:
+    try:
+        import resource
+    except ModuleNotFoundError:  # not a POSIX system
         return MAX_CONNECTIONS
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if descriptors == resource.RLIM_INFINITY:

@@ -255,6 +255,21 @@ ENGINE_URL: Final = Kind(
 )
 """Where the journal of a cluster is; "" if there is none. It may have a password, and no message shows it."""
 
+_HOST_PATTERN: Final = "[a-z0-9][a-z0-9_.-]{0,252}"
+
+HOST: Final = Kind(
+    "a host name in lower case, without a port",
+    lambda value: isinstance(value, str) and re.fullmatch(_HOST_PATTERN, value) is not None,
+)
+
+HOSTS: Final = Kind(
+    "host names in lower case, without ports, separated by commas",
+    lambda value: (
+        isinstance(value, str) and (value == "" or all(re.fullmatch(_HOST_PATTERN, one) for one in value.split(",")))
+    ),
+    "NAME,…",
+)
+
 CLUSTER_NAME: Final = Kind(
     "1 to 100 letters, digits, ., - or _",
     lambda value: isinstance(value, str) and re.fullmatch("[A-Za-z0-9._-]{1,100}", value) is not None,

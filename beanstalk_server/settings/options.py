@@ -163,6 +163,9 @@ class Config:
         kinds.whole("N", 0, 100_000),  # more tubes than Prometheus should have series of
         "maximum number of tubes with their own metrics; the rest are summed",
     )
+    http_hosts: str = setting(
+        "", kinds.HOSTS, "names that requests to --http may have in the Host header, besides addresses and localhost"
+    )
     max_job_size: int = setting(
         65535, kinds.size(0, LARGEST_JOB_SIZE, lowers=True), "maximum size of a job's body", short="-z"
     )
@@ -242,7 +245,8 @@ class Config:
 
     def http_listener(self) -> ListenerConfig | None:
         """What --http describes."""
-        return ListenerConfig(address=self.http, protocol=HTTP) if self.http else None
+        hosts = tuple(self.http_hosts.split(",")) if self.http_hosts else ()
+        return ListenerConfig(address=self.http, protocol=HTTP, hosts=hosts) if self.http else None
 
     def _own_listeners(self) -> tuple[ListenerConfig, ...]:
         if self.listeners:

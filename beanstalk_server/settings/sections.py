@@ -65,6 +65,9 @@ class ListenerConfig:
         "after a malformed put: continue with its body as commands, like beanstalkd, or close the connection "
         "(auto: close if clients authenticate)",
     )
+    hosts: tuple[str, ...] = setting(
+        (), kinds.Several(kinds.HOST), 'with `protocol = "http"`: further names accepted in the Host header'
+    )
 
     def __post_init__(self) -> None:
         take_values(self, LISTENER_KEYS)
@@ -228,6 +231,8 @@ def _of_listener(listener: ListenerConfig) -> list[Mistake]:
             "trusted",
             f"{list(listener.trusted)} at {listener.address!r}: must be left out; a UNIX socket has no network",
         )
+    if listener.hosts and not listener.is_http:
+        refuse("hosts", f"{list(listener.hosts)} without HTTP: must have protocol = 'http', or be left out")
     if listener.proxy_protocol and not listener.trusted and not listener.path:
         refuse(
             "proxy-protocol",

@@ -27,6 +27,15 @@ PLAIN: Final = "beanstalk://"
 TLS: Final = "beanstalks://"
 
 
+VISIBLE_TOKEN: Final = "warning: other users of this machine can read the token in the arguments: use"
+"""What a program says of a URL in its arguments, before what to use instead."""
+
+
+def has_token(url: str) -> bool:
+    """Whether a URL has a token."""
+    return "@" in url.partition("://")[2]
+
+
 class Address(NamedTuple):
     """Where one server is: a host and a port, or the path of a UNIX socket."""
 
@@ -104,6 +113,16 @@ def read_target(
     Raises:
         TypeError, ValueError: one is malformed, they do not go together, or the token would be sent in the clear.
     """
+    try:
+        return _read_target(addresses, tls, server_name, token, insecure_token)
+    except (TypeError, ValueError) as error:
+        del addresses, token  # an error report has the variables of each frame, and those below have them, too
+        raise type(error)(*error.args) from None
+
+
+def _read_target(
+    addresses: Addresses, tls: ssl.SSLContext | bool, server_name: str | None, token: str, insecure_token: bool
+) -> Target:
     if tls and tls is not True and not hasattr(tls, "wrap_socket"):
         raise TypeError(f"tls is {tls!r}: must be True, or ssl.create_default_context(cafile=…)")
     found, schemes, secret = read_addresses(addresses)

@@ -194,7 +194,12 @@ class AsyncClient(Asynchronous[TBody]):
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None:
-        target = read_target(addresses, tls=tls, server_name=server_name, token=token, insecure_token=insecure_token)
+        try:
+            target = read_target(
+                addresses, tls=tls, server_name=server_name, token=token, insecure_token=insecure_token
+            )
+        finally:
+            del addresses, token  # an error report has the variables of each frame
         self._session = Session(encoding, use, watch, target.token)
         self._target = target._replace(token="")
         self._connect_timeout, self._timeout, self._reconnect_timeout = read_patience(

@@ -167,13 +167,16 @@ class Client(Blocking[TBody]):
         insecure_token: bool = False,
     ) -> None:
         given = addresses if isinstance(addresses, socket.socket) else None
-        self._target = read_target(
-            [_peer(given)] if given is not None else cast(Addresses, addresses),
-            tls=tls,
-            server_name=server_name,
-            token=token,
-            insecure_token=insecure_token,
-        )
+        try:
+            self._target = read_target(
+                [_peer(given)] if given is not None else cast(Addresses, addresses),
+                tls=tls,
+                server_name=server_name,
+                token=token,
+                insecure_token=insecure_token,
+            )
+        finally:
+            del addresses, token  # an error report has the variables of each frame
         self._session = Session(encoding, use, watch, self._target.token)
         self._target = self._target._replace(token="")
         self._connect_timeout, self._timeout, self._reconnect_timeout = read_patience(

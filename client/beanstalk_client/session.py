@@ -62,13 +62,14 @@ class Session(Maker):
         watch: str | Iterable[str] = DEFAULT_TUBE,
         token: str = "",
     ) -> None:
+        self._token = token
+        del token  # an error report has the variables of each frame
         if encoding is not None:
             _check_encoding(encoding)
         self.encoding: str | None = encoding
         self.used: str = use
         self.watched: dict[str, int | None] = dict.fromkeys([watch] if isinstance(watch, str) else watch)
         self.mode: str = MODES[0]
-        self._token = token
         self.reserved: set[int] = set()
         self.epoch: int = 1
         self.known: dict[str, bool] = {}

@@ -702,7 +702,9 @@ def test_a_url_names_a_server_and_its_token_is_not_shown(ours, ask):
     assert ask.alone("ping", "--server", f"beanstalk://{host}:{port}")[0] == 0
     status, _, err = ask.alone("ping", "--server", "beanstalk://:secret@queue.invalid")
     assert (status, err) == (
-        2, "beanstalk ping: beanstalk://queue.invalid: a token is sent over TLS only, or to this machine: --tls, "
+        2, "beanstalk ping: warning: other users of this machine can read the token in the arguments: use "
+        "--token-file, BEANSTALK_TOKEN or BEANSTALK_SERVER\n"
+        "beanstalk ping: beanstalk://queue.invalid: a token is sent over TLS only, or to this machine: --tls, "
         "or --tls-ca FILE\n"
     )  # fmt: skip
 

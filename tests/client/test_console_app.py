@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import json
 import re
+import threading
 import time
 
 import pytest
 from beanstalk_client import Client, DrainingError
 from beanstalk_client.console import console, failures, search
+from beanstalk_client.console import visit as visit_module
 from beanstalk_client.schedules import Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import describe, report
@@ -328,7 +330,7 @@ def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queu
     for number, job_id in enumerate(ids):
         error = ValueError(f"order {number}: {HOSTILE}") if number < 2 else KeyError("x")
         body = report(job_id, "mails", describe(error), 3, by="worker", task="shop.send")
-        queue.put_with(body, key=f"job-{job_id}")
+        queue.put_with(json.dumps(json.loads(body) | {"traceback": ["in send"]}).encode(), key=f"job-{job_id}")
 
     async def story(visitor):
         await sampled(visitor)
@@ -339,6 +341,7 @@ def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queu
         key = user.failures.groups[0].key
         await visitor.get(f"/failure?key={key}")
         assert "ValueError" in visitor.text and "<script>alert" not in visitor.page.text
+        assert "in send" in visitor.text, "the example has its traceback, which the list does not keep"
         await visitor.order("kick", scope="group", group=key, back="failures")
         assert counts(queue, "mails") == (2, 0, 1)
 
@@ -521,6 +524,22 @@ def test_a_form_needs_the_value_of_its_own_cookie(server, queue):
     visit(server.address, story)
 
 
+def test_a_form_is_refused_before_it_is_parsed(server, monkeypatch):
+    parsed = []
+    monkeypatch.setattr(visit_module, "_read_form", parsed.append)
+
+    async def story(visitor):
+        await visitor.get("/tube?name=default")
+        own = visitor.csrf
+        assert (await visitor.send("/order", csrf="0" * 64, body="x" * 1_000_000)).status_code == 403
+        assert (await visitor.send("/order", csrf="", body=f"&csrf={own}")).status_code == 403
+        too_large = {"content-length": str(visit_module.MAX_FORM + 1)}
+        assert (await visitor.send("/order", headers=too_large, csrf=own)).status_code == 413
+        assert parsed == []
+
+    visit(server.address, story)
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -583,7 +602,7 @@ def test_it_is_mounted_in_another_application(server):
     from starlette.applications import Starlette
 
     async def told():
-        inner = console(server.address)
+        inner = console(server.address, anyone=True)
         app = Starlette()
         app.mount("/jobs", inner)
         visitor = Visitor(app)
@@ -594,6 +613,24 @@ def test_it_is_mounted_in_another_application(server):
         await inner.state.close()
 
     asyncio.run(told())
+
+
+def test_browsers_are_told_to_use_tls_for_the_names_of_the_console_only(server):
+    async def story(visitor):
+        named = await visitor.get("/", host="queue.example.com")
+        assert named.headers["strict-transport-security"] == "max-age=31536000"
+        for host in ("localhost:11380", "127.0.0.1"):
+            assert "strict-transport-security" not in (await visitor.get("/", host=host)).headers
+
+    visit(server.address, story, hsts=True, hosts=["queue.example.com"])
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"anyone": True, "login": True}, {"anyone": True, "user_header": "X-User"}], ids=str
+)
+def test_it_is_not_made_unless_it_is_said_who_may_use_it(settings):
+    with pytest.raises(ValueError, match="give login=True, user_header=NAME, or anyone=True"):
+        console("127.0.0.1:1", **settings)
 
 
 def test_behind_a_proxy_it_wants_a_name(server):
@@ -692,6 +729,38 @@ def test_no_more_jobs_are_deleted_than_were_confirmed(server, queue):
         assert counts(queue, "mails") == (4, 0, 0)
 
     visit(server.address, story)
+
+
+def test_a_view_of_failures_reads_few_bytes_and_decodes_them_in_a_thread(server, queue, monkeypatch):
+    bury(queue, "mails", 30, b'{"task": "' + b"x" * 10_000 + b'", "args": [], "kwargs": {}}')
+    bury(queue, "letters", 1, b"x" * (failures.MAX_BODY - 1))
+    monkeypatch.setattr(failures, "MAX_READ", 100_000)
+    threads = set()
+    for name in ("_read_bodies", "group"):
+        real = getattr(failures, name)
+
+        def recorded(given, real=real):
+            threads.add(threading.get_ident())
+            return real(given)
+
+        monkeypatch.setattr(failures, name, recorded)
+
+    async def story(visitor):
+        await sampled(visitor)
+        found = visitor.app.state.users.of("").failures
+        await found.refresh(30)
+        assert found.unread == 31 - failures.BATCH
+        await found.refresh(30)
+        assert found.unread == 0 and sum(len(each.jobs) for each in found.groups) == 31
+        assert threads and threading.get_ident() not in threads
+
+    visit(server.address, story)
+
+
+def test_a_search_asks_for_few_bytes_at_once(monkeypatch):
+    monkeypatch.setattr(search, "MAX_BATCH", 250)
+    jobs = [{"id": number, "size": size} for number, size in enumerate((100, 100, 100, 900, 0, 250))]
+    assert [[job["id"] for job in some] for some in search._by_bytes(jobs)] == [[0, 1], [2], [3], [4, 5]]
 
 
 def test_failures_are_looked_at_up_to_a_number_shared_by_all_tubes(server, queue, monkeypatch):

@@ -9,6 +9,7 @@ from beanstalk_client import Client
 from beanstalk_client.console import actions, search
 from beanstalk_client.console.pages import events
 from beanstalk_client.console.security import fingerprint
+from beanstalk_client.console.visit import BadRequestError
 from visiting import Visitor, visiting
 
 from beanstalk_server import Config
@@ -213,7 +214,10 @@ def test_a_page_that_is_live_ends_with_the_session(server, queue):
             user = first.app.state.users.of(ROOT)
 
             async def ticks():
-                return [tick async for tick in events._ticks(SimpleNamespace(user=user, state=first.app.state))]
+                return [
+                    tick
+                    async for tick in events._ticks(SimpleNamespace(user=user, state=first.app.state, owner="", who=""))
+                ]
 
             stream = asyncio.create_task(ticks())
             await asyncio.sleep(0)
@@ -261,4 +265,80 @@ def test_the_log_of_the_process_tells_who_took_the_name_of_another(server, queue
 
     asyncio.run(story())
     tokens = (ROOT, token_of(RIGHTS))
-    assert all(f"Ada ({fingerprint(token)})" in text for token, text in zip(tokens, caplog.messages, strict=True))
+    assert all(f'"Ada" ({fingerprint(token)})' in text for token, text in zip(tokens, caplog.messages, strict=True))
+
+
+def test_the_name_of_a_person_imitates_no_entry_of_the_log(server, queue, ids, caplog):
+    caplog.set_level("INFO", "beanstalk_client.console")
+
+    async def story():
+        async with visiting(server.address, login=True) as visitor:
+            await visitor.get("/login")
+            await visitor.send("/login", token=ROOT, name='eve" (token 1): Clear\n\u202e')
+            await visitor.get("/log")
+            await visitor.order("pause", tube="open", seconds="5")
+
+    asyncio.run(story())
+    assert caplog.messages[0].startswith(f'"eve\\" (token 1): Clear\\\\n\\\\u202e" ({fingerprint(ROOT)}): ')
+
+
+def test_a_right_token_is_never_refused_because_of_wrong_ones(server, queue):
+    async def story():
+        async with visiting(server.address, login=True) as first:
+
+            async def try_one(token):
+                visitor = Visitor(first.app)
+                await visitor.get("/login")
+                status = (await visitor.send("/login", token=token, name="")).status_code
+                await visitor.http.aclose()
+                return status
+
+            *refused, taken = await asyncio.gather(*[try_one("wrong-token-" * 3) for _ in range(40)], try_one(ROOT))
+            assert set(refused) == {401} and taken == 200
+            assert len(first.app.state.attempts) == 0
+
+    asyncio.run(story())
+
+
+def test_the_token_of_a_client_that_has_gone_is_not_checked(server, queue, monkeypatch):
+    async def story():
+        async with visiting(server.address, login=True) as visitor:
+            await visitor.get("/login")
+            tried = []
+            monkeypatch.setattr(visitor.app.state, "connect", tried.append)
+
+            async def is_disconnected(request):
+                return True
+
+            monkeypatch.setattr("starlette.requests.Request.is_disconnected", is_disconnected)
+            assert (await visitor.send("/login", token=ROOT, name="")).status_code == 401
+            assert tried == []
+
+    asyncio.run(story())
+
+
+def test_the_live_pages_of_one_user_take_no_place_of_another(server, queue, monkeypatch):
+    monkeypatch.setattr(events, "MAX_STREAMS", 3)
+
+    async def story():
+        async with visiting(server.address, login=True) as first:
+            users, state = first.app.state.users, first.app.state
+
+            def viewer(owner):
+                return SimpleNamespace(user=users.of(ROOT), state=state, owner=owner, who="")
+
+            streams = [events._ticks(viewer("greedy")) for _ in range(3)]
+            for each in streams:
+                await anext(each)
+            with pytest.raises(BadRequestError, match="too many pages"):
+                await events.events(viewer("greedy"))
+            await events.events(viewer("modest"))
+            other = events._ticks(viewer("modest"))
+            await anext(other)
+            assert sorted(state.streams.values()) == ["greedy", "greedy", "modest"]
+            assert [each async for each in streams[0]] == [], "the oldest one has ended"
+            for each in (*streams, other):
+                await each.aclose()
+            assert not state.streams
+
+    asyncio.run(story())

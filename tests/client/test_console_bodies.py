@@ -7,6 +7,7 @@ import json
 import pytest
 from beanstalk_client.console.bodies import (
     MAX_DECODED,
+    MAX_LINES,
     MAX_SHOWN,
     call_of,
     describe,
@@ -244,3 +245,9 @@ def test_no_more_of_json_is_made_than_is_shown(monkeypatch):
     found = describe(b"[" * 100 + b",".join([b"1"] * 100_000) + b"]" * 100)
     assert found.is_cut and len("\n".join(found.lines)) == MAX_SHOWN
     assert sum(map(len, made)) < 2 * MAX_SHOWN
+
+
+@pytest.mark.parametrize("count", [MAX_LINES - 1, MAX_LINES, 60_000])
+def test_a_body_is_shown_up_to_a_number_of_lines(count):
+    found = describe(b"\n" * (count - 1) + b"x")
+    assert len(found.lines) == min(count, MAX_LINES) and found.is_cut == (count > MAX_LINES)

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 from beanstalk_client import Client
-from beanstalk_client.cli.console import read_listen
+from beanstalk_client.cli.console import _with_token, read_listen
 from beanstalk_client.cli.main import main
 from beanstalk_client.cli.output import OperatorError
 
@@ -49,6 +49,28 @@ def test_bad_addresses_of_the_page(text):
 def test_what_is_refused(arguments, told, capsys):
     assert main(["console", *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (["beanstalk://:secret@192.0.2.1:1"], "--token-file, BEANSTALK_TOKEN or BEANSTALK_SERVER"),
+        (["--server", "beanstalk://:secret@192.0.2.1:1"], "--token-file, BEANSTALK_TOKEN or BEANSTALK_SERVER"),
+        (["--metrics", "http://:secret@127.0.0.1:1", "--listen", "0.0.0.0"], "BEANSTALK_METRICS_TOKEN"),
+    ],
+)
+def test_a_token_in_the_arguments_causes_a_warning(arguments, instead, capsys):
+    assert main(["console", *arguments]) == 2
+    warning = "warning: other users of this machine can read the token in the arguments: use"
+    assert capsys.readouterr().err.startswith(f"beanstalk console: {warning} {instead}\n")
+
+
+def test_the_token_of_metrics_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("BEANSTALK_METRICS_TOKEN", "a/b")
+    assert _with_token("http://127.0.0.1:9113") == "http://:a%2Fb@127.0.0.1:9113"
+    assert _with_token("http://:own@127.0.0.1:9113") == "http://:own@127.0.0.1:9113"
+    monkeypatch.delenv("BEANSTALK_METRICS_TOKEN")
+    assert _with_token("http://127.0.0.1:9113") == "http://127.0.0.1:9113"
 
 
 @pytest.mark.sockets

@@ -1,9 +1,11 @@
 """Failures in groups, and what is wrong now in words."""
 
+import json
+
 import pytest
 from beanstalk_client.cli.top_samples import Samples
 from beanstalk_client.console.bodies import Report
-from beanstalk_client.console.failures import Failed, group, same_error
+from beanstalk_client.console.failures import MAX_TEXT, Failed, _read_body, group, same_error
 
 
 def failed(job_id, error="", task="send", tube="mails", buried="", reason="", state="buried"):
@@ -47,3 +49,15 @@ def test_jobs_are_grouped_by_tube_task_and_error():
 
 def test_no_jobs_are_no_groups():
     assert group([]) == [] and Samples().tubes == {}
+
+
+def test_texts_of_a_report_are_cut_before_they_are_kept_and_matched():
+    long = "x" * 10_000
+    texts = dict.fromkeys(("tube", "task", "error", "buried", "worker"), long)
+    found = _read_body(json.dumps({"job": 1, "traceback": ["y"], **texts}).encode())
+    assert found == Report(
+        1, long[:MAX_TEXT], long[:MAX_TEXT], long[:MAX_TEXT], 0, long[:MAX_TEXT], long[:MAX_TEXT], []
+    )
+    assert same_error("'" * MAX_TEXT + "1") == same_error("'" * MAX_TEXT + "x" * 60_000)
+    assert _read_body(json.dumps({"task": long, "args": [], "kwargs": {}}).encode()) == long[:MAX_TEXT]
+    assert _read_body(json.dumps({"task": long * 7, "args": [], "kwargs": {}}).encode()) == ""

@@ -1,15 +1,21 @@
 """What stands before every page: hosts, origins, forms and sessions."""
 
+import asyncio
+
 import pytest
 from beanstalk_client.console.security import (
     LIFE,
+    MAX_ATTEMPTS,
+    MAX_ATTEMPTS_OF_ADDRESS,
     MAX_SESSIONS,
+    Attempts,
     Forms,
     Sessions,
     fingerprint,
     is_good_host,
     is_loopback,
     is_trusted,
+    network_of,
     refusal,
     set_cookie,
 )
@@ -25,9 +31,6 @@ from hypothesis import strategies as st
         "[::1]:11380",
         "10.1.2.3",
         "localhost:1",
-        "queue",
-        "queue.local",
-        "jobs.svc",
         "queue.example.com",
     ],
 )
@@ -36,7 +39,21 @@ def test_good_hosts(host):
 
 
 @pytest.mark.parametrize(
-    "host", ["", "evil.example", "127.0.0.1.evil.example", "queue.example.com.evil", "[", "a b.c", "x:y:z"]
+    "host",
+    [
+        "",
+        "queue",
+        "evil.local",
+        "evil.internal",
+        "jobs.svc",
+        "evil.localhost",
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "queue.example.com.evil",
+        "[",
+        "a b.c",
+        "x:y:z",
+    ],
 )
 def test_bad_hosts(host):
     assert not is_good_host(host, ["queue.example.com"])
@@ -126,3 +143,42 @@ def test_the_proxy_comes_from_a_trusted_network(peer, is_so):
 def test_loopback():
     assert all(map(is_loopback, ["127.0.0.1", "::1", "localhost", "127.9.9.9"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "queue", ""]))
+
+
+def test_checks_of_tokens_wait_for_a_place_and_no_address_takes_those_of_others():
+    async def story():
+        attempts, over, begun = Attempts(), asyncio.Event(), []
+
+        async def check(address):
+            async with attempts.place(address):
+                begun.append(address)
+                await over.wait()
+
+        checks = [asyncio.create_task(check("192.0.2.1")) for _ in range(200)]
+        checks.append(asyncio.create_task(check("192.0.2.2")))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert begun == ["192.0.2.1"] * MAX_ATTEMPTS_OF_ADDRESS + ["192.0.2.2"]
+        checks += [asyncio.create_task(check(f"198.51.100.{number}")) for number in range(100)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(begun) == MAX_ATTEMPTS and len(attempts) == 301
+        over.set()
+        await asyncio.gather(*checks)
+        assert len(begun) == 301 and len(attempts) == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("peer", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_what_counts_as_one_client(peer, network):
+    assert network_of(peer) == network

@@ -1,14 +1,20 @@
 """Sentry sees tasks: with its own SDK, whose events go into a list."""
 
+import asyncio
 import contextlib
+import json
 
 import pytest
 import sentry_sdk
+from beanstalk_client import AsyncClient, Client, Error
 from beanstalk_client.integrations.sentry import Sentry
 from beanstalk_client.tasks import GiveUp, Retry, Tasks
 from sentry_sdk.integrations.dedupe import DedupeIntegration
 from sentry_sdk.integrations.logging import LoggingIntegration
 from sentry_sdk.transport import Transport
+
+from beanstalk_server import ListenerConfig, UserConfig
+from beanstalk_server.access.accounts import hash_of_token
 
 
 class Kept(Transport):
@@ -196,3 +202,46 @@ def test_a_failure_is_one_event_and_has_the_job_where_sentry_makes_events_of_log
         queue.run("1h")
         (event,) = items("event")
     assert event["contexts"]["beanstalk"]["task"] == "fail"
+
+
+TOKEN = "-".join(["SECRET", "TOKEN"])  # an event has the lines of the source, too
+
+
+def url_of(address):
+    """A URL with a token, which no variable of a test holds."""
+    return f"beanstalk://:{TOKEN}@{address}"
+
+
+def connect(kind, address, options):
+    client = kind(url_of(address), **options)
+    if kind is AsyncClient:
+        asyncio.run(client.connect())
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("address", "options"),
+    [
+        ("127.0.0.1:1", {"connect_timeout": 5, "reconnect_timeout": 0.1}),
+        ("127.0.0.1:0", {}),
+        ("192.0.2.1:1", {}),
+        ("127.0.0.1:1", {"use": "not a name"}),
+        ("127.0.0.1:1", {"timeout": "soon"}),
+        (None, {}),
+    ],
+    ids=["no server", "bad port", "insecure", "bad name", "bad duration", "wrong token"],
+)
+def test_no_event_of_a_failed_connection_has_the_token_of_the_url(sent, run, kind, address, options):
+    if address is None:
+        user = UserConfig(name="root", token_sha256=(hash_of_token("another"),))
+        server = run(listeners=(ListenerConfig(address="127.0.0.1:0", auth="token"),), users=(user,))
+        address = "{}:{}".format(*server.address)
+    with sent(include_local_variables=True, max_value_length=100_000) as items:
+        try:
+            connect(kind, address, options)
+        except (Error, OSError, ValueError):
+            sentry_sdk.capture_exception()
+        (event,) = items("event")
+    text = json.dumps(event)
+    assert '"vars"' in text and TOKEN not in text

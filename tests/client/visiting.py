@@ -58,10 +58,16 @@ class Visitor:
         return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", self.page.text)).split())
 
 
+def console_of(address, **settings):
+    """A console that anyone may use, unless the settings say who may."""
+    anyone = not (settings.get("login") or settings.get("user_header"))
+    return console(address, anyone=anyone, **settings)
+
+
 @contextlib.asynccontextmanager
 async def visiting(address, **settings):
     """Somebody who visits the console of a server."""
-    app = console(address, **settings)
+    app = console_of(address, **settings)
     visitor = Visitor(app, settings.get("base_path", ""))
     try:
         yield visitor
@@ -83,7 +89,7 @@ def visit(address, story, **settings):
 @contextlib.contextmanager
 def console_at_port(address, **settings):
     """The console of a server at a free port, in a thread: its URL. For browsers."""
-    app = console(address, **settings)
+    app = console_of(address, **settings)
     config = uvicorn.Config(app, port=0, log_level="error", access_log=False, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="console")

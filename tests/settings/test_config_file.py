@@ -191,6 +191,7 @@ IN_A_FILE = {
     "unsafe_engine": ("true", None),
     "http": ('"h:1"', "h:1"),
     "http_tubes": ("10", "10"),
+    "http_hosts": ('"prometheus,queue.svc"', "prometheus,queue.svc"),
     "max_job_size": ("99999999999", "99999999999"),
     "max_memory": ("1", "1"),
     "group_ttl": ("60", "60"),

@@ -83,6 +83,10 @@ def test_tokens_need_tls_where_others_may_read_them(address):
             "trusted: ['10.0.0.0/8'] at 'unix:/s': must be left out; a UNIX socket has no network",
         ),
         (
+            {"hosts": ("queue.svc",)},
+            "hosts: ['queue.svc'] without HTTP: must have protocol = 'http', or be left out",
+        ),
+        (
             {"proxy_protocol": True},
             "proxy-protocol: true without a network that may send PROXY headers: "
             'must have trusted = ["127.0.0.0/8"], say',
@@ -134,6 +138,8 @@ def test_what_goes_together_in_a_listener(values):
         ("trusted", ["10.0.0.0/33"]),
         ("trusted", ["localhost"]),
         ("trusted", [10]),
+        ("hosts", ["queue:80"]),
+        ("hosts", ["Queue"]),
     ],
 )
 def test_a_bad_value_of_a_listener(key, value):

@@ -25,10 +25,6 @@ PEER: Final = "peer"
 LINK: Final = "link"  # another node has asked
 
 
-LOCAL_DOMAINS: Final = ("internal", "local", "localhost", "svc")
-"""Ends of names that public DNS has not."""
-
-
 class Entrance:
     """One listener's way of knowing its users.
 
@@ -92,15 +88,18 @@ class Entrance:
     def answers_to(self, host: str) -> bool:
         """Whether a request of HTTP for this host and port is answered.
 
-        Where nothing else keeps a browser out, the name of somebody else's domain that leads here (DNS rebinding) must
-        not let a page of that domain read the answer. Addresses, and names that no such domain has, are good.
+        Where nothing else keeps a browser out, a foreign name that resolves to this address (DNS rebinding) must not
+        let a page of that name read the answer. A neighbour in the network can answer for names without a dot and for
+        local domains (mDNS, LLMNR), so only addresses, `localhost` and configured names are good. Browsers always send
+        a Host.
         """
         if self.auth != NONE or self.context is not None or self.wants_header or not self.host or host.startswith("["):
             return True
         name = host.partition(":")[0].rstrip(".").lower()
-        last = name.rpartition(".")[2]
         return (
-            last == name or last.isdigit() or last in LOCAL_DOMAINS or name in (self.host.lower(), socket.gethostname())
+            name in ("", "localhost", self.host.lower())
+            or name.rpartition(".")[2].isdigit()  # browsers take it for an IPv4 address or refuse it
+            or name in self.config.hosts
         )
 
     # Who a client is; None if it is nobody that the config knows

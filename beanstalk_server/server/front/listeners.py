@@ -23,7 +23,7 @@ from beanstalk_server.events import event
 from beanstalk_server.server.bounded import MalformedPuts, Refusals
 from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.options import NO_SERVICE, Config
+from beanstalk_server.settings.options import NO_SERVICE, Config, option
 from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:

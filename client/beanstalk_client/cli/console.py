@@ -11,10 +11,11 @@ import socket
 import sys
 import webbrowser
 from typing import Final
+from urllib.parse import quote
 
-from beanstalk_client.address import TLS, read_target
+from beanstalk_client.address import TLS, has_token, read_target
 from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError
-from beanstalk_client.cli.target import SERVER_VARIABLE, tls_context, token_of
+from beanstalk_client.cli.target import METRICS_TOKEN_VARIABLE, SERVER_VARIABLE, tls_context, token_of
 
 DEFAULT_PORT: Final = 11380
 
@@ -34,12 +35,17 @@ def read_listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _with_token(url: str) -> str:
+    """The URL of a listener for HTTP with the token of the environment, unless it has one."""
+    token = os.environ.get(METRICS_TOKEN_VARIABLE, "")
+    return url if not token or has_token(url) else url.replace("://", f"://:{quote(token, safe='')}@", 1)
+
+
 def serve(options: argparse.Namespace) -> int:
     """Serve the console until SIGINT or SIGTERM."""
-    import uvicorn  # ModuleNotFoundError: the extra is missing, and main says so
-
-    from beanstalk_client.console.app import console
+    from beanstalk_client.console.app import console  # ModuleNotFoundError: the extra is missing, and main says so
     from beanstalk_client.console.security import is_loopback
+    from beanstalk_client.console.serving import make_server
 
     host, port = read_listen(options.listen)
     if not is_loopback(host) and not options.login and not options.behind_proxy:
@@ -53,9 +59,9 @@ def serve(options: argparse.Namespace) -> int:
             "beanstalk console: people's tokens come without TLS: give --listen-cert, or let a proxy speak TLS",
             file=sys.stderr,
         )
-    server = options.url or options.server or os.environ.get(SERVER_VARIABLE) or "127.0.0.1:11300"
+    address = options.url or options.server or os.environ.get(SERVER_VARIABLE) or "127.0.0.1:11300"
     try:
-        target = read_target(server, tls=tls_context(options) or False, token=token_of(options), insecure_token=True)
+        target = read_target(address, tls=tls_context(options) or False, token=token_of(options), insecure_token=True)
         if target.token and target.context is None and not all(address.is_local for address in target.addresses):
             raise ValueError(f"a token is sent over TLS only, or to this machine: --tls, or {TLS}")
         made = console(
@@ -64,12 +70,14 @@ def serve(options: argparse.Namespace) -> int:
             server_name=options.tls_name,
             token=target.token,
             login=options.login,
+            anyone=not options.login and not options.behind_proxy,  # on loopback only: see above
             read_only=options.read_only,
             user_header=options.behind_proxy or "",
             **({"trusted": options.proxy_from} if options.proxy_from else {}),
             hosts=options.host or (),
+            hsts=bool(options.listen_cert),
             base_path=options.base_path or "",
-            metrics=options.metrics or (),
+            metrics=[_with_token(each) for each in options.metrics or ()],
             **({"schedules": options.schedules} if options.schedules else {}),
         )
     except ValueError as error:
@@ -83,19 +91,9 @@ def serve(options: argparse.Namespace) -> int:
     shown = f"[{host}]" if ":" in host else host
     url = f"{scheme}://{shown}:{listener.getsockname()[1]}{made.state.settings.base_path}/"
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stderr)
-    config = uvicorn.Config(
-        made,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        ssl_certfile=options.listen_cert,
-        ssl_keyfile=options.listen_key,
-        timeout_graceful_shutdown=1,
-        lifespan="on",
-    )
+    server, bounded = make_server(made, listener, certificate=options.listen_cert, key=options.listen_key)
     print(f"The console of {made.state.settings.server} is at {url}", flush=True)
     if options.open:
         webbrowser.open(url)
-    uvicorn.Server(config).run(sockets=[listener])
+    server.run(sockets=[bounded])
     return 0

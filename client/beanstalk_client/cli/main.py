@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from beanstalk_client.address import VISIBLE_TOKEN, has_token
 from beanstalk_client.cli.output import (
     OUTPUT_FAILED,
     UNAVAILABLE,
@@ -23,6 +24,7 @@ from beanstalk_client.cli.output import (
     settle_errors,
 )
 from beanstalk_client.cli.parser import make_parser
+from beanstalk_client.cli.target import METRICS_TOKEN_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
@@ -47,6 +49,10 @@ def _main(arguments: Sequence[str] | None) -> int:
     parser = make_parser()
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     name = f"{parser.prog} {options.name}"
+    if has_token(options.server or "") or has_token(getattr(options, "url", None) or ""):
+        _fail(name, f"{VISIBLE_TOKEN} --token-file, {TOKEN_VARIABLE} or {SERVER_VARIABLE}", 0)
+    if any(map(has_token, getattr(options, "metrics", None) or ())):
+        _fail(name, f"{VISIBLE_TOKEN} {METRICS_TOKEN_VARIABLE}", 0)
     if sys.stdout is None:
         return _fail(name, "standard output is closed", OUTPUT_FAILED)
     if isinstance(sys.stdout, io.TextIOWrapper):

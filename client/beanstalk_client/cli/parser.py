@@ -544,7 +544,7 @@ COMMANDS: Final = (
             "--host",
             metavar="NAME",
             action="append",
-            help="allowed host name of the page, besides addresses and local names; may be repeated",
+            help="allowed host name of the page, besides addresses and localhost; may be repeated",
         ),
         Argument("--base-path", metavar="PATH", help="path prefix of all pages behind a proxy, such as /queue"),
         Argument("--listen-cert", metavar="FILE", help="certificate of the page, for TLS"),
@@ -557,7 +557,8 @@ COMMANDS: Final = (
             "--metrics",
             metavar="URL",
             action="append",
-            help="HTTP listener of a server, for percentiles and shards; may be repeated",
+            help="HTTP listener of a server, for percentiles and shards; may be repeated (its token: "
+            "BEANSTALK_METRICS_TOKEN)",
         ),
         Argument(
             "--schedules",

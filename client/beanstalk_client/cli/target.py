@@ -21,6 +21,7 @@ from beanstalk_client.connection import CLOSED
 DEFAULT: Final = "127.0.0.1:11300"
 SERVER_VARIABLE: Final = "BEANSTALK_SERVER"
 TOKEN_VARIABLE: Final = "BEANSTALK_TOKEN"
+METRICS_TOKEN_VARIABLE: Final = "BEANSTALK_METRICS_TOKEN"
 
 REPLIES: Final[dict[type[beanstalk_client.Error], str]] = {
     beanstalk_client.NotFoundError: "not found",

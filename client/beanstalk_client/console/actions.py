@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -190,8 +191,9 @@ async def _run(action: Action, connect: Callable[[], Client], steps: Callable[[C
         action.seconds = time.monotonic() - began
         with contextlib.suppress(Error, OSError):
             await client.close()
-        who = f"{action.who} (token {action.owner[:8]})" if action.owner else action.who
-        log.info("%s: %s: %s: %s", shown(who), shown(action.what, 400), action.state, shown(action.told, 400))
+        who = json.dumps(shown(action.who, 80), ensure_ascii=False)  # people choose it: its quotes show where it ends
+        token = f" (token {action.owner[:8]})" if action.owner else ""
+        log.info("%s%s: %s: %s: %s", who, token, shown(action.what, 400), action.state, shown(action.told, 400))
 
 
 def meaning(error: BaseException) -> str:

@@ -25,7 +25,7 @@ from beanstalk_client.address import Addresses, read_target
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.console import pages
 from beanstalk_client.console.actions import RefusedError, meaning
-from beanstalk_client.console.security import COOKIE, HEADERS, is_trusted, new_cookie, refusal
+from beanstalk_client.console.security import COOKIE, HEADERS, is_local_host, is_trusted, new_cookie, refusal
 from beanstalk_client.console.settings import LOOPBACK, Settings
 from beanstalk_client.console.state import State
 from beanstalk_client.console.visit import BadRequestError, Visit
@@ -52,10 +52,12 @@ def console(
     addresses: Addresses = "127.0.0.1:11300",
     *,
     login: bool = False,
-    read_only: bool = False,
     user_header: str = "",
+    anyone: bool = False,
+    read_only: bool = False,
     trusted: Sequence[str] = LOOPBACK,
     hosts: Sequence[str] = (),
+    hsts: bool = False,
     base_path: str = "",
     schedules: Sequence[str] = (GROUP,),
     metrics: Sequence[str] = (),
@@ -66,21 +68,30 @@ def console(
 ) -> Console:
     """The console of a server, as an ASGI application.
 
+    One of `login`, `user_header` and `anyone` says who may use it; `login` and `user_header` go together.
+
     Args:
         addresses: as AsyncClient takes them: "beanstalk://[:token@]host:port", or several for a cluster.
         login: each person gives a token of the server; its rights are theirs. Otherwise all have those of `token`.
-        read_only: nothing can be changed.
         user_header: the header in which a proxy says who somebody is: "X-Forwarded-User". Who it does not name, or who
             does not come from `trusted`, is refused.
-        hosts: the names by which browsers may know the console, beside addresses and local names.
+        anyone: every client that reaches the application may do everything, or look at everything with `read_only`. The
+            application around it must decide who that is.
+        read_only: nothing can be changed.
+        hosts: the names by which browsers may know the console, beside addresses and localhost.
+        hsts: tell browsers to use TLS only for the names of `hosts`, for a year.
         base_path: what stands before all paths, if a proxy leaves it there: "/queue".
         schedules: the tubes in which schedulers keep their plans (their --group).
         metrics: "http://[:token@]host:port" of each node's HTTP listener, for percentiles and shards.
 
     Raises:
-        ValueError: an address or the token is malformed.
+        ValueError: an address or the token is malformed, or it is not said who may use the console.
     """
+    if anyone == bool(login or user_header):
+        given = "beside" if anyone else "without"
+        raise ValueError(f"console() {given} login or user_header: give login=True, user_header=NAME, or anyone=True")
     target = read_target(addresses, tls=tls, server_name=server_name, token=token, insecure_token=insecure_token)
+    del addresses, token  # error reports show the variables of a frame
 
     def connect(asked: str) -> AsyncClient[bytes]:
         return AsyncClient(
@@ -102,6 +113,7 @@ def console(
         user_header=user_header.lower(),
         trusted=tuple(trusted),
         hosts=tuple(hosts),
+        hsts=hsts,
         base_path="/" + base_path.strip("/") if base_path.strip("/") else "",
         schedules=tuple(schedules),
         metrics=tuple(metrics),
@@ -161,6 +173,8 @@ class Console:
                 more = dict(HEADERS)
                 if "/static/" in scope["path"]:
                     more["cache-control"] = STATIC_LIFE
+                if self.state.settings.hsts and not is_local_host(headers.get("host", "")):
+                    more["strict-transport-security"] = "max-age=31536000"
                 for name, value in more.items():
                     if name.encode() not in given:
                         message["headers"].append((name.encode(), value.encode()))

@@ -21,8 +21,11 @@ from typing import Any, Final
 MAX_SHOWN: Final = 65_536
 """Bytes of a body that are shown; the rest can be downloaded."""
 
-MAX_DECODED: Final = 1_048_576
-"""Bytes of the largest body that decoders read."""
+MAX_LINES: Final = 2000
+"""Lines of a body that are shown."""
+
+MAX_DECODED: Final = 262_144
+"""Bytes of the largest body that decoders read: hostile JSON of this size takes 40 ms."""
 
 MAX_SUMMARY: Final = 120
 """Characters of a body in one line."""
@@ -80,8 +83,8 @@ class Body:
 
     kind: str
     lines: list[str]
-    size: int
     is_cut: bool
+    size: int
     call: Call | None
     report: Report | None
 
@@ -93,13 +96,21 @@ def describe(body: bytes) -> Body:
         value = _json(body)
         call, report = call_in(value), report_in(value)
     if not body:
-        return Body("empty", [], 0, False, None, None)
+        return Body("empty", [], False, 0, None, None)
     if isinstance(value, (dict, list)) and (text := _indented(value)) is not None:
-        return Body("json", text[:MAX_SHOWN].split("\n"), len(body), len(text) > MAX_SHOWN, call, report)
+        return Body("json", *_lines(text), call=call, report=report, size=len(body))
     plain = _text(body)
     if plain is None:
-        return Body("binary", list(hex_rows(body[:HEX_SHOWN])), len(body), len(body) > HEX_SHOWN, call, report)
-    return Body("text", plain[:MAX_SHOWN].split("\n"), len(body), len(plain) > MAX_SHOWN, call, report)
+        return Body("binary", list(hex_rows(body[:HEX_SHOWN])), len(body) > HEX_SHOWN, len(body), call, report)
+    return Body("text", *_lines(plain), call=call, report=report, size=len(body))
+
+
+def _lines(text: str) -> tuple[list[str], bool]:
+    """The lines of a text that are shown, and whether there are more."""
+    *lines, rest = text[:MAX_SHOWN].split("\n", MAX_LINES)
+    if len(lines) < MAX_LINES:
+        return [*lines, rest], len(text) > MAX_SHOWN
+    return lines, True
 
 
 def summary(body: bytes) -> str:

@@ -7,7 +7,9 @@ buried job without a report is grouped by what its body calls, and by the reason
     list-jobs NAME buried, NAME.errors      in pages, each LISTED_AGAIN seconds while somebody looks
     peek                                    PEEKED a second, of reports and jobs that have not been read yet
 
-Two errors are the same if they differ in numbers and quoted text only.
+Two errors are the same if they differ in numbers and quoted text only. Any client that may put can leave texts as long
+as a body, so each is cut before it is kept or matched, bodies are decoded in a thread, and each view reads MAX_READ
+bytes at most.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from beanstalk_client.cli.top_samples import BURIED, DELAYED, READY
 from beanstalk_client.commands import PAGE_ENTRIES, make
-from beanstalk_client.console.bodies import MAX_DECODED, Report, call_of, report_of
+from beanstalk_client.console.bodies import Report, call_of, report_of
 from beanstalk_client.console.reader import Reader
 from beanstalk_client.errors import Error, UnknownCommandError
 from beanstalk_client.job import Job
@@ -44,6 +46,15 @@ PEEKED: Final = 100
 """Bodies that are read a second: a millisecond or two of the server's time."""
 
 BATCH: Final = 20
+
+MAX_BODY: Final = 65_536
+"""Bytes of the largest body that is read: no report is longer (REPORT_LENGTH)."""
+
+MAX_READ: Final = 2 * 1024 * 1024
+"""Bytes of bodies that one view reads."""
+
+MAX_TEXT: Final = 1000
+"""Characters of an error that are kept and matched, and of each other text of a report."""
 
 VARIABLE: Final = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|\d+|'[^']*'|\"[^\"]*\"")
 
@@ -106,17 +117,33 @@ class Group:
 
 def same_error(error: str) -> str:
     """An error without what differs from job to job."""
-    return VARIABLE.sub("…", error)[:300]
+    return VARIABLE.sub("…", error[:MAX_TEXT])[:300]
+
+
+def shortened(report: Report) -> Report:
+    """A report as it is kept: without its traceback, and with short texts."""
+    return Report(
+        job=report.job,
+        tube=report.tube[:MAX_TEXT],
+        task=report.task[:MAX_TEXT],
+        error=report.error[:MAX_TEXT],
+        tries=report.tries,
+        buried=report.buried[:MAX_TEXT],
+        worker=report.worker[:MAX_TEXT],
+        traceback=[],
+    )
 
 
 def group(jobs: Iterable[Failed]) -> list[Group]:
     """Group jobs by tube, state, task and error, the largest group first."""
-    groups: dict[str, Group] = {}
+    groups: dict[tuple[str, ...], Group] = {}
     for job in jobs:
         error = job.report.error if job.report else REASONS.get(job.reason, job.reason)
-        told = "\0".join([job.tube, job.state, job.task, same_error(error)])
-        key = hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:16]
-        found = groups.setdefault(key, Group(key, job.tube, job.state, job.task, error))
+        alike = (job.tube, job.state, job.task, same_error(error))
+        found = groups.get(alike)
+        if found is None:
+            key = hashlib.sha256("\0".join(alike).encode("utf-8", "replace")).hexdigest()[:16]
+            found = groups[alike] = Group(key, job.tube, job.state, job.task, error)
         found.jobs.append(job)
         if job.origin:
             found.origins.add(job.origin)
@@ -143,8 +170,10 @@ class Failures:
         self._listed_at = -LISTED_AGAIN
         self._listed: list[tuple[str, str, Statistics, str]] = []  # tube, state, job, origin
         self._reports: dict[int, tuple[str, int]] = {}  # by the id of the job: the tube of errors, and the report's id
+        self._sizes: dict[int, int] = {}  # of reports and jobs, by id
         self._bodies: dict[int, Report | str] = {}  # by id: the report, or what a job calls
         self._most = MAX_JOBS
+        self._is_stale = True  # lists or bodies have changed since `groups` was made
         self.groups: list[Group] = []
         self.is_partial: bool = False
         self.unread: int = 0
@@ -161,8 +190,22 @@ class Failures:
                 with contextlib.suppress(UnknownCommandError):
                     await self._list()
             await self._read(now + within)
-            self.groups = group(self._jobs())
+            if self._is_stale:
+                self._is_stale = False
+                self.groups = await asyncio.to_thread(self._group)
         return self.groups
+
+    async def complete(self, found: Group) -> None:
+        """Give the example of a group its whole report, with the traceback."""
+        example = found.example
+        report_id = self._reports.get(example.id, ("", 0))[1] if example.report is not None else 0
+        if report_id:
+            (result,) = await self._reader.together([make.peek(report_id)])
+            if isinstance(result, Job) and len(result.body) <= MAX_BODY:
+                example.report = await asyncio.to_thread(report_of, result.body) or example.report
+
+    def _group(self) -> list[Group]:
+        return group(self._jobs())
 
     def find(self, key: str) -> Group | None:
         return next((each for each in self.groups if each.key == key), None)
@@ -174,6 +217,7 @@ class Failures:
         self.is_partial = len(buried) > MAX_TUBES
         listed: list[tuple[str, str, Statistics, str]] = []
         reports: dict[int, tuple[str, int]] = {}
+        sizes: dict[int, int] = {}
         errors = [name for name, tube in tubes.items() if name.endswith(ERRORS) and tube.figures[READY]]
         dead = await self._dead_tubes()
         number = len(buried[:MAX_TUBES]) + len(errors[:MAX_TUBES]) + len(dead)
@@ -183,13 +227,16 @@ class Failures:
         for name in errors[:MAX_TUBES]:
             for job in await self._all(name, "ready"):
                 matched = re.fullmatch(r"job-(\d{1,20})", str(job.get("key", "")))
-                if matched and int(job.get("size", 0)) <= MAX_DECODED:
+                if matched and int(job.get("size", 0)) <= MAX_BODY:
                     reports[int(matched[1])] = (name, int(job["id"]))
+                    sizes[int(job["id"])] = int(job.get("size", 0))
         for name, first in dead:
             for job in await self._all(name, "ready"):
                 listed.append((name, "dead", job, str(first["origin"]) if job["id"] == first["id"] else ""))
         self.can_list = True
-        self._listed, self._reports = listed, reports
+        self._is_stale = True
+        sizes |= {int(job["id"]): int(job.get("size", 0)) for _, _, job, _ in listed}
+        self._listed, self._reports, self._sizes = listed, reports, sizes
 
     async def _all(self, tube: str, state: str) -> list[Statistics]:
         """The jobs of a tube in a state: as many as are looked at."""
@@ -234,16 +281,18 @@ class Failures:
         wanted += [
             job["id"]
             for _, _, job, _ in self._listed
-            if job["id"] not in self._reports and int(job.get("size", 0)) <= MAX_DECODED
+            if job["id"] not in self._reports and int(job.get("size", 0)) <= MAX_BODY
         ]
         missing = [each for each in wanted if each not in self._bodies]
-        done = 0
-        while done < len(missing) and done < 2 * PEEKED and time.monotonic() < until:
+        done = read = 0
+        while done < len(missing) and done < 2 * PEEKED and read < MAX_READ and time.monotonic() < until:
             batch = missing[done : done + BATCH]
             results = await self._reader.together([make.peek(each) for each in batch])
-            for each, result in zip(batch, results, strict=True):
-                self._bodies[each] = _read_body(result)
+            bodies = await asyncio.to_thread(_read_bodies, results)
+            self._bodies.update(zip(batch, bodies, strict=True))
+            self._is_stale = True
             done += len(batch)
+            read += sum(self._sizes[each] for each in batch)
         self.unread = len(missing) - done
         if len(self._bodies) > MAX_BODIES:
             kept = set(wanted)
@@ -262,12 +311,16 @@ class Failures:
         return found
 
 
-def _read_body(result: Any) -> Report | str:
+def _read_bodies(results: Sequence[Any]) -> list[Report | str]:
+    return [_read_body(each.body) if isinstance(each, Job) else "" for each in results]
+
+
+def _read_body(body: bytes) -> Report | str:
     """The report that a job's body is, or the name of what it calls; "" for neither."""
-    if not isinstance(result, Job):
+    if len(body) > MAX_BODY:  # put again since it was listed
         return ""
-    report = report_of(result.body)
+    report = report_of(body)
     if report is not None:
-        return report
-    call = call_of(result.body)
-    return call.function if call is not None else ""
+        return shortened(report)
+    call = call_of(body)
+    return call.function[:MAX_TEXT] if call is not None else ""

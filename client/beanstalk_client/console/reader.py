@@ -106,7 +106,9 @@ class Reader:
         """The bodies of some jobs in one line each; large ones are not asked for."""
         ids = [int(job["id"]) for job in jobs if int(job.get("size", 0)) <= MAX_SUMMARIZED]
         found = await self.together([make.peek(each) for each in ids])
-        return {job.id: summary(job.body) for job in found if isinstance(job, Job)}
+        jobs_found = [job for job in found if isinstance(job, Job)]
+        lines = await asyncio.to_thread(lambda: [summary(job.body) for job in jobs_found])
+        return {job.id: line for job, line in zip(jobs_found, lines, strict=True)}
 
     async def together(self, commands: Iterable[Command[Any]]) -> list[Any]:
         """Give commands that depend on no tube in use, all at once; return results, or errors that are replies."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from beanstalk_client.commands import make
@@ -27,6 +28,9 @@ MAX_SEEN: Final = 200_000
 MAX_FOUND: Final = 5000
 MAX_BODY: Final = 1_048_576
 """Bounds: jobs that are looked at, jobs that are found, bytes of a body that is read."""
+
+MAX_BATCH: Final = 2 * MAX_BODY
+"""Bytes of bodies that are asked for at once: other pages are served between two batches."""
 
 LOOKED_WITHIN: Final = 60.0
 
@@ -105,12 +109,28 @@ class Search:
         found = {int(job["id"]) for job in jobs if self._wanted in str(job.get("key", "")).lower().encode()}
         unread = [job for job in jobs if job["id"] not in found and int(job.get("size", 0)) <= MAX_BODY]
         self.passed_over += len(jobs) - len(found) - len(unread)
-        for each in await self._reader.together([make.peek(int(job["id"])) for job in unread]):
-            if isinstance(each, Job) and self._wanted in each.body.lower():
-                found.add(each.id)
+        for some in _by_bytes(unread):
+            for each in await self._reader.together([make.peek(int(job["id"])) for job in some]):
+                if isinstance(each, Job) and self._wanted in each.body.lower():
+                    found.add(each.id)
         self.found += [job for job in jobs if job["id"] in found]
         self.seen += len(jobs)
         return sum(int(job.get("size", 0)) for job in unread)
+
+
+def _by_bytes(jobs: list[Statistics]) -> Iterator[list[Statistics]]:
+    """These jobs in batches with bodies of MAX_BATCH bytes at most, or of one job."""
+    batch: list[Statistics] = []
+    size = 0
+    for job in jobs:
+        own = int(job.get("size", 0))
+        if batch and size + own > MAX_BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(job)
+        size += own
+    if batch:
+        yield batch
 
 
 class Searches:

@@ -1,6 +1,6 @@
 """Who may see a page, and which requests are taken: the checks that stand before every page.
 
-    Host             an address, a local name, or a name that the console was given: no DNS rebinding
+    Host             an address, localhost, or a name that the console was given: no DNS rebinding
     Sec-Fetch-Site   a change comes from a page of the console's own origin; where a browser does not send it, Origin
                      must be that of Host. Only navigations may come from other sites
     csrf             each form has a value that belongs to the cookie of who got the form
@@ -12,14 +12,15 @@ Must never log or show a token, a cookie, or the value of a form.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import hmac
 import ipaddress
 import secrets
-import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -29,9 +30,11 @@ LIFE: Final = 12 * 3600.0
 MAX_SESSIONS: Final = 1000
 """Maximum number of sessions; beyond it, the oldest one of the token with most sessions is evicted."""
 
-COOKIE: Final = "beanstalk_console"
+MAX_ATTEMPTS: Final = 16
+MAX_ATTEMPTS_OF_ADDRESS: Final = 4
+"""Maximum number of tokens that are checked at a time: of all clients, and of one address."""
 
-LOCAL_ENDINGS: Final = (".local", ".internal", ".localhost", ".svc")
+COOKIE: Final = "beanstalk_console"
 
 POLICY: Final = "; ".join(
     [
@@ -85,22 +88,31 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Iterable[str]) -> tu
 
 
 def is_good_host(host: str, hosts: Iterable[str]) -> bool:
-    """Whether a Host header may name the console: an address, a name without a dot, a local one, or one of these."""
-    try:
-        parts = urlsplit(f"//{host}")
-        name = parts.hostname or "" if parts.port is None or parts.port else ""
-    except ValueError:
-        return False
+    """Whether a Host header may name the console: an address, localhost, or one of these.
+
+    A neighbour in the network can answer for a name without a dot and for local domains (mDNS, LLMNR).
+    """
+    name = _name_of(host)
+    return is_local_host(host) or (bool(name) and name in {each.lower() for each in hosts})
+
+
+def is_local_host(host: str) -> bool:
+    """Whether a Host header names an address, or localhost, which other programs of this machine share."""
+    name = _name_of(host)
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return bool(name) and (
-            "." not in name
-            or name.endswith(LOCAL_ENDINGS)
-            or name == socket.gethostname().lower()
-            or name in {each.lower() for each in hosts}
-        )
+        return name == "localhost"
     return True
+
+
+def _name_of(host: str) -> str:
+    """The name in a Host header, in lower case; "" if it is malformed."""
+    try:
+        parts = urlsplit(f"//{host}")
+        return parts.hostname or "" if parts.port is None or parts.port else ""
+    except ValueError:
+        return ""
 
 
 def is_trusted(peer: str, networks: Iterable[str]) -> bool:
@@ -112,6 +124,15 @@ def is_trusted(peer: str, networks: Iterable[str]) -> bool:
     except ValueError:
         return False
     return any(address in ipaddress.ip_network(network) for network in networks)
+
+
+def network_of(peer: str) -> str:
+    """What is counted as one client: an IPv4 address, or the /64 that a provider gives to one IPv6 client."""
+    try:
+        address = ipaddress.IPv6Address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    return str(address.ipv4_mapped or ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
 
 
 def is_loopback(host: str) -> bool:
@@ -146,6 +167,36 @@ def set_cookie(path: str, value: str, *, secure: bool, life: float | None = None
     """A Set-Cookie header: the cookie ends with the browser, or after some seconds."""
     age = "" if life is None else f"; Max-Age={life:.0f}"
     return f"{COOKIE}={value}; Path={path or '/'}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}{age}"
+
+
+class Attempts:
+    """Checks of tokens that run at a time. The others wait, and none is refused because of others.
+
+    An address has few places, so that it does not take those of the other addresses.
+    """
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(MAX_ATTEMPTS)
+        self._by_address: dict[str, tuple[asyncio.Semaphore, int]] = {}  # with how many hold a place or wait for one
+
+    def __len__(self) -> int:
+        """How many run or wait."""
+        return sum(count for _, count in self._by_address.values())
+
+    @contextlib.asynccontextmanager
+    async def place(self, address: str) -> AsyncIterator[None]:
+        """Wait for a place, first come, first served, and hold it."""
+        own, count = self._by_address.get(address) or (asyncio.Semaphore(MAX_ATTEMPTS_OF_ADDRESS), 0)
+        self._by_address[address] = own, count + 1
+        try:
+            async with own, self._all:
+                yield
+        finally:
+            count = self._by_address[address][1] - 1
+            if count:
+                self._by_address[address] = own, count
+            else:
+                del self._by_address[address]
 
 
 class Session:

@@ -21,7 +21,8 @@ class Settings:
         read_only: nothing can be changed.
         user_header: the header in which a proxy says who somebody is, in lower case; "" for none.
         trusted: the networks of that proxy.
-        hosts: the names by which browsers may know the console, beside addresses and local names.
+        hosts: the names by which browsers may know the console, beside addresses and localhost.
+        hsts: browsers are told to use TLS only for these names.
         base_path: what a proxy may leave before each path.
         schedules: the tubes of plans of schedulers.
         metrics: the URLs of the nodes' metrics, for percentiles and shards.
@@ -33,6 +34,7 @@ class Settings:
     user_header: str = ""
     trusted: Sequence[str] = LOOPBACK
     hosts: Sequence[str] = ()
+    hsts: bool = False
     base_path: str = ""
     schedules: Sequence[str] = (GROUP,)
     metrics: Sequence[str] = ()

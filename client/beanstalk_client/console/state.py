@@ -11,7 +11,7 @@ from beanstalk_client.console.metrics import Metrics
 from beanstalk_client.console.reader import Connect
 from beanstalk_client.console.rendering import make_environment
 from beanstalk_client.console.search import Searches
-from beanstalk_client.console.security import Forms, Sessions
+from beanstalk_client.console.security import Attempts, Forms, Sessions
 from beanstalk_client.console.settings import Settings
 from beanstalk_client.console.users import Users
 
@@ -22,6 +22,7 @@ class State:
         self.connect = connect
         self.users: Users = Users(connect)
         self.sessions: Sessions = Sessions()
+        self.attempts: Attempts = Attempts()
         self.forms: Forms = Forms()
         self.actions: Actions = Actions()
         self.searches: Searches = Searches()
@@ -29,7 +30,7 @@ class State:
         self.templates: Environment = make_environment()
         for name in self.templates.list_templates():
             self.templates.get_template(name)  # compiled now, so that no visitor waits for it
-        self.streams = 0
+        self.streams: dict[object, str] = {}  # pages that are live, the oldest first, and whose they are
         self.live: OrderedDict[tuple[object, ...], str] = OrderedDict()
         """Pages that scripts have asked for again: of one sample, they are the same for all who look at them."""
 

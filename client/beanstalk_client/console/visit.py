@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -11,7 +12,7 @@ from markupsafe import Markup
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from beanstalk_client.console.security import set_cookie
+from beanstalk_client.console.security import network_of, set_cookie
 from beanstalk_client.console.settings import Settings
 from beanstalk_client.console.state import State
 from beanstalk_client.console.users import User
@@ -20,6 +21,9 @@ from beanstalk_client.replies import is_name
 
 MAX_FORM: Final = 17 * 1024 * 1024
 """Bytes of the largest form: a body of 10 MB, as it is encoded."""
+
+CSRF: Final = re.compile(rb"(?:^|&)csrf=([0-9a-f]{64})(?=&|$)")
+"""The field of a form that shows whose page it is from; its value needs no encoding."""
 
 MAX_FIELDS: Final = 20_000
 
@@ -79,6 +83,11 @@ class Visit:
         return self.state.settings
 
     @property
+    def address(self) -> str:
+        """Where the request comes from, as attempts are counted."""
+        return network_of(self.request.client.host if self.request.client else "")
+
+    @property
     def is_secure(self) -> bool:
         """Whether the browser speaks TLS: with the console, or with the proxy before it."""
         forwarded = self.request.headers.get("x-forwarded-proto", "")
@@ -105,6 +114,9 @@ class Visit:
         Raises:
             BadRequestError: it is too large, or has not.
         """
+        size = self.request.headers.get("content-length", "")
+        if size.isascii() and size.isdigit() and int(size[:20]) > most:
+            raise BadRequestError("The form is too large.", 413)
         data = bytearray()
         try:
             async for part in self.request.stream():
@@ -113,6 +125,9 @@ class Visit:
                     raise BadRequestError("The form is too large.", 413)
         except ClientDisconnect:
             raise BadRequestError("The form is not complete.") from None
+        sent = CSRF.search(data)  # before the rest is parsed, which can take a second
+        if sent is None or not self.state.forms.fits(self.cookie, sent[1].decode("ascii")):
+            raise BadRequestError("This form is from an older page: reload the page, and try again.", 403)
         fields: dict[str, list[str]] = {}
         try:
             pairs = await asyncio.to_thread(_read_form, bytes(data))  # seconds for one of MAX_FORM
@@ -120,8 +135,6 @@ class Visit:
             raise BadRequestError("The form is malformed.") from None
         for name, value in pairs:
             fields.setdefault(name, []).append(value)
-        if not self.state.forms.fits(self.cookie, fields.get("csrf", [""])[0]):
-            raise BadRequestError("This form is from an older page: reload the page, and try again.", 403)
         return fields
 
     # Its page

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ssl
+import sys
 from collections.abc import Sequence
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_client.address import read_target
+from beanstalk_client.address import VISIBLE_TOKEN, has_token, read_target
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumers import run
 from beanstalk_client.deliver.addresses import Guard, Network
@@ -207,6 +208,8 @@ def make_deliverer(options: argparse.Namespace) -> Deliverer:
         raise UsageError(str(error)) from None
     addresses = tuple(options.server or ["127.0.0.1:11300"])
     token = _read(options.token_file, "--token-file").strip() if options.token_file else ""
+    if any(map(has_token, addresses)):
+        sys.stderr.write(f"beanstalk-deliver: {VISIBLE_TOKEN} --token-file\n")
     server_tls: ssl.SSLContext | bool = False
     if options.server_ca:
         server_tls = _trusting(options.server_ca, "--server-ca")

@@ -560,6 +560,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         patience, timeout = options.pop("timeout"), options.pop("connect_timeout")
         del options["reconnect_timeout"]
         target = read_target(self.addresses(), **options)
+        del options  # an error report has the variables of each frame, and these may have a token
         failure: Exception = ConnectionLostError("there is no server")
         for address in target.addresses:
             try:

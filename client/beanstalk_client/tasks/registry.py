@@ -13,7 +13,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
 
 from beanstalk_client.address import read_addresses
 from beanstalk_client.commands import Duration, make, seconds_of
@@ -368,8 +368,7 @@ class Tasks:
         self._look_for_memory()
         from beanstalk_client.blocking import Client
 
-        all_options: ClientOptions = {**self.options, **options}
-        return Client(self.addresses, encoding=None, **all_options)
+        return Client(self.addresses, encoding=None, **cast(ClientOptions, {**self.options, **options}))
 
     def connect_async(self, **options: Unpack[ClientOptions]) -> AsyncClient[bytes]:
         """A new client for asyncio, which is still to be connected.
@@ -381,8 +380,7 @@ class Tasks:
         self._look_for_memory()
         from beanstalk_client.asynchronous import AsyncClient
 
-        all_options: ClientOptions = {**self.options, **options}
-        return AsyncClient(self.addresses, encoding=None, **all_options)
+        return AsyncClient(self.addresses, encoding=None, **cast(ClientOptions, {**self.options, **options}))
 
     def _look_for_memory(self) -> None:
         if self.only_in_memory:

@@ -146,18 +146,23 @@ def test_a_refusal_reaches_a_client_that_goes_on_sending(server):
         ("192.0.2.7:11380", True),
         ("[::1]:11380", True),
         ("localhost:11380", True),
-        ("queue", True),
-        ("queue.prod.svc.cluster.local:80", True),
         ("Queue.Example.com.:11380", True),
+        ("Queue.Prod.svc:80", True),
         ("", True),
+        ("queue", False),
+        ("evil.local", False),
+        ("metadata.internal:80", False),
+        ("queue.evil.svc", False),
+        ("evil.localhost", False),
+        (socket.gethostname(), False),
         ("evil.example:11380", False),
         ("127.0.0.1.evil.example", False),
         ("localhost.evil.example:80", False),
     ],
 )
 def test_a_plain_listener_for_http_answers_to_addresses_and_its_own_names(host, is_answered):
-    address = "queue.example.com:11380"
-    assert entrance_of(ListenerConfig(address=address, protocol="http"), "", None).answers_to(host) == is_answered
+    config = ListenerConfig(address="queue.example.com:11380", protocol="http", hosts=("queue.prod.svc",))
+    assert entrance_of(config, "", None).answers_to(host) == is_answered
     with_tokens = ListenerConfig(address="127.0.0.1:11380", protocol="http", auth="token")
     assert entrance_of(with_tokens, "", None).answers_to(host), "no browser has a token"
 

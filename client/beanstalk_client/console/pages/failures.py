@@ -42,4 +42,5 @@ async def failure(visit: Visit) -> Response:
         raise BadRequestError(
             "There is no such group any more: its jobs were retried, deleted, or failed otherwise.", 404
         )
+    await visit.user.failures.complete(group)
     return visit.page("failure.html", tab="failures", group=group, jobs=group.jobs[:SHOWN])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ async def job(visit: Visit) -> Response:
         content = (await client.peek(job_id)).body
     except ForbiddenError:
         problem = "Your token has no right to see its body."
-    body = describe(content)
+    body = await asyncio.to_thread(describe, content)
     tube: dict[str, Any] = {}
     with contextlib.suppress(Error):
         tube = dict(await client.stats_tube(found["tube"]))
@@ -86,7 +87,7 @@ async def _report(visit: Visit, found: Statistics) -> Report | None:
             async with visit.user.using(f"{tube}{ERRORS}") as client:
                 keyed = await client.knows("peek-keyed")
                 left = await (client.peek_keyed(f"job-{found['id']}") if keyed else client.peek_ready())
-            report = report_of(left.body)
+            report = await asyncio.to_thread(report_of, left.body)
             if report is not None and report.job == found["id"]:
                 return report
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from beanstalk_client.schedules.moments import Cron, Every, Moments, last
 from beanstalk_client.schedules.planner import Plan
 from beanstalk_client.schedules.schedule import key_of
 from beanstalk_client.schedules.scheduler import PLAN_KEY
+
+MAX_PLAN: Final = 65_536
+"""Bytes of the largest plan that is read."""
 
 MAX_PLANS: Final = 200
 
@@ -90,7 +94,9 @@ async def _plans(visit: Visit, group: str) -> list[Line]:
     except NotFoundError:
         return []
     named = {
-        int(job["id"]): str(job["key"])[len(PLAN_KEY) :] for job in jobs if str(job.get("key", "")).startswith(PLAN_KEY)
+        int(job["id"]): str(job["key"])[len(PLAN_KEY) :]
+        for job in jobs
+        if str(job.get("key", "")).startswith(PLAN_KEY) and int(job.get("size", 0)) <= MAX_PLAN
     }
     ids = list(named)[:MAX_PLANS]
     bodies = await visit.user.together([make.peek(each) for each in ids])
@@ -128,6 +134,6 @@ async def _firing(visit: Visit, line: Line, moment: int) -> tuple[dict[str, Any]
         key = key_of(line.group, line.name, moment)
         async with visit.user.using(line.plan.tube) as client:
             job = await client.peek_keyed(key)
-        return dict(await visit.user.client.stats_job(job.id)), call_of(job.body)
+        return dict(await visit.user.client.stats_job(job.id)), await asyncio.to_thread(call_of, job.body)
     except (NotFoundError, ForbiddenError, ValueError):
         return None, None

@@ -10,19 +10,16 @@ from starlette.responses import Response
 
 from beanstalk_client.console.actions import meaning
 from beanstalk_client.console.security import set_cookie
-from beanstalk_client.console.visit import BadRequestError, Visit
-from beanstalk_client.errors import Error, UnauthorizedError, UnknownCommandError
-
-MAX_AT_ONCE: Final = 4
-"""How many tokens are tried at a time."""
+from beanstalk_client.console.visit import Visit
+from beanstalk_client.errors import Error, UnauthorizedError, UnknownCommandError, shown
 
 MAX_FORM: Final = 16_384
 """Bytes of a form of somebody who is not known."""
 
-PAUSE: Final = 0.5
-"""Seconds before somebody is told that a token is wrong."""
+MAX_NAME: Final = 40
 
-_trying = asyncio.Semaphore(MAX_AT_ONCE)
+PAUSE: Final = 0.5
+"""Seconds before the answer that a token is wrong. No place of `Attempts` is taken meanwhile."""
 
 
 async def login(visit: Visit) -> Response:
@@ -36,7 +33,7 @@ async def login(visit: Visit) -> Response:
     if problem:
         return visit.page("login.html", 401, tab="", problem=problem)
     visit.state.sessions.end(visit.cookie)
-    cookie, _ = visit.state.sessions.begin(token, name[:40])
+    cookie, _ = visit.state.sessions.begin(token, shown(name, MAX_NAME))
     response = visit.redirect(visit.url(""))
     if visit.is_new:
         del response.headers["set-cookie"]
@@ -57,23 +54,30 @@ async def _problem(visit: Visit, token: str) -> str:
     """Why a token is not taken; "" if it is."""
     if not token:
         return "Give a token of the queue server."
-    if _trying.locked():
-        raise BadRequestError("Too many sign in at this moment: try again.", 429)
-    async with _trying:
-        try:
-            client = visit.state.connect(token)
-        except ValueError as error:
-            return str(error)
-        try:
-            await client.connect()
-        except (UnauthorizedError, UnknownCommandError) as error:
-            await asyncio.sleep(PAUSE)
-            if isinstance(error, UnknownCommandError):
-                return "This server has no users, so it takes no token: start the console without --login."
-            return "The server does not know this token."
-        except (Error, OSError) as error:
-            return meaning(error)
-        finally:
-            with contextlib.suppress(Error, OSError):
-                await client.close()
-    return ""
+    async with visit.state.attempts.place(visit.address):
+        if await visit.request.is_disconnected():  # while it waited: there is no answer to find
+            return "The client has gone."
+        problem, is_wrong = await _try(visit, token)
+    if is_wrong:
+        await asyncio.sleep(PAUSE)
+    return problem
+
+
+async def _try(visit: Visit, token: str) -> tuple[str, bool]:
+    """Why the server does not take a token, "" if it does; and whether the token is wrong."""
+    try:
+        client = visit.state.connect(token)
+    except ValueError as error:
+        return str(error), True
+    try:
+        await client.connect()
+    except UnknownCommandError:
+        return "This server has no users, so it takes no token: start the console without --login.", True
+    except UnauthorizedError:
+        return "The server does not know this token.", True
+    except (Error, OSError) as error:
+        return meaning(error), False
+    finally:
+        with contextlib.suppress(Error, OSError):
+            await client.close()
+    return "", False

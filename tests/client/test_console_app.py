@@ -760,3 +760,67 @@ def test_a_base_path_may_begin_as_a_page_does(server):
             assert (await visitor.http.get(path, follow_redirects=True)).status_code == 200, path
 
     visit(server.address, story, base_path="/t")
+
+
+@pytest.mark.parametrize("path", ["/xyz", "/tubes/none", "/order", "/<script>alert(1)"])
+def test_a_path_without_a_page_leads_to_the_others(server, path):
+    async def story(visitor):
+        page = await visitor.get(path)
+        assert page.status_code in (404, 405) and page.headers["content-type"].startswith("text/html")
+        assert f"The console has no page /queue{path}." in visitor.text
+        assert 'href="/queue/failures"' in page.text and 'href="/queue/static/console.css"' in page.text
+        assert "<script>alert" not in page.text
+        page = await visitor.get("/static/none.js")
+        assert (page.status_code, page.text) == (404, "There is no such file.\n")
+
+    visit(server.address, story, base_path="/queue")
+
+
+def test_a_worker_that_holds_a_job_is_not_idle(server, queue):
+    put(queue, "mails", count=2)
+    with Client(server.address, encoding=None, watch="mails") as worker, Client(server.address) as idle:
+        worker.reserve(0)
+        idle.stats()
+
+        async def story(visitor):
+            page = await visitor.get("/clients")
+            rows = [
+                re.sub(r"<[^>]+>", "", row).split()[1:]
+                for row in re.sub("</td>", " ", page.text).split("<tr data-row=")[1:]
+            ]
+            found = {tuple(row[1:-1]) if row[0] == "–" else tuple(row) for row in rows}
+            assert any("working" in row and "worker" in row for row in found), found
+            assert any("mails" in row and "producer" in row for row in found), found
+            assert not any("default" in row for row in found), found
+
+        visit(server.address, story)
+
+
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+
+
+def test_all_times_have_their_zone(server, queue):
+    (job_id,) = bury(queue, "mails")
+    (delayed,) = put(queue, "mails", delay=5000)
+    queue.use("mails.errors")
+    told = report(job_id, "mails", describe(ValueError("x")), 3, by="worker", task="shop.send")
+    queue.put_with(told, key=f"job-{job_id}")
+
+    async def story(visitor):
+        await sampled(visitor)
+        await visitor.order("put", tube="mails", body="x")
+        await visitor.get("/failures")
+        key = next(iter(visitor.app.state.users._users.values())).failures.groups[0].key
+        for path, number in {
+            "/log": 1,
+            "/failures": 2,
+            f"/failure?key={key}": 3,
+            f"/job?id={job_id}": 2,
+            f"/job?id={delayed}": 1,
+            "/tube?name=mails&state=delayed": 1,
+        }.items():
+            await visitor.get(path)
+            times = re.findall(r"\d{4}-\d\d-\d\d.\d\d:\d\d", visitor.text)
+            assert len(times) == len(re.findall(STAMP, visitor.text)) >= number, path
+
+    visit(server.address, story)

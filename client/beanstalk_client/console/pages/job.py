@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from beanstalk_client.cli.showing import why_there
 from beanstalk_client.console.bodies import MAX_SHOWN, Report, describe, report_of
+from beanstalk_client.console.rendering import moment
 from beanstalk_client.console.visit import Visit
 from beanstalk_client.errors import Error, ForbiddenError, NotFoundError
 from beanstalk_client.statistics import Statistics
@@ -38,7 +39,7 @@ async def job(visit: Visit) -> Response:
         tube = dict(await client.stats_tube(found["tube"]))
     report = await _report(visit, found)
     told = (
-        {"error": report.error, "buried": report.buried, "worker": report.worker, "tries": report.tries}
+        {"error": report.error, "buried": moment(report.buried), "worker": report.worker, "tries": report.tries}
         if report
         else None
     )

@@ -3,6 +3,7 @@
 (() => {
   const all = (what, within = document) => [...within.querySelectorAll(what)];
   const one = (what, within = document) => within.querySelector(what);
+  const read = (text) => new DOMParser().parseFromString(text, "text/html");
 
   // What is live: parts of the page with an id are taken from the same page, asked for again.
 
@@ -22,7 +23,7 @@
       const answer = await fetch(location.href, { headers: { "x-live": "1" }, redirect: "manual" });
       if (answer.type === "opaqueredirect") { location.reload(); return; }
       if (!answer.ok) return;
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const page = read(await answer.text());
       for (const part of all("[data-live][id]")) {
         const now = page.getElementById(part.id);
         if (!now) continue;
@@ -220,6 +221,13 @@
     unlock(form);
   };
 
+  const renewToken = async (form) => {  // whether it was that of a console that has been restarted since
+    const now = one("input[name=csrf]", read(await (await fetch(`${document.body.dataset.base}/tubes`)).text()))?.value;
+    if (!now || now === form.elements.csrf.value) return false;
+    form.elements.csrf.value = now;
+    return true;
+  };
+
   const send = async (form, button) => {
     const fields = new URLSearchParams(new FormData(form));
     if (button?.name) fields.set(button.name, button.value);
@@ -227,7 +235,8 @@
       const answer = await fetch(form.action, { method: "POST", body: fields });
       const signedOut = new URL(answer.url).pathname === `${document.body.dataset.base}/login`;
       if (answer.redirected && !signedOut) { location.href = answer.url; return; }
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (answer.status === 403 && await renewToken(form)) { await send(form, button); return; }
+      const page = read(await answer.text());
       const problem = one("#problem", page) || one("main p", page) || page.body;
       refuse(form, signedOut ? "You are signed out: sign in again in another tab, then try again." : problem.textContent.trim() || `The console answers ${answer.status}.`, one("[aria-invalid]", page)?.name);
     } catch { refuse(form, "The console does not answer: try again."); }

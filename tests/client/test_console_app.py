@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import html
 import json
 import re
 import threading
@@ -829,3 +830,186 @@ def test_a_base_path_may_begin_as_a_page_does(server):
             assert (await visitor.http.get(path, follow_redirects=True)).status_code == 200, path
 
     visit(server.address, story, base_path="/t")
+
+
+@pytest.mark.parametrize("path", ["/xyz", "/tubes/none", "/order", "/<script>alert(1)"])
+def test_a_path_without_a_page_leads_to_the_others(server, path):
+    async def story(visitor):
+        page = await visitor.get(path)
+        assert page.status_code in (404, 405) and page.headers["content-type"].startswith("text/html")
+        assert f"The console has no page /queue{path}." in visitor.text
+        assert 'href="/queue/failures"' in page.text and 'href="/queue/static/console.css"' in page.text
+        assert "<script>alert" not in page.text
+        page = await visitor.get("/static/none.js")
+        assert (page.status_code, page.text) == (404, "There is no such file.\n")
+
+    visit(server.address, story, base_path="/queue")
+
+
+def test_a_worker_that_holds_a_job_is_not_idle(server, queue):
+    put(queue, "mails", count=2)
+    with Client(server.address, encoding=None, watch="mails") as worker, Client(server.address) as idle:
+        worker.reserve(0)
+        idle.stats()
+
+        async def story(visitor):
+            page = await visitor.get("/clients")
+            rows = [
+                re.sub(r"<[^>]+>", "", row).split()[1:]
+                for row in re.sub("</td>", " ", page.text).split("<tr data-row=")[1:]
+            ]
+            found = {tuple(row[1:-1]) if row[0] == "\u2013" else tuple(row) for row in rows}
+            assert any("working" in row and "worker" in row for row in found), found
+            assert any("mails" in row and "producer" in row for row in found), found
+            assert not any("default" in row for row in found), found
+
+        visit(server.address, story)
+
+
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+
+
+def test_all_times_have_their_zone(server, queue):
+    (job_id,) = bury(queue, "mails")
+    (delayed,) = put(queue, "mails", delay=5000)
+    queue.use("mails.errors")
+    told = report(job_id, "mails", describe(ValueError("x")), 3, by="worker", task="shop.send")
+    queue.put_with(told, key=f"job-{job_id}")
+
+    async def story(visitor):
+        await sampled(visitor)
+        await visitor.order("put", tube="mails", body="x")
+        await visitor.get("/failures")
+        key = next(iter(visitor.app.state.users._users.values())).failures.groups[0].key
+        for path, number in {
+            "/log": 1,
+            "/failures": 2,
+            f"/failure?key={key}": 3,
+            f"/job?id={job_id}": 2,
+            f"/job?id={delayed}": 1,
+            "/tube?name=mails&state=delayed": 1,
+        }.items():
+            await visitor.get(path)
+            times = re.findall(r"\d{4}-\d\d-\d\d.\d\d:\d\d", visitor.text)
+            assert len(times) == len(re.findall(STAMP, visitor.text)) >= number, path
+
+    visit(server.address, story)
+
+
+@pytest.mark.parametrize(
+    ("typed", "delay"), [("3600", 3600), ("2h", 7200), ("0", 0), ("later", None), ("", None), ("-1", None)]
+)
+def test_a_delayed_job_is_rescheduled(server, queue, typed, delay):
+    (job_id,) = put(queue, "mails", delay=6000)
+
+    async def story(visitor):
+        page = await visitor.get(f"/job?id={job_id}")
+        assert 'value="reschedule"' in page.text and re.search(rf"Due {STAMP} , in 1h (39|40)m", visitor.text)
+        await visitor.order("reschedule", id=str(job_id), delay=typed, back=f"job?id={job_id}")
+        found = queue.stats_job(job_id)
+        if delay is None:
+            assert visitor.page.status_code == 400 and "Bad delay" in visitor.text
+            assert 'aria-invalid="true"' in visitor.page.text and f'value="{typed}"' in visitor.page.text
+            assert 5900 < found["time-left"] <= 6000
+        else:
+            assert re.search(rf"Reschedule job {job_id} to {STAMP} : 1 job", visitor.text)
+            assert found["state"] == ("delayed" if delay else "ready") and delay - 60 <= found["time-left"] <= delay
+
+    visit(server.address, story)
+
+
+def test_all_delayed_jobs_are_rescheduled_and_others_passed_over(server, queue):
+    put(queue, "mails", count=20, delay=60)
+    queue.put(b"", delay=100_000)
+    ids = [*put(queue, "others", delay=60), *put(queue, "others")]
+
+    async def story(visitor):
+        page = await visitor.get("/tube?name=mails&state=delayed")
+        assert 'value="reschedule"' in page.text and len(re.findall(STAMP, visitor.text)) == 21
+        await visitor.order("reschedule", sure=False, scope="all", tube="mails", state="delayed", delay="1h")
+        assert "Reschedule all 21 delayed jobs of tube mails" in visitor.text and "and 16 more" in visitor.text
+        await visitor.order("reschedule", scope="all", tube="mails", state="delayed", delay="1h")
+        for action in visitor.app.state.actions.of(""):
+            await action.task
+            assert (action.state, action.done) == ("done", 21), action
+        assert {3500 < job["time-left"] <= 3600 for job in queue.list_jobs("mails", "delayed")} == {True}
+        await visitor.order("reschedule", id=[str(each) for each in ids], delay="1h", tube="others", state="delayed")
+        assert "1 job; 1 passed over" in visitor.text
+
+    visit(server.address, story)
+
+
+def test_a_job_of_beanstalkd_has_no_button_to_reschedule_it(beanstalkd):
+    with Client(beanstalkd.address, encoding=None) as queue:
+        (job_id,) = put(queue, "mails", delay=60)
+
+        async def story(visitor):
+            for path in (f"/job?id={job_id}", "/tube?name=mails&state=delayed"):
+                page = await visitor.get(path)
+                assert re.search(STAMP, visitor.text) and 'value="reschedule"' not in page.text
+
+        visit(beanstalkd.address, story)
+
+
+def test_what_was_typed_is_kept_after_an_error(server, queue):
+    body = f"first\nsecond {HOSTILE.replace(chr(0x1B), '')}"
+    kept = re.compile(r'<textarea name="body"[^>]*>\n(.*?)</textarea>', re.DOTALL)
+
+    async def story(visitor):
+        def typed():
+            return html.unescape(kept.search(visitor.page.text)[1])
+
+        for wrong in ({"pri": "high"}, {"key": "no key"}, {"ttr": str(2**32)}, {"delay": "-5"}):
+            (name, value), *_ = wrong.items()
+            page = await visitor.order("put", tube="mails", body=body, back="tube?name=mails", **wrong)
+            assert page.status_code == 400 and typed() == body, wrong
+            assert re.search(rf'name="{name}" value="{value}" aria-invalid="true"', page.text), wrong
+            assert 'role="alert"' in page.text and 'href="/tube?name=mails"' in page.text
+        queue.drain()
+        page = await visitor.order("put", tube="mails", body=body, pri="7", back="tube?name=mails")
+        assert page.status_code == 409 and typed() == body and 'name="pri" value="7"' in page.text
+        assert "takes no new jobs" in visitor.text
+        queue.undrain()
+        fields = dict(re.findall('<input type="hidden" name="([a-z]+)" value="([^"]*)">', page.text))
+        fields.pop("csrf")
+        await visitor.order("put", body=typed(), pri="7", delay="", ttr="", key="", **fields)
+        queue.use("mails")
+        assert queue.peek_ready().body == body.encode()
+        page = await visitor.order("change", id="999", body=body, back="tubes")
+        assert page.status_code == 409 and typed() == body
+        page = await visitor.order("pause", tube="mails", seconds="long", back="tubes")
+        assert page.status_code == 400 and 'name="seconds" value="long" aria-invalid="true"' in page.text
+
+    visit(server.address, story)
+
+
+def test_a_confirmation_shows_the_jobs_and_their_error(server, queue):
+    ids = bury(queue, "mails", 7, json.dumps({"task": HOSTILE + "x" * 500, "args": []}).encode())
+    (large,) = put(queue, "mails", b"y" * 20_000)
+    queue.use("mails.errors")
+    for each in ids:
+        told = report(each, "mails", describe(ValueError(HOSTILE)), 3, by="worker", task="shop.send")
+        queue.put_with(told, key=f"job-{each}")
+
+    async def story(visitor):
+        await sampled(visitor)
+        await visitor.get("/failures")
+        key = next(iter(visitor.app.state.users._users.values())).failures.groups[0].key
+        for fields in (
+            {"scope": "group", "group": key},
+            {"id": [str(each) for each in ids]},
+            {"scope": "all", "tube": "mails", "state": "buried"},
+        ):
+            page = await visitor.order("delete", sure=False, **fields)
+            assert "Delete 7 jobs" in visitor.text and "and 2 more" in visitor.text
+            assert [f"job?id={each}" in page.text for each in ids] == [True] * 5 + [False] * 2
+            assert "ValueError" in visitor.text
+            assert "<script>alert" not in page.text and "\u202e" not in page.text
+            assert "x" * 200 not in page.text
+        await visitor.order("delete", sure=False, id=[str(large), "999"])
+        assert f"job {large} 20.0 kB" in visitor.text and "job 999 (gone)" in visitor.text
+        await visitor.order("clear", sure=False, tube=["mails", "mails.errors"])
+        assert "tube mails tube mails.errors" in visitor.text
+        assert len(queue.tubes()) >= 2 and counts(queue, "mails") == (1, 0, 7)
+
+    visit(server.address, story)

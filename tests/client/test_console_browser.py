@@ -114,6 +114,9 @@ ORDERS = {
     "bury": ("/job?id={ready}", "press Bury", "ready is buried"),
     "delete": ("/job?id={ready}", "press Delete…|sure", "ready is gone"),
     "move": ("/job?id={ready}", "fill Destination tube=other|press Move to|sure", "other 1 0 0"),
+    "reschedule": (
+        "/job?id={delayed}", "fill New delay, such as 90, 30m or 2h=0|press Reschedule in", "delayed is ready"
+    ),
     "put again": ("/job?id={delayed}", "open Put it again|fill Body=changed|press Put again", "mails 4 1 3"),
     "put": ("/tube?name=mails", "open Put a job|fill Body=new|fill Delay, s=9|fill Key=a-1|press Put", "mails 3 3 3"),
     "kick marked": ("/tube?name=mails&state=buried", "mark 2|press Kick", "mails 5 2 1"),
@@ -475,3 +478,84 @@ def test_pictures_of_the_document_can_be_made(chromium, request, tmp_path):
             person.page.screenshot(path=f"{directory}/{name}.png")
         person.context.close()
     assert person.wrong == []
+
+
+# ------------------------------------------------------------------------------------------- how it looks
+
+
+@pytest.mark.parametrize("path", ["/failures", "/schedules", "/tube?name=mails&state=buried", "/clients", "/"])
+def test_all_that_can_be_pressed_is_in_a_narrow_window(browse, shop, path):
+    person = browse(shop.address, viewport=NARROW)
+    person.go("/failures")
+    person.until("no mail server")
+    person.go(path)
+    outside = person.page.evaluate(
+        """[...document.querySelectorAll('nav a, [name=op]')].filter((each) => {
+            const place = each.getBoundingClientRect();
+            return place.width && (place.left < 0 || place.right > innerWidth);
+        }).map((each) => each.textContent)"""
+    )
+    assert outside == [] and person.page.locator("nav a").count() >= 7
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_state_has_one_colour_in_cards_and_charts(browse, shop, scheme):
+    person = browse(shop.address, color_scheme=scheme)
+    person.go("/")
+    person.page.locator("#o-charts polyline.buried").first.wait_for(state="attached")
+    found = person.page.evaluate(
+        """Object.fromEntries(['ready', 'reserved', 'delayed', 'buried'].map((name) => [name, [
+            getComputedStyle(document.querySelector(`#o-cards .${name} dd`)).color,
+            getComputedStyle(document.querySelector(`#o-charts polyline.${name}`)).stroke,
+            getComputedStyle(document.querySelector(`#o-charts li.${name}`), '::before').backgroundColor,
+        ]]))"""
+    )
+    assert all(len(set(colours)) == 1 for colours in found.values()), found
+    assert len({colours[0] for colours in found.values()}) == 4, found
+
+
+def test_an_error_is_shown_in_the_form_and_nothing_typed_is_lost(browse, shop):
+    person = browse(shop.address)
+    person.expected = "400|403|409|Failed to fetch|ERR_"
+    page = person.page
+    person.go("/tube?name=mails")
+    person.open("Put a job")
+    person.fill("Body", "  two\nlines ")
+    person.fill("Priority", "high")
+    person.press("Put")
+    person.until("Bad pri 'high'")
+    assert page.url.endswith("/tube?name=mails") and page.locator("[aria-invalid]").get_attribute("name") == "pri"
+    person.fill("Priority", "5")
+    shop.queue.drain()
+    person.press("Put")
+    person.until("takes no new jobs")
+    assert page.locator("[role=alert]").count() == 1 and page.locator("[aria-invalid]").count() == 0
+    shop.queue.undrain()
+    page.route("**/order", lambda route: route.abort())
+    person.press("Put")
+    person.until("The console does not answer")
+    page.unroute("**/order")
+    assert page.get_by_label("Body", exact=True).input_value() == "  two\nlines "
+    page.evaluate("document.querySelector('.put input[name=csrf]').value = 'of a console that was restarted'")
+    person.press("Put")
+    person.until("is in tube mails")
+    assert page.get_by_label("Body", exact=True).input_value() == ""
+
+
+def test_buttons_that_cannot_work_are_disabled(browse, shop):
+    person = browse(shop.address)
+    person.go("/tube?name=mails&state=delayed")
+
+    def disabled():
+        return [each.inner_text() for each in person.page.locator("main form button[name=op]:disabled").all()]
+
+    assert {"Kick", "Bury", "Reschedule in", "Move to", "Delete…"} <= set(disabled())
+    person.mark(1)
+    assert disabled() == ["Reschedule in", "Move to"]
+    person.fill("New delay, such as 90, 30m or 2h", "2h")
+    person.fill("Destination tube", "letters")
+    assert disabled() == []
+    person.press("Reschedule in")
+    person.until("Reschedule job")
+    shop.queue.use("mails")
+    assert shop.queue.stats_job(shop.made["delayed"])["time-left"] > 7000

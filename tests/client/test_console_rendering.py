@@ -1,8 +1,22 @@
 """How values become text and charts."""
 
+import datetime
+import time
+
 import pytest
 from beanstalk_client.console.charts import chart, compact, nice, recent, sparkline
-from beanstalk_client.console.rendering import age, harmless, line, long, make_environment, rate, signed, size
+from beanstalk_client.console.rendering import (
+    age,
+    due,
+    harmless,
+    line,
+    long,
+    make_environment,
+    moment,
+    rate,
+    signed,
+    size,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,3 +76,44 @@ def test_a_chart_begins_when_something_is_known_but_shows_some_minutes():
     assert len(recent([None] * 350 + [1.0] * 10)[0]) == 30
     assert len(recent([None] * 100 + [1.0] * 260)[0]) == 260
     assert recent([], []) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (59, "59s"),
+        (60, "1m 0s"),
+        (3600, "1h 0m"),
+        (4 * 3600 + 39, "4h 0m"),
+        (86400 + 59, "1d 0h"),
+        (30 * 86400 + 7200, "30d 2h"),
+    ],
+)
+def test_a_duration_leaves_out_no_unit_between_two(seconds, text):
+    assert age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("when", "text"),
+    [
+        (0, "1970-01-01 00:00:00 UTC"),
+        (datetime.datetime(2026, 11, 28, 1, 40, tzinfo=datetime.UTC), "2026-11-28 01:40:00 UTC"),
+        ("2026-11-28T02:40:00+01:00", "2026-11-28 01:40:00 UTC"),
+        ("2026-11-28T01:40:00Z", "2026-11-28 01:40:00 UTC"),
+        ("2026-11-28T01:40:00", "2026-11-28T01:40:00 (zone unknown)"),
+        ("0001-01-01T00:00:00+05:00", "0001-01-01T00:00:00+05:00"),
+        ("yesterday", "yesterday"),
+        ("", "\u2013"),
+        (None, "\u2013"),
+    ],
+)
+def test_a_moment_has_its_zone(when, text):
+    assert moment(when) == text
+
+
+def test_only_a_delayed_or_a_reserved_job_is_due_at_a_moment():
+    for state in ("delayed", "reserved"):
+        shown = datetime.datetime.strptime(due({"state": state, "time-left": 3600}), "%Y-%m-%d %H:%M:%S UTC")
+        left = shown.replace(tzinfo=datetime.UTC).timestamp() - time.time()
+        assert 3500 < left <= 3600
+    assert due({"state": "ready", "time-left": 0}) == due({"state": "delayed", "time-left": 0}) == ""

@@ -267,6 +267,17 @@ async def all_in_state(
         left -= len(jobs)
 
 
+async def reschedule(client: Client, tube: str, most: int, delay: str) -> Steps:
+    """Give delayed jobs of a tube another delay, `most` at most. They are listed first, as each changes its place."""
+    ids: list[int] = []
+    following = "0"
+    while following and len(ids) < most:
+        following, jobs = await client.execute(make._job_page(tube, "delayed", following))
+        ids += [int(job["id"]) for job in jobs]
+    async for step in each_job(client, ids[:most], lambda each: make.reschedule(each, delay)):
+        yield step
+
+
 async def first_in_state(
     client: Client, tube: str, state: str, most: int, command: Callable[[int], Command[Any]]
 ) -> Steps:

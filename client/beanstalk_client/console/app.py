@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
@@ -149,7 +150,8 @@ class Console:
         routes.append(Route("/login", self._endpoint(pages.signing.login, known=False), methods=["GET", "POST"]))
         routes.append(Route("/logout", self._endpoint(pages.signing.logout, known=False), methods=["POST"]))
         routes.append(Mount("/static", StaticFiles(directory=STATIC)))
-        self._app: ASGIApp = Starlette(routes=routes, lifespan=self._lifespan)
+        handlers: Any = {404: self._missing, 405: self._missing}
+        self._app: ASGIApp = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -224,6 +226,17 @@ class Console:
                 return visit.message(status, title, meaning(error))
 
         return endpoint
+
+    async def _missing(self, request: Request, error: HTTPException) -> Response:
+        """What answers a request for a path, or with a method, that no page has."""
+        path = str(request.scope["path"])
+        if "/static/" in path:
+            return PlainTextResponse("There is no such file.\n", error.status_code)
+
+        async def page(visit: Visit) -> Response:
+            return visit.message(error.status_code, "Not found", f"The console has no page {shown(path, 200)}.")
+
+        return await self._endpoint(page)(request)
 
     async def _visit(self, request: Request, known: bool) -> Visit | None:
         """The visit of a request; None if somebody has to sign in first."""

@@ -22,6 +22,9 @@ SHORTEST: Final = 30
 NONE: Final = "\u2013"
 """What stands for a figure that is not known."""
 
+COLOURED: Final = ("ready", "reserved", "delayed", "buried", "failures")
+"""Lines that have a colour of their own, which is that of the cards; others have one of three that stand for none."""
+
 WIDTH: Final = 640
 HEIGHT: Final = 120
 
@@ -68,7 +71,7 @@ def chart(title: str, lines: Sequence[tuple[str, Values]], unit: str = "") -> Ma
     """Lines over time with one axis, a legend, and the latest value of each.
 
     Args:
-        lines: a name and values of each; at most four are told apart. The last value is of now.
+        lines: a name and values of each; at most three that are not COLOURED. The last value is of now.
     """
     cut = recent(*[values for _, values in lines])
     lines = [(name, values) for (name, _), values in zip(lines, cut, strict=True)]
@@ -79,14 +82,15 @@ def chart(title: str, lines: Sequence[tuple[str, Values]], unit: str = "") -> Ma
     for share in (0.0, 0.5, 1.0):
         y = round(HEIGHT - 2 - share * (HEIGHT - 12), 1)
         parts.append(Markup('<line class="grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(WIDTH, y, y))
-    for number, (_, values) in enumerate(lines):
+    classes = [name if name in COLOURED else f"l{number}" for number, (name, _) in enumerate(lines)]
+    for shown_as, (_, values) in zip(classes, lines, strict=True):
         runs = _runs(values, top, WIDTH, HEIGHT - 12, 2, 10)
-        parts += [Markup('<polyline class="l{}" points="{}"/>').format(number, run) for run in runs]
+        parts += [Markup('<polyline class="{}" points="{}"/>').format(shown_as, run) for run in runs]
     latest = [(name, next((value for value in reversed(values) if value is not None), None)) for name, values in lines]
     told = ", ".join(f"{name} {compact(value)}{unit}" for name, value in latest)
     legend = Markup("").join(
-        Markup('<li class="l{}"><span>{}</span> <b>{}</b></li>').format(number, name, compact(value) + unit)
-        for number, (name, value) in enumerate(latest)
+        Markup('<li class="{}"><span>{}</span> <b>{}</b></li>').format(shown_as, name, compact(value) + unit)
+        for shown_as, (name, value) in zip(classes, latest, strict=True)
     )
     drawn = Markup("").join(parts)
     return Markup(

@@ -7,6 +7,9 @@ steer a terminal, nor turn the direction of a line. What stands in a form's text
 from __future__ import annotations
 
 import datetime
+import itertools
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,25 +70,40 @@ def size(value: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """A duration in its two largest units: 3m 12s."""
+    """A duration in its largest unit and the next smaller one, rounded down: 3m 12s, 4h 0m, 1d 0h."""
     if seconds is None:
         return NONE
     left = int(seconds)
-    parts: list[str] = []
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if left >= length or (unit == "s" and not parts):
-            parts.append(f"{left // length}{unit}")
-            left %= length
-        if len(parts) == 2:
-            break
-    return " ".join(parts)
+    for (unit, length), (smaller, rest) in itertools.pairwise((("d", 86400), ("h", 3600), ("m", 60), ("s", 1))):
+        if left >= length:
+            return f"{left // length}{unit} {left % length // rest}{smaller}"
+    return f"{left}s"
 
 
-def moment(unix: float | None) -> str:
-    """A moment, in UTC."""
-    if unix is None:
+def moment(when: float | str | datetime.datetime | None) -> str:
+    """A moment in UTC, of seconds since 1970 or of ISO 8601. Text that is not a moment with a zone stays as it is."""
+    if when is None or when == "":
         return NONE
-    return datetime.datetime.fromtimestamp(unix, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if isinstance(when, str):
+        try:
+            read = datetime.datetime.fromisoformat(when)
+        except ValueError:
+            return when
+        if read.tzinfo is None:
+            return f"{when} (zone unknown)"
+        when = read
+    elif not isinstance(when, datetime.datetime):
+        when = datetime.datetime.fromtimestamp(when, datetime.UTC)
+    try:
+        return when.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except OverflowError:  # the year 0 or 10000, in UTC
+        return when.isoformat()
+
+
+def due(job: Mapping[str, Any]) -> str:
+    """When a job is ready, or when its reservation ends; "" for a job without a time, as one that waits for a group."""
+    left = job["time-left"] if job["state"] in ("delayed", "reserved") else 0
+    return moment(time.time() + left) if left else ""
 
 
 def signed(value: float | None) -> str:
@@ -120,6 +138,7 @@ def make_environment() -> Environment:
         bytes=size,
         age=age,
         moment=moment,
+        due=due,
         compact=compact,
         json=in_json,
         signed=signed,

@@ -34,11 +34,12 @@ Form = Mapping[str, Sequence[str]]
 
 
 class BadRequestError(Exception):
-    """A request is malformed; the message says how."""
+    """A request is malformed; the message says how, and `field` which field of the form is wrong, if it is one."""
 
-    def __init__(self, message: str, status: int = 400) -> None:
+    def __init__(self, message: str, status: int = 400, field: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.field = field
 
 
 class Visit:
@@ -216,8 +217,8 @@ def csrf_field(value: str) -> Markup:
     return Markup('<input type="hidden" name="csrf" value="{}">').format(value)
 
 
-def read_name(text: str, what: str = "tube") -> str:
-    """The name of a tube, or a key.
+def read_name(text: str, what: str = "tube", field: str = "") -> str:
+    """The name of a tube, or a key, of a field of a form.
 
     Raises:
         BadRequestError: it can be none.
@@ -225,7 +226,8 @@ def read_name(text: str, what: str = "tube") -> str:
     if not is_name(text.encode("utf-8", "replace")):
         raise BadRequestError(
             f"Bad {what} {shown(text, 210)!r}: must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a "
-            "hyphen."
+            "hyphen.",
+            field=field,
         )
     return text
 
@@ -239,5 +241,5 @@ def read_number(text: str, name: str, default: int | None = None, most: int = 2*
     if not text and default is not None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 21 and int(text) <= most):
-        raise BadRequestError(f"Bad {name} {shown(text, 30)!r}: must be a number from 0 to {most}.")
+        raise BadRequestError(f"Bad {name} {shown(text, 30)!r}: must be a number from 0 to {most}.", field=name)
     return int(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -22,6 +23,12 @@ CLUSTER: Final = {
 }
 
 SERVER: Final = ("server", "version", "hostname", "os", "platform", "pid", "uptime", "max-job-size", "draining", "id")
+
+
+def does(client: Mapping[str, Any]) -> str:
+    """What a client does. The protocol calls one that holds jobs idle, as it neither waits nor is blocked."""
+    state = str(client.get("state", ""))
+    return "working" if state == "idle" and client.get("reserved") else state
 
 
 async def clients(visit: Visit) -> Response:
@@ -54,6 +61,7 @@ async def clients(visit: Visit) -> Response:
         "clients.html",
         tab="clients",
         clients=found[:SHOWN],
+        does=does,
         total=len(found),
         count=count,
         q=visit.text("q"),

@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from beanstalk_client.cli.showing import why_there
 from beanstalk_client.console.bodies import MAX_SHOWN, Report, describe, report_of
+from beanstalk_client.console.rendering import moment
 from beanstalk_client.console.visit import Visit
-from beanstalk_client.errors import Error, ForbiddenError, NotFoundError
+from beanstalk_client.errors import Error, ForbiddenError, NotFoundError, UnknownCommandError
 from beanstalk_client.statistics import Statistics
 from beanstalk_client.tasks.failure import ERRORS
 
@@ -39,10 +40,13 @@ async def job(visit: Visit) -> Response:
         tube = dict(await client.stats_tube(found["tube"]))
     report = await _report(visit, found)
     told = (
-        {"error": report.error, "buried": report.buried, "worker": report.worker, "tries": report.tries}
+        {"error": report.error, "buried": moment(report.buried), "worker": report.worker, "tries": report.tries}
         if report
         else None
     )
+    can_reschedule = False
+    with contextlib.suppress(UnknownCommandError, ForbiddenError):
+        can_reschedule = found["state"] == "delayed" and await client.knows("reschedule")
     return visit.page(
         "job.html",
         tab="tubes",
@@ -53,6 +57,7 @@ async def job(visit: Visit) -> Response:
         why=why_there(found, tube, told),
         report=report or body.report,
         text=_editable(content),
+        can_reschedule=can_reschedule,
     )
 
 

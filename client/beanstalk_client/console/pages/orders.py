@@ -11,6 +11,7 @@ A form names an operation (`op`) and what it is about (`scope`):
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,11 +19,14 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
-from beanstalk_client.commands import make
+from beanstalk_client.commands import make, seconds
 from beanstalk_client.console import actions
 from beanstalk_client.console.actions import Client, Steps
+from beanstalk_client.console.bodies import summary
+from beanstalk_client.console.reader import MAX_SUMMARIZED
+from beanstalk_client.console.rendering import moment, size
 from beanstalk_client.console.visit import BadRequestError, Form, Visit, read_name, read_number
-from beanstalk_client.errors import NotFoundError
+from beanstalk_client.errors import Error, NotFoundError, shown
 from beanstalk_client.schedules.schedule import key_of
 
 DEFAULT_PAUSE: Final = 600
@@ -30,6 +34,37 @@ MAX_PAUSE: Final = 2**31 - 1
 
 MANY: Final = 10
 """Minimum number of jobs from which an order that loses nothing asks for confirmation, too."""
+
+EXAMPLES: Final = 5
+"""How many jobs are shown before an order is confirmed."""
+
+EXAMPLE_BYTES: Final = 65_536
+"""Bytes of bodies that are read for them; the last may be longer."""
+
+WITH_BODY: Final = ("put", "change")
+"""Operations whose form has a body: after an error, it is shown again."""
+
+TYPED: Final = {
+    "put": ("body", "pri", "delay", "ttr", "key"),
+    "change": ("body", "pri", "delay", "ttr"),
+    "move": ("to",),
+    "reschedule": ("delay",),
+    "pause": ("seconds",),
+}
+"""What is typed into the form of an operation."""
+
+LABELS: Final = {
+    "body": "Body",
+    "pri": "Priority",
+    "delay": "Delay, s",
+    "ttr": "Time to run, s",
+    "key": "Key",
+    "to": "Destination tube",
+    "seconds": "Pause, s",
+}
+
+BODY_WITHIN: Final = 30.0
+"""Seconds for which a form with a body waits for its action, so that the body is not lost if it fails."""
 
 SHOWN_WITHIN: Final = 0.7
 """Seconds for which a form waits for its action; one that takes longer is shown with its progress."""
@@ -48,6 +83,7 @@ class Selection:
         total: how many there are.
         words: in words: "3 marked jobs", "all 120 buried jobs of tube mails".
         state: in which they were shown; "" if that is not known.
+        error: with which they have failed; "" for none.
     """
 
     ids: Sequence[int]
@@ -55,6 +91,7 @@ class Selection:
     words: str
     tube: str = ""
     state: str = ""
+    error: str = ""
 
 
 @dataclass(slots=True)
@@ -66,6 +103,7 @@ class Order:
         warning: what cannot be undone, or is not as one might think; "" for nothing.
         is_final: it cannot be undone.
         asks: it is asked once more.
+        about: the jobs, or the names of the tubes, that are shown when it is asked once more.
     """
 
     what: str
@@ -74,6 +112,16 @@ class Order:
     warning: str = ""
     is_final: bool = False
     asks: bool = False
+    about: Selection | Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One of the jobs that an order is about, as it is shown before the order is confirmed."""
+
+    id: int
+    line: str = ""
+    error: str = ""
 
 
 async def order(visit: Visit) -> Response:
@@ -83,20 +131,83 @@ async def order(visit: Visit) -> Response:
     if make_order is None:
         raise BadRequestError("There is no such operation.")
     back = _back(_one(form, "back"))
-    found = await make_order(visit, form)
+    try:
+        found = await make_order(visit, form)
+    except BadRequestError as error:
+        if op in WITH_BODY or error.field in TYPED.get(op, ()):
+            return _ask_again(visit, form, back, str(error), error.status, error.field)
+        raise
+    except (Error, OSError) as error:
+        if op in WITH_BODY:
+            return _ask_again(visit, form, back, actions.meaning(error), 409)
+        raise
     if (found.asks or found.is_final) and _one(form, "sure") != "1":
         kept = [
             (name, value) for name, values in form.items() for value in values if name not in ("csrf", "sure", "most")
         ]
         kept += [("most", str(found.total))] if found.total is not None else []
-        return visit.page("confirm.html", tab="", order=found, fields=kept, back=back)
-    action = visit.state.actions.begin(visit.who, visit.owner, found.what, found.total, visit.user.connect, found.steps)
+        jobs = await _examples(visit, found.about) if isinstance(found.about, Selection) else []
+        return visit.page("confirm.html", tab="", order=found, fields=kept, back=back, jobs=jobs)
+    try:
+        action = visit.state.actions.begin(
+            visit.who, visit.owner, found.what, found.total, visit.user.connect, found.steps
+        )
+    except actions.RefusedError as error:
+        if op in WITH_BODY:
+            return _ask_again(visit, form, back, str(error), 409)
+        raise
     assert action.task is not None
-    await asyncio.wait([action.task], timeout=SHOWN_WITHIN)
+    await asyncio.wait([action.task], timeout=BODY_WITHIN if op in WITH_BODY else SHOWN_WITHIN)
+    if action.state == "failed" and op in WITH_BODY:
+        return _ask_again(visit, form, back, action.error, 409)
     if action.state == "runs":
         return visit.redirect(visit.url("log", id=action.id))
     await visit.user.sampler.again()  # so that the page shows what has come of it
     return visit.redirect(f"{visit.base}/{back}{'&' if '?' in back else '?'}did={action.id}")
+
+
+def _ask_again(visit: Visit, form: Form, back: str, problem: str, status: int, field: str = "") -> Response:
+    """A page with the error and with what was typed, to be corrected and sent once more."""
+    op = _one(form, "op")
+    typed = {name: _one(form, name) for name in TYPED[op]}
+    kept = [
+        (name, value)
+        for name, values in form.items()
+        for value in values
+        if name not in typed and name not in ("csrf", "op", "sure")
+    ]
+    return visit.page(
+        "again.html", status, tab="", op=op, problem=problem, field=field, typed=typed, labels=LABELS, fields=kept,
+        back=back,
+    )  # fmt: skip
+
+
+async def _examples(visit: Visit, about: Selection) -> list[Example]:
+    """The first jobs of those that an order is about, each with the beginning of its body and its error."""
+    ids = list(about.ids[:EXAMPLES])
+    if not ids and about.total:
+        try:
+            ids = [int(job["id"]) for job in (await visit.user.jobs(about.tube, about.state, count=EXAMPLES))[1]]
+        except Error:  # they cannot be listed, or have gone: the order says so when it is done
+            return []
+    failed = {job.id: job for group in visit.user.failures.groups for job in group.jobs if job.id in ids}
+    left = EXAMPLE_BYTES
+    found = []
+    for each in ids:
+        line = ""
+        if left > 0:
+            try:
+                content = (await visit.user.client.peek(each)).body
+            except NotFoundError:
+                line = "(gone)"
+            except Error:
+                line = "(this token may not see its body)"
+            else:
+                left -= len(content)
+                line = summary(content) if len(content) <= MAX_SUMMARIZED else size(len(content))
+        report = failed[each].report if each in failed else None
+        found.append(Example(each, line, report.error if report is not None else ""))
+    return found
 
 
 async def stop(visit: Visit) -> Response:
@@ -174,7 +285,7 @@ async def select(visit: Visit, form: Form) -> Selection:
             raise BadRequestError("There is no such group any more: reload the page.", 404)
         words = f"{jobs_in_words(len(group.jobs))} of tube {group.tube} that failed alike"
         state = "ready" if group.state == "dead" else group.state
-        return Selection([job.id for job in group.jobs], len(group.jobs), words, group.tube, state)
+        return Selection([job.id for job in group.jobs], len(group.jobs), words, group.tube, state, group.error)
     ids = [read_number(text, "id") for text in form.get("id", [])]
     if not ids:
         raise BadRequestError("No job is marked.")
@@ -195,7 +306,9 @@ async def _kick(visit: Visit, form: Form) -> Order:
 
     if not found.ids and found.state not in ("buried", "delayed"):
         raise BadRequestError("Only buried and delayed jobs can be kicked.")
-    return Order(f"Kick {found.words}", found.total, steps, "They are ready at once.", asks=found.total >= MANY)
+    return Order(
+        f"Kick {found.words}", found.total, steps, "They are ready at once.", asks=found.total >= MANY, about=found
+    )
 
 
 async def _delete(visit: Visit, form: Form) -> Order:
@@ -208,7 +321,34 @@ async def _delete(visit: Visit, form: Form) -> Order:
 
     if found.state == "reserved" and not found.ids:
         raise BadRequestError("Jobs that workers have reserved cannot be deleted: only their workers can.")
-    return Order(f"Delete {found.words}", found.total, steps, is_final=True)
+    return Order(f"Delete {found.words}", found.total, steps, is_final=True, about=found)
+
+
+async def _reschedule(visit: Visit, form: Form) -> Order:
+    found = await select(visit, form)
+    delay = _one(form, "delay").strip()
+    delay += "s" if delay.isdigit() else ""
+    try:
+        left = float(seconds("delay", delay))
+    except (ValueError, TypeError):
+        message = f"Bad delay {shown(delay, 30)!r}: must be seconds, or a number with a unit: 90, 30m, 2h, 1d."
+        raise BadRequestError(message, field="delay") from None
+    if not found.ids and found.state != "delayed":
+        raise BadRequestError("Only delayed jobs can be rescheduled.")
+
+    def steps(client: Client) -> Steps:
+        if found.ids:
+            return actions.each_job(client, found.ids, lambda each: make.reschedule(each, delay))
+        return actions.reschedule(client, found.tube, found.total, delay)
+
+    return Order(
+        f"Reschedule {found.words} to {moment(time.time() + left)}",
+        found.total,
+        steps,
+        "A job that waits for the end of a group does not wait for it any more.",
+        asks=found.total >= MANY,
+        about=found,
+    )
 
 
 async def _bury(visit: Visit, form: Form) -> Order:
@@ -222,25 +362,34 @@ async def _bury(visit: Visit, form: Form) -> Order:
         lambda client: actions.bury(client, found.ids),
         warning,
         asks=found.total >= MANY,
+        about=found,
     )
 
 
 async def _move(visit: Visit, form: Form) -> Order:
     found = await select(visit, form)
-    target = read_name(_one(form, "to"), "destination tube")
+    target = read_name(_one(form, "to"), "destination tube", "to")
     if found.ids:
         warning = (
             "The protocol moves no single jobs: each is put into the other tube as a new job with a new id, ready or "
             "delayed, and then deleted. Its age, its tries, and the demands of its producer begin anew."
         )
         what = f"Move {found.words} to tube {target}"
-        return Order(what, found.total, lambda client: actions.copy(client, found.ids, target), warning, asks=True)
+
+        def copy(client: Client) -> Steps:
+            return actions.copy(client, found.ids, target)
+
+        return Order(what, found.total, copy, warning, asks=True, about=found)
     if found.state == "reserved":
         raise BadRequestError("Jobs that workers have reserved cannot be moved.")
     warning = "They keep their ids, states, priorities and deadlines."
     what = f"Move {found.words} to tube {target}"
     tube, state, total = found.tube, found.state, found.total
-    return Order(what, total, lambda client: actions.move(client, tube, state, target, total), warning, asks=True)
+
+    def steps(client: Client) -> Steps:
+        return actions.move(client, tube, state, target, total)
+
+    return Order(what, total, steps, warning, asks=True, about=found)
 
 
 async def _redrive(visit: Visit, form: Form) -> Order:
@@ -248,7 +397,12 @@ async def _redrive(visit: Visit, form: Form) -> Order:
     total = int((await visit.user.client.stats_tube(tube))["current-jobs-ready"])
     warning = "Each goes back to the tube that it has come from, ready, with all its tries. Other jobs stay."
     what = f"Redrive {jobs_in_words(total)} of tube {tube}"
-    return Order(what, total, lambda client: actions.redrive(client, tube, max(total, 1)), warning, asks=True)
+    about = Selection([], total, "", tube, "ready")
+
+    def steps(client: Client) -> Steps:
+        return actions.redrive(client, tube, max(total, 1))
+
+    return Order(what, total, steps, warning, asks=True, about=about)
 
 
 def _tubes(form: Form) -> list[str]:
@@ -286,6 +440,7 @@ async def _clear(visit: Visit, form: Form) -> Order:
         lambda client: _for_tubes(names, lambda name: actions.clear(client, name)),
         "Jobs that workers have reserved stay.",
         is_final=True,
+        about=names,
     )
 
 
@@ -316,20 +471,20 @@ async def _kick_tubes(visit: Visit, form: Form) -> Order:
         return _for_tubes(names, lambda name: actions.kick(client, name, "buried", totals.get(name, 0)))
 
     what = f"Kick {jobs_in_words(total)} that {'is' if total == 1 else 'are'} buried in {_tubes_in_words(names)}"
-    return Order(what, total, steps, "They are ready at once.", asks=total >= MANY)
+    return Order(what, total, steps, "They are ready at once.", asks=total >= MANY, about=names)
 
 
 async def _pause(_: Visit, form: Form) -> Order:
     names = _tubes(form)
-    seconds = read_number(_one(form, "seconds"), "pause", DEFAULT_PAUSE, MAX_PAUSE)
-    if not seconds:
-        raise BadRequestError("A pause is 1 second at least.")
-    what = f"Pause {_tubes_in_words(names)} for {seconds} s"
+    length = read_number(_one(form, "seconds"), "seconds", DEFAULT_PAUSE, MAX_PAUSE)
+    if not length:
+        raise BadRequestError("A pause is 1 second at least.", field="seconds")
+    what = f"Pause {_tubes_in_words(names)} for {length} s"
 
     def steps(client: Client) -> Steps:
-        return _for_tubes(names, lambda name: actions.once(client.pause_tube(name, seconds), f"paused for {seconds} s"))
+        return _for_tubes(names, lambda name: actions.once(client.pause_tube(name, length), f"paused for {length} s"))
 
-    return Order(what, None, steps, "Workers get no job of it until then.", asks=len(names) >= MANY)
+    return Order(what, None, steps, "Workers get no job of it until then.", asks=len(names) >= MANY, about=names)
 
 
 async def _resume(_: Visit, form: Form) -> Order:
@@ -338,7 +493,7 @@ async def _resume(_: Visit, form: Form) -> Order:
     def steps(client: Client) -> Steps:
         return _for_tubes(names, lambda name: actions.once(client.pause_tube(name, 0), "resumed"))
 
-    return Order(f"Resume {_tubes_in_words(names)}", None, steps, asks=len(names) >= MANY)
+    return Order(f"Resume {_tubes_in_words(names)}", None, steps, asks=len(names) >= MANY, about=names)
 
 
 async def _drain(_: Visit, __: Form) -> Order:
@@ -372,7 +527,7 @@ def _body(form: Form) -> bytes:
 
 async def _put(_: Visit, form: Form) -> Order:
     tube, body, given = read_name(_one(form, "tube")), _body(form), _settings(form)
-    key = read_name(_one(form, "key"), "key") if _one(form, "key") else ""
+    key = read_name(_one(form, "key"), "key", "key") if _one(form, "key") else ""
     how: dict[str, Any] = {
         "priority": given.get("pri", 65536),
         "delay": given.get("delay", 0),
@@ -410,7 +565,8 @@ async def _run_now(_: Visit, form: Form) -> Order:
         yield actions.Step(1, note=f"job {new} is in tube {tube}")
 
     warning = "A job as that of the next firing is put now; the schedule goes on as planned."
-    return Order(f"Run schedule {_one(form, 'schedule')} now", 1, steps, warning, asks=True)
+    what = f"Run the firing of schedule {_one(form, 'schedule')} of {_moment(form)} now"
+    return Order(what, 1, steps, warning, asks=True)
 
 
 async def _skip(_: Visit, form: Form) -> Order:
@@ -426,7 +582,11 @@ async def _skip(_: Visit, form: Form) -> Order:
         await client.delete(job.id)
         yield actions.Step(1, note=f"the firing {key} is skipped")
 
-    return Order(f"Skip the next firing of schedule {_one(form, 'schedule')}", 1, steps, is_final=True)
+    return Order(f"Skip the firing of schedule {_one(form, 'schedule')} at {_moment(form)}", 1, steps, is_final=True)
+
+
+def _moment(form: Form) -> str:
+    return moment(read_number(_one(form, "moment"), "moment", most=2**32 - 1))
 
 
 def _firing_key(form: Form) -> str:
@@ -443,6 +603,7 @@ OPERATIONS: Final[dict[str, Callable[[Visit, Form], Any]]] = {
     "delete": _delete,
     "bury": _bury,
     "move": _move,
+    "reschedule": _reschedule,
     "redrive": _redrive,
     "clear": _clear,
     "cancel-group": _cancel_group,

@@ -3,6 +3,7 @@
 (() => {
   const all = (what, within = document) => [...within.querySelectorAll(what)];
   const one = (what, within = document) => within.querySelector(what);
+  const read = (text) => new DOMParser().parseFromString(text, "text/html");
 
   // What is live: parts of the page with an id are taken from the same page, asked for again.
 
@@ -22,7 +23,7 @@
       const answer = await fetch(location.href, { headers: { "x-live": "1" }, redirect: "manual" });
       if (answer.type === "opaqueredirect") { location.reload(); return; }
       if (!answer.ok) return;
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const page = read(await answer.text());
       for (const part of all("[data-live][id]")) {
         const now = page.getElementById(part.id);
         if (!now) continue;
@@ -68,9 +69,29 @@
     setInterval(() => { if (one("[data-busy]")) renew(); }, 700);
   }
 
+  // Buttons that cannot work yet: no row is marked, or what they need is not typed.
+
+  const NEEDED = { move: "to", reschedule: "delay", pause: "seconds" };
+
+  const able = () => {
+    for (const form of all("form")) {
+      if (form.dataset.sent !== undefined) continue;
+      const scope = one("input[name=scope][type=radio]:checked", form);
+      const none = one("[data-marked]", form) && (!scope || scope.value === "marked") && !one("tbody input[type=checkbox]:checked", form);
+      for (const button of all("button[name=op]", form)) {
+        const needed = form.elements[NEEDED[button.value]];
+        button.disabled = Boolean(none || (needed && !needed.value.trim()));
+        button.title = none ? "Mark a row first" : button.disabled ? `Give ${needed.getAttribute("aria-label") || "a value"}` : "";
+      }
+    }
+  };
+
+  document.addEventListener("input", able);
+
   // Marks: how many, and all of a page.
 
   const count = () => {
+    able();
     for (const form of all("form")) {
       const told = one("[data-marked]", form);
       if (!told) continue;
@@ -178,13 +199,58 @@
 
   one("#keys")?.addEventListener("click", () => help.showModal());
 
-  // A form is sent once.
+  // A form is sent once. One with a body stays on the page until it is done, and shows an error in its place.
+
+  const unlock = (form) => {
+    delete form.dataset.sent;
+    for (const button of all("button", form)) button.disabled = false;
+    able();
+  };
+
+  const refuse = (form, problem, field) => {
+    for (const each of all("[aria-invalid]", form)) { each.removeAttribute("aria-invalid"); each.removeAttribute("aria-describedby"); }
+    let told = one("[role=alert]", form);
+    if (!told) {
+      told = document.createElement("p");
+      told.className = "note failed"; told.id = "refused"; told.setAttribute("role", "alert");
+      form.append(told);
+    }
+    told.textContent = problem;
+    const wrong = field && form.elements[field];
+    if (wrong) { wrong.setAttribute("aria-invalid", "true"); wrong.setAttribute("aria-describedby", told.id); wrong.focus(); }
+    unlock(form);
+  };
+
+  const renewToken = async (form) => {  // whether it was that of a console that has been restarted since
+    const now = one("input[name=csrf]", read(await (await fetch(`${document.body.dataset.base}/tubes`)).text()))?.value;
+    if (!now || now === form.elements.csrf.value) return false;
+    form.elements.csrf.value = now;
+    return true;
+  };
+
+  const send = async (form, button) => {
+    const fields = new URLSearchParams(new FormData(form));
+    if (button?.name) fields.set(button.name, button.value);
+    try {
+      const answer = await fetch(form.action, { method: "POST", body: fields });
+      const signedOut = new URL(answer.url).pathname === `${document.body.dataset.base}/login`;
+      if (answer.redirected && !signedOut) { location.href = answer.url; return; }
+      if (answer.status === 403 && await renewToken(form)) { await send(form, button); return; }
+      const page = read(await answer.text());
+      const problem = one("#problem", page) || one("main p", page) || page.body;
+      refuse(form, signedOut ? "You are signed out: sign in again in another tab, then try again." : problem.textContent.trim() || `The console answers ${answer.status}.`, one("[aria-invalid]", page)?.name);
+    } catch { refuse(form, "The console does not answer: try again."); }
+  };
 
   document.addEventListener("submit", (event) => {
-    if (event.target.method !== "post") return;
-    setTimeout(() => { for (const button of all("button", event.target)) button.disabled = true; });
+    const form = event.target;
+    if (form.getAttribute("method") !== "post") return;
+    if (form.dataset.sent !== undefined) { event.preventDefault(); return; }
+    form.dataset.sent = "";
+    if (one("textarea[name=body]", form)) { event.preventDefault(); send(form, event.submitter); }
+    setTimeout(() => { if (form.dataset.sent !== undefined) for (const button of all("button", form)) button.disabled = true; });
   });
-  addEventListener("pageshow", () => { for (const button of all("form button")) button.disabled = false; });
+  addEventListener("pageshow", () => all("form").forEach(unlock));
 
   prepare(document);
   count();

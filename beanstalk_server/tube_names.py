@@ -59,10 +59,10 @@ def shard_of(name: bytes, shards: int) -> int:
     return crc32(name) % shards
 
 
-def home_of(group: str) -> str:
-    """The tube that a group belongs to, which decides about rights to it and about its shard, and need not exist: what
-    comes before the last slash of its name, or the whole name."""
-    return group.rpartition("/")[0] or group
+def home_of(name: str) -> str:
+    """The tube that a group, or a limit with a slash, belongs to, which decides about rights to it and about its shard,
+    and need not exist: what comes before the last slash of its name, or the whole name."""
+    return name.rpartition("/")[0] or name
 
 
 class Patterns:

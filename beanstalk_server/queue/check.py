@@ -278,8 +278,9 @@ def _check_labels(broker: Broker) -> None:
             assert (labels.limiter is None) == (not labels.limit), f"job {job.id} does not know its limit"
             assert is_cleared or (labels.lane is not None) == (job.state == READY), f"job {job.id}: its lane is wrong"
             if labels.limit:
-                assert broker.limits[labels.limit] is labels.limiter
-                limits.setdefault(labels.limit, []).append(job)
+                name = labels.limit_in(job.tube.name)
+                assert broker.limits[name] is labels.limiter
+                limits.setdefault(name, []).append(job)
         if job.state == READY and not is_cleared:
             assert job.tube.ready.holds(job), f"job {job.id} is ready, but not among those of its tube"
             urgent[job.tube] += job.priority < URGENT
@@ -289,7 +290,7 @@ def _check_labels(broker: Broker) -> None:
     for name, jobs in limits.items():
         limit = broker.limits[name]
         limit.check()
-        assert limit.jobs == len(jobs)
+        assert limit.name == name and limit.jobs == len(jobs)
         assert limit.reserved == sum(job.state == RESERVED for job in jobs)
 
 

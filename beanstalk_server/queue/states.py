@@ -136,7 +136,7 @@ class States(Lifetimes):
         self.wall = WallClock()
         self.tubes = TubeTable()
         self.set_policy(self.tubes.default, policy_of(self.tubes.default.name))
-        self.limits: dict[str, Limit] = {}  # by name, while there are jobs with them
+        self.limits: dict[str, Limit] = {}  # by full name, while there are jobs with them
         self.durations: Durations | None = None  # those of its jobs, if anybody asks for them
         self.bury_sequence = 0  # the number of the last burial
         # The counters of stats: the jobs in each state, and what has happened since the start.
@@ -486,16 +486,19 @@ class States(Lifetimes):
         assert keys is not None, "a held key is in its tube's keys"
         keys.remove(held)
 
-    def take_limit(self, job: Job) -> None:
-        """Note the limit of a job that is taken in, which is in no state yet."""
+    def take_limit(self, job: Job, is_moved: bool = False) -> None:
+        """Note the limit of a job that is taken in, or has changed its tube, and is in no state yet. A move does not
+        change how many of the jobs that are there may be reserved."""
         labels = job.lane_labels()
         if labels is None or not labels.limit:
             return
-        limit = self.limits.get(labels.limit)
+        name = labels.limit_in(job.tube.name)
+        limit = self.limits.get(name)
         if limit is None:
-            limit = self.limits[labels.limit] = Limit(self.wheel)
+            limit = self.limits[name] = Limit(name, self.wheel)
         limit.jobs += 1
-        limit.set_count(labels.limit_count)
+        if not is_moved or limit.jobs == 1:
+            limit.set_count(labels.limit_count)
         labels.limiter = limit
 
     def drop_limit(self, job: Job) -> None:
@@ -507,7 +510,7 @@ class States(Lifetimes):
         labels.limiter = None
         limit.jobs -= 1
         if not limit.jobs:
-            del self.limits[labels.limit]
+            del self.limits[limit.name]
             if limit.is_linked():
                 self.wheel.remove(limit)
 
@@ -588,7 +591,9 @@ class States(Lifetimes):
             left.keys.remove(job)
             if self.holder(tube, key) is not None:
                 job.key = ""
+        self.drop_limit(job)
         job.tube = tube
+        self.take_limit(job, is_moved=True)
         if job.key:
             self.add_key(tube, job)
         terms.origin = origin

@@ -427,8 +427,6 @@ class Model:
         for group in self.groups.values():
             if group.has_ended and not group.forget_at:
                 group.forget_at = now + self.group_ttl
-        for name in [name for name, group in self.groups.items() if 0 < group.forget_at <= now]:
-            self.on_forget(name, now)
 
     def on_forget(self, name, now):
         del self.groups[name]
@@ -1071,7 +1069,7 @@ class Model:
         if self.ending:
             found.append((self.present, self.ending, self.on_ends, None))
         for name, group in self.groups.items():
-            if group.forget_at and not self.ending:
+            if group.forget_at:
                 found.append((group.forget_at, 0, self.on_forget, name))
         if self.wall_timer is not None:
             found.append((*self.wall_timer, self.on_moment, self.wall_offset))

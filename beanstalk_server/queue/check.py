@@ -61,8 +61,7 @@ def _check_suspended(broker: Broker) -> None:
 def _check_groups(broker: Broker) -> None:
     groups = broker.groups
     groups.check()
-    is_timed = groups.is_linked() and groups.deadline <= groups.next_due()
-    assert is_timed or groups.next_due() < 0, "nothing will let groups end, or be forgotten"
+    assert not groups.is_due() or _is_overdue(groups), "nothing will let groups end"
     for job in broker.jobs.values():
         labels = job.labels()
         if labels is None:
@@ -99,7 +98,7 @@ def _check_jobs(broker: Broker) -> None:
     assert [broker.ready, broker.reserved, broker.buried, broker.delayed] == counts[READY:DELETED]
     assert broker.urgent == urgent
     used = sum(map(job_cost, broker.jobs.values())) + sum(map(held_cost, broker.held.values()))
-    used += sum(group_cost(group.key) for group in broker.groups.values() if group.is_needed())
+    used += sum(group_cost(group.key) for group in broker.groups.values())
     assert broker.memory.used == used, "the account of memory is wrong"
     for tube, size in sizes.items():
         assert tube.bytes == size, f"the account of the bytes of tube {tube.name} is wrong"

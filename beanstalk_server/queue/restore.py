@@ -81,8 +81,6 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
     buried.sort(key=_bury_order)
     for job in buried:
         queue.enter_buried(job, job.extras.bury_sequence)
-    if buried:
-        queue.bury_sequence = buried[-1].extras.bury_sequence
     for held in queue.held.values():
         held.tube = queue.tube(held.tube.name)
         held.created_at -= clock_offset

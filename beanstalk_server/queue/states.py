@@ -107,7 +107,6 @@ class States(Lifetimes):
 
     __slots__ = (
         "buried",
-        "bury_sequence",
         "delayed",
         "durations",
         "limits",
@@ -139,7 +138,6 @@ class States(Lifetimes):
         self.set_policy(self.tubes.default, policy_of(self.tubes.default.name))
         self.limits: dict[str, Limit] = {}  # by full name, while there are jobs with them
         self.durations: Durations | None = None  # those of its jobs, if anybody asks for them
-        self.bury_sequence = 0  # the number of the last burial
         # The counters of stats: the jobs in each state, and what has happened since the start.
         self.urgent = 0
         self.ready = 0
@@ -354,6 +352,7 @@ class States(Lifetimes):
     def enter_buried(self, job: Job, sequence: int) -> None:
         job.state = BURIED
         tube = job.tube
+        tube.bury_sequence = sequence
         extras = job.own_extras()
         extras.bury_sequence = sequence
         extras.clears = tube.clears
@@ -517,8 +516,7 @@ class States(Lifetimes):
 
     def bury_one(self, job: Job) -> None:
         job.own_extras().buries += 1
-        self.bury_sequence += 1
-        self.enter_buried(job, self.bury_sequence)
+        self.enter_buried(job, job.tube.bury_sequence + 1)
         self.record_change(job)
 
     # Failures, and jobs that change their tube
@@ -626,8 +624,7 @@ class States(Lifetimes):
             if state == READY:
                 self.enter_ready(job, now)
             elif state == BURIED:
-                self.bury_sequence += 1
-                self.enter_buried(job, self.bury_sequence)
+                self.enter_buried(job, job.tube.bury_sequence + 1)
             elif moment:
                 terms.at = moment
                 self.enter_timed(job, moment, now)

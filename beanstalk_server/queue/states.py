@@ -590,9 +590,10 @@ class States(Lifetimes):
             left.keys.remove(job)
             if self.holder(tube, key) is not None:
                 job.key = ""
-        self.drop_limit(job)
         job.tube = tube
-        self.take_limit(job, is_moved=True)
+        if terms.labels is not None and "/" not in terms.labels.limit:
+            self.drop_limit(job)
+            self.take_limit(job, is_moved=True)
         if job.key:
             self.add_key(tube, job)
         terms.origin = origin

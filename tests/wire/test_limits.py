@@ -131,3 +131,12 @@ def test_a_move_does_not_change_how_many_jobs_may_be_reserved(world):
     assert client.send(b"move-jobs a ready b 9\r\n") == b"MOVED 2\r\n"
     assert world.broker.limits["b/cust"].count == 1
     world.check()
+
+
+def test_a_move_of_its_only_job_does_not_change_a_limit_that_names_its_home(world):
+    client = world.connect()
+    put(client, "a", "home/cust:1")
+    client.send(b"delete %d\r\n" % put(client, "b", "home/cust:9"))
+    assert client.send(b"move-jobs a ready b 1\r\n") == b"MOVED 1\r\n"
+    assert world.broker.limits["home/cust"].count == 9
+    world.check()

@@ -22,6 +22,10 @@ NAME_WANTED: Final = "1 to 200 letters, digits, or - + / ; . $ _ ( ), the first 
 ALL_TUBES: Final = "*"
 """The pattern that every name fits."""
 
+PRIVATE_SUFFIXES: Final = (".results", ".errors")
+"""How the names of tubes end in which beanstalk-client keeps results of tasks and reports of failures. A wildcard of a
+user's rights does not match these ends: a pattern must have them."""
+
 _NAME: Final = re.compile(NAME)
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _PATTERN: Final = re.compile(r"(?!-)(?:[A-Za-z0-9+/;.$_()*?-]|\[!?[A-Za-z0-9+/;.$_()-]+\])+")
@@ -55,10 +59,10 @@ def shard_of(name: bytes, shards: int) -> int:
     return crc32(name) % shards
 
 
-def home_of(group: str) -> str:
-    """The tube that a group belongs to, which decides about rights to it and about its shard, and need not exist: what
-    comes before the last slash of its name, or the whole name."""
-    return group.rpartition("/")[0] or group
+def home_of(name: str) -> str:
+    """The tube that a group, or a limit with a slash, belongs to, which decides about rights to it and about its shard,
+    and need not exist: what comes before the last slash of its name, or the whole name."""
+    return name.rpartition("/")[0] or name
 
 
 class Patterns:

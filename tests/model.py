@@ -70,6 +70,11 @@ class ModelJob:
     is_released: bool = False  # that has ended, and it is about to be ready
     share: str = ""
     limit: str = ""
+    limit_count: int = 0
+
+    def limit_name(self):
+        """A limit without a slash is one of the job's tube."""
+        return self.limit if "/" in self.limit else self.limit and f"{self.tube}/{self.limit}"
 
 
 @dataclass(eq=False)
@@ -285,21 +290,33 @@ class Model:
         job.share, job.limit = labels.share or policy.share_of(job.key), labels.limit
         terms = (attributes.at, job.max_tries, job.backoff, job.ttl, job.key_hold, job.origin, policy.ttl, job.share)
         job.has_terms = any(terms) or attributes.labels is not None
-        self.set_limit(job, labels.limit_count)
+        job.limit_count = labels.limit_count
+        self.set_limit(job)
 
-    def set_limit(self, job, count):
+    def set_limit(self, job):
         """The last job that has been put says how many with its limit may be reserved."""
         if job.limit:
-            self.limits[job.limit] = count
-            self.offer(job.limit)
+            self.limits[job.limit_name()] = job.limit_count
+            self.offer(job.limit_name())
+
+    def change_tube(self, job, tube):
+        """A job that moves says so only if no other one with its limit is there."""
+        if job.limit:
+            job.limit_count = self.limits[job.limit_name()]
+        job.tube = tube
+        if job.limit and not any(other is not job and other.limit_name() == job.limit_name() for other in self.jobs):
+            self.limits[job.limit_name()] = job.limit_count
 
     def is_limited(self, job):
-        held = [other for other in self.jobs if other.state == "reserved" and other.limit == job.limit]
-        return job.limit != "" and len(held) >= self.limits[job.limit]
+        limit = job.limit_name()
+        held = [other for other in self.jobs if other.state == "reserved" and other.limit_name() == limit]
+        return limit != "" and len(held) >= self.limits[limit]
 
     def offer(self, limit):
         """If there is a place, clients that wait for jobs with this limit get them: the first job first."""
-        jobs = [job for job in self.jobs if job.state == "ready" and job.limit == limit and not self.is_limited(job)]
+        jobs = [
+            job for job in self.jobs if job.state == "ready" and job.limit_name() == limit and not self.is_limited(job)
+        ]
         jobs.sort(key=lambda job: (job.priority, job.id))
         found = [job.tube for job in jobs if self.is_waited_for(job.tube) and not self.is_blocked(job.tube)]
         if found:
@@ -412,8 +429,6 @@ class Model:
         for group in self.groups.values():
             if group.has_ended and not group.forget_at:
                 group.forget_at = now + self.group_ttl
-        for name in [name for name, group in self.groups.items() if 0 < group.forget_at <= now]:
-            self.on_forget(name, now)
 
     def on_forget(self, name, now):
         del self.groups[name]
@@ -721,7 +736,7 @@ class Model:
             job.state = "dropped"
             if lacked_place and not self.is_blocked(tube) and self.is_waited_for(tube) and self.of(tube, "ready"):
                 self.freed[tube] = self.next_order()
-            self.offer(job.limit)
+            self.offer(job.limit_name())
 
     def reserve_job(self, client, job_id, now):
         job = self.find(job_id)
@@ -786,7 +801,8 @@ class Model:
     def move(self, job, tube, origin, now):
         if self.find_keyed(tube, job.key) or self.find_held(tube, job.key):
             job.key = ""
-        job.tube, job.tries = tube, 0
+        self.change_tube(job, tube)
+        job.tries = 0
         was_dead = bool(job.origin)
         job.origin, job.letter = (origin, self.next_order()) if origin != tube else ("", 0)
         self.ready_or_delayed(job, 0, now)
@@ -840,7 +856,8 @@ class Model:
             job.key = ""
         moment = job.at
         self.end_moment(job)
-        job.has_terms, job.tube = True, tube
+        job.has_terms = True
+        self.change_tube(job, tube)
         was_dead = bool(job.origin)
         job.origin, job.letter = (job.origin, self.next_order()) if job.origin not in ("", tube) else ("", 0)
         if job.after:
@@ -1057,7 +1074,7 @@ class Model:
         if self.ending:
             found.append((self.present, self.ending, self.on_ends, None))
         for name, group in self.groups.items():
-            if group.forget_at and not self.ending:
+            if group.forget_at:
                 found.append((group.forget_at, 0, self.on_forget, name))
         if self.wall_timer is not None:
             found.append((*self.wall_timer, self.on_moment, self.wall_offset))

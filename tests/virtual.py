@@ -7,7 +7,7 @@ from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, FAILED, PENDING, TIMED_OUT
-from beanstalk_server.queue.policy import NO_POLICY, Attributes
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, full_name_of_limit
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 from beanstalk_server.wire.places import Places
@@ -267,7 +267,7 @@ class MemoryJournal(Journal):
 
     def set_limit(self, limit, count):
         for number, job in self.jobs.items():
-            if job.limit == limit:
+            if job.limit and full_name_of_limit(job.limit, job.tube) == limit:
                 self.jobs[number] = job.replace(limit_count=count)
 
     def delete(self, job):

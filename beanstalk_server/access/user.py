@@ -1,6 +1,7 @@
 """A user: which rights it has to which tubes.
 
-Rights are given by patterns of tube names. The rights to one tube are found once, and then remembered.
+Rights are given by patterns of tube names. The rights to one tube are found once, and then remembered. A name with one
+of PRIVATE_SUFFIXES matches only `*` and the patterns that end so too: who puts tasks may not put their results.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from beanstalk_server.tube_names import ALL_TUBES, Patterns
+from beanstalk_server.tube_names import ALL_TUBES, PRIVATE_SUFFIXES, Patterns
 
 NO_RIGHT: Final = 0
 PRODUCE: Final = 1
@@ -28,12 +29,12 @@ class User:
     Args:
         name: as in the config, for the log.
         produce, consume, inspect, admin: patterns of the tubes that the user has this right to, as `fnmatch` reads
-            them: `*` is any characters, `?` is one.
+            them: `*` is any characters, `?` is one. PRIVATE_SUFFIXES must be part of the pattern, unless it is `*`.
     """
 
     __slots__ = (
         "_given",  # the patterns of each right
-        "_patterns",  # what the names of the tubes with each right look like, but for those that all tubes have
+        "_patterns",  # each right that not all tubes have, with its patterns: of private tubes, and of others
         "_remembered",  # rights, by the name of a tube
         "everywhere",  # the rights to all tubes, also to those that do not exist
         "name",
@@ -53,14 +54,15 @@ class User:
         self.everywhere = 0
         self.weight = 3
         self._given = (tuple(produce), tuple(consume), tuple(inspect), tuple(admin))
-        self._patterns: list[tuple[int, Patterns]] = []
+        self._patterns: list[tuple[int, Patterns, Patterns]] = []
         self._remembered: dict[str, int] = {}
         for right, given in zip((PRODUCE, CONSUME, INSPECT, ADMIN), self._given, strict=True):
             if ALL_TUBES in given:
                 self.everywhere |= right
             elif given:
                 patterns = Patterns(given)
-                self._patterns.append((right, patterns))
+                private = Patterns([each for each in given if each.endswith(PRIVATE_SUFFIXES)])
+                self._patterns.append((right, private, patterns))
                 self.weight += patterns.weight
 
     def remembers(self, tube: str) -> bool:
@@ -81,12 +83,18 @@ class User:
         return tubes if self.everywhere & asked else [tube for tube in tubes if self._has_any(tube, asked)]
 
     def _has_any(self, tube: str, asked: int) -> bool:
-        return any(patterns.fit(tube) for right, patterns in self._patterns if right & asked)
+        is_private = tube.endswith(PRIVATE_SUFFIXES)
+        return any(
+            (private if is_private else patterns).fit(tube)
+            for right, private, patterns in self._patterns
+            if right & asked
+        )
 
     def _find_rights(self, tube: str) -> int:
         rights = self.everywhere
-        for right, patterns in self._patterns:
-            if patterns.fit(tube):
+        is_private = tube.endswith(PRIVATE_SUFFIXES)
+        for right, private, patterns in self._patterns:
+            if (private if is_private else patterns).fit(tube):
                 rights |= right
         if len(self._remembered) >= REMEMBERED:
             self._remembered.clear()

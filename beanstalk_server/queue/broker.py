@@ -469,7 +469,11 @@ class Broker(States):
                 job.deadline = NEVER
         if share and not job.own_labels().share:
             job.own_labels().share = share
-        return self._put(tube, job, delay, now) if old is None else self._replace(old, job, delay, now)
+        outcome = self._put(tube, job, delay, now) if old is None else self._replace(old, job, delay, now)
+        labels = job.labels()
+        if labels is not None and labels.joined is not None and len(labels.joined.members) == 1:
+            labels.joined.owner = self.groups.owner(client.owner)
+        return outcome
 
     def put_batch(
         self,

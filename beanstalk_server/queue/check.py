@@ -61,8 +61,7 @@ def _check_suspended(broker: Broker) -> None:
 def _check_groups(broker: Broker) -> None:
     groups = broker.groups
     groups.check()
-    is_timed = groups.is_linked() and groups.deadline <= groups.next_due()
-    assert is_timed or groups.next_due() < 0, "nothing will let groups end, or be forgotten"
+    assert not groups.is_due() or _is_overdue(groups), "nothing will let groups end"
     for job in broker.jobs.values():
         labels = job.labels()
         if labels is None:
@@ -99,7 +98,7 @@ def _check_jobs(broker: Broker) -> None:
     assert [broker.ready, broker.reserved, broker.buried, broker.delayed] == counts[READY:DELETED]
     assert broker.urgent == urgent
     used = sum(map(job_cost, broker.jobs.values())) + sum(map(held_cost, broker.held.values()))
-    used += sum(group_cost(group.key) for group in broker.groups.values() if group.is_needed())
+    used += sum(group_cost(group.key) for group in broker.groups.values())
     assert broker.memory.used == used, "the account of memory is wrong"
     for tube, size in sizes.items():
         assert tube.bytes == size, f"the account of the bytes of tube {tube.name} is wrong"
@@ -278,8 +277,9 @@ def _check_labels(broker: Broker) -> None:
             assert (labels.limiter is None) == (not labels.limit), f"job {job.id} does not know its limit"
             assert is_cleared or (labels.lane is not None) == (job.state == READY), f"job {job.id}: its lane is wrong"
             if labels.limit:
-                assert broker.limits[labels.limit] is labels.limiter
-                limits.setdefault(labels.limit, []).append(job)
+                name = labels.limit_in(job.tube.name)
+                assert broker.limits[name] is labels.limiter
+                limits.setdefault(name, []).append(job)
         if job.state == READY and not is_cleared:
             assert job.tube.ready.holds(job), f"job {job.id} is ready, but not among those of its tube"
             urgent[job.tube] += job.priority < URGENT
@@ -289,7 +289,7 @@ def _check_labels(broker: Broker) -> None:
     for name, jobs in limits.items():
         limit = broker.limits[name]
         limit.check()
-        assert limit.jobs == len(jobs)
+        assert limit.name == name and limit.jobs == len(jobs)
         assert limit.reserved == sum(job.state == RESERVED for job in jobs)
 
 

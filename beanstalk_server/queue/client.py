@@ -48,6 +48,7 @@ class Client(Timer):
         "counted",  # the statistics of the queue count it
         "jobs_in_safety_margin",  # how many of its jobs are in the last second of their time to run
         "leaving",  # it has disconnected, but may not have left all its tubes yet
+        "owner",  # the name of its user, to whom the groups belong that it begins; "" without one
         "producer",  # it has sent a put
         "reserved",  # its jobs, in the order in which it reserved them
         "use",  # the tube that its puts go to
@@ -76,6 +77,7 @@ class Client(Timer):
         self.counted = True
         self.leaving = False
         self.uses = True
+        self.owner = ""
         self.producer = False
         self.worker = False
         self.weights: Weights | None = None

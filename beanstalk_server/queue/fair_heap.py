@@ -38,7 +38,7 @@ AT_ONCE: Final = 16
 
 
 class Limit(Timer):
-    """The jobs of all tubes that have the same limit.
+    """The jobs that have the same limit: of one tube, or of all if its home is given (`Labels.limit_in`).
 
     As a timer, it is OVERDUE while lanes have to become due, or clients that wait in their tubes to be served: who
     frees a place does not know the present.
@@ -47,15 +47,17 @@ class Limit(Timer):
     __slots__ = (
         "count",  # how many of its jobs may be reserved at a time
         "jobs",  # how many there are, in any state
+        "name",  # with its home
         "reserved",  # how many of them are reserved
         "unserved",  # tubes where there is a job for a client that waits, in the order in which they are served
         "wheel",
         "withdrawn",  # the lanes that become due when there is a place, first withdrawn first
     )
 
-    def __init__(self, wheel: Wheel) -> None:
+    def __init__(self, name: str, wheel: Wheel) -> None:
         self.before = self.after = UNLINKED
         self.deadline = 0
+        self.name = name
         self.wheel = wheel
         self.count = 0
         self.jobs = 0

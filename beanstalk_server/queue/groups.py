@@ -3,7 +3,8 @@
 A group is open while it has members: jobs that have been put with its name, in any state, also buried. A job leaves its
 group when it is done, cancelled, or expires, or when it goes to a dead tube; the group counts which. When the last one
 has left, the group has ended, and the jobs that wait for it are let go. It is remembered for a time (`ttl`), so that
-it can be told from one that never was.
+it can be told from one that never was. How many are remembered is bounded for each user, so that no user can make the
+server forget the groups of another one.
 
     from        to       by
     ----------  -------  ---------------------------------------------------------------------
@@ -13,7 +14,7 @@ it can be told from one that never was.
     awaited     open     the same
     open        ended    the last member leaves
     ended       open     as from (none): a new round, in which its counters go on
-    ended       (none)   the end of its time to live; MOST_ENDED groups have ended since
+    ended       (none)   the end of its time to live; MOST_ENDED groups of its user have ended since
 
 What a dead letter is a member of is decided by its tube: it is one again when it goes back to where it has come from.
 
@@ -56,7 +57,10 @@ GROUP_TTL: Final = 3600 * SECOND
 """How long a group is remembered after its end, in nanoseconds, unless another time is set."""
 
 MOST_ENDED: Final = 100_000
-"""How many groups that have ended are remembered at most, the latest ones: 40 MB with short names."""
+"""How many groups of a user that have ended are remembered at most, the latest ones: 40 MB with short names."""
+
+MOST_UNOWNED: Final = 1_000_000
+"""The same for all groups whose users are not known, because they began before the last start."""
 
 SHOWN_BURIED: Final = 100
 """How many of its buried jobs a group's statistics name at most."""
@@ -80,6 +84,51 @@ class Waiting(Slot):
 
 
 @mypyc_attr(acyclic=True)
+class EndedGroups(Timer):
+    """The groups of one user that have ended.
+
+    As a timer, its deadline is when the first of them is to be forgotten, or before; OVERDUE while they are too many.
+    """
+
+    __slots__ = (
+        "count",  # how many there are, also those whose end has not been noted
+        "most",  # how many are remembered at most
+        "noted",  # those whose end has been noted, in the order of their ends
+    )
+
+    def __init__(self, most: int) -> None:
+        self.before = self.after = UNLINKED
+        self.deadline = 0
+        self.count = 0
+        self.most = most
+        self.noted = Ring()
+
+    def on_due(self, queue: Due, now: int, budget: int) -> int:
+        return queue.forget_groups(self, now, budget)
+
+    def first(self) -> Group | None:
+        """The group that is forgotten next."""
+        group = self.noted.after
+        return group if isinstance(group, Group) else None
+
+    def next_due(self) -> int:
+        """When a group is to be forgotten; -1 if never."""
+        group = self.first()
+        if group is None:
+            return -1
+        return OVERDUE if self.count > self.most else group.deadline
+
+    def check(self) -> int:
+        before = 0
+        link = self.noted.after
+        while isinstance(link, Group):
+            assert link.owner is self and link.deadline >= before, "ended groups are not in the order of their ends"
+            before = link.deadline
+            link = link.after
+        return self.noted.check()
+
+
+@mypyc_attr(acyclic=True)
 class Group(Holder):
     """One group. It has an id, as a job has, and a record in the journal, from its first member on; else its id is 0.
 
@@ -95,6 +144,7 @@ class Group(Holder):
         "expired",
         "has_begun",  # it has, or has had, a member
         "members",  # in no order: each knows its index (`Labels.member`)
+        "owner",  # those of the user that has put the first member of this round; None: unowned
         "waiting",  # None, or the jobs that wait for it
     )
 
@@ -103,6 +153,7 @@ class Group(Holder):
         self._name = name
         self.has_begun = False
         self.members: list[Job] = []
+        self.owner: EndedGroups | None = None
         self.waiting: Waiting | None = None
         self.done = 0
         self.cancelled = 0
@@ -129,31 +180,27 @@ class Group(Holder):
     def has_ended(self) -> bool:
         return self.has_begun and not self.members
 
-    def is_needed(self) -> bool:
-        """Whether there is more to it than that it has ended."""
-        return bool(self.members) or self.waiting is not None
-
     def detach(self, nowhere: Tube) -> None:
         super().detach(nowhere)
         self.members = []
+        self.owner = None
         if self.waiting is not None:
             self.waiting.group = None
             self.waiting = None
 
 
 class Groups(Timer):
-    """All groups. As a timer, its deadline is OVERDUE while there is something to do, else when the group is forgotten
-    that has ended first."""
+    """All groups. As a timer, it is OVERDUE while groups have ended and something is left to do about that."""
 
     __slots__ = (
         "by_id",  # those that have begun
         "by_name",
-        "ended",  # those that are remembered, in the order of their ends
-        "ended_count",
-        "ending",  # those whose end nobody has taken note of yet
-        "most_ended",  # how many of both are remembered at most
+        "ended_count",  # how many have ended and are remembered
+        "ending",  # those whose end has not been noted
+        "owners",  # the ended groups of each user, by its name; "" without one
         "released",  # jobs whose groups have ended, and that wait for nothing but their turn
         "ttl",  # how long a group is remembered after its end
+        "unowned",  # the ended groups of users that are not known
     )
 
     def __init__(self, stride: int, offset: int) -> None:
@@ -163,9 +210,9 @@ class Groups(Timer):
         self.by_name = KeyTable()
         self.released = Slot(-1, 0)
         self.ending = Ring()
-        self.ended = Ring()
         self.ended_count = 0
-        self.most_ended = MOST_ENDED
+        self.owners: dict[str, EndedGroups] = {}
+        self.unowned = EndedGroups(MOST_UNOWNED)
         self.ttl = GROUP_TTL
 
     def on_due(self, queue: Due, now: int, budget: int) -> int:
@@ -174,6 +221,13 @@ class Groups(Timer):
     def get(self, name: str) -> Group | None:
         found = self.by_name.get(name)
         return found if isinstance(found, Group) else None
+
+    def owner(self, user: str) -> EndedGroups:
+        """The ended groups of the user with this name; "" for clients without one."""
+        found = self.owners.get(user)
+        if found is None:
+            found = self.owners[user] = EndedGroups(MOST_ENDED)
+        return found
 
     def open_count(self) -> int:
         """How many there are, apart from those that have ended."""
@@ -236,36 +290,36 @@ class Groups(Timer):
         self._leave_ended(group)
         self.ending.append(group)
         self.ended_count += 1
+        if group.owner is None:
+            group.owner = self.unowned
+        group.owner.count += 1
         waiting = group.waiting
         if waiting is not None:
             self.released.take_all_of(waiting)
             waiting.dissolve()
             waiting.group = group.waiting = None
 
-    def note_end(self, now: int) -> None:
-        """Remember the first group whose end has not been noted, for its time."""
+    def note_end(self, now: int) -> EndedGroups:
+        """Remember the first group whose end has not been noted, for its time; return those of its user."""
         group = self.ending.after
         assert isinstance(group, Group), "only groups end"
+        owner = group.owner
+        assert owner is not None, "a group that has ended is among those of a user"
         group.unlink()
         group.deadline = now + self.ttl
-        self.ended.append(group)
+        owner.noted.append(group)
+        return owner
 
-    def first_ended(self) -> Group | None:
-        """The group that is forgotten next."""
-        group = self.ended.after
-        return group if isinstance(group, Group) else None
-
-    def next_due(self) -> int:
-        """When there is something to do; -1 if never."""
-        if not self.released.is_empty() or not self.ending.is_empty() or self.ended_count > self.most_ended:
-            return OVERDUE
-        group = self.first_ended()
-        return -1 if group is None else group.deadline
+    def is_due(self) -> bool:
+        """Whether there is something to do."""
+        return not self.released.is_empty() or not self.ending.is_empty()
 
     def _leave_ended(self, group: Group) -> None:
         if group.is_linked():
             group.unlink()
             self.ended_count -= 1
+            if group.owner is not None:
+                group.owner.count -= 1
 
     def await_end(self, group: Group, job: Job, labels: Labels) -> None:
         """Let a job wait for the end of a group."""
@@ -302,7 +356,9 @@ class Groups(Timer):
         """Let the links be freed that refer to the groups of a broker which must not be used any more."""
         self.released = Slot(-1, 0)
         self.ending = Ring()
-        self.ended = Ring()
+        for owner in [*self.owners.values(), self.unowned]:
+            owner.noted = Ring()
+        self.owners.clear()
 
     def values(self) -> list[Group]:
         return [group for group in self.by_name.values() if isinstance(group, Group)]
@@ -313,16 +369,16 @@ class Groups(Timer):
         self.released.check()
         groups = self.values()
         assert len(self.by_id) == sum(group.id != 0 for group in groups)
-        ended = self.ending.check() + self.ended.check()
+        owners = [*self.owners.values(), self.unowned]
+        ended = self.ending.check() + sum([owner.check() for owner in owners])
         assert self.ended_count == ended == sum(group.is_linked() for group in groups)
         for group in groups:
             self._check_group(group)
-        before = 0
-        link = self.ended.after
-        while isinstance(link, Group):
-            assert link.deadline >= before, "the groups that have ended are not in the order of their ends"
-            before = link.deadline
-            link = link.after
+        for owner in owners:
+            assert owner.count == sum(group.is_linked() and group.owner is owner for group in groups)
+            due = owner.next_due()
+            is_timed = owner.is_linked() and (owner.deadline <= due or not self.ending.is_empty())
+            assert due < 0 or is_timed, "nothing will let groups be forgotten"
 
     def _check_group(self, group: Group) -> None:
         name = group.key

@@ -101,7 +101,7 @@ class Extras:
 
     __slots__ = (
         "buries",  # how often it has been buried
-        "bury_sequence",  # buried: its number in the order of burials, which a restart must keep
+        "bury_sequence",  # buried: its number in the order of burials in its tube, which a restart must keep
         "clears",  # buried: how many clears of its tube had begun by then
         "delay_rest",  # nanoseconds that `Job._delay` does not hold
         "key",  # its name in its tube, or ""

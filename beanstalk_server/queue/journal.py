@@ -194,7 +194,8 @@ class Journal:
         """Record that a put, which `put` has recorded just before, gives a limit another number.
 
         From now on, `stored` of each job with this limit has the number as its `limit_count`, and `load` must give it
-        so: the job that has been put may be deleted before the others. A journal that restores records in the order in
+        so: the job that has been put may be deleted before the others. The limit is given by its full name, as
+        `Labels.limit_in` has it. A journal that restores records in the order in
         which they were written need not override this: the last one has the number.
         """
 

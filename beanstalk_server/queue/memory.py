@@ -40,9 +40,8 @@ HELD_COST: Final = 196
 LABELS_COST: Final = 128
 """Bytes that the labels of a job take beside the names themselves."""
 
-GROUP_COST: Final = 320
-"""Bytes that a group takes beside its name, while it has members, or something waits for it. Those that have ended are
-not counted: groups.MOST_ENDED is their limit."""
+GROUP_COST: Final = 400
+"""Bytes that a group takes beside its name, until it is forgotten."""
 
 LANE_COST: Final = 512
 """Bytes that a share takes, and a limit, if there is no other job with it."""

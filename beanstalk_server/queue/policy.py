@@ -101,12 +101,18 @@ def no_policies(_: str) -> Policy:
     return NO_POLICY
 
 
+def full_name_of_limit(limit: str, tube: str) -> str:
+    """The name of a limit with its home, as `home_of` finds it: the tube of the job if the name has no slash."""
+    return limit if "/" in limit else f"{tube}/{limit}"
+
+
 class Labels:
     """The names that a producer has given a job, beside its key; "" for none of the kind.
 
     Args:
         share: among jobs of one priority in a tube, names take turns.
-        limit: over all tubes, at most `limit_count` jobs with this name are reserved at a time.
+        limit: at most `limit_count` jobs with this name are reserved at a time, of those in the same tube; of all tubes
+            if it has a slash.
         group: the group that the job belongs to.
         after: the group that must have ended before the job is ready.
         after_waits: it waits also for a group that has not begun.
@@ -149,6 +155,10 @@ class Labels:
         self.member: i32 = 0
         self.lane: Lane | None = None
         self.limiter: Limit | None = None
+
+    def limit_in(self, tube: str) -> str:
+        """The full name of its limit, if its job is in this tube."""
+        return full_name_of_limit(self.limit, tube)
 
     def names(self) -> int:
         """Bytes of all its names."""

@@ -25,7 +25,7 @@ from beanstalk_server.queue.job import (
     Job,
     Terms,
 )
-from beanstalk_server.queue.policy import Labels
+from beanstalk_server.queue.policy import Labels, full_name_of_limit
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob, stored_moment
 from beanstalk_server.queue.table import IdTable
@@ -116,9 +116,9 @@ class Replay:
             terms.key_hold = stored.key_hold
             if stored.has_labels():
                 if stored.limit:
-                    count = stored.limit_count
-                    if self.limits.setdefault(stored.limit, count) != count:
-                        self.limits[stored.limit] = count
+                    name, count = full_name_of_limit(stored.limit, stored.tube), stored.limit_count
+                    if self.limits.setdefault(name, count) != count:
+                        self.limits[name] = count
                         self.renumbers = True
                 terms.labels = Labels(
                     share=stored.share,
@@ -274,7 +274,7 @@ class Replay:
             for job in self.jobs.values():
                 labels = job.labels()
                 if labels is not None and labels.limit:
-                    labels.limit_count = self.limits[labels.limit]
+                    labels.limit_count = self.limits[labels.limit_in(job.tube.name)]
         self.shift = 0
         self.has_clears = self.renumbers = False
 

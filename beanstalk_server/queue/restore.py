@@ -88,8 +88,6 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
     buried.sort(key=_bury_order)
     for job in buried:
         queue.enter_buried(job, job.extras.bury_sequence)
-    if buried:
-        queue.bury_sequence = buried[-1].extras.bury_sequence
     for held in queue.held.values():
         held.tube = queue.tube(held.tube.name)
         held.created_at -= clock_offset
@@ -114,10 +112,14 @@ def _restore_groups(queue: States, members: list[Job], waiting: list[Job], clock
     for each in groups.by_id.values():
         each.created_at -= clock_offset
         groups.add(each)
+        queue.memory.add_group(each.key)
     for job in members:
         labels = job.labels()
         assert labels is not None, "its group is one of them"
-        joined = groups.get(labels.group) or groups.add_unrecorded(labels.group, job.created_at)
+        joined = groups.get(labels.group)
+        if joined is None:
+            joined = groups.add_unrecorded(labels.group, job.created_at)
+            queue.memory.add_group(labels.group)
         queue.join_group(joined, job, labels)
     waiting.sort(key=_job_id)  # nothing says in which order they came
     for job in waiting:
@@ -131,6 +133,4 @@ def _restore_groups(queue: States, members: list[Job], waiting: list[Job], clock
             queue.enter_released(job)
     for each in groups.values():
         if each.has_begun and not each.members:
-            if each.waiting is not None:
-                queue.memory.remove_group(each.key)
             queue.end_group(each)

@@ -19,6 +19,7 @@ from beanstalk_server.queue.groups import (
     END_DONE,
     END_EXPIRED,
     END_UNDONE,
+    EndedGroups,
     Group,
     Groups,
     waits,
@@ -106,7 +107,6 @@ class States(Lifetimes):
 
     __slots__ = (
         "buried",
-        "bury_sequence",
         "delayed",
         "durations",
         "limits",
@@ -136,9 +136,8 @@ class States(Lifetimes):
         self.wall = WallClock()
         self.tubes = TubeTable()
         self.set_policy(self.tubes.default, policy_of(self.tubes.default.name))
-        self.limits: dict[str, Limit] = {}  # by name, while there are jobs with them
+        self.limits: dict[str, Limit] = {}  # by full name, while there are jobs with them
         self.durations: Durations | None = None  # those of its jobs, if anybody asks for them
-        self.bury_sequence = 0  # the number of the last burial
         # The counters of stats: the jobs in each state, and what has happened since the start.
         self.urgent = 0
         self.ready = 0
@@ -353,6 +352,7 @@ class States(Lifetimes):
     def enter_buried(self, job: Job, sequence: int) -> None:
         job.state = BURIED
         tube = job.tube
+        tube.bury_sequence = sequence
         extras = job.own_extras()
         extras.bury_sequence = sequence
         extras.clears = tube.clears
@@ -486,18 +486,23 @@ class States(Lifetimes):
         assert keys is not None, "a held key is in its tube's keys"
         keys.remove(held)
 
-    def take_limit(self, job: Job) -> None:
-        """Note the limit of a job that is taken in, which is in no state yet."""
+    def take_limit(self, job: Job, is_moved: bool = False) -> None:
+        """Note the limit of a job that is taken in, or has changed its tube, and is in no state yet. A move does not
+        change how many of the jobs that are there may be reserved."""
         labels = job.lane_labels()
         if labels is None or not labels.limit:
             return
-        limit = self.limits.get(labels.limit)
+        name = labels.limit_in(job.tube.name)
+        count = labels.limit_count
+        limit = self.limits.get(name)
         if limit is None:
-            limit = self.limits[labels.limit] = Limit(self.wheel)
-        elif limit.count != labels.limit_count and self.records:
-            self.journal.set_limit(labels.limit, labels.limit_count)
+            limit = self.limits[name] = Limit(name, self.wheel)
+        elif is_moved:
+            count = limit.count
+        elif limit.count != count and self.records:
+            self.journal.set_limit(name, count)
         limit.jobs += 1
-        limit.set_count(labels.limit_count)
+        limit.set_count(count)
         labels.limiter = limit
 
     def drop_limit(self, job: Job) -> None:
@@ -506,17 +511,17 @@ class States(Lifetimes):
         if labels is None or labels.limiter is None:
             return
         limit = labels.limiter
+        labels.limit_count = limit.count  # as its record says
         labels.limiter = None
         limit.jobs -= 1
         if not limit.jobs:
-            del self.limits[labels.limit]
+            del self.limits[limit.name]
             if limit.is_linked():
                 self.wheel.remove(limit)
 
     def bury_one(self, job: Job) -> None:
         job.own_extras().buries += 1
-        self.bury_sequence += 1
-        self.enter_buried(job, self.bury_sequence)
+        self.enter_buried(job, job.tube.bury_sequence + 1)
         self.record_change(job)
 
     # Failures, and jobs that change their tube
@@ -591,6 +596,9 @@ class States(Lifetimes):
             if self.holder(tube, key) is not None:
                 job.key = ""
         job.tube = tube
+        if terms.labels is not None and "/" not in terms.labels.limit:
+            self.drop_limit(job)
+            self.take_limit(job, is_moved=True)
         if job.key:
             self.add_key(tube, job)
         terms.origin = origin
@@ -622,8 +630,7 @@ class States(Lifetimes):
             if state == READY:
                 self.enter_ready(job, now)
             elif state == BURIED:
-                self.bury_sequence += 1
-                self.enter_buried(job, self.bury_sequence)
+                self.enter_buried(job, job.tube.bury_sequence + 1)
             elif moment:
                 terms.at = moment
                 self.enter_timed(job, moment, now)
@@ -660,12 +667,10 @@ class States(Lifetimes):
         is_member = joins(job)
         if is_member:
             group = groups.get(labels.group)
-            if group is None or not group.is_needed():
+            if group is None:
                 cost = group_cost(labels.group)
-        if job.deadline == NEVER:
-            awaited = groups.get(labels.after)
-            if awaited is None or not awaited.is_needed():
-                cost += group_cost(labels.after)
+        if job.deadline == NEVER and groups.get(labels.after) is None:
+            cost += group_cost(labels.after)
         if not self.memory.admits(job, replaced, cost):
             return False
         is_new = is_member and (group is None or not group.id)
@@ -679,12 +684,15 @@ class States(Lifetimes):
         if is_new and group is not None:
             self.record_delete(group)
             groups.undo_begin(group)
+            if groups.get(labels.group) is None:
+                self.memory.remove_group(labels.group)
         return False
 
     def open_group(self, name: str, now: int) -> Group | None:
         """The group of this name, which has begun, and is recorded; None if the journal has no room for it."""
         groups = self.groups
         group = groups.get(name)
+        is_new = group is None
         if group is None:
             group = Group(name, now)
         elif group.id:
@@ -696,18 +704,17 @@ class States(Lifetimes):
             group.id = 0
             return None
         groups.begin(group)
+        if is_new:
+            self.memory.add_group(name)
         return group
 
     def join_group(self, group: Group, job: Job, labels: Labels) -> None:
         """Let a job be a member of a group, which has begun."""
-        if not group.is_needed():
-            self.memory.add_group(group.key)
         self.groups.join(group, job, labels)
 
     def leave_group(self, group: Group, labels: Labels) -> None:
         """Let a job be a member no longer; the group has counted it."""
         if self.groups.leave(group, labels):
-            self.memory.remove_group(group.key)
             self.end_group(group)
 
     def end_group(self, group: Group) -> None:
@@ -760,7 +767,6 @@ class States(Lifetimes):
         if group is None:
             group = Group(name, 0)
             self.groups.add(group)
-        if not group.is_needed():
             self.memory.add_group(name)
         self.groups.await_end(group, job, labels)
 
@@ -782,10 +788,12 @@ class States(Lifetimes):
         labels = job.labels()
         assert labels is not None, "a job that waits for a group has its name"
         group = self.groups.stop_awaiting(labels)
-        if group is not None and not group.is_needed():
-            self.memory.remove_group(group.key)
-            if not group.has_begun:
-                self.groups.forget(group)
+        if group is not None and not group.has_begun:
+            self.forget_group(group)
+
+    def forget_group(self, group: Group) -> None:
+        self.memory.remove_group(group.key)
+        self.groups.forget(group)
 
     def drop_labels(self, job: Job, labels: Labels) -> None:
         """Take a job that is about to be forgotten out of what its labels have brought it into."""
@@ -1038,8 +1046,7 @@ class States(Lifetimes):
         return budget
 
     def end_groups(self, groups: Groups, now: int, budget: int) -> int:
-        """Let jobs go whose groups have ended; then let groups be forgotten in time, as soon as the journal admits
-        it."""
+        """Let jobs go whose groups have ended, as soon as the journal admits it; then note the ends of the groups."""
         budget = max(budget, 1)
         released = groups.released
         while budget and not released.is_empty():
@@ -1063,21 +1070,32 @@ class States(Lifetimes):
             budget = max(budget - copy_cost(len(job.body)) - self.cost, 0)
         while budget and not groups.ending.is_empty():
             budget -= 1
-            groups.note_end(now)
+            self.time_forgetting(groups.note_end(now))
+        if groups.is_due():
+            self.wheel.set(groups, OVERDUE)
+        return budget
+
+    def time_forgetting(self, ended: EndedGroups) -> None:
+        """Let `forget_groups` follow in time."""
+        due = ended.next_due()
+        if due >= 0 and not (ended.is_linked() and ended.deadline <= due):
+            self.wheel.set(ended, due)
+
+    def forget_groups(self, ended: EndedGroups, now: int, budget: int) -> int:
+        """Forget groups of a user whose time is over, or that are too many, as soon as the journal admits it."""
+        budget = max(budget, 1)
         while budget:
-            group = groups.first_ended()
-            if group is None or (group.deadline > now and groups.ended_count <= groups.most_ended):
+            group = ended.first()
+            if group is None or (group.deadline > now and ended.count <= ended.most):
                 break
             if self.admits == NONE:
-                self.suspended_deletions.append(groups)
+                self.suspended_deletions.append(ended)
                 return budget
             budget -= 1
             if group.id:
                 self.record_delete(group)
-            groups.forget(group)
-        next_due = groups.next_due()
-        if next_due >= 0:
-            self.wheel.set(groups, next_due)
+            self.forget_group(group)
+        self.time_forgetting(ended)
         return budget
 
 

@@ -67,7 +67,7 @@ class StoredJob:
     body: bytes = b""
     created_at: int = 0
     deadline: int = 0  # when a delayed job is due, or when a held key is free; else it means nothing
-    bury_sequence: int = 0  # of a buried job, its number in the order of burials; else 0
+    bury_sequence: int = 0  # of a buried job, its number in the order of burials in its tube; else 0
     reserves: int = 0
     timeouts: int = 0
     releases: int = 0

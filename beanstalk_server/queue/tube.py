@@ -29,6 +29,7 @@ class Tube(Timer):
         "blocked",  # paused or throttled: reserve takes no job of it
         "buried",  # its buried jobs, first buried first
         "buried_count",
+        "bury_sequence",  # the number of the last burial
         "bytes",  # of the bodies of its jobs, in memory or not
         "clearing",  # how many clears of it are under way
         "clears",  # how many clears of it have begun
@@ -80,6 +81,7 @@ class Tube(Timer):
         self.urgent = 0
         self.reserved: list[Job] = []
         self.buried_count = 0
+        self.bury_sequence = 0
         self.letters: Ring | None = None
         self.letter_count = 0
         self.total_jobs = 0

@@ -41,7 +41,7 @@ from beanstalk_server.queue.ring import UNLINKED, Ring, RingNode
 if TYPE_CHECKING:
     from beanstalk_server.queue.client import Client
     from beanstalk_server.queue.fair_heap import Limit
-    from beanstalk_server.queue.groups import Groups
+    from beanstalk_server.queue.groups import EndedGroups, Groups
     from beanstalk_server.queue.job import Expiry, HeldKey, Job
     from beanstalk_server.queue.throttle import Throttle
     from beanstalk_server.queue.tube import Tube
@@ -114,7 +114,11 @@ class Due:
         raise NotImplementedError
 
     def end_groups(self, groups: Groups, now: int, budget: int) -> int:
-        """Groups have ended, or are to be forgotten."""
+        """Groups have ended."""
+        raise NotImplementedError
+
+    def forget_groups(self, ended: EndedGroups, now: int, budget: int) -> int:
+        """Groups of a user that have ended are to be forgotten."""
         raise NotImplementedError
 
 

@@ -85,11 +85,12 @@ def any_tube(_: str) -> bool:
     return True
 
 
-def group_refusal(session: Session, labels: Labels) -> bytes:
-    """The reply to a put of a job with labels whose groups it may have nothing to do with; b"" if it may.
+def label_refusal(session: Session, labels: Labels) -> bytes:
+    """The reply to a put of a job with labels whose groups or limit it may have nothing to do with; b"" if it may.
 
     A group belongs to a tube (`home_of`): a user who may produce to that tube may put jobs into the group, and let jobs
-    wait for it. The tube must be in the same shard as the job's.
+    wait for it. The tube must be in the same shard as the job's. The same applies to a limit with a slash in its name;
+    any other belongs to the tube of the job.
     """
     user = session.user
     if user is not None and user.everywhere & PRODUCE:
@@ -97,10 +98,10 @@ def group_refusal(session: Session, labels: Labels) -> bytes:
     is_of_shard = session.server.names_tube_of_shard
     if user is None and is_of_shard is any_tube:
         return b""
-    for group in (labels.group, labels.after):
-        if not group:
+    for name in (labels.group, labels.after, labels.limit if "/" in labels.limit else ""):
+        if not name:
             continue
-        home = home_of(group)
+        home = home_of(name)
         if user is not None:
             if not user.remembers(home):
                 session.budget -= user.weight >> 6

@@ -27,7 +27,7 @@ from beanstalk_server.wire.authorization import (
     TUBES_OF_JOBS,
     TWO_TUBES,
     WATCHED_TUBES,
-    group_refusal,
+    label_refusal,
     refusal,
 )
 from beanstalk_server.wire.framing import HTTP_METHODS
@@ -146,7 +146,7 @@ def _put(session: Session, arguments: Arguments, now: int) -> Outcome:
     assert put is not None, "the arguments of put have been read"
     attributes = put.attributes
     if attributes is not None and attributes.labels is not None:
-        reply = group_refusal(session, attributes.labels)
+        reply = label_refusal(session, attributes.labels)
         if reply:
             session.refuse_put(put, reply)
             return ANSWERED

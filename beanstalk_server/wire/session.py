@@ -375,6 +375,7 @@ class Session(Client):
         """
         before = self.user
         self.user = user
+        self.owner = user.name
         if before is not None and user.has_rights_of(before):
             return
         self._judge_watched(user)

@@ -771,7 +771,8 @@ class Commands(Generic[TBody]):
             ttl: seconds for which it may be ready, before it is deleted or goes to the dead tube.
             hold: seconds for which its key stays taken when it has been deleted.
             share: among jobs of one priority, these names take turns.
-            limit: of the jobs with this name, in all tubes, at most `limit_count` are reserved at a time.
+            limit: of the jobs of the tube with this name, at most `limit_count` are reserved at a time; of all tubes
+                if the name has a slash: "home/name".
             group: the group of jobs that it belongs to.
             after: it is ready when no job of this group is left; with `after_waits`, also if it has had none yet.
 

@@ -2,6 +2,7 @@
 
 import fnmatch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,38 @@ def test_a_user_has_the_rights_that_its_patterns_give():
     assert user.rights("mail-1") == PRODUCE | INSPECT
     assert user.rights("mail") == INSPECT
     assert user.everywhere == INSPECT
+
+
+@pytest.mark.parametrize("tube", ["mail-1.results", "mail-1.errors"])
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        ("mail-*", False),
+        ("mail-?*", False),
+        ("mail-*s", False),
+        ("mail-1.[er]*s", False),
+        ("**", False),
+        ("mail-*.results", True),
+        ("mail-*.errors", True),
+        ("*.results", True),
+        ("*.errors", True),
+        ("mail-1.results", True),
+        ("mail-1.errors", True),
+        ("*", True),
+    ],
+)
+@pytest.mark.parametrize("right", ["produce", "consume", "inspect", "admin"])
+def test_a_pattern_matches_tubes_of_results_and_reports_only_if_it_names_them(right, pattern, fits, tube):
+    user = User("u", **{right: [pattern]})
+    expected = fits and (pattern == "*" or pattern[pattern.rindex(".") :] == tube[tube.rindex(".") :])
+    assert bool(user.rights(tube)) == expected
+    assert user.select([tube], ANY_RIGHT) == [tube] * expected
+
+
+def test_only_the_end_of_a_name_makes_a_tube_private():
+    user = User("u", produce=["mail-*"])
+    for tube in ("mail-1", "mail-results", "mail-1.results.old", "mail-1.errors-"):
+        assert user.rights(tube) == PRODUCE
 
 
 def test_a_user_without_patterns_has_no_right():

@@ -69,8 +69,8 @@ def test_a_limit_over_many_tubes_is_offered_in_slices_and_never_exceeded(broker,
     tubes = [f"t{number}" for number in range(3 * AT_ONCE)]
     for name in tubes:
         broker.use(client, name)
-        put(broker, client, limit="l", limit_count=2)
-        put(broker, client, limit="l", limit_count=2)
+        put(broker, client, limit="home/l", limit_count=2)
+        put(broker, client, limit="home/l", limit_count=2)
     for name in tubes:
         worker = RecordingClient(broker)
         broker.watch(worker, name)

@@ -9,12 +9,13 @@ import pytest
 from effort import seeded
 from virtual import MemoryJournal, RecordingClient, World
 
+from beanstalk_server.access.user import User
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.groups import ENDS
 from beanstalk_server.queue.job import BURIED, DELAYED, NEVER, READY, RESERVED
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
-from beanstalk_server.queue.memory import BODY_COST, JOB_COST
+from beanstalk_server.queue.memory import BODY_COST, GROUP_COST, JOB_COST
 from beanstalk_server.queue.outcome import DONE, PENDING
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
 from beanstalk_server.queue.states import SLICE
@@ -252,7 +253,7 @@ class Unsettled:
             MemoryJournal(), self.now, policy_of=lambda name: POLICIES[0] if name == "a" else NO_POLICY
         )
         self.broker.groups.ttl = SECOND
-        self.broker.groups.most_ended = 2
+        self.broker.groups.owner("").most = 2
         self.client = RecordingClient(self.broker)
         self.waiting = {}  # by job: the jobs that it waits with, as seen last
         self.met = Counter()
@@ -415,12 +416,73 @@ def test_what_a_clear_does_to_groups_waits_until_the_journal_admits_it(world, cl
 
 
 def test_only_so_many_groups_are_remembered(world, client):
-    world.broker.groups.most_ended = 3
+    world.broker.groups.owner("").most = 3
     for number in range(5):
         put_many(client, 1, b"group=g%d" % number)
         world.broker.clear(client.session, "default")
         world.settle()
     assert sorted(group.key for group in world.broker.groups.values()) == ["g2", "g3", "g4"]
+    world.check()
+
+
+def test_no_user_makes_the_server_forget_the_groups_of_another_one():
+    world = World()
+    world.broker.groups.owner("a").most = world.broker.groups.owner("b").most = 2
+    ann, bob = (world.connect(User(name, produce=[f"{name}-*"], admin=[f"{name}-*"])) for name in "ab")
+
+    def end_group(client, tube, name):
+        group = f"{tube}/{name}"
+        client.send(f"use {tube}\r\nput-with 0 0 60 0 group={group}\r\n\r\ncancel-group {group}\r\n".encode())
+        world.sleep(0)
+        assert world.broker.groups.get(group).has_ended()
+
+    end_group(bob, "b-1", "import")
+    for number in range(20):
+        end_group(ann, f"a-{number}", "g")
+    kept = sorted(group.key for group in world.broker.groups.values())
+    assert kept == ["a-18/g", "a-19/g", "b-1/import"]
+    assert bob.send(b"put-with 0 0 60 0 after=b-1/import:wait\r\n\r\npeek-delayed\r\n").startswith(b"INSERTED ")
+    assert world.broker.ready == 1
+    for number in range(3):
+        end_group(bob, "b-1", f"{number}")
+    assert world.broker.groups.get("b-1/import") is None
+    assert world.broker.groups.get("a-19/g") is not None
+    world.check()
+
+
+def test_a_group_that_begins_again_belongs_to_the_user_that_begins_it():
+    world = World()
+    ann, bob = (world.connect(User(name, produce=["g", "default"], admin=["g"])) for name in "ab")
+    for client, name in ((ann, "a"), (bob, "b")):
+        put_many(client, 1, b"group=g")
+        put_many(ann, 1, b"group=g")
+        client.send(b"cancel-group g\r\n")
+        world.settle()
+        assert world.broker.groups.get("g").owner is world.broker.groups.owner(name)
+        assert [world.broker.groups.owner(each).count for each in "ab"] == [name == "a", name == "b"]
+        world.check()
+
+
+def test_groups_that_ended_before_a_restart_are_not_forgotten_for_those_that_end_after_it():
+    journal = MemoryJournal()
+    client = World(journal).connect()
+    for number in range(5):
+        put_many(client, 1, b"group=before%d" % number)
+        client.send(b"cancel-group before%d\r\n" % number)
+    world = World(journal.restarted())
+    world.broker.restore(journal.clock_offset(), world.now)
+    world.settle()
+    world.broker.groups.owner("").most = 2
+    client = world.connect()
+    for number in range(5):
+        put_many(client, 1, b"group=after%d" % number)
+        client.send(b"cancel-group after%d\r\n" % number)
+        world.settle()
+    kept = sorted(group.key for group in world.broker.groups.values())
+    assert kept == ["after3", "after4", *[f"before{number}" for number in range(5)]]
+    world.check()
+    world.sleep(3601)
+    assert not world.broker.groups.values() and world.broker.memory.used == 0
     world.check()
 
 
@@ -460,6 +522,25 @@ def test_groups_count_in_the_memory_that_a_put_may_take():
     client = world.connect()
     assert client.send(b"put-with 0 0 60 0 group=%b\r\n\r\n" % (b"g" * 200)) == b"OUT_OF_MEMORY\r\n"
     assert client.put() and not world.broker.groups.values()
+    world.check()
+
+
+def test_groups_that_have_ended_count_until_they_are_forgotten():
+    world = World()
+    client = world.connect()
+    for number in range(10):
+        put_many(client, 1, b"group=%d" % number)
+        client.send(b"cancel-group %d\r\n" % number)
+        world.settle()
+    assert world.broker.memory.used == 10 * (GROUP_COST + 1)
+    world.broker.memory.limit = world.broker.memory.used + 600  # room for a job, and not for a group beside it
+    assert client.send(b"put-with 0 0 60 0 group=10\r\n\r\n") == b"OUT_OF_MEMORY\r\n"
+    put_many(client, 1, b"group=9")
+    client.send(b"cancel-group 9\r\n")
+    world.check()
+    world.sleep(3601)
+    assert world.broker.memory.used == 0
+    assert client.send(b"put-with 0 0 60 0 group=10\r\n\r\n").startswith(b"INSERTED ")
     world.check()
 
 

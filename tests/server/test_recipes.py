@@ -186,6 +186,12 @@ def test_many_teams(follow):
             with pytest.raises(ForbiddenError):
                 refused()
 
+        with connect("billing-web") as web:
+            for private in ("billing-invoices.results", "billing-invoices.errors"):
+                worker.use(private)
+                with pytest.raises(ForbiddenError):
+                    web.use(private)
+
         old = token_of("mail")
         recipe.run()
         assert token_of("mail") != old

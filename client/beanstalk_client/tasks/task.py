@@ -546,7 +546,9 @@ class _Call(Generic[P]):
         return self._having(ttl=seconds)
 
     def limit(self, key: str, count: int = 1) -> Self:
-        """Of the jobs with this key, in all tubes, at most this many run at a time; the others wait.
+        """Of the jobs of the tube with this key, at most this many run at a time; the others wait.
+
+        A key with a slash, such as "shop/user-42", is shared by all tubes.
 
         Example:
             send_mail.limit("user-42", 2).put("a@example.com")

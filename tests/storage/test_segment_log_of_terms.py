@@ -328,9 +328,9 @@ def test_a_limit_keeps_the_number_of_the_last_put_while_segments_come_and_go(num
         await process.commit()
         for _ in range(3):
             process = process.restarted()
-            assert process.numbers() == {"l": numbers[1]}
+            assert process.numbers() == {"limited/l": numbers[1]}
             await process.churn()
-        assert process.restarted().numbers() == {"l": numbers[1]}
+        assert process.restarted().numbers() == {"limited/l": numbers[1]}
 
     asyncio.run(work())
 

@@ -402,7 +402,7 @@ class Host:
         if later:
             log.warning(
                 "%(options)s: changes take effect at the next start",
-                event("left-for-later", options=", ".join(map(config.place, later))),
+                event("left-for-later", options=", ".join(map(option, later))),
             )
 
     def _change_listeners(self, prepared: Prepared, config: Config) -> None:

@@ -201,6 +201,14 @@ COUNTED: Final = frozenset(
 row is misread by beanstalkd as commands of its own), or because they have none: `stats` counts those that it knows.
 """
 
+WITHOUT_BODY: Final = {
+    "put-keyed": "cancel-keyed",
+    "replace-keyed": "cancel-keyed",
+    "put-with": "redrive",
+    "put-batch": "delete-batch",
+}
+"""For each command with a body, one without that every server has which has the former."""
+
 FRACTIONS: Final = "fractions of a second"
 """What beanstalkd lacks as well; it is asked for as commands are."""
 
@@ -355,7 +363,8 @@ class ReserveMode(Command[None]):
 class Probe(Command[Any]):
     """A command that is given without its arguments, to find out whether the server knows it: so it does nothing.
 
-    To find out whether it knows fractions, a job that does not exist is released with one.
+    To find out whether it knows fractions, a job that does not exist is released with one. Instead of a command with a
+    body, one is given that servers have had for as long: after a malformed put, a server closes the connection.
     """
 
     __slots__ = ("asked",)
@@ -363,7 +372,8 @@ class Probe(Command[Any]):
     has_effect = True
 
     def __init__(self, asked: str) -> None:
-        question = b"release 0 0 0.001\r\n" if asked == FRACTIONS else asked.encode("ascii") + b" -\r\n"
+        command = WITHOUT_BODY.get(asked, asked)
+        question = b"release 0 0 0.001\r\n" if asked == FRACTIONS else command.encode("ascii") + b" -\r\n"
         super().__init__(question, DELETED, True)
         self.asked: str = asked
 

@@ -339,7 +339,7 @@ async def test_a_token_that_is_not_taken_is_told_and_not_shown():
 async def test_a_body_is_sent_only_to_a_server_that_knows_the_command():
     async with connected() as (queue, _, peer):
         put = begin(queue.put_with("x", key="k"))
-        await peer.expect(b"put-with -\r\n")
+        await peer.expect(b"redrive -\r\n")
         peer.say(b"UNKNOWN_COMMAND\r\n")
         with pytest.raises(UnsupportedError):
             await put

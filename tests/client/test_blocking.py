@@ -171,8 +171,8 @@ def test_beanstalkd_is_asked_what_it_knows_and_gets_no_byte_of_a_body(beanstalkd
 def test_a_put_with_a_body_is_asked_for_once_for_each_connection(scripted):
     put = b"put-keyed k 65536 0 60 1\r\nx\r\n"
     server = scripted(
-        [(b"put-keyed -\r\n", b"BAD_FORMAT\r\n"), (put, b"INSERTED 1\r\n"), (put, b"INSERTED 2\r\n", CLOSE)],
-        [(b"put-keyed -\r\n", b"UNKNOWN_COMMAND\r\n"), (b"put-keyed -\r\n", CLOSE)],
+        [(b"cancel-keyed -\r\n", b"BAD_FORMAT\r\n"), (put, b"INSERTED 1\r\n"), (put, b"INSERTED 2\r\n", CLOSE)],
+        [(b"cancel-keyed -\r\n", b"UNKNOWN_COMMAND\r\n"), (b"cancel-keyed -\r\n", CLOSE)],
     )
     with Client(server.address) as queue:
         assert [queue.put_keyed("k", "x"), queue.put_keyed("k", "x")] == [1, 2]

@@ -81,7 +81,7 @@ async def test_a_pipeline_sends_no_body_to_a_server_that_would_take_it_for_comma
                 return together.put("a"), together.put_with("quit", key="k"), together.put("b")
 
         working = begin(work())
-        await peer.expect(b"put-with -\r\n")
+        await peer.expect(b"redrive -\r\n")
         peer.say(b"UNKNOWN_COMMAND\r\n")
         await peer.expect(b"put 65536 0 60 1\r\na\r\nput 65536 0 60 1\r\nb\r\n")
         peer.say(b"INSERTED 1\r\nINSERTED 2\r\n")

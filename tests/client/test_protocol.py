@@ -301,7 +301,7 @@ def test_what_the_server_knows_is_asked_once_for_each_connection(reply, is_known
     session = Session()
     protocol = Protocol(session)
     (probe,) = session.probes("put-with")
-    assert probe.data == b"put-with -\r\n"
+    assert probe.data == b"redrive -\r\n"
     protocol.send(probe)
     protocol.receive(reply + b"\r\n")
     assert session.probes("put-with") == []

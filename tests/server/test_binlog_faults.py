@@ -94,7 +94,7 @@ def test_connections_leave_the_journal_its_files(launch, tmp_path):
     for each in (caller, *idle):
         each.close()
     assert process.stop() == 0
-    assert "connections that the file limit allows are taken" in process.log
+    assert "connections that the limit on open files allows are taken" in process.log
 
 
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path):

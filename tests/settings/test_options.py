@@ -207,7 +207,7 @@ def test_words_may_be_in_upper_case():
         ("-V --chek-config", {}, "--chek-config: no such option: did you mean --check-config?"),
         ("-p 65536", {}, "-p/--port: bad value '65536': must be a number from 0 to 65535, or the name of a service"),
         ("--compat 1.11", {}, "--compat: bad value '1.11': must be 1.12 or 1.13"),
-        ("--max 1", {}, "--max: no such option: did you mean --max-job-size?"),
+        ("--max-job 1", {}, "--max-job: no such option: did you mean --max-job-size?"),
         ("--xyz", {}, "--xyz: no such option; beanstalk-server --help lists all options"),
         ("-Vx", {}, "-x: no such option; beanstalk-server --help lists all options"),
         ("extra", {}, "extra: no such option; beanstalk-server --help lists all options"),

@@ -70,6 +70,10 @@ LEAST_PUT: Final = 64
 COMMIT_WAIT: Final = 0.002
 """Seconds for which the event loop waits for a commit at most, and only while commits end within that time."""
 
+LOCK_INTERVAL: Final = 10_000_000
+"""Nanoseconds between two looks at the lock file while commits follow one another. Another server takes several times
+as long to start."""
+
 LOST_LOCK: Final = "the lock file was removed or replaced, so another server may use the directory"
 """Why a binlog fails whose lock no longer keeps other servers out."""
 
@@ -124,6 +128,7 @@ class Binlog(Journal):
         self.body_cache = body_cache
         self._clock = clock
         self._wall_clock = wall_clock
+        self._next_look = 0  # at the lock file, in nanoseconds
         self._boot = boot or boot_id()
         self._write_thread = write_thread or WriteThread("binlog")
         self._in_thread = in_thread or (self._in_own_thread if write_thread is None else write_thread.run)
@@ -400,8 +405,11 @@ class Binlog(Journal):
 
     def _take(self) -> list[CommitBatch]:
         try:
-            if not self.directory.keeps_lock():
-                raise OSError(errno.ENOLCK, LOST_LOCK, str(self.directory.path / "lock"))
+            now = self._clock()
+            if now >= self._next_look:
+                self._next_look = now + LOCK_INTERVAL
+                if not self.directory.keeps_lock():
+                    raise OSError(errno.ENOLCK, LOST_LOCK, str(self.directory.path / "lock"))
             return self._log.take(self._wall_clock(), self.clock_offset())
         except Exception as error:  # nobody knows what of them is left
             self._failure = error

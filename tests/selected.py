@@ -25,16 +25,17 @@ def _cost(conversation):
 
 def seventy(conversations):
     """Those that show most for their cost: first all words, by a greedy set cover, then as many pairs of words."""
-    always = [each for each in conversations if each.theme in ALWAYS]
     left = [(each, found := words(each), set(combinations(sorted(found), 2)), _cost(each)) for each in conversations]
-    chosen, shown, together = [], set(), set()
+    chosen = [each for each in conversations if each.theme in ALWAYS]
+    shown, together = set(), set()
+    left = [each for each in left if each[0] not in chosen]
     while left and len(chosen) < NUMBER:
         best = max(left, key=lambda each: (len(each[1] - shown) / each[3], len(each[2] - together) / each[3]))
         left.remove(best)
         chosen.append(best[0])
         shown |= best[1]
         together |= best[2]
-    return [each for each in conversations if each in chosen or each in always]
+    return [each for each in conversations if each in chosen]
 
 
 def seventy_with_one_server(conversations):

@@ -98,7 +98,7 @@ def test_a_conversation_that_is_wrong_fails_and_shows_what_came():
 < FOUND {job+1} 1
 == something more than expected
 > list-tube-used
-> stats-tube nobody
+> use another
 < USING default
 == something less
 > reserve

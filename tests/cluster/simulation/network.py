@@ -6,6 +6,7 @@ other end learns that it has been reset; when its host dies, the other end learn
 """
 
 import contextvars
+import socket
 from functools import partial
 
 from tests.cluster.simulation.virtual_loop import SECOND
@@ -151,7 +152,9 @@ class Network:
 
 
 class Server:
-    """As asyncio.Server."""
+    """As asyncio.Server, and as its socket."""
+
+    family = socket.AF_UNSPEC
 
     def __init__(self, network, process, port):
         self.network, self.process, self.port = network, process, port

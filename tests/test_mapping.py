@@ -1,4 +1,4 @@
-"""Each module has its test where one looks for it, or a row in modules.toml; and each test is of something.
+"""Each module has its test where one looks for it, or a row in modules.toml. Each test has a subject and an assertion.
 
 The tests of `x/y.py` are `tests/x/test_y.py` and `tests/x/test_y_*.py`. The client's are in one directory, and have the
 names of packages in theirs: `client/beanstalk_client/x/y.py` has `tests/client/test_x_y.py`.
@@ -6,6 +6,7 @@ names of packages in theirs: `client/beanstalk_client/x/y.py` has `tests/client/
 
 import ast
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,51 @@ def test_every_row_is_needed_and_names_what_exists():
 @pytest.mark.parametrize("table", ROWS)
 def test_rows_are_sorted(table):
     assert list(ROWS[table]) == sorted(ROWS[table])
+
+
+def asserts(node):
+    match node:
+        case ast.Assert() | ast.Raise(exc=ast.Call(func=ast.Name("AssertionError"))):
+            return True
+        case ast.Call(
+            func=ast.Attribute(ast.Name("pytest"), "raises" | "warns") | ast.Attribute(attr="assert_outcomes")
+        ):
+            return True
+    return False
+
+
+def functions():
+    """The functions of the tests and their harness: file, name, whether it asserts itself, names of what it calls.
+
+    Assertions in the teardown of a fixture do not count.
+    """
+    for path in [*TESTS.rglob("*.py"), *(ROOT / "harness").rglob("*.py")]:
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                nodes = [node for part in function.body for node in ast.walk(part)]
+                called = [node.func for node in nodes if isinstance(node, ast.Call)]
+                names = {getattr(each, "attr", None) or getattr(each, "id", None) for each in called}
+                is_fixture = any("pytest.fixture" in ast.unparse(each) for each in function.decorator_list)
+                yield path, function.name, not is_fixture and any(map(asserts, nodes)), names
+
+
+def test_every_test_asserts_something():
+    """Itself, or in what it calls: a function of the same file, or of other files if all of that name assert."""
+    found, places, asserting, before = defaultdict(list), defaultdict(set), set(), None
+    for path, name, is_sure, names in functions():
+        found[path, name].append((is_sure, names))
+        places[name].add((path, name))
+
+    def is_sure_of(path, name):
+        called = {(path, name)} if (path, name) in found else places.get(name, set())
+        return called and called <= asserting
+
+    while asserting != before:
+        before = asserting
+        asserting = {
+            (path, name)
+            for (path, name), each in found.items()
+            if all(is_sure or any(is_sure_of(path, called) for called in names) for is_sure, names in each)
+        }
+    tests = {(path, name) for path, name in found if path.name.startswith("test_") and name.startswith("test_")}
+    assert sorted(f"{path.relative_to(ROOT)}::{name}" for path, name in tests - asserting) == []

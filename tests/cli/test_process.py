@@ -83,6 +83,8 @@ def test_a_limit_of_too_few_open_files_is_refused_with_a_sentence(monkeypatch, c
 
 @pytest.mark.parametrize("files", [64, process.resource.RLIM_INFINITY])
 def test_a_sufficient_limit_of_open_files_is_taken(monkeypatch, files):
+    limits = []
     monkeypatch.setattr(process.resource, "getrlimit", lambda _: (files, files))
-    monkeypatch.setattr(process.resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(process.resource, "setrlimit", lambda *limit: limits.append(limit))
     process.raise_file_limit()
+    assert limits == [(process.resource.RLIMIT_NOFILE, (files, files))]

@@ -152,6 +152,7 @@ async def test_nobody_waits_for_a_job_to_be_given_back_when_the_connection_is_lo
         peer.say(b"RESERVED 5 1\r\nx\r\n")
         peer.hang_up()
         await asyncio.wait_for(queue.close(), WITHIN)
+        assert reserve.cancelled() and b"release" not in peer.take()
 
 
 @run

@@ -17,7 +17,7 @@ from beanstalk_client.console.bodies import (
     summary,
 )
 from beanstalk_client.tasks.failure import report
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 
@@ -190,10 +190,11 @@ def test_any_bytes_have_a_body(body):
     assert list(hex_rows(body)) == list(hex_rows(body))
 
 
+@example(b"a:1:{i:0;b:1;}")
 @given(st.binary() | st.from_regex(rb"([aOsidbN]:?[0-9]{0,2}[:;{}\"]{0,3}){0,20}"))
 def test_any_bytes_are_php_or_a_value_error(data):
     with contextlib.suppress(ValueError):
-        read_php(data)
+        assert json.dumps(read_php(data)), "it can be shown"
 
 
 JSON = st.recursive(
@@ -231,7 +232,10 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_json_has_a_body(value):
-    describe(json.dumps(value).encode())
+    body = json.dumps(value).encode()
+    found = describe(body)
+    assert (found.kind, found.size) == ("json" if isinstance(value, (list, dict)) else "text", len(body))
+    assert json.loads("\n".join(found.lines)) == value
 
 
 def test_no_more_of_json_is_made_than_is_shown(monkeypatch):

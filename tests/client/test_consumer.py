@@ -96,6 +96,7 @@ def test_a_long_job_does_not_hold_back_the_others_of_its_batch(server, tube):
                 await until(lambda: "another" in handler.ended, "it runs beside the long one")
                 gate.set()
                 await emptied(client, tube)
+            assert len(handler.ended) == 11 and handler.ended[-1] == "long"
 
     run(story())
 
@@ -210,8 +211,11 @@ def test_what_arrives_while_it_stops_is_ready_again(server, tube):
                     await put
                 if handler.began:
                     await emptied(client, tube)
+                    assert handler.ended == ["x"]
                 else:
-                    await client.delete(await client.reserve(5))
+                    job = await client.reserve(5)
+                    assert job.body == b"x"
+                    await client.delete(job)
 
     run(story())
 

@@ -48,7 +48,8 @@ def test_as_many_run_at_a_time_as_there_are_threads():
     barrier = threading.Barrier(3)
 
     async def story(threads):
-        await asyncio.gather(*(threads.run(barrier.wait, (20,), {}) for _ in range(9)))
+        places = await asyncio.gather(*(threads.run(barrier.wait, (20,), {}) for _ in range(9)))
+        assert sorted(places) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
     with_threads(3, story)
 

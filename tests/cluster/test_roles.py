@@ -305,7 +305,9 @@ async def test_a_process_that_was_killed_is_followed_after_its_lease(cluster):
     second, _ = cluster.add("b")
     await asyncio.sleep(5)
     kill(cluster.nodes.pop(0))
-    await until(lambda: second.role == LEADS, "the other leads", within=TTL + 2)
+    await asyncio.sleep(TTL / 2)
+    assert second.role == STANDING_BY
+    await until(lambda: second.role == LEADS, "the other leads", within=TTL / 2 + 2)
 
 
 @virtually
@@ -455,15 +457,17 @@ def test_it_ends_in_every_role(role):
         owner.takes = 5 if role == TAKING_OVER else 0
         await until(lambda: node.role == role, "it has that role")
         await cluster.stop()
+        assert node._task.done() and cluster.servers.primary.lease.node == ""
 
     ends()
 
 
 @virtually
 async def test_it_ends_while_the_engine_is_gone(cluster):
-    node, _ = await cluster.leader()
+    node, owner = await cluster.leader()
     cluster.servers.is_reachable = False
     await asyncio.wait_for(node.stop(), 10)
+    assert owner.told == ["serves 1", "finish", "step down"]
 
 
 def test_the_log_complains_of_an_engine_that_does_not_answer_every_ten_seconds_only(caplog):

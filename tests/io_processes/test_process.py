@@ -41,7 +41,7 @@ from beanstalk_server.link.link import (
     LinkError,
 )
 from beanstalk_server.server.front.entrance import Entrance
-from beanstalk_server.server.front.listeners import Listeners
+from beanstalk_server.server.front.listeners import LEAVE_TO_OTHERS, Listeners
 from beanstalk_server.server.front.shares import Shares, prepare_shares
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.link_end import LinkEnd
@@ -242,7 +242,9 @@ def test_it_ends_if_there_will_never_be_settings(loop_factory):
     control, their_control = socket.socketpair()
     with ours, theirs, their_control, asyncio.Runner(loop_factory=loop_factory) as runner:
         control.close()
-        runner.run(IoProcess(theirs, their_control).run())
+        process = IoProcess(theirs, their_control)
+        runner.run(process.run())
+        assert not process.send_note(b"x"), "it has begun nothing"
 
 
 def test_listeners_come_and_go(with_engine):
@@ -278,8 +280,10 @@ def test_settings_that_it_cannot_take_end_it(with_engine, caplog):
 def test_no_more_settings_are_no_reason_to_end(with_engine):
     async def work(engine):
         engine.control.close()
-        _, writer, _ = await engine.connect()
-        await closed(writer)
+        for _ in range(2):
+            _, writer, _ = await engine.connect()
+            await closed(writer)
+        assert not engine.work.done()
 
     with_engine(work)
 
@@ -383,12 +387,16 @@ def test_a_process_with_more_clients_than_another_is_ahead():
     assert not first.is_ahead() and third.is_ahead()
 
 
-def test_one_that_is_ahead_leaves_clients_to_the_others_for_a_moment(with_engine):
+def test_one_that_is_ahead_leaves_clients_to_the_others_for_a_moment(with_engine, monkeypatch):
     class Ahead:
         def note(self, count): ...
 
         def is_ahead(self):
             return True
+
+    def noted(listeners, listener, seconds, **how):
+        pauses.append(seconds)
+        pause(listeners, listener, seconds, **how)
 
     async def work(engine):
         engine.process.listeners._shares = Ahead()
@@ -396,7 +404,10 @@ def test_one_that_is_ahead_leaves_clients_to_the_others_for_a_moment(with_engine
             _, writer, _ = await engine.connect()
             await closed(writer)
 
+    pauses, pause = [], Listeners._pause
+    monkeypatch.setattr(Listeners, "_pause", noted)
     with_engine(work)
+    assert len(pauses) >= 3 and set(pauses) == {LEAVE_TO_OTHERS}
 
 
 def test_an_io_process_knows_none_of_the_servers_settings(monkeypatch):

@@ -41,6 +41,7 @@ def test_a_job_that_takes_a_free_place_may_have_to_rise():
         heap.push(job, sort_key)
     heap.remove(jobs[3])  # the last job, of sort key 3, comes below the one of sort key 10
     heap.check()
+    assert heap.jobs[1] is jobs[6]
 
 
 def test_a_broken_heap_is_noticed():

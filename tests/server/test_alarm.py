@@ -14,6 +14,7 @@ from read_files import ReadFiles
 from beanstalk_server import Config, Server
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.alarm import KernelAlarm, LoopAlarm, finest_alarm
+from harness.waiting import eventually_async
 
 WITHIN = 60.0  # seconds until an alarm of a few milliseconds must have gone off
 HOUR = 3600 * SECOND
@@ -83,12 +84,16 @@ def test_a_moment_that_has_passed_is_now(alarm, wakings):
     for moment in (0, 1, monotonic_ns() - 1, monotonic_ns()):
         alarm.set(moment)
         wakings.wait()
+    wakings.settle()
+    assert wakings.count == 4
 
 
 def test_an_earlier_moment_takes_the_place_of_a_later_one(alarm, wakings):
     alarm.set(monotonic_ns() + HOUR)
     alarm.set(monotonic_ns() + MILLISECOND)
     wakings.wait()
+    wakings.settle()
+    assert wakings.count == 1
 
 
 def test_a_later_moment_takes_the_place_of_an_earlier_one(alarm, wakings):
@@ -212,9 +217,8 @@ def test_the_moment_that_it_is_set_for_already_costs_no_system_call():
 @linux
 def test_a_server_takes_the_kernels_soon_after_its_start(loop):
     async def serve():
-        async with Server(Config(listen="127.0.0.1", port=0)) as server, asyncio.timeout(WITHIN):
-            while not isinstance(server.service.timers._alarm, KernelAlarm):
-                await asyncio.sleep(0.01)
+        async with Server(Config(listen="127.0.0.1", port=0)) as server:
+            await eventually_async(lambda: isinstance(server.service.timers._alarm, KernelAlarm), "it has the kernel's")
 
     loop.run_until_complete(serve())
 

@@ -494,6 +494,7 @@ def test_a_connection_that_arrives_while_the_server_stops_does_not_keep_it(loop_
         callers = [Caller(server.address) for _ in range(50)]  # all of them wait to be accepted
         await asyncio.sleep(0)
         await asyncio.wait_for(server.stop(), 60)
+        assert (server.listeners.taken, len(server.connections.open)) == (0, 0)
         for caller in callers:
             caller.close()
 
@@ -504,8 +505,11 @@ def test_a_connection_that_arrives_while_the_server_stops_does_not_keep_it(loop_
 def test_a_server_may_be_stopped_twice(loop_factory):
     async def main():
         async with Server(Config(port=0)) as server:
+            address = server.address
             await server.stop()
             await server.stop()
+        with pytest.raises(ConnectionRefusedError):
+            Caller(address)
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main())

@@ -110,7 +110,8 @@ def test_what_does_not_go_together_in_a_listener(values, said):
     ],
 )
 def test_what_goes_together_in_a_listener(values):
-    ListenerConfig(**({"address": "127.0.0.1:1"} | values))
+    listener = ListenerConfig(**({"address": "127.0.0.1:1"} | values))
+    assert {name: getattr(listener, name) for name in values} == values
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,8 @@ def test_what_does_not_go_together_in_a_configuration(settings, said):
 
 
 def test_several_listeners_may_each_pick_a_free_port():
-    Config(listeners=(ListenerConfig(address="localhost:0"), ListenerConfig(address="localhost:0")))
+    listeners = (ListenerConfig(address="localhost:0"), ListenerConfig(address="localhost:0"))
+    assert Config(listeners=listeners).listeners == listeners
 
 
 def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warning():
@@ -516,7 +518,9 @@ def test_what_does_not_go_together_in_a_tube(values, said):
     ],
 )
 def test_what_goes_together_in_a_tube(values):
-    TubeConfig(match="*", **values)
+    tube = TubeConfig(match="*", **values)
+    taken = {name: 60 if value == "1m" else value for name, value in values.items()}
+    assert {name: getattr(tube, name) for name in values} == taken
 
 
 @pytest.mark.parametrize(

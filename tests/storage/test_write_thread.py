@@ -118,4 +118,5 @@ def test_close_waits_for_the_work():
 
 
 def test_a_thread_that_has_had_no_work_closes():
-    WriteThread("writes").close()
+    WriteThread("idle").close()
+    assert "idle" not in {thread.name for thread in threading.enumerate()}

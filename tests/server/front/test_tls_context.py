@@ -9,7 +9,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tls_peers import DAY, TODAY, Files, authority
+from tls_peers import DAY, TODAY, Files, TlsClient, authority
 
 from beanstalk_server.server.front import tls_context
 from beanstalk_server.server.front.tls_context import make_context
@@ -68,7 +68,14 @@ def test_clients_need_a_certificate_where_there_are_authorities_for_them(files):
 
 def test_the_key_may_be_in_the_file_of_the_certificate(files):
     both = files.write("both.pem", content(files.key), content(files.cert))
-    make_context(files.listener(tls_cert=both, tls_key=""))
+    context = make_context(files.listener(tls_cert=both, tls_key=""))
+    server, client = ssl.MemoryBIO(), TlsClient()
+    server.write(client.hello())
+    answer = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(server, answer, server_side=True).do_handshake()
+    client.give(answer.read())
+    assert client.connected
 
 
 def test_each_file_that_is_missing_is_named(files):

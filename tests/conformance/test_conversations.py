@@ -127,7 +127,7 @@ is closed
     found, *others = [outcome.transcript[-1] for outcome in run.outcomes]
     assert found.startswith("+ b'FOUND ")  # what fails is held again, with another id
     assert others == [
-        "+ client: b'NOT_FOUND\\r\\n'",
+        "+ client: b'USING another\\r\\n'",
         "+ nothing",
         "+ b'- default\\n'",
         "+ b'USING default\\r\\n'",

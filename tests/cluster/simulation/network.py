@@ -179,6 +179,8 @@ class Server:
 class End:
     """One end of a connection: a transport."""
 
+    family = socket.AF_UNSPEC
+
     def __init__(self, network, process, peer_name):
         self.network = network
         self.process = process

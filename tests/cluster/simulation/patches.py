@@ -43,6 +43,9 @@ class VirtualListeners:
     def addresses(self):
         return [listener.address for listener in self.all]
 
+    def allow(self, max_connections):
+        pass
+
     def listen(self):
         pass
 

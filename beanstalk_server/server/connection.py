@@ -173,7 +173,7 @@ class Connection(CommitWaiter):
             entrance.authenticate if entrance.auth == TOKEN and not self.is_place else None,
             self.is_place,
             self.counted,
-            entrance.closes_after_put and not self.is_place,
+            entrance.closes_after_put,
         )
         self.connected = True
         connections.open.add(self)

@@ -698,7 +698,8 @@ class Session(Client):
         put, self.put = self.put, None
         self.replies.append(self.refusal if found == BODY_SKIPPED else _FRAMING_REPLIES[found])
         if found == BODY_WITHOUT_CRLF or self.framer.is_torn:
-            self._note_malformed_put()
+            if put is not None or self.refusal != replies.BAD_FORMAT:  # else its line has been counted
+                self._note_malformed_put()
             self.closed = self.closes_after_put or (self.is_strict if put is None else put.is_extension())
 
     def awaits_hangups(self, line: bytes) -> bool:

@@ -10,7 +10,7 @@ from virtual import World
 from beanstalk_server.access.user import User
 from beanstalk_server.wire.framing import EXTENDED_LINE_LIMIT, LINE_LIMIT
 from beanstalk_server.wire.grammar import size_of_body
-from tests.shards.test_routing import compare, conversations, cuts, named, puts
+from tests.shards.test_routing import compare, conversations, cuts, named, puts, tube
 
 BODY = b"delete 2"
 """What a client means as a body, and no server may do."""
@@ -70,6 +70,7 @@ CLOSED = [
     b"put-keyed " + LONG + b" 0 0 60 8",
     b"replace-keyed k 0 0 60 x",
     b"replace-keyed " + LONG,
+    b"replace-keyed",
 ]
 """Lines that leave the size uncertain."""
 
@@ -249,10 +250,20 @@ def test_a_standby_and_several_shards_answer_as_one_server(shards, closes, data,
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_router_counts_what_it_refuses_itself_and_leaves_the_rest_to_leaders(shards):
-    for line, counted in ((CLOSED[0], 1), (CLOSED[8], 1), (SKIPPED[0], 0), (PUTS[1], 0), (PUTS[0], 1)):
+    for line, counted in ((CLOSED[0], 1), (CLOSED[8], 1), (SKIPPED[0], 0), (PUTS[1], 0), (PUTS[0], 0)):
         client = RoutedCluster(shards).connect(closes_after_put=True)
         client.send(line + b"\r\n" + BODY + b"\r\n")
         assert client.router.malformed_puts == counted, line
+
+
+@pytest.mark.parametrize("line", CLOSED)
+def test_a_router_sends_nothing_of_a_body_whose_end_is_uncertain_to_any_shard(line):
+    cluster = RoutedCluster(3)
+    ids = [cluster.connect().send(b"use %b\r\nput 0 0 60 1\r\nx\r\n" % tube(shard, 3)) for shard in range(3)]
+    deletes = b"".join(b"delete %b\r\n" % reply.split()[-1] for reply in ids)
+    client = cluster.connect()
+    assert client.send(line + b"\r\n" + deletes) == BAD
+    assert client.closed
 
 
 def test_what_has_no_answer_yet_is_answered_before_a_router_refuses_a_put():

@@ -24,7 +24,6 @@ SKIPPED = [
     b"put-with 0 0 60 8 key=" + b"k" * 201,
     b"put-with 0 0 60 8 key=",
     b"put-with 0 0 60 8 key=a\0b",
-    b"put-with 0 0 60 8 key=a\nb",
     b"put-with 0 0 60 8 colour=red",
     b"put-with 0 0 60 8 tries=1 tries=1",
     b"put-with 0 0 60 8 tries=0",
@@ -71,6 +70,10 @@ CLOSED = [
     b"replace-keyed k 0 0 60 x",
     b"replace-keyed " + LONG,
     b"replace-keyed",
+    b"put-with 0 0 60 8 key=a\nb",
+    b"put-with 0 0 60 8\ndelete 2",
+    b"put-with 0 0 0 60 8key=k",
+    b"put-with 0 0 0 60 -8",
 ]
 """Lines that leave the size uncertain."""
 
@@ -156,6 +159,14 @@ def test_a_body_that_is_too_big_and_longer_than_its_size_closes_the_connection(w
     assert client.session.closed
 
 
+def test_a_client_that_ends_its_lines_with_lf_alone_gets_no_body_done(world):
+    client = world.connect()
+    first = b"put-with 0 0 60 30\n" + b"x" * 30 + b"\r\n"  # one line, whose size would be that of the next command
+    assert client.send(first + b"put-with 0 0 60 20\n" + b"x" * 11 + b"\r\n" + BODY + b"\r\n") == BAD
+    assert client.session.closed
+    assert is_alive(world)
+
+
 def test_by_default_a_malformed_put_of_the_protocol_goes_on_as_in_beanstalkd(world):
     client = world.connect()
     assert client.send(PLAIN[0] + b"\r\n" + BODY + b"\r\n") == BAD + b"DELETED\r\n"
@@ -203,6 +214,8 @@ def test_each_malformed_put_is_counted_once(world):
         (b"put-with 0 0 60 8 key=order 17", 8),
         (b"put-with  0 0  60 8", 8),
         (b"put-with 0 0 60 8 key=a\rb", -1),
+        (b"put-with 0 0 60 8 key=a\nb", -1),
+        (b"put-keyed a\n 0 0 60 8", -1),
         (b"put-keyed a b 0 0 8", 8),  # as well as the size of a key "a b" could be: the line has no other
         (b"put-keyed a\rb 0 0 60 8", -1),
         (b"put-batch 0 0 60 0", 0),

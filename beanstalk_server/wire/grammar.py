@@ -262,8 +262,8 @@ def _put_with(text: bytes) -> Put | None:
 def size_of_body(line: bytes) -> int:
     """The size of the body behind the malformed line of a put that beanstalkd does not have; -1 if it is uncertain.
 
-    The size is certain if it is in its place: the fourth number of put-with and put-batch, if nothing follows that begins as
-    a number; the last of the five words of put-keyed and replace-keyed, whose key may be malformed.
+    The size is certain if it is in its place: the fourth number of put-with and put-batch, if nothing follows that
+    begins as a number; the last of the five words of put-keyed and replace-keyed, whose key may be malformed.
     """
     words = line.split(b" ")
     if words[0].endswith(b"-keyed"):

@@ -635,6 +635,15 @@ def test_a_client_that_a_malformed_put_disconnects_has_failed_with_the_jobs_of_o
 
 
 @pytest.mark.usefixtures("noted")
+def test_the_last_reply_comes_before_the_end_if_the_put_was_passed_on_behind_another_reply(both):
+    caller = both.connect()
+    first, second = both.tube(1 - both.first), both.tube(both.first)
+    script = b"use %b\r\nuse %b\r\nput-with 0 0 60 3 key=?\r\nabcd\r\n" % (first, second)
+    assert caller.send(script) == b"USING %b\r\nUSING %b\r\nBAD_FORMAT\r\n" % (first, second)
+    assert caller.socket.closed
+
+
+@pytest.mark.usefixtures("noted")
 def test_no_byte_behind_a_malformed_put_is_a_command_for_the_next_leader():
     node = ShardedNode(1)
     node.link(0)

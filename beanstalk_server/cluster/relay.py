@@ -66,7 +66,7 @@ FORBIDDEN: Final = frozenset([command.name.encode() for command in PLACE_COMMAND
 _CALL_OFF: Final = CANCEL_RESERVE.name.encode()
 """The only command without a reply: it goes where the last one went, which it may call off."""
 
-_BODIES: Final = (b"put", b"replace-keyed ")
+_BODIES: Final = (b"put", b"replace-keyed")
 QUIT: Final = b"quit"
 _CRLF: Final = 2
 
@@ -328,9 +328,9 @@ class Relay:
             return -1
         shard = self.settled_shard()
         current = self._current
-        if current is not None and current.entries and (current.place is not None or current.shard != shard):
-            return -1
-        return shard
+        if current is None or not current.entries:
+            return -1 if self._is_torn else shard  # it ends as soon as its client reads
+        return shard if current.place is None and current.shard == shard else -1
 
     def take_all(self) -> bytes:
         """All that the client has sent and has not been answered: it is relayed no more. It must be movable."""
@@ -383,7 +383,8 @@ class Relay:
 
     def fail(self, at_once: bool = False) -> None:
         """Disconnect the client: nobody knows what has become of its commands."""
-        self.closed = self.failed = True
+        self.failed = self.failed or not (self.closed or self._is_torn)
+        self.closed = True
         self.aborted = self.aborted or at_once
         self._drop_input()
         self.owner.on_output()
@@ -640,12 +641,9 @@ class Relay:
         return size if size >= 0 else UNSAFE
 
     def _ends_behind(self, line: bytes) -> bool:
-        """Note that the body of the put on this line did not end with CR LF; return whether nothing more is done."""
-        if not line.startswith(PUT_PREFIX):
-            self._is_torn = True  # the leader counts it
-        elif self.closes_after_put:
-            self._is_torn = True
-            self.malformed_puts += 1
+        """Note that the body of the put on this line did not end with CR LF; return whether nothing more is done. The
+        leader counts it."""
+        self._is_torn = self.closes_after_put or not line.startswith(PUT_PREFIX)
         return self._is_torn
 
     def _refuse_put(self) -> None:

@@ -173,7 +173,7 @@ class Connection(CommitWaiter):
             entrance.authenticate if entrance.auth == TOKEN and not self.is_place else None,
             self.is_place,
             self.counted,
-            entrance.closes_after_put and not self.is_place,
+            entrance.closes_after_put,
         )
         self.connected = True
         connections.open.add(self)
@@ -195,7 +195,7 @@ class Connection(CommitWaiter):
         turns.spend(session.cost + IO_COST + transfer_cost(len(data)))
         if session.replies:
             self._send()
-        if session.input_size or session.closed or self.uncommitted_size > UNCOMMITTED_LIMIT:
+        if session.input_size or session.closed or session.malformed_puts or self.uncommitted_size > UNCOMMITTED_LIMIT:
             self._regulate()
         if turns.slow is not None:
             turns.note_turn(self, now)

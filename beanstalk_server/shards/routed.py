@@ -200,7 +200,7 @@ class LocalPlace:
             if self.branch is not None:
                 self.branch.on_data(data)
         branch = self.branch
-        if branch is None:
+        if branch is None or self._output:  # what has come of these replies is handed over next, before the end
             return
         if self._state != _OPEN:
             at_once = self._state == _BROKEN

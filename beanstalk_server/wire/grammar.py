@@ -262,17 +262,21 @@ def _put_with(text: bytes) -> Put | None:
 def size_of_body(line: bytes) -> int:
     """The size of the body behind the malformed line of a put that beanstalkd does not have; -1 if it is uncertain.
 
-    The size is certain if it is in its place: the fourth number of put-with and put-batch, if no fifth number follows;
-    the last of the five words of put-keyed and replace-keyed, whose key may be malformed.
+    The size is certain if it is in its place: the fourth number of put-with and put-batch, if nothing follows that
+    begins as a number; the last of the five words of put-keyed and replace-keyed, whose key may be malformed.
     """
     words = line.split(b" ")
     if words[0].endswith(b"-keyed"):
         word = words[5] if len(words) == 6 else b""
     else:
         words = line.split()
-        word = words[4] if len(words) == 5 or (len(words) > 5 and not words[5].isdigit()) else b""
-    # A CR hides where the line was meant to end, and more digits than these are no size.
-    return _number(word) if b"\r" not in line and len(word) <= _LONGEST_NUMBER else -1
+        word = words[4] if len(words) == 5 or (len(words) > 5 and words[5][0] not in _BEGINS_NUMBER) else b""
+    if b"\r" in line or b"\n" in line:
+        return -1  # it hides where the line was meant to end
+    return _number(word) if len(word) <= _LONGEST_NUMBER else -1  # more digits than these are no size
+
+
+_BEGINS_NUMBER: Final = b"+-.0123456789"
 
 
 def _attributes(text: bytes) -> Attributes | None:

@@ -675,7 +675,7 @@ class Session(Client):
     def refuse_malformed_put(self, line: bytes) -> None:
         """Answer a put whose line is malformed. If beanstalkd does not have the command, no byte of the body is taken
         for a command: the body is skipped, or nothing more is answered."""
-        self._note_malformed_put()
+        self.malformed_puts += 1
         is_extension = not line.startswith(PUT_PREFIX)
         size = size_of_body(line) if is_extension else -1
         if size >= 0:
@@ -683,10 +683,6 @@ class Session(Client):
         else:
             self.replies.append(replies.BAD_FORMAT)
             self.closed = is_extension or self.closes_after_put
-
-    def _note_malformed_put(self) -> None:
-        self.malformed_puts += 1
-        self.on_answer()  # the owner looks at the number after a turn
 
     def _skip_body(self, size: int, reply: bytes, is_strict: bool) -> None:
         self.refusal = reply
@@ -698,7 +694,8 @@ class Session(Client):
         put, self.put = self.put, None
         self.replies.append(self.refusal if found == BODY_SKIPPED else _FRAMING_REPLIES[found])
         if found == BODY_WITHOUT_CRLF or self.framer.is_torn:
-            self._note_malformed_put()
+            if put is not None or self.refusal != replies.BAD_FORMAT:  # else its line has been counted
+                self.malformed_puts += 1
             self.closed = self.closes_after_put or (self.is_strict if put is None else put.is_extension())
 
     def awaits_hangups(self, line: bytes) -> bool:
@@ -772,7 +769,7 @@ class Session(Client):
                 elif found == BODY:
                     self._end_put(framer.take(), now)
                 elif found == LINE_LOST:
-                    self._note_malformed_put()
+                    self.malformed_puts += 1
                     self.replies.append(replies.BAD_FORMAT)
                     self.closed = True
                 elif found == LINE_TOO_LONG:

@@ -4,6 +4,7 @@ import pytest
 from rounds import SECOND, Rounds
 
 from beanstalk_server.server.connection import IO_COST, READ_COST, SLOW
+from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.turns import ROUND_QUANTUM, Runnable
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
@@ -146,6 +147,19 @@ def test_statistics_count_a_hangup_that_is_reported_after_them_in_the_same_round
     answer = caller.read()
     assert b"\ncurrent-connections: 1\n" in answer or b"current-using: 1\n" in answer
     assert answer.endswith(USING)
+
+
+def test_they_do_so_behind_a_malformed_put(rounds, monkeypatch):
+    counts = []
+    monkeypatch.setattr(Listeners, "note_malformed_puts", lambda _self, count, _entrance, _name: counts.append(count))
+    caller, other = rounds.connect(), rounds.connect()
+    caller.connection.name = "a client"
+    assert caller.send(b"put x\r\nstats\r\n") == b"BAD_FORMAT\r\n"
+    other.shut_down()
+    rounds.loop.settle()
+    assert b"\ncurrent-connections: 1\n" in caller.read()
+    caller.send(b"put x\r\n")
+    assert counts == [1, 1]
 
 
 def test_statistics_that_wait_for_a_round_wait_for_no_second_one(rounds):

@@ -9,8 +9,9 @@ from beanstalk_server.access.accounts import Accounts, hash_of_token
 from beanstalk_server.cluster import clients
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.server.connection import CarrierLostError
+from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.settings.sections import UserConfig
-from beanstalk_server.shards.routed import RoutedConnection
+from beanstalk_server.shards.routed import MAX_REHOMES, RoutedConnection
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
 
@@ -574,3 +575,89 @@ def test_the_same_is_true_of_a_client_at_home(end):
     end(node, caller)
     assert broker.reserved == 0
     assert getattr(broker.jobs[1].extras, "tries", 0) == (end in (it_leaves, it_quits))
+
+
+# Malformed puts
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """How many malformed puts have been counted each time; a real count begins a log of an event loop."""
+    counts = []
+    monkeypatch.setattr(Listeners, "note_malformed_puts", lambda _self, count, _entrance, _name: counts.append(count))
+    return counts
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_a_malformed_put_does_is_the_same_wherever_the_client_settles_later(noted, linked):
+    node = here_and_there(0, linked)
+    node.entrance.closes_after_put = True
+    caller = node.connect()
+    other = node.tube(1 - node.first if node.first == 0 and not linked else 0)
+    caller.send(b"use %b\r\nwatch %b\r\nignore default\r\n" % (other, other))
+    for _ in range(2 * MAX_REHOMES):
+        caller.send(b"list-tube-used\r\n")
+    assert caller.is_settled()
+    assert caller.send(b"put 0 0 60 x\r\nlist-tube-used\r\n") == b"BAD_FORMAT\r\n"
+    assert caller.socket.closed
+    assert noted == [1]
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("line", [b"put 0 0 60 3", b"put-with 0 0 60 3 key=k", b"put-with 0 0 60 3 key=?"])
+def test_a_routed_put_whose_body_is_too_long_is_counted_once(noted, line, linked):
+    node = here_and_there(ShardedNode(2).first, linked)
+    node.entrance.closes_after_put = True
+    caller = node.connect()
+    caller.send(b"use %b\r\n" % node.tube(1 - node.first))
+    assert not caller.is_settled()
+    reply = caller.send(line + b"\r\nabcd\r\nlist-tube-used\r\n")
+    assert reply in (b"EXPECTED_CRLF\r\n", b"BAD_FORMAT\r\n")
+    assert caller.socket.closed
+    assert noted == [1]
+
+
+@pytest.mark.usefixtures("noted")
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("pauses", [False, True])
+def test_a_client_that_a_malformed_put_disconnects_has_failed_with_the_jobs_of_other_shards(linked, pauses):
+    node = here_and_there(ShardedNode(2).first, linked)
+    caller = node.connect()
+    here, there = node.tube(node.first), node.tube(1 - node.first)
+    script = b"use %b\r\nput-with 0 0 60 1 tries=1\r\nx\r\nwatch %b\r\nreserve\r\nuse %b\r\n" % (here, here, there)
+    assert b"RESERVED %d 1\r\n" % (2 + node.first) in caller.send(script)
+    caller.send(b"put-with 0 0 60 3\r\nabcd\r\n", settle=False)
+    if pauses:
+        caller.protocol.pause_writing()
+    node.loop.settle()
+    assert caller.socket.closed
+    assert b"\nstate: buried\n" in node.connect().send(b"stats-job %d\r\n" % (2 + node.first))
+
+
+@pytest.mark.usefixtures("noted")
+def test_the_last_reply_comes_before_the_end_if_the_put_was_passed_on_behind_another_reply(both):
+    caller = both.connect()
+    first, second = both.tube(1 - both.first), both.tube(both.first)
+    script = b"use %b\r\nuse %b\r\nput-with 0 0 60 3 key=?\r\nabcd\r\n" % (first, second)
+    assert caller.send(script) == b"USING %b\r\nUSING %b\r\nBAD_FORMAT\r\n" % (first, second)
+    assert caller.socket.closed
+
+
+@pytest.mark.usefixtures("noted")
+def test_no_byte_behind_a_malformed_put_is_a_command_for_the_next_leader():
+    node = ShardedNode(1)
+    node.link(0)
+    node.entrance.closes_after_put = True
+    caller = node.connect()
+    assert caller.send(PUT) == b"INSERTED 1\r\n"
+    caller.send(b"put 0 0 60 3\r\nabcd\ndelete 1\r\n", settle=False)
+    caller.protocol.pause_writing()
+    node.loop.settle()
+    assert caller.read() == b"EXPECTED_CRLF\r\n"
+    node.unlink(0)
+    node.lead(0)
+    caller.protocol.resume_writing()
+    node.loop.settle()
+    assert caller.read() == b""
+    assert caller.socket.closed
+    assert node.connect().send(b"peek 1\r\n").startswith(b"FOUND 1 ")

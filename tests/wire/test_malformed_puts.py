@@ -10,7 +10,7 @@ from virtual import World
 from beanstalk_server.access.user import User
 from beanstalk_server.wire.framing import EXTENDED_LINE_LIMIT, LINE_LIMIT
 from beanstalk_server.wire.grammar import size_of_body
-from tests.shards.test_routing import compare, conversations, cuts, named, puts
+from tests.shards.test_routing import compare, conversations, cuts, named, puts, tube
 
 BODY = b"delete 2"
 """What a client means as a body, and no server may do."""
@@ -24,7 +24,6 @@ SKIPPED = [
     b"put-with 0 0 60 8 key=" + b"k" * 201,
     b"put-with 0 0 60 8 key=",
     b"put-with 0 0 60 8 key=a\0b",
-    b"put-with 0 0 60 8 key=a\nb",
     b"put-with 0 0 60 8 colour=red",
     b"put-with 0 0 60 8 tries=1 tries=1",
     b"put-with 0 0 60 8 tries=0",
@@ -70,6 +69,11 @@ CLOSED = [
     b"put-keyed " + LONG + b" 0 0 60 8",
     b"replace-keyed k 0 0 60 x",
     b"replace-keyed " + LONG,
+    b"replace-keyed",
+    b"put-with 0 0 60 8 key=a\nb",
+    b"put-with 0 0 60 8\ndelete 2",
+    b"put-with 0 0 0 60 8key=k",
+    b"put-with 0 0 0 60 -8",
 ]
 """Lines that leave the size uncertain."""
 
@@ -155,6 +159,14 @@ def test_a_body_that_is_too_big_and_longer_than_its_size_closes_the_connection(w
     assert client.session.closed
 
 
+def test_a_client_that_ends_its_lines_with_lf_alone_gets_no_body_done(world):
+    client = world.connect()
+    first = b"put-with 0 0 60 30\n" + b"x" * 30 + b"\r\n"  # one line, whose size would be that of the next command
+    assert client.send(first + b"put-with 0 0 60 20\n" + b"x" * 11 + b"\r\n" + BODY + b"\r\n") == BAD
+    assert client.session.closed
+    assert is_alive(world)
+
+
 def test_by_default_a_malformed_put_of_the_protocol_goes_on_as_in_beanstalkd(world):
     client = world.connect()
     assert client.send(PLAIN[0] + b"\r\n" + BODY + b"\r\n") == BAD + b"DELETED\r\n"
@@ -202,6 +214,8 @@ def test_each_malformed_put_is_counted_once(world):
         (b"put-with 0 0 60 8 key=order 17", 8),
         (b"put-with  0 0  60 8", 8),
         (b"put-with 0 0 60 8 key=a\rb", -1),
+        (b"put-with 0 0 60 8 key=a\nb", -1),
+        (b"put-keyed a\n 0 0 60 8", -1),
         (b"put-keyed a b 0 0 8", 8),  # as well as the size of a key "a b" could be: the line has no other
         (b"put-keyed a\rb 0 0 60 8", -1),
         (b"put-batch 0 0 60 0", 0),
@@ -249,10 +263,20 @@ def test_a_standby_and_several_shards_answer_as_one_server(shards, closes, data,
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_router_counts_what_it_refuses_itself_and_leaves_the_rest_to_leaders(shards):
-    for line, counted in ((CLOSED[0], 1), (CLOSED[8], 1), (SKIPPED[0], 0), (PUTS[1], 0), (PUTS[0], 1)):
+    for line, counted in ((CLOSED[0], 1), (CLOSED[8], 1), (SKIPPED[0], 0), (PUTS[1], 0), (PUTS[0], 0)):
         client = RoutedCluster(shards).connect(closes_after_put=True)
         client.send(line + b"\r\n" + BODY + b"\r\n")
         assert client.router.malformed_puts == counted, line
+
+
+@pytest.mark.parametrize("line", CLOSED)
+def test_a_router_sends_nothing_of_a_body_whose_end_is_uncertain_to_any_shard(line):
+    cluster = RoutedCluster(3)
+    ids = [cluster.connect().send(b"use %b\r\nput 0 0 60 1\r\nx\r\n" % tube(shard, 3)) for shard in range(3)]
+    deletes = b"".join(b"delete %b\r\n" % reply.split()[-1] for reply in ids)
+    client = cluster.connect()
+    assert client.send(line + b"\r\n" + deletes) == BAD
+    assert client.closed
 
 
 def test_what_has_no_answer_yet_is_answered_before_a_router_refuses_a_put():

@@ -257,7 +257,7 @@ class Framer:
         except MemoryError:
             self._body_event = BODY_LOST
             self._body = None
-            self.is_torn = False
+            self.is_torn = True  # its end is unseen, unless more of it comes
             if not self._left:
                 return BODY_LOST
         return _AGAIN

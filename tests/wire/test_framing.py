@@ -269,6 +269,20 @@ def test_a_body_that_does_not_fit_into_memory_is_lost_and_what_follows_it_is_not
     assert framer.next() == LINE
 
 
+@pytest.mark.parametrize(("first", "last", "is_torn"), [(b"345", b"6789\r\n", False), (b"3456789\r\n", b"", True)])
+def test_the_end_of_a_lost_body_is_uncertain_if_it_was_lost_at_its_end(framer, first, last, is_torn):
+    framer.begin_body(9, True)
+    framer.feed(b"12")
+    framer.next()
+    framer._body = NoRoom()
+    framer.feed(first)
+    found = framer.next()
+    if last:
+        framer.feed(last)
+        found = framer.next()
+    assert (found, framer.is_torn) == (BODY_LOST, is_torn)
+
+
 def test_the_prefix_of_the_next_line_is_known_before_its_end(framer):
     framer.feed(b"del")
     framer.feed(b"ete ")

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from beanstalk_client import Client
-from beanstalk_client.console import actions, search
+from beanstalk_client.console import actions, search, security
 from beanstalk_client.console.pages import events
-from beanstalk_client.console.security import fingerprint
+from beanstalk_client.console.security import MAX_ATTEMPTS_OF_ADDRESS, fingerprint
 from beanstalk_client.console.visit import BadRequestError
+from beanstalk_client.errors import UnauthorizedError
 from visiting import Visitor, visiting
 
 from beanstalk_server import Config
@@ -296,6 +297,66 @@ def test_a_right_token_is_never_refused_because_of_wrong_ones(server, queue):
             *refused, taken = await asyncio.gather(*[try_one("wrong-token-" * 3) for _ in range(40)], try_one(ROOT))
             assert set(refused) == {401} and taken == 200
             assert len(first.app.state.attempts) == 0
+
+    asyncio.run(story())
+
+
+class WrongCheck:
+    """A client whose token is wrong, as it finds out when the test lets it."""
+
+    def __init__(self, opened):
+        self.opened = opened
+
+    async def connect(self):
+        await self.opened.wait()
+        raise UnauthorizedError("wrong")
+
+    async def close(self):
+        pass
+
+
+def test_pages_and_known_tokens_wait_for_no_check_and_new_tokens_for_those_before_them(server, queue, ids, monkeypatch):
+    wrong = [f"wrong-token-{number}" for number in range(200)]
+    right = token_of(RIGHTS)
+    monkeypatch.setattr(security, "PAUSE", 0.0)
+    monkeypatch.setattr(security, "SPACING", 0.0)
+
+    async def story():
+        opened, begun = asyncio.Event(), []
+        async with visiting(server.address, login=True) as first:
+            state = first.app.state
+            connect = state.connect
+            root = await sign_in(first.app, ROOT)
+
+            def check(token):
+                begun.append(token)
+                return WrongCheck(opened) if token in wrong else connect(token)
+
+            async def try_one(token):
+                visitor = Visitor(first.app)
+                await visitor.get("/login")
+                status = (await visitor.send("/login", token=token, name="")).status_code
+                await visitor.http.aclose()
+                return status
+
+            monkeypatch.setattr(state, "connect", check)
+            tries = []
+            for count, token in enumerate([*wrong, right], 1):
+                tries.append(asyncio.create_task(try_one(token)))
+                async with asyncio.timeout(60):
+                    while len(state.attempts) < count:
+                        await asyncio.sleep(0)
+            assert begun == wrong[:MAX_ATTEMPTS_OF_ADDRESS]
+            assert (await root.get(f"/job?id={ids['ready']}")).status_code == 200
+            again = await sign_in(first.app, ROOT)
+            assert again.page.status_code == 200
+            assert begun == wrong[:MAX_ATTEMPTS_OF_ADDRESS]
+            opened.set()
+            *refused, taken = await asyncio.gather(*tries)
+            assert set(refused) == {401} and taken == 200
+            assert begun == [*wrong, right] and len(state.attempts) == 0
+            await root.http.aclose()
+            await again.http.aclose()
 
     asyncio.run(story())
 

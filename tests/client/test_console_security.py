@@ -7,7 +7,10 @@ from beanstalk_client.console.security import (
     LIFE,
     MAX_ATTEMPTS,
     MAX_ATTEMPTS_OF_ADDRESS,
+    MAX_PAUSE,
     MAX_SESSIONS,
+    PAUSE,
+    SPACING,
     Attempts,
     Forms,
     Sessions,
@@ -168,6 +171,16 @@ def test_checks_of_tokens_wait_for_a_place_and_no_address_takes_those_of_others(
         assert len(begun) == 301 and len(attempts) == 0
 
     asyncio.run(story())
+
+
+def test_answers_to_wrong_tokens_are_spaced_however_many_there_are():
+    now = [100.0]
+    attempts = Attempts(lambda: now[0])
+    assert attempts.pause() == PAUSE
+    assert [attempts.pause() for _ in range(200)] == pytest.approx([PAUSE + n * SPACING for n in range(1, 201)])
+    assert max(attempts.pause() for _ in range(10_000)) == MAX_PAUSE
+    now[0] += 2 * MAX_PAUSE
+    assert attempts.pause() == PAUSE
 
 
 @pytest.mark.parametrize(

@@ -95,5 +95,6 @@ def serve(options: argparse.Namespace) -> int:
     print(f"The console of {made.state.settings.server} is at {url}", flush=True)
     if options.open:
         webbrowser.open(url)
+    sys.setswitchinterval(0.001)  # seconds that a request waits for a thread that decodes bodies; 0.005 without this
     server.run(sockets=[bounded])
     return 0

@@ -30,9 +30,14 @@ LIFE: Final = 12 * 3600.0
 MAX_SESSIONS: Final = 1000
 """Maximum number of sessions; beyond it, the oldest one of the token with most sessions is evicted."""
 
-MAX_ATTEMPTS: Final = 16
-MAX_ATTEMPTS_OF_ADDRESS: Final = 4
+MAX_ATTEMPTS: Final = 64
+MAX_ATTEMPTS_OF_ADDRESS: Final = 32
 """Maximum number of tokens that are checked at a time: of all clients, and of one address."""
+
+PAUSE: Final = 0.5
+SPACING: Final = 0.01
+MAX_PAUSE: Final = 10.0
+"""Seconds from the check of a wrong token to its answer, between two such answers, and the longest such time."""
 
 COOKIE: Final = "beanstalk_console"
 
@@ -172,16 +177,25 @@ def set_cookie(path: str, value: str, *, secure: bool, life: float | None = None
 class Attempts:
     """Checks of tokens that run at a time. The others wait, and none is refused because of others.
 
-    An address has few places, so that it does not take those of the other addresses.
+    An address has few places, so that it does not take those of the other addresses. The answers to wrong tokens are
+    spaced, so that clients which try one after the other leave time for others, however many they are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._answered = 0.0  # when the last wrong token is answered
         self._all = asyncio.Semaphore(MAX_ATTEMPTS)
         self._by_address: dict[str, tuple[asyncio.Semaphore, int]] = {}  # with how many hold a place or wait for one
 
     def __len__(self) -> int:
         """How many run or wait."""
         return sum(count for _, count in self._by_address.values())
+
+    def pause(self) -> float:
+        """Seconds until a token that is wrong is answered."""
+        now = self._clock()
+        self._answered = min(max(self._answered + SPACING, now + PAUSE), now + MAX_PAUSE)
+        return self._answered - now
 
     @contextlib.asynccontextmanager
     async def place(self, address: str) -> AsyncIterator[None]:

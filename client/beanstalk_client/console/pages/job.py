@@ -16,9 +16,6 @@ from beanstalk_client.errors import Error, ForbiddenError, NotFoundError, Unknow
 from beanstalk_client.statistics import Statistics
 from beanstalk_client.tasks.failure import ERRORS
 
-MAX_FETCHED: Final = 16 * 1024 * 1024
-"""Bytes of the largest body that a page asks for, where its size is known before."""
-
 UNITS: Final = {"age": "s", "delay": "s", "ttr": "s", "time-left": "s", "expires-in": "s"}
 
 

@@ -10,16 +10,13 @@ from starlette.responses import Response
 
 from beanstalk_client.console.actions import meaning
 from beanstalk_client.console.security import set_cookie
-from beanstalk_client.console.visit import Visit
+from beanstalk_client.console.visit import SMALL_FORM, Visit
 from beanstalk_client.errors import Error, UnauthorizedError, UnknownCommandError, shown
 
-MAX_FORM: Final = 16_384
+MAX_FORM: Final = SMALL_FORM
 """Bytes of a form of somebody who is not known."""
 
 MAX_NAME: Final = 40
-
-PAUSE: Final = 0.5
-"""Seconds before the answer that a token is wrong. No place of `Attempts` is taken meanwhile."""
 
 
 async def login(visit: Visit) -> Response:
@@ -54,12 +51,14 @@ async def _problem(visit: Visit, token: str) -> str:
     """Why a token is not taken; "" if it is."""
     if not token:
         return "Give a token of the queue server."
+    if token in visit.state.sessions.tokens() and not visit.state.users.of(token).sampler.is_unauthorized:
+        return ""
     async with visit.state.attempts.place(visit.address):
         if await visit.request.is_disconnected():  # while it waited: there is no answer to find
             return "The client has gone."
         problem, is_wrong = await _try(visit, token)
     if is_wrong:
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(visit.state.attempts.pause())  # it takes no place
     return problem
 
 

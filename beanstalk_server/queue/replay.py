@@ -78,7 +78,7 @@ class Replay:
         self.groups: IdTable[Group] = groups if groups is not None else IdTable(jobs.stride, jobs.offset)
         self.clock_offset = clock_offset
         self.tubes: dict[str, Tube] = {}
-        self.limits: dict[str, int] = {}  # the number of each limit, as the last put says, whatever came of its job
+        self.limits: dict[str, int] = {}  # the number of each limit, as the last record says that has it
         self.renumbers = False  # jobs may have another number in their labels
         self.has_clears = False
         self.boot = b""  # as last given to `clock`
@@ -116,10 +116,7 @@ class Replay:
             terms.key_hold = stored.key_hold
             if stored.has_labels():
                 if stored.limit:
-                    name, count = full_name_of_limit(stored.limit, stored.tube), stored.limit_count
-                    if self.limits.setdefault(name, count) != count:
-                        self.limits[name] = count
-                        self.renumbers = True
+                    self._set_limit(full_name_of_limit(stored.limit, stored.tube), stored.limit_count)
                 terms.labels = Labels(
                     share=stored.share,
                     limit=stored.limit,
@@ -146,15 +143,26 @@ class Replay:
         job.priority = stored.priority
         job.delay = stored.delay
         if stored.has_terms:
-            job.own_terms()  # before anything of the job changes: they note what its record has of it
+            labels = job.own_terms().labels  # before anything of the job changes: they note what its record has of it
             if stored.tube != job.tube.name and job.tube is self.tubes.get(job.tube.name):  # else it has been cleared
                 job.tube = self._tube(stored.tube)
             if not stored.keeps_key:
                 job.key = ""
+            if labels is not None and labels.limit:
+                name = labels.limit_in(job.tube.name)
+                count = stored.limit_count or self.limits.get(name, labels.limit_count)  # older records do not have it
+                labels.limit_count = count
+                self._set_limit(name, count)
         if stored.state == HELD:
             self._hold(job.held_key(), stored.deadline)
         else:
             self._set(job, stored)
+
+    def _set_limit(self, name: str, count: int) -> None:
+        """Note the number of a limit, which is given by its full name."""
+        if self.limits.setdefault(name, count) != count:
+            self.limits[name] = count
+            self.renumbers = True
 
     def _tube(self, name: str) -> Tube:
         tube = self.tubes.get(name)

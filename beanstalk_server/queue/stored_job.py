@@ -159,6 +159,7 @@ class StoredJob:
         self.has_terms = False
         self.keeps_key = True
         self.max_tries = self.backoff = self.ttl = self.key_hold = self.at = self.tries = self.ready_since = 0
+        self.limit_count = 0  # a change may have it without the other labels
         self.reason = NO_REASON
         self.origin = ""
         if self.has_labels():

@@ -56,7 +56,7 @@ LEAVE: Final = 9
 TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock", "put-with", "change-with", "leave")
 """The names of the types, by number."""
 
-LAST_TYPES: Final = (0, DELETE, CLOCK, CHANGE_WITH, LEAVE)
+LAST_TYPES: Final = (0, DELETE, CLOCK, CHANGE_WITH, LEAVE, LEAVE)
 """The highest type in each version of the format."""
 
 # Checksum, length, type. All other structures begin after the checksum, with the length and the type.
@@ -92,6 +92,7 @@ HAS_KEY_HOLD: Final = 1 << 5
 IS_AT: Final = 1 << 6  # the deadline is one of the wall clock
 NO_KEY: Final = 1 << 7  # in a CHANGE_WITH: the job has none, any more
 HAS_LABELS: Final = 1 << 7  # in a PUT_WITH since version 4: labels follow the terms
+HAS_LIMIT_COUNT: Final = HAS_MAX_TRIES  # in a CHANGE_WITH since version 5: how many jobs with its limit may be reserved
 _IN_CHANGE: Final = HAS_TRIES | HAS_ORIGIN | IS_AT | NO_KEY
 _TRIES: Final = Struct("<IB")
 _TRIES_SIZE: Final = 5
@@ -113,9 +114,12 @@ _LIMIT_COUNT_SIZE: Final = 4
 FIRST_WITH_LABELS: Final = 4
 """The first version of the format that has labels, and groups."""
 
+FIRST_WITH_LIMIT_COUNT: Final = 5
+"""The first version of the format whose changes have the number of the job's limit."""
+
 _MOVED_SIZE_AT: Final = CHANGE_SIZE
 CHANGE_WITH_SIZE: Final = CHANGE_SIZE + 2
-LONGEST_CHANGE: Final = CHANGE_WITH_SIZE + _TRIES_SIZE + 1 + 2 * 255
+LONGEST_CHANGE: Final = CHANGE_WITH_SIZE + _TRIES_SIZE + 1 + 2 * 255 + _LIMIT_COUNT_SIZE
 """Bytes of the longest record of a change."""
 
 _DELETE: Final = Struct("<IBQ")
@@ -195,6 +199,8 @@ def change_size(job: Job) -> int:
         size += _TRIES_SIZE
     if extras.origin:
         size += 1 + len(extras.origin)
+    if extras.labels is not None and extras.labels.limit:
+        size += _LIMIT_COUNT_SIZE
     return size
 
 
@@ -262,6 +268,9 @@ def encode_change(change: StoredJob, seed: int) -> bytes:
         kind = CHANGE_WITH
         moment = _moment(change)
         present, terms = _encode_terms(change)
+        if change.limit:
+            present |= HAS_LIMIT_COUNT
+            terms += _LIMIT_COUNT.pack(change.limit_count)
         if not change.keeps_key:
             present |= NO_KEY
         tube = change.tube.encode()
@@ -391,6 +400,7 @@ class Scanner:
 
     __slots__ = (
         "_change",
+        "_in_change",
         "_job",
         "data",
         "end",
@@ -408,6 +418,7 @@ class Scanner:
         self.seed = seed
         self.last_type: int = LAST_TYPES[version] if 0 < version < len(LAST_TYPES) else CLOCK
         self.has_labels = version >= FIRST_WITH_LABELS
+        self._in_change: int = _IN_CHANGE | HAS_LIMIT_COUNT if version >= FIRST_WITH_LIMIT_COUNT else _IN_CHANGE
         self.data = b""
         self.start = 0
         self.end = 0
@@ -517,8 +528,12 @@ class Scanner:
             change.origin = self._name(at + 1, end)
             at = end
         if present & HAS_MAX_TRIES:
-            change.max_tries = _MAX_TRIES.unpack_from(data, at)[0]
+            number: int = _MAX_TRIES.unpack_from(data, at)[0]
             at += _MAX_TRIES_SIZE
+            if self.kind == PUT_WITH:
+                change.max_tries = number
+            else:
+                change.limit_count = number
         if present & HAS_BACKOFF:
             change.backoff = _DURATION.unpack_from(data, at)[0]
             at += _DURATION_SIZE
@@ -687,7 +702,7 @@ class Scanner:
         present = data[at]
         at += 1
         has_labels = kind == PUT_WITH and present & HAS_LABELS != 0
-        if (has_labels and not self.has_labels) or (kind == CHANGE_WITH and present & ~_IN_CHANGE):
+        if (has_labels and not self.has_labels) or (kind == CHANGE_WITH and present & ~self._in_change):
             return f"bad terms of a {TYPES[kind]} record"
         reason = NO_REASON
         if present & HAS_TRIES:

@@ -24,7 +24,7 @@ from beanstalk_server.queue.job import Holder
 from beanstalk_server.storage.disk import Directory, File
 
 MAGIC: Final = b"BSQLOG\r\n"
-VERSION: Final = 4
+VERSION: Final = 5
 HEADER_SIZE: Final = 32
 
 LARGEST_OFFSET: Final = 0xFFFFFFFF

@@ -87,6 +87,8 @@ def change_of(job, keeps_key=True):
     """What can change of a stored job."""
     change = StoredJob(**{name: getattr(job, name) for name in CHANGEABLE})
     change.keeps_key = keeps_key
+    if job.limit:
+        change.limit, change.limit_count = job.limit, job.limit_count
     return change
 
 
@@ -97,7 +99,7 @@ def scanned(data, version=VERSION):
 
 
 def values(change):
-    return {name: getattr(change, name) for name in (*CHANGEABLE, "keeps_key")}
+    return {name: getattr(change, name) for name in (*CHANGEABLE, "keeps_key", "limit_count")}
 
 
 def live(stored):
@@ -152,8 +154,23 @@ def test_sizes_are_known_before_a_record_is_made(stored):
 
 
 def test_the_longest_change():
-    job = live(StoredJob(1, "t" * 255, has_terms=True, tries=1, origin="o" * 255))
+    job = live(StoredJob(1, "t" * 255, has_terms=True, tries=1, origin="o" * 255, limit="l", limit_count=1))
     assert change_size(job) == LONGEST_CHANGE
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_change_has_the_number_of_its_limit(version):
+    """Since version 5: in an older segment, that is damage."""
+    stored = StoredJob(1, "t", has_terms=True, tries=3, origin="o", limit="l", limit_count=7)
+    other = StoredJob(2, "t", has_terms=True)
+    scanner = scanned(encode_change(change_of(stored), SEED) + encode_change(change_of(other), SEED), version)
+    if version == 4:
+        assert not scanner.next()
+        assert scanner.fault == "bad terms of a change-with record"
+        return
+    for limit_count in (7, 0):
+        assert scanner.next(), scanner.fault
+        assert scanner.change().limit_count == limit_count
 
 
 def test_a_job_without_terms_is_written_as_it_always_was():
@@ -212,7 +229,7 @@ LABELLED = StoredJob(1, "t", has_terms=True, share="s", limit="l", limit_count=2
         (encode_change(change_of(STORED), SEED), 57, 5, "bad job state"),
         (encode_change(change_of(STORED), SEED), CHANGE_SIZE, 9, "change-with record is too short for its names"),
         (encode_change(change_of(STORED), SEED), CHANGE_SIZE, 0, "bad length of a change-with record"),
-        (encode_change(change_of(STORED), SEED), CHANGE_SIZE + 1, 0x07, "bad terms of a change-with record"),
+        (encode_change(change_of(STORED), SEED), CHANGE_SIZE + 1, 0x0B, "bad terms of a change-with record"),
         (encode_change(change_of(STORED), SEED), CHANGE_SIZE + 1, 0x43, "bad terms of a change-with record"),
         (encode_change(change_of(STORED), SEED), CHANGE_SIZE + 6, 9, "bad reason"),
     ],

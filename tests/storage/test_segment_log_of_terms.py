@@ -10,11 +10,12 @@ from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.job import NOT_IN_MEMORY
+from beanstalk_server.queue.job import NOT_IN_MEMORY, READY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE, REPLACED, TOO_LATE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
@@ -59,8 +60,8 @@ class Process:
         self.broker.use(self.client, tube)
         return put(self.broker, self.client, body=bytes(size), now=self.now, key=key)
 
-    def put_limited(self, count, limit="l", key=""):
-        self.broker.use(self.client, "limited")
+    def put_limited(self, count, limit="l", key="", tube="limited"):
+        self.broker.use(self.client, tube)
         labels = Labels(limit=limit, limit_count=count)
         attributes = Attributes(key=key, replaces=bool(key), labels=labels)
         outcome = self.broker.put_with(self.client, attributes, 0, 0, 100 * SECOND, b"", self.now, self.now)
@@ -69,6 +70,10 @@ class Process:
     def numbers(self):
         """The number of each limit."""
         return {name: limit.count for name, limit in self.broker.limits.items()}
+
+    def move(self, old, new, bound):
+        """Move ready jobs, the first ones first."""
+        return self.broker.move(self.client, old, READY, new, bound, self.now)
 
     def release(self, number):
         assert reserve_job(self.broker, self.client, number, self.now)
@@ -335,6 +340,40 @@ def test_a_limit_keeps_the_number_of_the_last_put_while_segments_come_and_go(num
     asyncio.run(work())
 
 
+@pytest.mark.parametrize(
+    ("steps", "numbers"),
+    [
+        ("put a 1, put a 2, move a b 2", {"b/l": 2}),  # it has the number that its limit had, not that of its own put
+        ("put a 1, put a 2, move a b 1", {"a/l": 2, "b/l": 2}),
+        ("put b 7, put a 2, move a b 1", {"b/l": 7}),
+        ("put b 7, put a 2, move a b 1, delete 1", {"b/l": 7}),
+        ("put b 7, delete 1, put a 2, move a b 1", {"b/l": 2}),
+        ("put a 2, move a b 1, put b 7, delete 2", {"b/l": 7}),
+        ("put a 2, move a b 1, put a 3, move b a 1", {"a/l": 3}),
+    ],
+)
+def test_a_limit_of_jobs_that_have_moved_keeps_its_number_while_segments_come_and_go(steps, numbers):
+    async def work():
+        process = Process(MemoryDirectory())
+        for step in steps.split(", "):
+            match step.split():
+                case "put", tube, count:
+                    process.put_limited(int(count), tube=tube)
+                case "delete", job_id:
+                    assert process.broker.delete(process.client, int(job_id), process.now) == DONE
+                case "move", old, new, bound:
+                    process.move(old, new, int(bound))
+        assert process.numbers() == numbers
+        await process.commit()
+        for _ in range(3):
+            process = process.restarted()
+            assert process.numbers() == numbers
+            await process.churn()
+        assert process.restarted().numbers() == numbers
+
+    asyncio.run(work())
+
+
 @seeded(3)
 def test_every_limit_keeps_its_number_whatever_becomes_of_its_jobs(seed):
     async def work():
@@ -345,7 +384,10 @@ def test_every_limit_keeps_its_number_whatever_becomes_of_its_jobs(seed):
                 assert await process.room()
                 jobs = list(process.broker.jobs.values())
                 if len(jobs) < 3 or rng.random() < 0.5:
-                    process.put_limited(rng.randrange(1, 5), rng.choice("lm"), rng.choice(("", "k1", "k2")))
+                    key, tube = rng.choice(("", "k1", "k2")), rng.choice(("limited", "a", "b"))
+                    process.put_limited(rng.randrange(1, 5), rng.choice(("l", "m", "a/l")), key, tube)
+                elif rng.random() < 0.3:
+                    process.move(*rng.sample(("limited", "a", "b"), 2), rng.randrange(1, 4))
                 elif rng.random() < 0.3:
                     reserve_job(process.broker, process.client, rng.choice(jobs).id, process.now)
                 else:
@@ -375,3 +417,16 @@ def test_a_replay_gives_all_jobs_the_number_of_their_limit():
         assert {job.id: job.own_labels().limit_count for job in replay.jobs.values()} == {1: 3, 2: 3}
 
     asyncio.run(work())
+
+
+def test_jobs_that_have_moved_in_a_binlog_of_version_4_have_a_number():
+    """Its changes do not say which. The limit of the new tube keeps its number if it has one."""
+    for counts, expected in (((1, 3), 3), ((1, 3, 7), 7)):
+        replay = Replay(IdTable())
+        for job_id, count in enumerate(counts, 1):
+            tube = "b" if job_id == 3 else "a"
+            replay.put(StoredJob(job_id, tube, has_terms=True, limit="l", limit_count=count))
+        for job_id in (2, 1):
+            replay.change(StoredJob(job_id, "b", has_terms=True))
+        replay.finish(b"")
+        assert {job.own_labels().limit_count for job in replay.jobs.values()} == {expected}

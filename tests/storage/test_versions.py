@@ -13,6 +13,7 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.job import READY
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
 from beanstalk_server.queue.units import SECOND
@@ -25,7 +26,7 @@ from beanstalk_server.storage.shown import shown_job
 NOW = 5 * SECOND
 OFFSET = 1_700_000_000 * SECOND
 VERSIONS = Path(__file__).parent / "versions"
-NEXT_IDS = {1: 15 + UNKNOWN_IDS, 2: 15, 3: 24, 4: 29}
+NEXT_IDS = {1: 15 + UNKNOWN_IDS, 2: 15, 3: 24, 4: 29, 5: 31}
 """Version 1 had no mark of a clean stop, after which ids go on without a gap."""
 
 
@@ -141,7 +142,10 @@ async def write(path):
     add_with(b"of a group", labels=Labels(group="batch"))  # 24, and the group 25
     broker.delete(client, reserved(add_with(b"done", labels=Labels(group="batch"))), NOW)  # 26
     add_with(b"comes after the group", labels=Labels(after="batch", after_waits=True))  # 27
-    broker.delete(client, add(b"the last id"), NOW)  # 28
+    for count in (4, 3):
+        add_with(b"may be moved", tube="limited", labels=Labels(limit="user", limit_count=count))  # 28 and 29
+    broker.move(client, "limited", READY, "moved", 1, NOW)
+    broker.delete(client, add(b"the last id"), NOW)  # 30
     await binlog.commit()
     await binlog.close()
     for name in ("lock", *(file.name for file in path.glob("spare.*"))):

@@ -87,7 +87,7 @@ class Waiting(Slot):
 class EndedGroups(Timer):
     """The groups of one user that have ended.
 
-    As a timer, its deadline is when the first of them is to be forgotten, or before; OVERDUE while they are too many.
+    As a timer, its deadline is when the first of them expires, or before; OVERDUE while they are too many.
     """
 
     __slots__ = (
@@ -112,7 +112,7 @@ class EndedGroups(Timer):
         return group if isinstance(group, Group) else None
 
     def next_due(self) -> int:
-        """When a group is to be forgotten; -1 if never."""
+        """When the first group expires; -1 if never."""
         group = self.first()
         if group is None:
             return -1

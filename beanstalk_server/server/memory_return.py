@@ -4,6 +4,9 @@ glibc returns only the end of its heap: one block in use there keeps all free me
 the rest, but holds the heap's lock until all of it is done. Instead, free memory is taken from `malloc` in blocks, and
 the system takes back the pages of each block (MADV_DONTNEED). Then the blocks are freed. Free memory without pages gets
 new ones when it is used again.
+
+glibc sorts what was freed at the next allocation of more than a kilobyte, here or in a command. That took 40 ms in a
+heap of 360,000 separate pieces, and no slice bounds it.
 """
 
 from __future__ import annotations

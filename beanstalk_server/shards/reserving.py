@@ -7,7 +7,7 @@
 
 A client that hangs up waits for nothing: its places know it themselves, and answer what waits there.
 
-A reserve that is called off goes on until every shard that somebody leads has looked for a job: it is answered
+A reserve that is called off goes on until every shard that has a leader has looked for a job: it is answered
 CANCELLED only if none of them has one.
 
 The client gets what the first shard answers, at once, and the others are told to wait no longer. A job that one of them
@@ -69,7 +69,7 @@ class Reserving(Operation):
         "_attempts",
         "_command",
         "_deadline",  # in nanoseconds; FOREVER for none
-        "_is_called_off",  # it waits no longer, and no shard that nobody leads holds it up
+        "_is_called_off",  # it waits no longer, and shards without a leader do not hold it up
         "_is_counted",  # a shard has been told to count the command
         "_limit",
         "_parts",

@@ -1,4 +1,4 @@
-"""Which sockets have keepalive: all TCP sockets at which somebody comes in, without a call for each accept."""
+"""Which sockets have keepalive: all TCP sockets that accept connections, without a call for each accept."""
 
 import socket
 from types import SimpleNamespace

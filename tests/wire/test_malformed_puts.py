@@ -225,7 +225,7 @@ def test_the_size_of_a_body_is_in_one_place_of_a_line(line, size):
     assert size_of_body(line) == size
 
 
-# The same bytes, whatever serves the client
+# The same bytes from one server, a standby and several shards
 
 malformed = st.sampled_from([line + b"\r\n" + BODY + b"\r\n" for line in SKIPPED + CLOSED + PLAIN + PUTS])
 useful = st.sampled_from(

@@ -63,7 +63,7 @@ def why_there(found: Mapping[str, Any], tube: Mapping[str, Any], report: Mapping
     """
     tries, limit = int(found.get("tries", 0)), int(found.get("max-tries", 0))
     reason = REASONS.get(found.get("reason", ""), "")
-    failed = f"failure {tries}{f' of {limit}' if limit else ''}: {reason or 'nobody knows why'}"
+    failed = f"failure {tries}{f' of {limit}' if limit else ''}: {reason or 'unknown reason'}"
     left = f"{found['time-left']} s"
     if found["state"] == "reserved":
         return f"a worker has it, for {left} more unless it touches it (reserve {found['reserves']})"

@@ -17,6 +17,7 @@ from on_directory import Beanstalkd
 from beanstalk_server import Config, Server
 from beanstalk_server.storage.binlog import UNKNOWN_IDS, Binlog
 from beanstalk_server.storage.disk import RealDirectory
+from beanstalk_server.storage.segment import VERSION
 from harness import servers
 from harness.caller import Caller
 from harness.servers import run_to_end
@@ -250,7 +251,7 @@ def test_a_directory_of_a_newer_server_is_refused(launch, tmp_path):
         status, line = refusal("-b", str(tmp_path), *options)
         assert status == UNUSABLE
         assert line.endswith(
-            f"{tmp_path}/{name}: format version 99 is newer than this server, which knows versions up to 4"
+            f"{tmp_path}/{name}: format version 99 is newer than this server, which knows versions up to {VERSION}"
         )
 
 

@@ -46,7 +46,16 @@ class Person:
             self.wrong.append(f"{message.type}: {message.text}")
 
     def go(self, path):
-        return self.page.goto(path)
+        """Load a page, after the one that a form leads to at the same moment."""
+        from playwright.sync_api import Error as BrowserError  # only where there is a browser
+
+        until = time.monotonic() + PATIENCE / 1000
+        while True:
+            try:
+                return self.page.goto(path)
+            except BrowserError as error:
+                if "ERR_ABORTED" not in str(error) or time.monotonic() > until:
+                    raise
 
     @property
     def text(self):

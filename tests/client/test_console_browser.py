@@ -117,7 +117,9 @@ ORDERS = {
     "reschedule": (
         "/job?id={delayed}", "fill New delay, such as 90, 30m or 2h=0|press Reschedule in", "delayed is ready"
     ),
-    "put again": ("/job?id={delayed}", "open Put it again|fill Body=changed|fill Delay, s=0|press Put again", "mails 4 1 3"),
+    "put again": (
+        "/job?id={delayed}", "open Put it again|fill Body=changed|fill Delay, s=0|press Put again", "mails 4 1 3"
+    ),
     "put": ("/tube?name=mails", "open Put a job|fill Body=new|fill Delay, s=9|fill Key=a-1|press Put", "mails 3 3 3"),
     "kick marked": ("/tube?name=mails&state=buried", "mark 2|press Kick", "mails 5 2 1"),
     "kick all": ("/tube?name=mails&state=buried", "choose all 3|press Kick", "mails 6 2 0"),

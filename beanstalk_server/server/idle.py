@@ -89,7 +89,9 @@ class IdleSweeps:
         now = self.clock()
         since = now - self._timeout * SECOND
         for client in self._left[-SLICE:]:
-            if not (client.idle_since and client.is_idle()):
+            if not client.is_idle():
+                client.idle_since = 0
+            elif not client.idle_since:
                 client.idle_since = now
             elif client.idle_since <= since:
                 self.closed += 1

@@ -54,7 +54,10 @@ class Person:
             try:
                 return self.page.goto(path)
             except BrowserError as error:
-                if "ERR_ABORTED" not in str(error) or time.monotonic() > until:
+                if (
+                    not re.search("ERR_ABORTED|interrupted by another navigation", str(error))
+                    or time.monotonic() > until
+                ):
                     raise
 
     @property

@@ -10,6 +10,7 @@ from itertools import count
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.server.bounded import MalformedPuts
 from beanstalk_server.server.commits import CommitGate, Gathering
 from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.front.entrance import Entrance
@@ -146,6 +147,8 @@ class Rounds:
         )
         self.hangups = HangupWatch()
         self.listeners = Listeners()
+        self.listeners._malformed_log = MalformedPuts()
+        self.listeners._malformed_log.start(self.loop)
         self.process = this_process(65535, self.clock())
         self.process.clock_offset = self.clock_offset
         self.connections = Connections(

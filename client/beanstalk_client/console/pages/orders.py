@@ -44,7 +44,7 @@ EXAMPLE_BYTES: Final = 65_536
 WITH_BODY: Final = ("put", "change")
 """Operations whose form has a body: after an error, it is shown again."""
 
-TYPED: Final = {
+TYPED: Final[dict[str, tuple[str, ...]]] = {
     "put": ("body", "pri", "delay", "ttr", "key"),
     "change": ("body", "pri", "delay", "ttr"),
     "move": ("to",),

@@ -17,16 +17,17 @@ _IDLE: Final = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPA
 
 
 def set_keepalive(sock: Any, keepalive: int | str) -> None:
-    """Let a socket, and those that it accepts, find peers that are gone. Does nothing at a UNIX socket.
+    """Let a socket, and those that it accepts, find peers that are gone. Does nothing at a UNIX socket, nor for a
+    connection that is lost already.
 
     Probes find a peer that is gone while nothing is on its way to it. While something is, the system sends that again
     in place of probes; TCP_USER_TIMEOUT bounds this by the same time.
 
     Args:
-        sock: a socket, or what an event loop shows of one.
+        sock: a socket, or what an event loop shows of one: None if the connection is lost.
         keepalive: the value of --keepalive.
     """
-    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     times = keepalive_of(keepalive)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(times is not None))

@@ -1,9 +1,11 @@
 """Which sockets have keepalive: all TCP sockets that accept connections, without a call for each accept."""
 
+import asyncio
 import socket
 from types import SimpleNamespace
 
 import pytest
+import uvloop
 from activation import activated
 from tls_peers import Files, TlsCaller, client_context
 
@@ -93,6 +95,22 @@ def test_it_can_be_turned_off_and_changed_without_a_restart(run, tmp_path):
         assert {each[0] for each in of_listeners(server)} == {expected[0]}
         caller.close()
         eventually(lambda: not server.server.connections.open, "it is gone")
+
+
+def test_a_connection_that_is_lost_before_it_gets_keepalive_is_no_error():
+    """uvloop shows no socket of it: a standby that failed in this would never dial its leader again."""
+
+    async def main():
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            loop = asyncio.get_running_loop()
+            transport, _ = await loop.create_connection(asyncio.Protocol, *server.getsockname())
+            transport.abort()
+            while transport.get_extra_info("socket") is not None:
+                await asyncio.sleep(0)
+            set_keepalive(transport.get_extra_info("socket"), "60:15:4")
+            return True
+
+    assert uvloop.run(main())
 
 
 def test_a_unix_socket_and_a_system_without_the_options_are_no_errors(monkeypatch):

@@ -101,16 +101,17 @@ def test_a_connection_that_is_lost_before_it_gets_keepalive_is_no_error():
     """uvloop shows no socket of it: a standby that failed in this would never dial its leader again."""
 
     async def main():
+        loop = asyncio.get_running_loop()
+        lost = loop.create_future()
+        protocol = type("Losing", (asyncio.Protocol,), {"connection_lost": lambda _, error: lost.set_result(error)})()
         with socket.create_server(("127.0.0.1", 0)) as server:
-            loop = asyncio.get_running_loop()
-            transport, _ = await loop.create_connection(asyncio.Protocol, *server.getsockname())
+            transport, _ = await loop.create_connection(lambda: protocol, *server.getsockname())
             transport.abort()
-            while transport.get_extra_info("socket") is not None:
-                await asyncio.sleep(0)
-            set_keepalive(transport.get_extra_info("socket"), "60:15:4")
-            return True
+            await asyncio.wait_for(lost, 30)
+        set_keepalive(transport.get_extra_info("socket"), "60:15:4")
+        return transport.get_extra_info("socket")
 
-    assert uvloop.run(main())
+    assert uvloop.run(main()) is None
 
 
 def test_a_unix_socket_and_a_system_without_the_options_are_no_errors(monkeypatch):

@@ -639,7 +639,7 @@ class Session(Client):
 
     def begin_put(self, put: Put, now: int) -> None:
         """Expect the body of a put. If anything follows the arguments in its line, answer BAD_FORMAT instead."""
-        if put.size > self.server.max_job_size and put.size > self._largest(put):
+        if put.size > self.server.max_job_size and not (put.is_batch and put.size <= BATCH_SIZE):
             self._skip_body(put.size, replies.JOB_TOO_BIG, put.is_extension())
             return
         if put.trailing:
@@ -652,11 +652,6 @@ class Session(Client):
             self.job_id = self.queue.take_id()
         self.framer.begin_body(put.size, True)
 
-    def _largest(self, put: Put) -> int:
-        """How many bytes of a body its line may announce."""
-        size = self.server.max_job_size
-        return max(size, BATCH_SIZE) if put.is_batch else size
-
     def refuse(self, reply: bytes) -> None:
         """Answer what the user may not do."""
         self.replies.append(reply)
@@ -666,7 +661,7 @@ class Session(Client):
     def refuse_put(self, put: Put, reply: bytes) -> None:
         """Answer a put that cannot be done, when its body has been skipped: because the user may not give it, if that
         is FORBIDDEN. A line that is malformed is answered BAD_FORMAT all the same."""
-        if put.trailing and put.size <= self._largest(put):
+        if put.trailing and put.size <= self.server.max_job_size:
             self.refuse_malformed_put(PUT_PREFIX)
         else:
             self.server.forbidden += reply is replies.FORBIDDEN

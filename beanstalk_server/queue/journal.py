@@ -195,8 +195,8 @@ class Journal:
 
         From now on, `stored` of each job with this limit has the number as its `limit_count`, and `load` must give it
         so: the job that has been put may be deleted before the others. The limit is given by its full name, as
-        `Labels.limit_in` has it. A journal that restores records in the order in
-        which they were written need not override this: the last one has the number.
+        `Labels.limit_in` has it. A journal that restores records in the order in which they were written need not
+        override this: the last one has the number.
         """
 
     def forget(self, job: Holder) -> None:

@@ -283,18 +283,21 @@ def test_the_name_of_a_person_imitates_no_entry_of_the_log(server, queue, ids, c
     assert caplog.messages[0].startswith(f'"eve\\" (token 1): Clear\\\\n\\\\u202e" ({fingerprint(ROOT)}): ')
 
 
+async def try_to_sign_in(app, token):
+    """The status that a new visitor gets for a token."""
+    visitor = Visitor(app)
+    await visitor.get("/login")
+    status = (await visitor.send("/login", token=token, name="")).status_code
+    await visitor.http.aclose()
+    return status
+
+
 def test_a_right_token_is_never_refused_because_of_wrong_ones(server, queue):
     async def story():
         async with visiting(server.address, login=True) as first:
-
-            async def try_one(token):
-                visitor = Visitor(first.app)
-                await visitor.get("/login")
-                status = (await visitor.send("/login", token=token, name="")).status_code
-                await visitor.http.aclose()
-                return status
-
-            *refused, taken = await asyncio.gather(*[try_one("wrong-token-" * 3) for _ in range(40)], try_one(ROOT))
+            *refused, taken = await asyncio.gather(
+                *[try_to_sign_in(first.app, "wrong-token-" * 3) for _ in range(40)], try_to_sign_in(first.app, ROOT)
+            )
             assert set(refused) == {401} and taken == 200
             assert len(first.app.state.attempts) == 0
 
@@ -332,17 +335,10 @@ def test_pages_and_known_tokens_wait_for_no_check_and_new_tokens_for_those_befor
                 begun.append(token)
                 return WrongCheck(opened) if token in wrong else connect(token)
 
-            async def try_one(token):
-                visitor = Visitor(first.app)
-                await visitor.get("/login")
-                status = (await visitor.send("/login", token=token, name="")).status_code
-                await visitor.http.aclose()
-                return status
-
             monkeypatch.setattr(state, "connect", check)
             tries = []
             for count, token in enumerate([*wrong, right], 1):
-                tries.append(asyncio.create_task(try_one(token)))
+                tries.append(asyncio.create_task(try_to_sign_in(first.app, token)))
                 async with asyncio.timeout(60):
                     while len(state.attempts) < count:
                         await asyncio.sleep(0)

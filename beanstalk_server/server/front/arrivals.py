@@ -10,7 +10,7 @@ behind. A client that is not known yet costs little, and not for long:
     what                        bound                          beyond it
     --------------------------  -----------------------------  ------------------------------
     arrivals at a time          MOST_ARRIVALS, and half of     the oldest gives way; while it waits for its
-                                the connections allowed        turn, nobody is accepted from half of that on
+                                the connections allowed        turn, none is accepted from half of that on
     the time for all steps      TIME_LIMIT                     closed
     a header, a line            LONGEST_HEADER, LINE_LIMIT     refused
     bytes that wait for a turn  one read                       it is not read from

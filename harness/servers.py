@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,11 @@ RUN_WITHIN: Final = 60.0
 """Seconds until a command that `run` runs must have ended."""
 
 PORTS: Final = random.SystemRandom()
+CLAIMS: Final[deque[int]] = deque()
+"""Descriptors of datagram sockets at the last ports that were given: other test processes keep away from these."""
+
+MAX_CLAIMS: Final = 200
+"""Of one process; a server that is started again at its port must be among them."""
 
 PRECISION: Final = 0.005
 """The precision of the time to the first answer: the share of it that passes between two attempts."""
@@ -111,12 +116,18 @@ def unused_port() -> int:
     `random` alike.
     """
     while True:
-        with (
-            contextlib.suppress(OSError),
-            socket.create_server(("127.0.0.1", PORTS.randrange(20_000, 32_000))) as probe,
-        ):
-            port: int = probe.getsockname()[1]
-            return port
+        address = "127.0.0.1", PORTS.randrange(20_000, 32_000)
+        claim = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            claim.bind(address)
+            socket.create_server(address).close()
+        except OSError:
+            claim.close()
+        else:
+            CLAIMS.append(claim.detach())
+            if len(CLAIMS) > MAX_CLAIMS:
+                os.close(CLAIMS.popleft())
+            return address[1]
 
 
 def accepts(port: int) -> bool:

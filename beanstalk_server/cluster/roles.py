@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
-from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, observe, release, renew, take
+from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, mark, observe, release, renew, take
 from beanstalk_server.cluster.lease import (
     DEFERENCES,
     FENCED,
@@ -258,6 +258,8 @@ class Roles:
         while not self._stopping:
             self._awake.clear()
             lease = await self._call(observe(self.shard))
+            if lease is not None and not lease.epoch and not lease.renewals:
+                lease = await self._call(mark(self.shard, secrets.randbits(48) | 1))
             if lease is None:
                 contender.lose_sight()
                 self.lost = None

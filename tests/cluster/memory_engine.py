@@ -9,6 +9,7 @@ from collections import deque
 
 from beanstalk_server.cluster.engine.interface import (
     CREATE,
+    MARK,
     RELEASE,
     REMOVE,
     RENAME,
@@ -294,6 +295,11 @@ class _Connection:
 
     # What the engine does at once
 
+    def _mark(self, shard, number):
+        held = self.servers.primary.of(shard).lease
+        if not held.epoch and not held.renewals:
+            self.servers.change("lease", shard, held._replace(renewals=number), 0)
+
     def _take(self, shard, seen, lease, shards=0):
         servers = self.servers
         held = servers.primary.of(shard).lease
@@ -409,7 +415,9 @@ class MemoryRegistry(_Connection):
     def _made(self, call):
         try:
             self.servers.before_call(call.what)
-            if call.what == TAKE:
+            if call.what == MARK:
+                self._mark(call.shard, call.lease.renewals)
+            elif call.what == TAKE:
                 self._take(call.shard, call.seen, call.lease, self._shards)
             elif call.what == RENEW:
                 self._renew(call.shard, call.lease, self._shards, restores=call.restores)

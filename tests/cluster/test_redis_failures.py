@@ -450,8 +450,8 @@ def test_an_engine_that_is_away_for_long_takes_no_memory(url, open_engine):
     gc.collect()
     gc.disable()  # as in a server
     try:
-        ask(20)
-        assert gc.collect() < 20, "each of them has left something"
+        ask(200)
+        assert gc.collect() < 200, "each of them has left something"  # other threads leave a few things too
     finally:
         gc.enable()
 

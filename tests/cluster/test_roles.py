@@ -323,6 +323,18 @@ async def test_an_engine_that_was_wiped_stays_with_the_leader(cluster):
 
 
 @virtually
+async def test_an_engine_that_is_wiped_between_two_looks_at_an_empty_one_stays_with_its_first_leader(cluster):
+    first, _ = cluster.add("a")
+    await asyncio.sleep(0.1)
+    second, _ = cluster.add("b")
+    await until(lambda: first.tenure is not None, "it has taken the lease")
+    assert not second.contender.lease.epoch, "it has looked before that"
+    cluster.servers.wipe()
+    await asyncio.sleep(3 * TTL)
+    assert (first.role, second.role, second.epoch) == (LEADS, STANDING_BY, 1)
+
+
+@virtually
 async def test_who_leads_in_an_engine_that_was_wiped_leads_on_when_the_earlier_leader_wakes(cluster):
     cluster.servers.primary.lease = Lease(3, 0, "", "z:1", "secret of z")
     first, owner = await cluster.leader()

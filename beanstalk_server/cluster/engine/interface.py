@@ -59,7 +59,7 @@ class Lease(NamedTuple):
     epoch: int = 0
     """Goes up with each leader; 0 if there has never been one."""
     renewals: int = 0
-    """Goes up with each renewal."""
+    """Goes up with each renewal. Before there is a leader, it is what `mark` has drawn."""
     node: str = ""
     """The id of the leader, or "" if it has given the lease back."""
     address: str = ""
@@ -136,6 +136,7 @@ class Member(NamedTuple):
 # Calls about a lease
 
 OBSERVE: Final = "observe"
+MARK: Final = "mark"
 TAKE: Final = "take"
 RENEW: Final = "renew"
 RELEASE: Final = "release"
@@ -145,10 +146,10 @@ class LeaseCall(NamedTuple):
     """A call about the lease of one shard. The functions below make them."""
 
     what: str
-    """OBSERVE, TAKE, RENEW or RELEASE."""
+    """OBSERVE, MARK, TAKE, RENEW or RELEASE."""
     shard: int
     lease: Lease = Lease()
-    """The one to take, or that the node has."""
+    """The one to take, or that the node has; for a mark, one with its number."""
     seen: Lease = Lease()
     """The one that the engine must still have, for a lease to be taken."""
     successor: str = ""
@@ -160,6 +161,14 @@ class LeaseCall(NamedTuple):
 def observe(shard: int) -> LeaseCall:
     """Look who leads. The position and the TTL of the answer may be those of an earlier look at the same leader."""
     return LeaseCall(OBSERVE, shard)
+
+
+def mark(shard: int, number: int) -> LeaseCall:
+    """Give an engine without a leader this number for its count of renewals, unless it has one.
+
+    An engine that is wiped has another one then. So a node finds out, although the engine was empty at both looks.
+    """
+    return LeaseCall(MARK, shard, Lease(renewals=number))
 
 
 def take(shard: int, seen: Lease, lease: Lease) -> LeaseCall:

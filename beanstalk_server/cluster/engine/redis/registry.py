@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_server.cluster.engine.interface import (
+    MARK,
     OBSERVE,
     RELEASE,
     RENEW,
@@ -121,6 +122,8 @@ class RedisRegistry:
             return Request(shard, data)
         if what == LOOK:
             return Request(shard, pack(b"HMGET", self._calls.topology.keys_of(shard).state, *LEASE_FIELDS))
+        if what == MARK:
+            return self._script(shard, scripts.MARK, [lease.renewals], waits=False)
         own: list[str | int] = [lease.epoch, lease.stamp]
         if what == RELEASE:
             return self._script(shard, scripts.RELEASE, [*own, successor])

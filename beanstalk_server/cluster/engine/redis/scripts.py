@@ -190,6 +190,17 @@ _WRITE: Final = """\
 end
 """
 
+MARK: Final = Script(
+    """\
+#!lua flags=allow-oom
+if not redis.call('HGET', KEYS[1], 'renewals') then
+  redis.call('HSET', KEYS[1], 'renewals', ARGV[1])
+end
+"""
+    + _STATE
+)
+"""KEYS: state. ARGV: the number of renewals of an engine that has had no leader."""
+
 TAKE: Final = Script(
     _HELD
     + """\
@@ -265,5 +276,5 @@ return refused
 )
 """KEYS: state, files, any file, nodes. Returns the commands that the user may not give, so that none fails half-way."""
 
-ALL: Final = (COMMIT, COMMIT_BEYOND, REPORT, SHARDS, TAKE, RENEW, RELEASE, MOVE)
+ALL: Final = (COMMIT, COMMIT_BEYOND, REPORT, SHARDS, MARK, TAKE, RENEW, RELEASE, MOVE)
 """What a server has to load."""

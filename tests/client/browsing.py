@@ -1,5 +1,6 @@
 """Somebody at a browser who visits a console, by mouse, by keyboard alone or without scripts; and a shop to look at."""
 
+import contextlib
 import json
 import re
 import time
@@ -46,19 +47,7 @@ class Person:
             self.wrong.append(f"{message.type}: {message.text}")
 
     def go(self, path):
-        """Load a page, after the one that a form leads to at the same moment."""
-        from playwright.sync_api import Error as BrowserError  # only where there is a browser
-
-        until = time.monotonic() + PATIENCE / 1000
-        while True:
-            try:
-                return self.page.goto(path)
-            except BrowserError as error:
-                if (
-                    not re.search("ERR_ABORTED|interrupted by another navigation", str(error))
-                    or time.monotonic() > until
-                ):
-                    raise
+        return self.page.goto(path)
 
     @property
     def text(self):
@@ -94,8 +83,11 @@ class Person:
         else:
             target.click()
 
-    def press(self, name, within="main"):
-        self._use(self.page.locator(within).get_by_role("button", name=name, exact=True).first)
+    def press(self, name, within="main", *, stays=False):
+        """Press a button, and wait for the page that it leads to, unless it stays on its page."""
+        button = self.page.locator(within).get_by_role("button", name=name, exact=True).first
+        with contextlib.nullcontext() if stays else self.page.expect_navigation():
+            self._use(button)
 
     def follow(self, name):
         with self.page.expect_navigation():
@@ -136,7 +128,8 @@ class Person:
 
     def sure(self, _=""):
         assert self.page.locator(".ask h1").inner_text().endswith("?")
-        self._use(self.page.locator(".ask form button"))
+        with self.page.expect_navigation():
+            self._use(self.page.locator(".ask form button"))
 
 
 def look_at(person):

@@ -266,7 +266,7 @@ def test_a_table_is_sorted_by_its_headings(browse, shop):
     person.go("/tube?name=mails&state=ready")
     ids = [int(each) for each in person.page.locator("tbody tr").evaluate_all("all => all.map(e => e.dataset.row)")]
     for order in (sorted(ids), sorted(ids, reverse=True)):
-        person.press("id")
+        person.press("id", stays=True)
         found = person.page.locator("tbody tr").evaluate_all("all => all.map(e => e.dataset.row)")
         assert list(map(int, found)) == order
 
@@ -524,22 +524,22 @@ def test_an_error_is_shown_in_the_form_and_nothing_typed_is_lost(browse, shop):
     person.open("Put a job")
     person.fill("Body", "  two\nlines ")
     person.fill("Priority", "high")
-    person.press("Put")
+    person.press("Put", stays=True)
     person.until("Bad pri 'high'")
     assert page.url.endswith("/tube?name=mails") and page.locator("[aria-invalid]").get_attribute("name") == "pri"
     person.fill("Priority", "5")
     shop.queue.drain()
-    person.press("Put")
+    person.press("Put", stays=True)
     person.until("takes no new jobs")
     assert page.locator("[role=alert]").count() == 1 and page.locator("[aria-invalid]").count() == 0
     shop.queue.undrain()
     page.route("**/order", lambda route: route.abort())
-    person.press("Put")
+    person.press("Put", stays=True)
     person.until("The console does not answer")
     page.unroute("**/order")
     assert page.get_by_label("Body", exact=True).input_value() == "  two\nlines "
     page.evaluate("document.querySelector('.put input[name=csrf]').value = 'of a console that was restarted'")
-    person.press("Put")
+    person.press("Put", stays=True)
     person.until("is in tube mails")
     assert page.get_by_label("Body", exact=True).input_value() == ""
 

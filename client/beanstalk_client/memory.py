@@ -231,7 +231,8 @@ class MemoryQueue:
                     firing = schedule.firing(int(moment))
                     self._admit(firing.body)
                     job = self._new(firing.tube, key_of(GROUP, name, int(moment)))
-                    self._fill(job, firing.body, firing.priority, 0.0, firing.ttr, {})
+                    self._fill(job, firing.body, firing.priority, 0.0, firing.ttr, dict(firing.demands))
+                    job.due = moment
 
     def _keyed(self, tube: str, key: str) -> MemoryJob | None:
         self._settle()

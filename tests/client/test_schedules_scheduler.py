@@ -162,6 +162,15 @@ def test_of_firings_that_no_worker_takes_skip_leaves_the_last(times, missed, lat
     assert times.moments() == [BEGAN + each for each in (*late, 2100, 2400)]
 
 
+def test_in_memory_skip_leaves_the_last_as_well():
+    tasks, ran = Tasks(), []
+    tasks.every(minutes=5, missed="skip", args=[MOMENT])(tasks.task(name="note")(ran.append))
+    with tasks.in_memory(now=BEGAN) as queue:
+        queue.advance(1801)
+        assert queue.run() == 1
+    assert [datetime.datetime.fromisoformat(each).timestamp() - BEGAN for each in ran] == [1800]
+
+
 def test_a_firing_has_what_its_schedule_demands(times):
     demands = {"ttl": "90s", "tries": 3, "limit": "tidy", "limit_count": 2}
     queue = times.queue()

@@ -189,7 +189,7 @@ class Runner:
                 run_after=message.run_after and shown_moment(message.run_after),
                 backend=self._backend.alias,
             )
-            result = TaskResult(
+            result: Any = TaskResult(
                 task=task,
                 id=message.id,
                 status=TaskResultStatus.READY,
@@ -205,10 +205,10 @@ class Runner:
             )
         except (InvalidTask, TypeError, ValueError) as error:
             raise UnrunnableError(f"{message.path} does not run here: {error}") from error
-        signature = _signature(found.func)
+        signature = _signature(result.task.func)
         if signature is not None:
             try:
-                signature.bind(*([None] if found.takes_context else []), *message.args, **message.kwargs)
+                signature.bind(*([None] if result.task.takes_context else []), *message.args, **message.kwargs)
             except TypeError as error:
                 raise ArgumentsError(f"{message.path}: {error}") from None
         return result

@@ -10,7 +10,7 @@ import sys
 from contextvars import ContextVar
 
 import pytest
-from beanstalk_client.consumer import DONE, Release
+from beanstalk_client.consumer import DONE, Bury, Release
 from beanstalk_client.tasks import GiveUp, Message, Middleware, Put, Retry, Run, Tasks, current_run
 from beanstalk_client.tasks.failure import delay_of, tries_of
 from beanstalk_client.tasks.runner import Runner
@@ -207,6 +207,71 @@ def test_what_nobody_can_run_is_buried_at_once_with_the_reason(tasks, queue, bod
     assert "secret" not in caplog.text
 
 
+class UnknownDelivery:
+    """A job with an unknown task, at a server that says this of it."""
+
+    job_id, tube, body = 7, "mail", b'{"task": "later"}'
+
+    def __init__(self, **found):
+        self.found = {"tube": "mail", "pri": 3, "age": 0, "delay": 0, "reserves": 1, "releases": 0, **found}
+
+    async def stats(self):
+        return self.found
+
+
+def outcome_of_unknown(**found):
+    tasks = Tasks(errors=None)
+    with tasks.in_memory():
+        return run(Runner(tasks, None, 0.0, unknown_task_grace=300)(UnknownDelivery(**found)))
+
+
+def test_an_unknown_task_is_left_to_other_workers_until_the_grace_is_over(caplog):
+    age, releases, waits = 0, 0, []
+    delay = 0
+    while isinstance(outcome := outcome_of_unknown(age=age, releases=releases, delay=delay), Release):
+        assert outcome.priority == 3
+        delay = outcome.delay
+        waits.append(delay)
+        age, releases = age + delay, releases + 1
+    assert waits == [5, 10, 20, 40, 80, 145]
+    assert isinstance(outcome, Bury)
+    assert events(caplog) == ["task-unknown"] * 6 + ["task-buried"]
+
+
+def test_the_grace_counts_from_when_a_job_was_first_due():
+    assert outcome_of_unknown(age=900, delay=900).delay == 5
+    assert outcome_of_unknown(age=910, delay=5, releases=1, reserves=2).delay == 10
+    assert outcome_of_unknown(age=1000, **{"max-tries": 0, "tries": 0}).delay == 5  # it may have had a moment
+    assert isinstance(outcome_of_unknown(age=300), Bury)
+    assert isinstance(outcome_of_unknown(age=1200, delay=900), Bury)
+    assert outcome_of_unknown(age=10, releases=20, reserves=21).delay == 290  # a job that has often been released
+
+
+def test_the_attempts_that_a_server_allows_do_not_shorten_the_grace():
+    assert outcome_of_unknown(**{"max-tries": 3, "tries": 0}).delay == 5
+    assert outcome_of_unknown(age=5, releases=1, delay=5, **{"max-tries": 3, "tries": 1}).delay == 295
+    last = outcome_of_unknown(age=300, releases=2, delay=295, **{"max-tries": 3, "tries": 2})
+    assert (last.delay, last.priority) == (0, 3)  # the server buries it, or moves it to its dead tube
+
+
+def test_arguments_that_do_not_fit_are_no_failure_that_is_tried_again(tasks, queue, caplog):
+    @tasks.task(retries=3)
+    def send(to, subject): ...
+
+    @tasks.task(retries=1)
+    async def bad(number):
+        raise TypeError("inside")
+
+    for args in (b"[]", b"[1,2,3]", b'[1],"kwargs":{"subjekt":2}'):
+        queue.client().put(b'{"task":"send","args":%s}' % args)
+    assert queue.run(1000) == 3
+    assert [job.state for job in queue.jobs("default")] == ["buried"] * 3
+    assert "task send: missing a required argument: 'to'" in reports(queue)[0]["error"]
+    bad.put(1)
+    assert queue.run(1000) == 2
+    assert [str(error) for error in queue.errors[3:]] == ["inside"] * 2
+
+
 def test_a_report_is_no_call(tasks, queue):
     """A worker that takes jobs from a tube of reports by mistake runs nothing again."""
 
@@ -259,15 +324,6 @@ def test_a_task_that_exits_has_failed(tasks, queue):
     tasks.get("leave").put(3)
     queue.run()
     assert [type(error) for error in queue.errors] == [SystemExit]
-
-
-def test_wrong_arguments_are_a_failure_like_any_other(tasks, queue):
-    @tasks.task(retries=0)
-    def note(what): ...
-
-    queue.client().put(b'{"task": "note"}')  # of another program
-    queue.run()
-    assert "missing 1 required positional argument" in reports(queue)[0]["error"]
 
 
 def test_a_coroutine_that_takes_too_long_is_cancelled(tasks, queue):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 
+import beanstalk_client.memory
 import pytest
 from beanstalk_client import AsyncClient, Client, ExistsError, TooLateError, UnknownCommandError, UnsupportedError
 from beanstalk_client.tasks import JSON, Message, Middleware, Serializer, Tasks
@@ -513,3 +514,30 @@ def test_the_client_of_a_thread_that_has_ended_is_closed(our_server):
             thread.join()
         del thread
         eventually(lambda: client.stats()["current-connections"] == before, "only this thread has a connection")
+
+
+def lines_of_memory(count):
+    """How many lines of the queue in memory are executed to put and to run this many jobs."""
+    tasks, lines = Tasks(), 0
+    note = tasks.task(name="note")(print)
+
+    def trace(frame, event, _):
+        nonlocal lines
+        lines += event == "line"
+        return trace if frame.f_code.co_filename == beanstalk_client.memory.__file__ else None
+
+    before = sys.gettrace()
+    with tasks.in_memory() as queue:
+        sys.settrace(trace)
+        try:
+            for number in range(count):
+                note.put()
+                note.key(f"k{number}").delay(number + 1).put()
+            assert queue.run(count) == 2 * count
+        finally:
+            sys.settrace(before)
+    return lines
+
+
+def test_in_memory_a_job_costs_the_same_however_many_there_are():
+    assert lines_of_memory(200) < 5 * lines_of_memory(50)

@@ -90,6 +90,16 @@ def test_its_log_is_for_programs_if_that_is_asked_for(work, client):
     assert "Traceback" in told["task-buried"]["exception"] and "exception" not in told["task-failed"]
 
 
+def test_an_unknown_task_is_buried_when_the_grace_is_over(work, client):
+    worker = work("--unknown-task-grace", "2", "--log-format", "json")
+    client.put(call("later"), delay=3)
+    worker.wait_for("task-buried", "it is buried")
+    worker.tell()
+    assert worker.end() == 0
+    lines = [json.loads(line) for line in worker.log.splitlines()]
+    assert [line["event"] for line in lines if line.get("job")] == ["task-unknown", "task-buried"]
+
+
 def test_a_tube_that_no_task_has_is_warned_of(work):
     worker = work("--tube", "nosuch", "--tube", "default")
     assert "WARNING --tube nosuch: no task of program:tasks has it; there are default\n" in worker.log

@@ -25,6 +25,12 @@ JITTER = 0.1
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 """Where the modules of this package are."""
 
+UNKNOWN_TASK_GRACE = 300.0
+"""Seconds for which a worker leaves a job to other workers whose task it does not have."""
+
+UNKNOWN_TASK_BACKOFF = 5.0
+"""The first delay of such a job, doubled with each further one."""
+
 ERRORS = ".errors"
 """What a tube's name ends with that has the errors of another one's jobs."""
 
@@ -92,6 +98,29 @@ def tries_of(found: dict[str, Any], retries: int) -> int:
     if counted or int(found.get("max-tries", 0)):
         return counted + 1
     return max(1, int(found.get("reserves", 1)) - int(found.get("buries", 0)) * (retries + 1))
+
+
+def unknown_delay(found: dict[str, Any], grace: float, jitter: float = JITTER) -> float:
+    """Seconds for which a job is released whose task is unknown; 0: it is buried.
+
+    Args:
+        found: its `stats-job`.
+        grace: seconds from when it was first due until it is buried.
+        jitter: as for `delay_of`.
+    """
+    releases, age, delay = (int(found.get(name, 0)) for name in ("releases", "age", "delay"))
+    if releases:  # its first delay is not known any more: it has waited at least as long as it was released for
+        waited = min(age, max(delay, UNKNOWN_TASK_BACKOFF * (2.0 ** min(releases, 60) - 1)))
+    elif "max-tries" in found:  # it may have a moment instead of a delay, which the server does not say
+        waited = 0
+    else:
+        waited = age - delay
+    left = grace - waited
+    if left <= 0 or is_last_of_server(found):
+        return 0.0
+    if int(found.get("max-tries", 0)) == int(found.get("tries", 0)) + 2:  # the last release that the server allows
+        return left
+    return min(left, delay_of(UNKNOWN_TASK_BACKOFF, releases + 1, jitter))
 
 
 def is_last_of_server(found: dict[str, Any]) -> bool:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from beanstalk_client.blocking import Client
     from beanstalk_client.memory import MemoryQueue
     from beanstalk_client.schedules import Moments, Schedule
+    from beanstalk_client.schedules.schedule import Demands
     from beanstalk_client.tasks.group import JobGroup
 
     P = ParamSpec("P")
@@ -269,6 +270,7 @@ class Tasks:
         name: str | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        **demands: Unpack[Demands],
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Let a task be due at the moments of a cron expression: `@tasks.cron("0 8 * * mon")` above `@tasks.task`.
 
@@ -282,6 +284,8 @@ class Tasks:
             missed: what becomes of firings that no scheduler has put in time: "skip", "once" (the last one) or "all".
             name: the schedule's; by default the task's. Keep it when the expression changes.
             args, kwargs: what the task is called with; `MOMENT` of `beanstalk_client.schedules` is the firing's moment.
+            demands: `ttl`, `tries`, `limit` and `limit_count`, as for `put_with`. With "skip", `ttl` is by default the
+                time to the next firing.
 
         Raises:
             ValueError: the expression or the zone is none, or there is a schedule of this name.
@@ -289,7 +293,7 @@ class Tasks:
         """
         from beanstalk_client.schedules import Cron
 
-        return self._schedule(Cron(expression, tz), missed, name, args, kwargs)
+        return self._schedule(Cron(expression, tz), missed, name, args, kwargs, demands)
 
     def every(
         self,
@@ -303,6 +307,7 @@ class Tasks:
         name: str | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        **demands: Unpack[Demands],
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Let a task be due again and again: `@tasks.every(minutes=5)` above `@tasks.task`.
 
@@ -314,7 +319,7 @@ class Tasks:
         Args:
             interval: what the others say in parts: whole seconds, "5m", or a timedelta. Its multiples are counted from
                 the beginning of Unix time, so that five minutes are those that the clock shows.
-            missed, name, args, kwargs: as with `cron`.
+            missed, name, args, kwargs, demands: as with `cron`.
 
         Raises:
             ValueError: the interval is not above 0, or there is a schedule of this name.
@@ -324,7 +329,7 @@ class Tasks:
         given = datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if interval is not None:
             given += datetime.timedelta(seconds=seconds_of(interval, "interval"))
-        return self._schedule(Every(given), missed, name, args, kwargs)
+        return self._schedule(Every(given), missed, name, args, kwargs, demands)
 
     def _schedule(
         self,
@@ -333,13 +338,14 @@ class Tasks:
         name: str | None,
         args: Sequence[Any],
         kwargs: Mapping[str, Any] | None,
+        demands: Demands,
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         from beanstalk_client.schedules import Schedule
 
         def add(task: Task[P, R]) -> Task[P, R]:
             if not isinstance(task, Task):
                 raise TypeError("a schedule stands above @tasks.task, not below it")
-            made = Schedule(name or task.name, moments, task, missed=missed, args=args, kwargs=kwargs)
+            made = Schedule(name or task.name, moments, task, missed=missed, args=args, kwargs=kwargs, **demands)
             if made.name in self._schedules:
                 raise ValueError(f"there is a schedule {made.name} already; give one of the two another name: name=…")
             self._schedules[made.name] = made

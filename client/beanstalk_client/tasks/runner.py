@@ -4,7 +4,9 @@
     it fails                         Release, after its backoff; after its last try Bury, with a report for people
     it raises Retry, GiveUp          Release after the delay that it names; Bury
     it takes longer than its timeout as if it failed
-    nobody can know what is asked    Bury: the body cannot be read, or there is no such task
+    its arguments do not fit         Bury
+    the body cannot be read          Bury
+    there is no such task            Release, until another worker has had time to take it; then Bury
 
 Coroutines run on the event loop, plain functions in threads.
 Must never put anything into a log that the body says, but the names of tasks.
@@ -33,6 +35,7 @@ from beanstalk_client.tasks.failure import (
     of_task,
     task_report,
     tries_of,
+    unknown_delay,
 )
 from beanstalk_client.tasks.message import Message, UnreadableError, read
 from beanstalk_client.tasks.middleware import Failure, Run, current
@@ -71,6 +74,10 @@ class UnknownTaskError(Exception):
     """A job asks for a task that this program does not have."""
 
 
+class ArgumentsError(TypeError):
+    """The function of a task cannot be called with the arguments of the job."""
+
+
 class RunTimeoutError(Exception):
     """A run took longer than the task's timeout."""
 
@@ -83,12 +90,20 @@ class Runner:
         threads: where plain functions run; None for the caller's own, one at a time.
         all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
         jitter: by how much of itself a backoff is made longer at most, at random.
+        unknown_task_grace: seconds until a job with an unknown task is buried.
     """
 
     def __init__(
-        self, tasks: Registry, threads: Threads | None, jitter: float = JITTER, *, all_tracebacks: bool = False
+        self,
+        tasks: Registry,
+        threads: Threads | None,
+        jitter: float = JITTER,
+        *,
+        all_tracebacks: bool = False,
+        unknown_task_grace: float = 0.0,
     ) -> None:
         self._tasks = tasks
+        self._unknown_task_grace = unknown_task_grace
         self._all_tracebacks = all_tracebacks
         self._threads = threads
         self._jitter = jitter
@@ -101,8 +116,7 @@ class Runner:
             return await self._bury(delivery, None, "", error)
         task = self._tasks.get(message.task)
         if task is None:
-            name = repr(message.task[:LONGEST_NAME])  # anybody may have written it
-            return await self._bury(delivery, None, name[1:-1], UnknownTaskError(f"this worker has no task {name}"))
+            return await self._put_off(delivery, message.task[:LONGEST_NAME])
         debug = log.isEnabledFor(logging.DEBUG)
         began = time.monotonic() if debug else 0.0
         try:
@@ -137,6 +151,10 @@ class Runner:
         return value  # noqa: RET504
 
     async def _call(self, task: Task[..., Any], message: Message) -> Any:
+        try:
+            task._check(message.args, message.kwargs)
+        except TypeError as error:
+            raise ArgumentsError(str(error)) from None
         if task.is_async:
             call: Coroutine[Any, Any, Any] = task.function(*message.args, **message.kwargs)
         elif self._threads is not None:
@@ -191,7 +209,7 @@ class Runner:
             self._tell_middleware(Failure(error, 1, LOOKUP_DELAY))
             return Release(LOOKUP_DELAY)
         tries = tries_of(found, task.retries)
-        if isinstance(error, (GiveUp, *task.give_up_on)):
+        if isinstance(error, (GiveUp, ArgumentsError, *task.give_up_on)):
             return await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
         if is_last_of_server(found):
             await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
@@ -205,6 +223,25 @@ class Runner:
         shown = error if self._all_tracebacks and not isinstance(error, (Retry, RunTimeoutError)) else None
         self._tell(logging.WARNING, "task-failed", delivery, task.name, message, error=shown, tries=tries, delay=delay)
         self._tell_middleware(Failure(error, tries, delay))
+        return Release(delay, int(found["pri"]))
+
+    async def _put_off(self, delivery: AnyDelivery, task: str) -> Outcome:
+        """The task is unknown: leave the job to a worker of another version for a while, then bury it."""
+        name = repr(task)  # any client may have written it
+        error = UnknownTaskError(f"this worker has no task {name}")
+        found: dict[str, Any] | None = None
+        delay = 0.0
+        if self._unknown_task_grace:
+            try:
+                found = await delivery.stats()
+            except (Error, OSError):  # as in `_fail`
+                return Release(LOOKUP_DELAY)
+            delay = unknown_delay(found, self._unknown_task_grace, self._jitter)
+        if found is None or not delay:
+            outcome = await self._bury(delivery, None, name[1:-1], error, found)
+            return Release(0, int(found["pri"])) if found is not None and is_last_of_server(found) else outcome
+        text = f"released for {delay:.3g} s: {error}"
+        self._tell(logging.WARNING, "task-unknown", delivery, name[1:-1], text, delay=delay)
         return Release(delay, int(found["pri"]))
 
     async def _bury(

@@ -341,12 +341,19 @@ class Task(Generic[P, R]):
         Raises:
             TypeError: the function cannot be called with these arguments.
         """
+        self._check(args, kwargs)
+        return Message(self.name, args, kwargs, {} if result is None else {META: result})
+
+    def _check(self, args: Any, kwargs: dict[str, Any]) -> None:
+        """
+        Raises:
+            TypeError: the function cannot be called with these arguments.
+        """
         if self._signature is not None and (kwargs or len(args) not in self._numbers):
             try:
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"task {self.name}: {error}") from None
-        return Message(self.name, args, kwargs, {} if result is None else {META: result})
 
     def encode(self, message: Message) -> bytes:
         """The body of a job that makes a call.

@@ -22,6 +22,7 @@ from beanstalk_client.events import tell
 from beanstalk_client.logs import add_log_options, complain, start_log
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
+from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.version import VERSION
 from beanstalk_client.worker.processes import BELOW, Processes, command_line, run_reloaded, stop_with_parent
 from beanstalk_client.worker.serving import Group, Worker
@@ -104,6 +105,14 @@ def make_parser() -> argparse.ArgumentParser:
         type=read_seconds,
         default=GRACE,
         help=f"time for running jobs after a stop signal (default: {GRACE:g})",
+    )
+    parser.add_argument(
+        "--unknown-task-grace",
+        metavar="SECONDS",
+        type=read_seconds,
+        default=UNKNOWN_TASK_GRACE,
+        help="time for which jobs with an unknown task are released to other workers before they are buried "
+        f"(0: none; default: {UNKNOWN_TASK_GRACE:g})",
     )
     parser.add_argument(
         "--schedule",
@@ -285,6 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         weights=dict(options.weight),
         mode=options.mode,
         all_tracebacks=options.tracebacks == "all",
+        unknown_task_grace=options.unknown_task_grace,
     )
     try:
         if options.schedule:

@@ -16,6 +16,7 @@ from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.consumer import Consumer, look_for_server
 from beanstalk_client.consumers import GRACE, Consumers
 from beanstalk_client.events import tell
+from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.tasks.registry import Tasks
 from beanstalk_client.tasks.reports import tidied
 from beanstalk_client.tasks.runner import Runner
@@ -42,6 +43,7 @@ class Worker(Consumers):
         weights: of tubes, for `mode`; a tube without one has that of its policy, or 1.
         mode: how the tubes of a group are served: "priority", or by weight, "weighted" (jobs) or "fair" (time).
         all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
+        unknown_task_grace: time until a job is buried whose task is unknown; until then, it is released.
     """
 
     def __init__(
@@ -54,9 +56,11 @@ class Worker(Consumers):
         weights: Mapping[str, int] | None = None,
         mode: str = "",
         all_tracebacks: bool = False,
+        unknown_task_grace: Duration = UNKNOWN_TASK_GRACE,
     ) -> None:
         super().__init__(log, "worker", "jobs that run", seconds_of(grace, "grace"))
         self._all_tracebacks = all_tracebacks
+        self._unknown_task_grace = seconds_of(unknown_task_grace, "unknown_task_grace")
         self._tasks = tasks
         self._groups = list(groups)
         self._number = threads
@@ -71,7 +75,12 @@ class Worker(Consumers):
         """
         await look_for_server(self._tasks.connect_async(), [tube for group in self._groups for tube in group.tubes])
         threads = Threads(self._number)
-        runner = Runner(self._tasks, threads, all_tracebacks=self._all_tracebacks)
+        runner = Runner(
+            self._tasks,
+            threads,
+            all_tracebacks=self._all_tracebacks,
+            unknown_task_grace=self._unknown_task_grace,
+        )
         consumers = [
             Consumer(
                 self._tasks.connect_async,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -19,7 +21,7 @@ from beanstalk_client.consumer import AT_ONCE, Consumer
 from beanstalk_client.consumers import GRACE, Consumers
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS
+from beanstalk_client.tasks.failure import ERRORS, UNKNOWN_TASK_GRACE
 from beanstalk_client.tasks.reports import tidied
 
 from ...backend import BeanstalkBackend
@@ -87,6 +89,14 @@ class Command(BaseCommand):
             help="seconds for running tasks after a stop signal; then they are released (default: %(default)g)",
         )
         parser.add_argument(
+            "--unknown-task-grace",
+            type=seconds,
+            default=UNKNOWN_TASK_GRACE,
+            metavar="S",
+            help="seconds for which jobs with an unknown task are released to other workers before they are buried "
+            "(0: none; default: %(default)g)",
+        )
+        parser.add_argument(
             "--worker-id",
             default=None,
             metavar="ID",
@@ -113,8 +123,11 @@ class Command(BaseCommand):
         autodiscover_modules("tasks")
         worker_id = options["worker_id"] or get_random_string(32)
         at_once, tubes = options["at_once"], [backend.tube(queue) for queue in queues]
+        runner = functools.partial(
+            Runner, backend, options["threads"] or at_once, worker_id, options["unknown_task_grace"]
+        )
         try:
-            asyncio.run(serve(backend, tubes, at_once, options["threads"] or at_once, options["grace"], worker_id))
+            asyncio.run(serve(runner, tubes, at_once, options["grace"], worker_id))
         except Error as error:
             raise CommandError(f"the server refuses: {error!r}") from error
 
@@ -132,10 +145,10 @@ class Worker(Consumers):
 
 
 async def serve(
-    backend: BeanstalkBackend, tubes: list[str], at_once: int, threads: int, grace: float, worker_id: str
+    make_runner: Callable[[], Runner], tubes: list[str], at_once: int, grace: float, worker_id: str
 ) -> None:
     """Run tasks until a signal comes and they have ended, or have been given back when the grace was over."""
-    runner = Runner(backend, threads, worker_id)
+    runner = make_runner()
     worker = Worker(runner, grace)
     text = f"worker {worker_id} takes tasks from {', '.join(tubes)}, {at_once} at a time"
     tell(log, logging.INFO, "worker-started", text, tubes=",".join(tubes))

@@ -106,6 +106,16 @@ class Consumers:
         elif self._told == 2:
             self._end()
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it has been told to stop."""
+        return self._told > 0
+
+    def _resume(self) -> None:
+        """Let consumers ask for jobs again that had no room for them."""
+        for consumer in self._consumers:
+            consumer.resume()
+
     def _stop_all(self) -> None:
         for consumer in self._consumers:
             consumer.stop()

@@ -132,7 +132,11 @@ class Consumers:
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a program's coroutine in an event loop, uvloop's where it is installed; no library may choose the loop."""
+    """Run a program's coroutine in an event loop, uvloop's where it is installed; no library may choose the loop.
+
+    asyncio lets SystemExit and KeyboardInterrupt of any asyncio task end the loop. Here, it goes on: the exception is
+    that of the handler which waits for the task. Only before and after signals are handled, Ctrl-C raises one itself.
+    """
     try:
         import uvloop
     except ImportError:
@@ -141,7 +145,14 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         loop = uvloop.new_event_loop()
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(main)
+        program = loop.create_task(main)
+        while not program.done():
+            try:
+                loop.run_until_complete(program)
+            except (SystemExit, KeyboardInterrupt):
+                if program.done() or signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                    raise
+        program.result()
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         asyncio.set_event_loop(None)

@@ -513,3 +513,29 @@ def test_the_client_of_a_thread_that_has_ended_is_closed(our_server):
             thread.join()
         del thread
         eventually(lambda: client.stats()["current-connections"] == before, "only this thread has a connection")
+
+
+def test_a_generator_function_is_no_task():
+    tasks = Tasks()
+
+    def numbers():
+        yield 1
+
+    async def later_numbers():
+        yield 1
+
+    class Numbers:
+        def __call__(self):
+            yield 1
+
+    for function in (numbers, later_numbers, Numbers(), functools.partial(numbers)):
+        with pytest.raises(TypeError, match="is a generator function"):
+            tasks.task(name="numbers")(function)
+    assert tasks.get("numbers") is None
+
+
+@pytest.mark.parametrize("option", ["backoff", "timeout", "ttr"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_durations_of_a_task_are_finite(option, value):
+    with pytest.raises(ValueError, match=option):
+        Tasks().task(name="note", **{option: value})(print)

@@ -37,6 +37,7 @@ def test_exceptions_come_back():
         for kind, seen in (
             (ValueError, ValueError),
             (StopIteration, RuntimeError),
+            (GeneratorExit, RuntimeError),
             (KeyboardInterrupt, KeyboardInterrupt),
             (asyncio.CancelledError, asyncio.CancelledError),
             (SystemExit, SystemExit),

@@ -15,12 +15,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Protocol, Union
 
 from beanstalk_client.commands import Duration, seconds, seconds_of
-
-if TYPE_CHECKING:
-    from beanstalk_client.tasks.runner import AnyDelivery
 
 LONGEST_DELAY = 86400.0
 """Seconds that a job waits for its next try at most: a day."""
@@ -142,14 +139,21 @@ def of_task(error: BaseException) -> BaseException:
     return error if trace is None else error.with_traceback(trace)
 
 
-def is_of_worker(error: BaseException, delivery: AnyDelivery) -> bool:
+class _CanBeCalledOff(Protocol):
+    """What is needed of a delivery here."""
+
+    @property
+    def is_called_off(self) -> bool: ...
+
+
+def is_of_worker(error: BaseException, delivery: _CanBeCalledOff) -> bool:
     """Whether the worker has ended a run from outside, and not the task itself."""
     if isinstance(error, GeneratorExit):
         return asyncio._get_running_loop() is None  # the coroutine is closed, as its event loop is
     return isinstance(error, asyncio.CancelledError) and delivery.is_called_off
 
 
-async def take_back_cancellation(delivery: AnyDelivery) -> None:
+async def take_back_cancellation(delivery: _CanBeCalledOff) -> None:
     """Clear what a task has left that has cancelled the asyncio task of its own run, and has not waited since."""
     mine: Any = asyncio.current_task()
     if mine._must_cancel and not delivery.is_called_off:  # there is no public way to see it

@@ -207,7 +207,8 @@ def _leave(
     while entered:
         one, manager = entered.pop()
         try:
-            if manager.__exit__(None if error is None else type(error), error, error and error.__traceback__):
+            trace = None if error is None else error.__traceback__
+            if manager.__exit__(None if error is None else type(error), error, trace):
                 error = None
         except (GiveUp, Retry) as asked:
             error = asked

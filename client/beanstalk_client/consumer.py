@@ -35,7 +35,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beanstalk_client.commands import Duration, seconds_of
+from beanstalk_client.commands import MAX_PRIORITY, Duration, seconds, seconds_of, within
 from beanstalk_client.errors import (
     BeanstalkdError,
     ConnectionLostError,
@@ -113,13 +113,17 @@ class Release(Outcome):
     Attributes:
         delay: after this many seconds; "5m" and a timedelta are taken, too.
         priority: None for its own.
+
+    Raises:
+        TypeError, ValueError: the server would refuse the delay or the priority.
     """
 
     __slots__ = ("delay", "priority")
 
     def __init__(self, delay: Duration = 0.0, priority: int | None = None) -> None:
-        self.delay: float = seconds_of(delay, "delay")
-        self.priority: int | None = priority
+        seconds("delay", delay)  # which refuses a bad one
+        self.delay: float = seconds_of(delay)
+        self.priority: int | None = _checked_priority(priority)
 
     def __repr__(self) -> str:
         return f"Release(delay={self.delay!r}, priority={self.priority!r})"
@@ -130,15 +134,22 @@ class Bury(Outcome):
 
     Attributes:
         priority: None for its own.
+
+    Raises:
+        TypeError, ValueError: the server would refuse the priority.
     """
 
     __slots__ = ("priority",)
 
     def __init__(self, priority: int | None = None) -> None:
-        self.priority: int | None = priority
+        self.priority: int | None = _checked_priority(priority)
 
     def __repr__(self) -> str:
         return f"Bury(priority={self.priority!r})"
+
+
+def _checked_priority(priority: int | None) -> int | None:
+    return None if priority is None else int(within("priority", priority, MAX_PRIORITY))
 
 
 class Delivery:
@@ -147,6 +158,7 @@ class Delivery:
     Attributes:
         job_id: its id.
         body: its body.
+        is_called_off: the consumer has cancelled its handler. Any other CancelledError is a failure of the handler.
     """
 
     __slots__ = (
@@ -164,12 +176,14 @@ class Delivery:
         "_task",
         "_touch_at",
         "body",
+        "is_called_off",
         "job_id",
     )
 
     def __init__(self, link: _Link, job: Job[bytes], received: float) -> None:
         self.job_id: int = job.id
         self.body: bytes = job.body
+        self.is_called_off: bool = False
         self._job = job
         self._link = link  # whose connection has it reserved, or had
         self._received = received  # when it came, on the loop's clock
@@ -218,6 +232,12 @@ class Delivery:
         if self._reserves is None:
             self._reserves = int(found["reserves"])
 
+    def _call_off(self) -> None:
+        """Cancel its handler, if that runs."""
+        if self._task is not None:
+            self.is_called_off = True
+            self._task.cancel()
+
     def _is_held(self) -> bool:
         """Whether it is reserved by us, as far as is known."""
         return not self._is_lost and self._link.client.holds(self._job)
@@ -235,6 +255,8 @@ class Consumer:
         weights: of tubes, where `mode` serves them by weight.
         mode: how the tubes are served, as `reserve_mode` takes it; "": as the server does without being told.
         settled: called when the server has heard what became of a job, or never will: with the error then.
+        room: the number of further jobs that the handler could begin at once; no more are asked for. A handler whose
+            job takes some of it does so before it waits for anything. `resume` must be called when there is room again.
     """
 
     def __init__(
@@ -248,6 +270,7 @@ class Consumer:
         weights: Mapping[str, int] | None = None,
         mode: str = "",
         settled: Callable[[Delivery, Outcome, Exception | None], None] | None = None,
+        room: Callable[[], int] | None = None,
     ) -> None:
         if not tubes:
             raise ValueError("a consumer needs a tube")
@@ -261,6 +284,8 @@ class Consumer:
         self._weights = dict(weights or {})
         self._mode = mode
         self._settled = settled
+        self._room = room
+        self._fresh = 0  # jobs that have come, and whose handlers have not begun: `room` does not count them yet
         self._turn = (at_once + 1) // 2  # for how many jobs a link asks while there is more to do than slots
         self._running = 0  # slots that are taken by jobs
         self._asked = 0  # slots that the reserves under way may fill
@@ -326,22 +351,28 @@ class Consumer:
         else:
             link.task.cancel()
 
+    def resume(self) -> None:
+        """Ask for jobs again, as there is room. To be called on the event loop."""
+        for link in self._links:
+            link.wake()
+
     def end(self) -> None:
         """Stop, and cancel the handlers that run; their jobs are released. To be called on the event loop."""
         self.stop()
         for delivery in list(self._in_hand.values()):
-            if delivery._task is not None:
-                delivery._task.cancel()
+            delivery._call_off()
 
     async def _abandon(self) -> None:
         """Cancel whatever is still there, if `run` was cancelled: closing gives the jobs back."""
         if self._look is not None:
             self._look.cancel()
-        tasks = [link.task for link in self._links]
-        tasks += [one._task for link in self._links for one in link.in_hand if one._task is not None]
-        tasks += self._touches
+        deliveries = [one for link in self._links for one in link.in_hand]
+        tasks = [link.task for link in self._links] + list(self._touches)
         for task in tasks:
             task.cancel()
+        for delivery in deliveries:
+            delivery._call_off()
+        tasks += [one._task for one in deliveries if one._task is not None]
         if tasks:
             await asyncio.wait(tasks)
 
@@ -432,6 +463,8 @@ class Consumer:
         if self._stopping:
             return 0, False
         free = self._at_once - self._running - self._asked
+        if self._room is not None:
+            free = min(free, self._room() - self._asked - self._fresh)
         if free <= 0 and self._waiter is link:
             self._waiter = None
         if free <= 0 or (self._waiter is not None and self._waiter is not link):
@@ -679,25 +712,28 @@ class Consumer:
                 continue
             self._running += 1
             delivery._task = self._loop.create_task(self._attend(delivery))
+        if self._room is not None:
+            self._fresh += len(jobs)
+            self._loop.call_soon(self._count_begun, len(jobs))  # behind the first steps of the handlers
         if self._look is None:
             self._look = self._loop.call_later(LOOK, self._look_after)
+
+    def _count_begun(self, number: int) -> None:
+        self._fresh -= number
 
     async def _attend(self, delivery: Delivery) -> None:
         """Let the handler run for a job, to its end."""
         try:
             outcome = await self._handle(delivery)
-        except asyncio.CancelledError:
-            outcome = Release()
-        except Exception as error:
-            tell(
-                log,
-                logging.ERROR,
-                "bug-handler",
-                f"job {delivery.job_id}: the handler failed",
-                error,
-                job=delivery.job_id,
-            )
-            outcome = Release(FAULT_DELAY)
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None:
+                raise  # the event loop is closed, and with it this coroutine
+            if delivery.is_called_off and isinstance(error, asyncio.CancelledError):
+                outcome = Release()
+            else:
+                message = f"job {delivery.job_id}: the handler failed"
+                tell(log, logging.ERROR, "bug-handler", message, error, job=delivery.job_id)
+                outcome = Release(FAULT_DELAY)
         self._running -= 1
         delivery._touch_at = NEVER
         self._say_later(delivery, outcome)

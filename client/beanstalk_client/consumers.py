@@ -106,6 +106,16 @@ class Consumers:
         elif self._told == 2:
             self._end()
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it has been told to stop."""
+        return self._told > 0
+
+    def _resume(self) -> None:
+        """Let consumers ask for jobs again that had no room for them."""
+        for consumer in self._consumers:
+            consumer.resume()
+
     def _stop_all(self) -> None:
         for consumer in self._consumers:
             consumer.stop()
@@ -122,7 +132,11 @@ class Consumers:
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a program's coroutine in an event loop, uvloop's where it is installed; no library may choose the loop."""
+    """Run a program's coroutine in an event loop, uvloop's where it is installed; no library may choose the loop.
+
+    asyncio lets SystemExit and KeyboardInterrupt of any asyncio task end the loop. Here, it goes on: the exception is
+    that of the handler which waits for the task. Only before and after signals are handled, Ctrl-C raises one itself.
+    """
     try:
         import uvloop
     except ImportError:
@@ -131,7 +145,14 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         loop = uvloop.new_event_loop()
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(main)
+        program = loop.create_task(main)
+        while not program.done():
+            try:
+                loop.run_until_complete(program)
+            except (SystemExit, KeyboardInterrupt):
+                if program.done() or signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                    raise
+        program.result()
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         asyncio.set_event_loop(None)

@@ -185,7 +185,16 @@ class MemoryQueue:
 
     async def _run(self, runner: Runner, job: MemoryJob) -> None:
         client = self.client(job.tube)
-        outcome: Outcome = await runner(_Delivery(self, job))
+        delivery = _Delivery(self, job)
+        run = asyncio.ensure_future(runner(delivery))  # as at a worker, so that only the test itself is cancelled here
+        try:
+            await asyncio.wait([run])
+        except asyncio.CancelledError:
+            delivery.is_called_off = True
+            run.cancel()
+            await asyncio.wait([run])
+            raise
+        outcome: Outcome = run.result()
         if job.state != RESERVED:
             return
         if isinstance(outcome, Release):
@@ -561,6 +570,7 @@ class _Delivery:
         self.job_id = job.id
         self.body = job.body
         self.tube = job.tube
+        self.is_called_off = False
 
     async def stats(self) -> dict[str, Any]:
         return self._queue.client(self.tube).stats_job(self.job_id)

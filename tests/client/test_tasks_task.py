@@ -541,3 +541,29 @@ def lines_of_memory(count):
 
 def test_in_memory_a_job_costs_the_same_however_many_there_are():
     assert lines_of_memory(200) < 5 * lines_of_memory(50)
+
+
+def test_a_generator_function_is_no_task():
+    tasks = Tasks()
+
+    def numbers():
+        yield 1
+
+    async def later_numbers():
+        yield 1
+
+    class Numbers:
+        def __call__(self):
+            yield 1
+
+    for function in (numbers, later_numbers, Numbers(), functools.partial(numbers)):
+        with pytest.raises(TypeError, match="is a generator function"):
+            tasks.task(name="numbers")(function)
+    assert tasks.get("numbers") is None
+
+
+@pytest.mark.parametrize("option", ["backoff", "timeout", "ttr"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_durations_of_a_task_are_finite(option, value):
+    with pytest.raises(ValueError, match=option):
+        Tasks().task(name="note", **{option: value})(print)

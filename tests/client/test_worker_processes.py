@@ -13,7 +13,7 @@ import pytest
 from beanstalk_client import Client
 from beanstalk_client.worker.command import main
 from beanstalk_client.worker.processes import BELOW, Processes
-from working import WorkerProcess
+from working import PROGRAM, WorkerProcess
 
 from harness.servers import unused_port
 from harness.waiting import eventually
@@ -114,3 +114,90 @@ def test_a_changed_file_begins_a_new_worker(server, tmp_path):
         worker.end()
     finally:
         worker.close()
+
+
+MISBEHAVING = """
+import asyncio, time
+
+from program_base import DIARY, note, plain, tasks, write
+
+
+@tasks.task(timeout=0.2, retries=0)
+def hang():
+    write("hangs")
+    time.sleep(600)
+
+
+@tasks.task(timeout=5, retries=0)
+def brief():
+    time.sleep(0.3)
+    write("brief")
+
+
+@tasks.task(retries=0)
+async def ends_the_loop():
+    async def end():
+        raise SystemExit(3)
+
+    await asyncio.ensure_future(end())
+
+
+@tasks.task(retries=0)
+async def interrupts():
+    raise KeyboardInterrupt
+"""
+
+
+@pytest.fixture
+def alone(server, tmp_path):
+    with contextlib.ExitStack() as stack:
+
+        def begin(*options):
+            (tmp_path / "program_base.py").write_text(PROGRAM)
+            worker = WorkerProcess(server, tmp_path, *options, program=MISBEHAVING)
+            stack.callback(worker.close)
+            worker.wait_for("takes jobs", "it has started")
+            return worker
+
+        yield begin
+
+
+def test_a_worker_takes_no_job_that_no_thread_can_run_and_ends_with_an_error_if_all_hang(alone, server):
+    worker = alone("--threads", "2")
+    with Client(server.address, encoding=None) as client:
+        for task in ("hang", "hang", *["plain"] * 5):
+            client.put(b'{"task": "%s", "args": [%s]}' % (task.encode(), b"7" if task == "plain" else b""))
+        assert worker.end() == 1
+        assert worker.lines == ["hangs"] * 2
+        assert "all threads, 2, hang in functions that have exceeded their timeout" in worker.log
+        found = client.stats_tube("default")
+        assert (found["current-jobs-buried"], found["current-jobs-ready"]) == (2, 5)
+        worker.start()
+        eventually(lambda: worker.lines.count("plain 7") == 5, "another worker runs the rest", 60)
+
+
+def test_jobs_that_no_thread_can_run_wait_in_the_server(alone, server):
+    worker = alone("--threads", "1")
+    with Client(server.address, encoding=None) as client:
+        for _ in range(5):
+            client.put(b'{"task": "brief"}')
+        most = []
+
+        def is_done():
+            most.append(client.stats_tube("default")["current-jobs-reserved"])
+            return worker.lines == ["brief"] * 5
+
+        eventually(is_done, "all have run", 60)
+        assert max(most) == 1
+
+
+def test_what_a_task_raises_ends_no_worker(alone, server):
+    worker = alone()
+    with Client(server.address, encoding=None) as client:
+        for task in ("ends_the_loop", "interrupts"):
+            client.put(b'{"task": "%s"}' % task.encode())
+        eventually(lambda: worker.log.count("buried after 1 try") == 2, "both have failed", 60)
+        client.put(b'{"task": "note", "args": [1]}')
+        eventually(lambda: worker.lines == ["note 1"], "it runs on", 60)
+    worker.tell()
+    assert worker.end() == 0

@@ -5,16 +5,19 @@ Must never show the arguments of a task, but in what its exception says and its 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import random
 import socket
+import sys
 import traceback
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
-from beanstalk_client.commands import Duration, seconds_of
+from beanstalk_client.commands import Duration, seconds, seconds_of
 
 LONGEST_DELAY = 86400.0
 """Seconds that a job waits for its next try at most: a day."""
@@ -53,13 +56,24 @@ class Retry(Exception):  # noqa: N818
             raise Retry(delay="5m", reason="the shop is closed")
 
     Args:
-        delay: seconds, "5m", or a timedelta; None for the task's backoff.
+        delay: seconds, "5m", or a timedelta, at most a day; None for the task's backoff.
         reason: for the log.
+
+    Raises:
+        TypeError, ValueError: it is no delay.
     """
+
+    delay: float | None = None
 
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or "it asks for another try")
-        self.delay: float | None = None if delay is None else seconds_of(delay, "delay")
+        if delay is not None:
+            seconds("delay", delay)  # which refuses a bad one
+            self.delay = seconds_of(delay)
+
+
+class RunTimeoutError(Exception):
+    """A run took longer than the task's timeout."""
 
 
 class GiveUp(Exception):  # noqa: N818
@@ -82,10 +96,12 @@ def delay_of(backoff: Backoff, failures: int, jitter: float = JITTER) -> float:
         jitter: by how much of itself the delay is made longer at most, at random.
     """
     if callable(backoff):
-        seconds = seconds_of(backoff(failures), "backoff")
+        delay = float(seconds_of(backoff(failures), "backoff"))
     else:
-        seconds = seconds_of(backoff, "backoff") * 2.0 ** min(failures - 1, 60)
-    return min(max(0.0, seconds) * (1 + random.random() * jitter), LONGEST_DELAY)
+        delay = seconds_of(backoff, "backoff") * 2.0 ** min(failures - 1, 60)
+    if delay != delay:
+        raise ValueError("backoff is nan: must be seconds")
+    return min(max(0.0, delay) * (1 + random.random() * jitter), LONGEST_DELAY)
 
 
 def tries_of(found: dict[str, Any], retries: int) -> int:
@@ -131,7 +147,17 @@ def is_last_of_server(found: dict[str, Any]) -> bool:
 def describe(error: BaseException) -> str:
     """An exception in one line."""
     lines = traceback.format_exception_only(type(error), error)
-    return " ".join("".join(lines).split())[:1000]
+    return escaped(" ".join("".join(lines).split())[:1000])
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of an exception."""
+    return escaped("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+
+
+def escaped(text: str) -> str:
+    """A text that can be encoded as UTF-8: lone surrogates, as in the names of some files, are escaped."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def of_task(error: BaseException) -> BaseException:
@@ -142,6 +168,30 @@ def of_task(error: BaseException) -> BaseException:
     return error if trace is None else error.with_traceback(trace)
 
 
+class _CanBeCalledOff(Protocol):
+    """What is needed of a delivery here."""
+
+    @property
+    def is_called_off(self) -> bool: ...
+
+
+def is_of_worker(error: BaseException, delivery: _CanBeCalledOff) -> bool:
+    """Whether the worker has ended a run from outside, and not the task itself."""
+    if isinstance(error, GeneratorExit):
+        return asyncio._get_running_loop() is None  # the coroutine is closed, as its event loop is
+    return isinstance(error, asyncio.CancelledError) and delivery.is_called_off
+
+
+async def take_back_cancellation(delivery: _CanBeCalledOff) -> None:
+    """Clear what a task has left that has cancelled the asyncio task of its own run, and has not waited since."""
+    mine: Any = asyncio.current_task()
+    if mine._must_cancel and not delivery.is_called_off:  # there is no public way to see it
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+    while sys.version_info >= (3, 11) and mine.cancelling() and not delivery.is_called_off:
+        mine.uncancel()
+
+
 def report(job: int, tube: str, error: str, tries: int, *, by: str, trace: str = "", **fields: Any) -> bytes:
     """What is put beside a buried job, for people: JSON, one key a line.
 
@@ -149,10 +199,11 @@ def report(job: int, tube: str, error: str, tries: int, *, by: str, trace: str =
         by: what has run it: "worker" or "sender".
         fields: what else is known of it.
     """
+    trace = escaped(trace)
     content = {
         "job": job,
         "tube": tube,
-        "error": error,
+        "error": escaped(error),
         "tries": tries,
         "buried": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         by: f"{socket.gethostname()}:{os.getpid()}",
@@ -168,5 +219,4 @@ def report(job: int, tube: str, error: str, tries: int, *, by: str, trace: str =
 
 def task_report(job: int, tube: str, task: str, tries: int, error: BaseException) -> bytes:
     """The report about the job of a task."""
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return report(job, tube, describe(error), tries, by="worker", trace=trace, task=task)
+    return report(job, tube, describe(error), tries, by="worker", trace=trace_of(error), task=escaped(task))

@@ -12,7 +12,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
 
 from beanstalk_client.address import read_addresses
@@ -20,7 +20,7 @@ from beanstalk_client.commands import Duration, make, seconds_of
 from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
 from beanstalk_client.tasks.failure import ERRORS, Backoff
 from beanstalk_client.tasks.message import JSON, Serializer
-from beanstalk_client.tasks.middleware import Middleware, Put
+from beanstalk_client.tasks.middleware import Middleware, Put, around
 from beanstalk_client.tasks.results import Result
 from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
 
@@ -225,6 +225,10 @@ class Tasks:
             queue = tasks.connect(watch=tasks.tubes)
         """
         return sorted({task.tube for task in self._tasks.values()})
+
+    def _have_plain(self, tubes: Collection[str]) -> bool:
+        """Whether a task of these tubes is a plain function."""
+        return any(task.tube in tubes and not task.is_async for task in self._tasks.values())
 
     @property
     def where(self) -> str:
@@ -450,7 +454,7 @@ class Tasks:
 
     def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
         put = Put(task.message(args, kwargs, options.result), task.tube)
-        with self._around(put) if self.middleware else _NOTHING:
+        with around(self.middleware, "putting", put, Exception) if self.middleware else _NOTHING:
             body = task.encode(put.message)
             client = self._client(task.tube)
             if options.result is not None and not client.knows("put-with"):
@@ -467,7 +471,7 @@ class Tasks:
         if self._memory is not None:
             return self._put(task, args, kwargs, options)
         put = Put(task.message(args, kwargs, options.result), task.tube)
-        with self._around(put) if self.middleware else _NOTHING:
+        with around(self.middleware, "putting", put, Exception) if self.middleware else _NOTHING:
             body = task.encode(put.message)
             client = await self._aclient(task.tube)
             if options.result is not None and not await client.knows("put-with"):
@@ -479,13 +483,6 @@ class Tasks:
             else:
                 put.job_id = await client.put_with(body, priority, options.delay, ttr, **_demands(options))
             return put.job_id
-
-    @contextlib.contextmanager
-    def _around(self, put: Put) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for middleware in self.middleware:
-                stack.enter_context(middleware.putting(put))
-            yield
 
     def _cancel(self, tube: str, which: str | int) -> bool:
         client = self._client(tube)

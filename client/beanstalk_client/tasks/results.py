@@ -19,13 +19,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import traceback
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import JobTooBigError, NotFoundError, TooLateError
-from beanstalk_client.tasks.failure import describe
+from beanstalk_client.tasks.failure import describe, escaped, trace_of
 
 if TYPE_CHECKING:
     from beanstalk_client.tasks.message import Message, Serializer
@@ -321,13 +320,12 @@ def told_progress(fraction: float, note: str) -> dict[str, Any]:
     """
     if not 0 <= fraction <= 1:
         raise ValueError(f"progress is {fraction}; it must be from 0 to 1")
-    return {"state": RUNNING, "progress": float(fraction), "note": note}
+    return {"state": RUNNING, "progress": float(fraction), "note": escaped(note)}
 
 
 def told_failure(error: BaseException) -> dict[str, Any]:
     """The body of the result of a task that has failed."""
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-TRACEBACK:]
-    return {"state": FAILED, "error": describe(error), "traceback": trace.splitlines()}
+    return {"state": FAILED, "error": describe(error), "traceback": trace_of(error)[-TRACEBACK:].splitlines()}
 
 
 async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.version import VERSION
 from beanstalk_client.worker.processes import BELOW, Processes, command_line, run_reloaded, stop_with_parent
-from beanstalk_client.worker.serving import Group, Worker
+from beanstalk_client.worker.serving import Group, ThreadsHangError, Worker
 
 PROGRAM = "beanstalk-worker"
 
@@ -301,6 +301,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _look_for_moments(tasks)
         with beside:
             run(worker.run())
+    except ThreadsHangError as error:
+        return complain(options, PROGRAM, str(error), FAILED)
     except (Error, OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
         return complain(options, PROGRAM, f"server {tasks.where}: {reason}", FAILED)

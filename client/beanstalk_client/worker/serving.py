@@ -32,6 +32,10 @@ class Group(NamedTuple):
     at_once: int
 
 
+class ThreadsHangError(Exception):
+    """A worker has ended because all its threads hang."""
+
+
 class Worker(Consumers):
     """Runs the tasks of a program.
 
@@ -59,6 +63,7 @@ class Worker(Consumers):
         unknown_task_grace: Duration = UNKNOWN_TASK_GRACE,
     ) -> None:
         super().__init__(log, "worker", "jobs that run", seconds_of(grace, "grace"))
+        self._hangs = False
         self._all_tracebacks = all_tracebacks
         self._unknown_task_grace = seconds_of(unknown_task_grace, "unknown_task_grace")
         self._tasks = tasks
@@ -72,9 +77,10 @@ class Worker(Consumers):
 
         Raises:
             OSError, Error: there is no server to begin with, or it does not let us do this.
+            ThreadsHangError: all threads hang. The other jobs have ended: another process must take its place.
         """
         await look_for_server(self._tasks.connect_async(), [tube for group in self._groups for tube in group.tubes])
-        threads = Threads(self._number)
+        threads = Threads(self._number, on_room=self._resume, on_hang=self._tell_hang)
         runner = Runner(
             self._tasks,
             threads,
@@ -89,6 +95,7 @@ class Worker(Consumers):
                 at_once=group.at_once,
                 weights=self._weights,
                 mode=self._mode,
+                room=threads.room if self._tasks._have_plain(group.tubes) else None,
             )
             for group in self._groups
         ]
@@ -108,3 +115,13 @@ class Worker(Consumers):
             threads.close()
             await self._tasks.aclose()
         tell(log, logging.INFO, "worker-stopped", f"worker {who} has stopped")
+        if self._hangs:
+            raise ThreadsHangError("all threads hang in functions that have exceeded their timeout")
+
+    def _tell_hang(self) -> None:
+        """Stop, as no thread can run a job any more."""
+        self._hangs = True
+        message = f"all threads, {self._number}, hang in functions that have exceeded their timeout: the worker ends"
+        tell(log, logging.ERROR, "threads-hang", message, threads=self._number)
+        if not self.is_told:
+            self.stop()

@@ -12,7 +12,7 @@ Beside each job that is buried, a report goes to the tube `<tube>.errors`, as th
 Database connections are looked after as around a request: those that are too old or broken are closed before and after
 each plain function; a coroutine has a thread of its own for what it lets run in one, whose connections are closed with
 it. What listens to a signal and fails is logged, and changes nothing.
-Must never look at a result once it was told, nor catch what ends the process.
+Must never look at a result once it was told.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import functools
 import inspect
 import logging
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,7 +42,10 @@ from beanstalk_client.tasks.failure import (
     delay_of,
     describe,
     is_last_of_server,
+    is_of_worker,
+    take_back_cancellation,
     task_report,
+    trace_of,
     tries_of,
     unknown_delay,
 )
@@ -101,7 +103,7 @@ class Runner:
         unknown_task_grace: seconds until a job with an unknown task is buried.
 
     Attributes:
-        is_ending: coroutines that are cancelled now have not failed.
+        threads: those of plain functions.
     """
 
     def __init__(
@@ -109,10 +111,9 @@ class Runner:
     ) -> None:
         self._backend = backend
         self._unknown_task_grace = unknown_task_grace
-        self._threads = Threads(threads)
+        self.threads = Threads(threads)
         self._worker_id = worker_id
         self._report = Reports(self.connect)
-        self.is_ending = False
 
     def connect(self) -> AsyncClient[bytes]:
         """A client of the backend's server that is not connected yet."""
@@ -142,7 +143,7 @@ class Runner:
             def count() -> int:
                 return asyncio.run_coroutine_threadsafe(self._count_failure(run, delivery), loop).result()
 
-            await self._threads.run(run.complete, (count,), {})
+            await self.threads.run(run.complete, (count,), {})
         if run.error is not None:
             return await self._bury(delivery, name, run.error, run.tries)
         return DONE if run.delay is None else Release(run.delay)
@@ -163,7 +164,7 @@ class Runner:
         return Release(delay, int(found["pri"]))
 
     async def close(self) -> None:
-        self._threads.close()
+        self.threads.close()
         await self._report.close()
 
     def _result(self, message: Message) -> Any:
@@ -237,11 +238,10 @@ class Runner:
                 try:
                     value = await run.call()
                     await sync_to_async(run.succeed)(value)
-                except (KeyboardInterrupt, GeneratorExit):
-                    raise
                 except BaseException as error:
-                    if isinstance(error, asyncio.CancelledError) and self.is_ending:
+                    if is_of_worker(error, delivery):
                         raise
+                    await take_back_cancellation(delivery)
                     tries = await self._count_failure(run, delivery) if run.retries else 1
                     await sync_to_async(run.fail)(error, tries)
             finally:
@@ -316,9 +316,8 @@ class _Run:
     def fail(self, error: BaseException, tries: int) -> None:
         """To be called where the error is handled: what listens to the signal may want its traceback."""
         kind = type(error)
-        trace = "".join(traceback.format_exception(kind, error, error.__traceback__))
         path = f"{kind.__module__}.{kind.__qualname__}"
-        self.result.errors.append(TaskError(exception_class_path=path, traceback=trace))
+        self.result.errors.append(TaskError(exception_class_path=path, traceback=trace_of(error)))
         self.tries = tries
         if tries <= self.retries:
             self.delay = delay_of(self._backoff, tries)

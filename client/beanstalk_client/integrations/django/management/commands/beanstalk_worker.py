@@ -132,30 +132,20 @@ class Command(BaseCommand):
             raise CommandError(f"the server refuses: {error!r}") from error
 
 
-class Worker(Consumers):
-    """What runs, and how it ends."""
-
-    def __init__(self, runner: Runner, grace: float) -> None:
-        super().__init__(log, "worker", "tasks that run", grace)
-        self._runner = runner
-
-    def _end(self) -> None:
-        self._runner.is_ending = True
-        super()._end()
-
-
 async def serve(
     make_runner: Callable[[], Runner], tubes: list[str], at_once: int, grace: float, worker_id: str
 ) -> None:
     """Run tasks until a signal comes and they have ended, or have been given back when the grace was over."""
     runner = make_runner()
-    worker = Worker(runner, grace)
+    worker = Consumers(log, "worker", "tasks that run", grace)
     text = f"worker {worker_id} takes tasks from {', '.join(tubes)}, {at_once} at a time"
     tell(log, logging.INFO, "worker-started", text, tubes=",".join(tubes))
     try:
         with worker.on_signals():
             async with tidied(runner.connect, [tube + ERRORS for tube in tubes]):
-                await worker.consume([Consumer(runner.connect, tubes, runner, at_once=at_once)])
+                consumer = Consumer(runner.connect, tubes, runner, at_once=at_once, room=runner.threads.room)
+                runner.threads.on_room = consumer.resume
+                await worker.consume([consumer])
     finally:
         await runner.close()
     tell(log, logging.INFO, "worker-stopped", f"worker {worker_id} has stopped")

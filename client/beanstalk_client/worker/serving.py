@@ -9,17 +9,21 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from beanstalk_client.commands import Duration, seconds_of
-from beanstalk_client.consumer import Consumer, look_for_server
-from beanstalk_client.consumers import GRACE, Consumers
+from beanstalk_client.consumer import Consumer, Delivery, Outcome, look_for_server
+from beanstalk_client.consumers import GRACE, Consumers, StoppedError
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.registry import Tasks
 from beanstalk_client.tasks.reports import tidied
 from beanstalk_client.tasks.runner import Runner
 from beanstalk_client.tasks.threads import Threads
+
+RECYCLE_GRACE = 3600.0
+"""Seconds that jobs may run on when a worker ends because of `max_jobs` or `max_memory`: no one waits for its end."""
 
 log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
@@ -42,6 +46,11 @@ class Worker(Consumers):
         weights: of tubes, for `mode`; a tube without one has that of its policy, or 1.
         mode: how the tubes of a group are served: "priority", or by weight, "weighted" (jobs) or "fair" (time).
         all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
+        max_jobs: the worker ends after this many jobs; 0: no limit.
+        max_memory: it ends when it has more bytes of resident memory after a job; 0: no limit.
+
+    Attributes:
+        is_recycled: it ends because of one of these limits.
     """
 
     def __init__(
@@ -54,8 +63,14 @@ class Worker(Consumers):
         weights: Mapping[str, int] | None = None,
         mode: str = "",
         all_tracebacks: bool = False,
+        max_jobs: int = 0,
+        max_memory: int = 0,
     ) -> None:
         super().__init__(log, "worker", "jobs that run", seconds_of(grace, "grace"))
+        self.is_recycled = False
+        self._max_jobs = max_jobs
+        self._max_memory = max_memory
+        self._begun = 0  # number of jobs
         self._all_tracebacks = all_tracebacks
         self._tasks = tasks
         self._groups = list(groups)
@@ -76,7 +91,7 @@ class Worker(Consumers):
             Consumer(
                 self._tasks.connect_async,
                 group.tubes,
-                runner,
+                self._limited(runner) if self._max_jobs or self._max_memory else runner,
                 at_once=group.at_once,
                 weights=self._weights,
                 mode=self._mode,
@@ -89,13 +104,54 @@ class Worker(Consumers):
             async with contextlib.AsyncExitStack() as stack:
                 stack.enter_context(self.on_signals())
                 if self._tasks.lifespan is not None:
-                    await stack.enter_async_context(self._tasks.lifespan())
+                    async with self.starting():
+                        await stack.enter_async_context(self._tasks.lifespan())
                 if self._tasks.errors is not None:
                     reports = [tube + self._tasks.errors for group in self._groups for tube in group.tubes]
                     await stack.enter_async_context(tidied(self._tasks.connect_async, reports))
                 tell(log, logging.INFO, "worker-started", f"worker {who} takes jobs from {tubes}", tubes=tubes)
                 await self.consume(consumers)
+        except StoppedError:
+            pass
         finally:
             threads.close()
             await self._tasks.aclose()
         tell(log, logging.INFO, "worker-stopped", f"worker {who} has stopped")
+
+    def _limited(self, runner: Runner) -> Callable[[Delivery], Awaitable[Outcome]]:
+        """A handler that ends the worker when it has reached its limit of jobs or memory."""
+
+        async def handle(delivery: Delivery) -> Outcome:
+            self._begun += 1
+            if self._begun == self._max_jobs:
+                self._recycle(f"--max-jobs: {self._begun} jobs")
+            try:
+                return await runner(delivery)
+            finally:
+                if self._max_memory and (memory := resident_memory()) > self._max_memory:
+                    self._recycle(f"--max-memory: {memory} bytes")
+
+        return handle
+
+    def _recycle(self, why: str) -> None:
+        if not (self.is_recycled or self._told):
+            self.is_recycled = True
+            self._finish(why, max(self._grace, RECYCLE_GRACE))
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process has; where the system does not tell, the most that it has had.
+
+    Raises:
+        OSError: the system tells neither.
+    """
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except FileNotFoundError:
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        raise OSError("this system does not say how much memory a process has") from None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -6,7 +6,6 @@ Must never run a task itself, nor know what one is.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,9 @@ from django.core.management.base import CommandError
 from django.utils.crypto import get_random_string
 from django.utils.module_loading import autodiscover_modules
 
+from beanstalk_client import signals
 from beanstalk_client.consumer import AT_ONCE, Consumer
-from beanstalk_client.consumers import GRACE, Consumers
+from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, run
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import ERRORS
@@ -93,6 +93,11 @@ class Command(BaseCommand):
             help="id of this worker in the context of a task (default: random)",
         )
 
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as a program of its own."""
+        with signals.exiting(FORCE_AFTER):
+            super().run_from_argv(argv)
+
     def handle(self, *_: Any, **options: Any) -> None:
         try:
             backend = task_backends[options["backend"]]
@@ -114,7 +119,7 @@ class Command(BaseCommand):
         worker_id = options["worker_id"] or get_random_string(32)
         at_once, tubes = options["at_once"], [backend.tube(queue) for queue in queues]
         try:
-            asyncio.run(serve(backend, tubes, at_once, options["threads"] or at_once, options["grace"], worker_id))
+            run(serve(backend, tubes, at_once, options["threads"] or at_once, options["grace"], worker_id))
         except Error as error:
             raise CommandError(f"the server refuses: {error!r}") from error
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -10,7 +11,8 @@ import time
 import types
 
 import pytest
-from beanstalk_client import Client
+from beanstalk_client import Client, NotFoundError
+from beanstalk_client.tasks import Tasks
 from beanstalk_client.worker import processes
 from beanstalk_client.worker.command import main
 from beanstalk_client.worker.processes import BELOW, Processes
@@ -239,5 +241,46 @@ def test_a_changed_file_begins_a_new_worker(server, tmp_path):
         assert stopped(worker)[:1] == started(worker)[:1]
         worker.tell()
         worker.end()
+    finally:
+        worker.close()
+
+
+DEADLY = (
+    PROGRAM
+    + """
+import signal
+
+@tasks.task(retries=2, backoff=0.01)
+async def kill():
+    write("kill")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+)
+
+
+def test_a_job_that_kills_its_worker_is_buried_with_a_report_after_its_last_attempt(server, tmp_path, monkeypatch):
+    worker = WorkerProcess(server, tmp_path, "--processes", "2", program=DEADLY)
+    try:
+        eventually(lambda: len(started(worker)) == 2, "both have started", 60)
+        tasks = Tasks(server.address, errors=".errors")
+
+        @tasks.task(retries=2)
+        def kill(): ...
+
+        job_id = kill.put()
+        with Client(server.address, encoding=None, use="default.errors") as client:
+
+            def report():
+                with contextlib.suppress(NotFoundError):
+                    return json.loads(client.peek_ready().body)
+
+            eventually(lambda: report() is not None, "there is a report", 60)
+            assert client.stats_job(job_id)["state"] == "buried"
+            found = report()
+            assert (found["job"], found["tube"], found["task"], found["tries"]) == (job_id, "default", "kill", 3)
+            assert found["error"] == "WorkerLostError: the connection of the worker was lost in the last attempt"
+        tasks.close()
+        assert worker.lines == ["kill"] * 3
+        assert worker.process.poll() is None
     finally:
         worker.close()

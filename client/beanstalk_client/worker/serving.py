@@ -14,9 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from beanstalk_client.commands import Duration, seconds_of
-from beanstalk_client.consumer import Consumer, Delivery, Outcome, look_for_server
+from beanstalk_client.consumer import Consumer, Delivery, Outcome, Release, look_for_server
 from beanstalk_client.consumers import GRACE, Consumers, StoppedError
+from beanstalk_client.errors import BuriedError, Error
 from beanstalk_client.events import tell
+from beanstalk_client.tasks.failure import report
+from beanstalk_client.tasks.message import UnreadableError, read
 from beanstalk_client.tasks.registry import Tasks
 from beanstalk_client.tasks.reports import tidied
 from beanstalk_client.tasks.runner import Runner
@@ -24,6 +27,9 @@ from beanstalk_client.tasks.threads import Threads
 
 RECYCLE_GRACE = 3600.0
 """Seconds that jobs may run on when a worker ends because of `max_jobs` or `max_memory`: no one waits for its end."""
+
+STOPPED = "WorkerStoppedError: the worker released the job before the end of its last attempt"
+"""The error in the report of such a job, which the server buries."""
 
 log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
@@ -71,9 +77,11 @@ class Worker(Consumers):
         self._max_jobs = max_jobs
         self._max_memory = max_memory
         self._begun = 0  # number of jobs
+        self._buried: list[Delivery] = []  # by the server, when this worker released them in their last attempt
         self._all_tracebacks = all_tracebacks
         self._tasks = tasks
         self._groups = list(groups)
+        self._tubes = [tube for group in groups for tube in group.tubes]
         self._number = threads
         self._weights = dict(weights or {})
         self._mode = mode
@@ -84,7 +92,7 @@ class Worker(Consumers):
         Raises:
             OSError, Error: there is no server to begin with, or it does not let us do this.
         """
-        await look_for_server(self._tasks.connect_async(), [tube for group in self._groups for tube in group.tubes])
+        await look_for_server(self._tasks.connect_async(), self._tubes)
         threads = Threads(self._number)
         runner = Runner(self._tasks, threads, all_tracebacks=self._all_tracebacks)
         consumers = [
@@ -93,6 +101,7 @@ class Worker(Consumers):
                 group.tubes,
                 self._limited(runner) if self._max_jobs or self._max_memory else runner,
                 at_once=group.at_once,
+                settled=self._note_buried,
                 weights=self._weights,
                 mode=self._mode,
             )
@@ -107,16 +116,41 @@ class Worker(Consumers):
                     async with self.starting():
                         await stack.enter_async_context(self._tasks.lifespan())
                 if self._tasks.errors is not None:
-                    reports = [tube + self._tasks.errors for group in self._groups for tube in group.tubes]
-                    await stack.enter_async_context(tidied(self._tasks.connect_async, reports))
+                    await stack.enter_async_context(
+                        tidied(self._tasks.connect_async, self._tubes, self._tasks.errors, self._name_of)
+                    )
                 tell(log, logging.INFO, "worker-started", f"worker {who} takes jobs from {tubes}", tubes=tubes)
                 await self.consume(consumers)
+                await self._report_buried()
         except StoppedError:
             pass
         finally:
             threads.close()
             await self._tasks.aclose()
         tell(log, logging.INFO, "worker-stopped", f"worker {who} has stopped")
+
+    def _note_buried(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
+        # The runner releases with a priority what it has reported.
+        if isinstance(error, BuriedError) and isinstance(outcome, Release) and outcome.priority is None:
+            self._buried.append(delivery)
+
+    async def _report_buried(self) -> None:
+        """Put reports about jobs that were released before the end of their last attempt."""
+        for delivery in self._buried if self._tasks.errors is not None else ():
+            job_id, tube = delivery.job_id, delivery.tube
+            try:
+                tries = int((await delivery.stats()).get("tries", 0))
+                body = report(job_id, tube, STOPPED, tries, by="worker", task=self._name_of(delivery.body))
+                await self._tasks._report(f"{tube}{self._tasks.errors}", job_id, body)
+            except (Error, OSError, ValueError) as error:
+                tell(log, logging.WARNING, "report-lost", f"job {job_id}: no report of it: {error!r}", job=job_id)
+
+    def _name_of(self, body: bytes) -> str:
+        """The name of the task in the body of a job; "" if it cannot be read."""
+        try:
+            return read(body, self._tasks.serializer).task
+        except UnreadableError:
+            return ""
 
     def _limited(self, runner: Runner) -> Callable[[Delivery], Awaitable[Outcome]]:
         """A handler that ends the worker when it has reached its limit of jobs or memory."""

@@ -19,7 +19,6 @@ from beanstalk_client.consumer import AT_ONCE, Consumer
 from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, run
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS
 from beanstalk_client.tasks.reports import tidied
 
 from ...backend import BeanstalkBackend
@@ -146,7 +145,7 @@ async def serve(
     tell(log, logging.INFO, "worker-started", text, tubes=",".join(tubes))
     try:
         with worker.on_signals():
-            async with tidied(runner.connect, [tube + ERRORS for tube in tubes]):
+            async with tidied(runner.connect, tubes):
                 await worker.consume([Consumer(runner.connect, tubes, runner, at_once=at_once)])
     finally:
         await runner.close()

@@ -134,7 +134,7 @@ def test_a_look_that_fails_is_repeated(run, monkeypatch):
     async def story():
         async with AsyncClient(address, encoding=None, use="mail.errors") as queue:
             await queue.put_with(task_report(999, "mail", "send", 3, RuntimeError()), key="job-999")
-            async with tidied(connect, ["mail.errors"]):
+            async with tidied(connect, ["mail"]):
                 await eventually_asked(lambda: is_none(queue), "the report is gone")
 
     asyncio.run(story())

@@ -46,6 +46,11 @@ from .options import Options, is_count, is_seconds, problems, read_options
 MIDDLE_PRIORITY = 65536
 """The priority of the protocol that Django's 0 is; there, less is more urgent."""
 
+LOSSES = 3
+"""How many workers a task may lose before the server buries its job, if its retries allow fewer: by default, Django's
+tasks have none, and a stop of a worker must not cost a task.
+"""
+
 APP = "beanstalk_client.integrations.django"
 
 
@@ -131,7 +136,7 @@ class BeanstalkBackend(BaseTaskBackend):
             Message(task.module_path, result.args, result.kwargs, result.id, task.queue_name, task.priority, now, after)
         )
         retries = getattr(task, "retries", None)
-        tries = tries_for(self.settings.retries if retries is None else retries)
+        tries = max(tries_for(self.settings.retries if retries is None else retries), LOSSES)
         self._put(body, self.tube(task.queue_name), MIDDLE_PRIORITY - int(task.priority), after, result.id, tries)
         object.__setattr__(result, "enqueued_at", shown_moment(now))
         task_enqueued.send(type(self), task_result=result)

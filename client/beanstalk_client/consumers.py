@@ -67,8 +67,8 @@ class Consumers:
     def on_signals(self, others: Mapping[int, Callable[[], None]] | None = None) -> Iterator[None]:
         """Stop at SIGTERM and SIGINT, and call these for other signals."""
         loop = asyncio.get_running_loop()
-        stops = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop}
-        before = {}
+        stops: dict[int, Callable[[], None]] = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop}
+        before: dict[int, Any] = {}
         for number, act in {**stops, **(others or {})}.items():
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not on Windows, nor in a thread
                 former = signal.getsignal(number)

@@ -1,6 +1,7 @@
 """Signals of programs: what forked children keep of them; and tasks, lifespans and threads that do not end."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -72,6 +73,12 @@ async def stubborn():
             await asyncio.sleep(1000)
 
 
+@tasks.task(retries=0)
+async def sleep():
+    write("begins")
+    await asyncio.sleep(1000)
+
+
 @tasks.task
 async def blocking():
     write("begins")
@@ -131,6 +138,19 @@ def test_a_task_that_does_not_end_holds_up_no_stop(work, server, task):
     worker.tell()
     assert worker.end() == 1
     assert "is ended by force, with status 1" in worker.log
+
+
+def test_a_job_that_is_released_in_its_last_attempt_has_a_report(work, server):
+    worker = work()
+    with Client(server.address, encoding=None, use="default.errors") as errors, Client(server.address) as client:
+        job_id = client.put_with('{"task": "sleep"}', tries=1)
+        eventually(lambda: worker.lines == ["begins"], "it runs")
+        worker.tell()
+        assert worker.end() == 0
+        assert client.stats_job(job_id)["state"] == "buried"
+        report = json.loads(errors.peek_ready().body)
+        assert (report["job"], report["task"], report["tries"]) == (job_id, "sleep", 1)
+        assert report["error"].startswith("WorkerStoppedError: the worker released the job before")
 
 
 def test_a_third_signal_ends_a_worker_at_once(work, server):

@@ -141,7 +141,7 @@ async def report_lost(
     Returns:
         the burials of these tubes: the id of the job, and how often it has been buried.
     """
-    found = set()
+    found: set[tuple[int, int]] = set()
     if not await client.knows("list-jobs"):
         return found
     for tube in tubes:

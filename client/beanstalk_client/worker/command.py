@@ -156,7 +156,8 @@ def read_size(text: str) -> int:
     found = re.fullmatch("([0-9]{1,15})(?:([kMGT])(i?)B)?", text.replace("Ki", "ki"))
     if found is None or not int(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of bytes, or with a unit: 500MB, 2GiB")
-    return int(found[1]) * (1024 if found[3] else 1000) ** (" kMGT".index(found[2] or " "))
+    power = " kMGT".index(found[2] or " ")
+    return int(found[1]) * int((1024 if found[3] else 1000) ** power)
 
 
 def read_weight(text: str) -> tuple[str, int]:

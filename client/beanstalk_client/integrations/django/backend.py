@@ -148,7 +148,9 @@ class BeanstalkBackend(BaseTaskBackend):
         ttr = self.settings.ttr
         with client_of(self.settings.client, tube) as client:
             if client.knows("put-with"):
-                deferred = {} if run_after is None else {"key": key, "at": max(run_after.timestamp(), 0)}
+                deferred: dict[str, Any] = (
+                    {} if run_after is None else {"key": key, "at": max(run_after.timestamp(), 0)}
+                )
                 client.put_with(body, priority, 0, ttr, tries=tries, **deferred)
             elif run_after is None:
                 client.put(body, priority, 0, ttr)

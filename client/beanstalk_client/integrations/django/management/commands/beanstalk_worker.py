@@ -95,7 +95,7 @@ class Command(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program of its own."""
         with signals.exiting(FORCE_AFTER):
-            super().run_from_argv(argv)
+            super().run_from_argv(argv)  # type: ignore[misc]
 
     def handle(self, *_: Any, **options: Any) -> None:
         try:

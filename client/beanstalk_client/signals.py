@@ -106,12 +106,15 @@ def _keep(ends: queue.SimpleQueue[float | None]) -> None:
             if told is None:
                 return
             end = min(end, told)
-    message = f"process {os.getpid()} has not ended in time: it is ended by force, with status {FORCED}"
-    arguments = (log, logging.ERROR, "forced-exit", message)
-    last = threading.Thread(target=tell, args=arguments, kwargs={"status": FORCED}, daemon=True)
+    last = threading.Thread(target=_tell_forced, daemon=True)
     last.start()
     last.join(LOG_WITHIN)
     os._exit(FORCED)
+
+
+def _tell_forced() -> None:
+    message = f"process {os.getpid()} has not ended in time: it is ended by force, with status {FORCED}"
+    tell(log, logging.ERROR, "forced-exit", message, status=FORCED)
 
 
 def _before_fork() -> None:

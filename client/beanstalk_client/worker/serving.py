@@ -73,7 +73,7 @@ class Worker(Consumers):
         max_memory: int = 0,
     ) -> None:
         super().__init__(log, "worker", "jobs that run", seconds_of(grace, "grace"))
-        self.is_recycled = False
+        self.is_recycled: bool = False
         self._max_jobs = max_jobs
         self._max_memory = max_memory
         self._begun = 0  # number of jobs

@@ -54,6 +54,7 @@ SOCKETS = (
     "tests/client/test_pytest_plugin",
     "tests/client/test_schedules_listings",
     "tests/client/test_schedules_race",
+    "tests/client/test_signals",
     "tests/client/test_tasks_reports",
     "tests/client/test_tasks_task",
     "tests/client/test_worker_",

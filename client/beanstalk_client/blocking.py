@@ -344,9 +344,10 @@ class Client(Blocking[TBody]):
         for question in self._session.probes(command):
             try:
                 answer = self.execute(question)
-            except Error:
+            except Error as error:
                 if command not in self._session.known:
                     raise
+                error.__traceback__ = None  # its frames would keep the client of a thread that has ended
         return self._session.knows(command, answer)
 
     def pipeline(self, *, raise_errors: bool = True) -> Pipeline[TBody]:

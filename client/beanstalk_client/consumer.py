@@ -294,6 +294,7 @@ class Consumer:
         self._waiter: _Link | None = None
         self._in_hand: dict[int, Delivery] = {}  # by id: until the server has heard what became of it
         self._stopping = False
+        self._ended = False  # no handler is started any more
         self._stopped_at = 0.0
         self._failure: Error | None = None
         self._look: asyncio.TimerHandle | None = None
@@ -329,7 +330,8 @@ class Consumer:
     def stop(self) -> None:
         """Take no more jobs; `run` returns when the handlers of those in hand are done. To be called on the event loop.
 
-        What the server hands out at this very moment is ready again at once.
+        A job that has come by then runs, because a release would cost it an attempt. One that the server hands out at
+        this very moment, to a link that waits, is ready again at once.
         """
         if self._stopping:
             return
@@ -359,6 +361,7 @@ class Consumer:
     def end(self) -> None:
         """Stop, and cancel the handlers that run; their jobs are released. To be called on the event loop."""
         self.stop()
+        self._ended = True
         for delivery in list(self._in_hand.values()):
             delivery._call_off()
 
@@ -707,7 +710,7 @@ class Consumer:
                 delivery._task = self._loop.create_task(self._adopt(former, delivery))
                 continue
             self._in_hand[job.id] = delivery
-            if self._stopping:
+            if self._ended:
                 link.finished.append((delivery, Release()))
                 continue
             self._running += 1

@@ -567,3 +567,19 @@ def test_a_generator_function_is_no_task():
 def test_durations_of_a_task_are_finite(option, value):
     with pytest.raises(ValueError, match=option):
         Tasks().task(name="note", **{option: value})(print)
+
+
+def test_the_server_counts_the_attempts_of_a_task(our_server):
+    with tasks_at(our_server) as tasks, tasks.connect() as client:
+        note = tasks.task(name="note", retries=2)(print)
+        calls = (note, note.delay(60), note.tries(7))
+        found = [client.stats_job(call.put())["max-tries"] for call in calls]
+
+        async def aput():
+            try:
+                return await note.aput()
+            finally:
+                await tasks.aclose()
+
+        found.append(client.stats_job(asyncio.run(aput()))["max-tries"])
+        assert found == [3, 3, 7, 3]

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, Protocol, Union
 
-from beanstalk_client.commands import Duration, seconds, seconds_of
+from beanstalk_client.commands import MAX_SECONDS, Duration, seconds, seconds_of
 
 LONGEST_DELAY = 86400.0
 """Seconds that a job waits for its next try at most: a day."""
@@ -139,6 +139,11 @@ def unknown_delay(found: dict[str, Any], grace: float, jitter: float = JITTER) -
     return min(left, delay_of(UNKNOWN_TASK_BACKOFF, releases + 1, jitter))
 
 
+def tries_for(retries: int) -> int:
+    """The `tries` of a job, so that the server buries it after its last attempt, also if that kills the worker."""
+    return min(retries + 1, MAX_SECONDS)
+
+
 def is_last_of_server(found: dict[str, Any]) -> bool:
     """Whether the server itself buries a job, or moves it to a dead tube, if it is released now."""
     return 0 < int(found.get("max-tries", 0)) <= int(found.get("tries", 0)) + 1
@@ -196,7 +201,7 @@ def report(job: int, tube: str, error: str, tries: int, *, by: str, trace: str =
     """What is put beside a buried job, for people: JSON, one key a line.
 
     Args:
-        by: what has run it: "worker" or "sender".
+        by: what has run it, "worker" or "sender"; "reporter" if that is lost.
         fields: what else is known of it.
     """
     trace = escaped(trace)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
 from beanstalk_client.address import read_addresses
 from beanstalk_client.commands import Duration, make, seconds_of
 from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
-from beanstalk_client.tasks.failure import ERRORS, Backoff
+from beanstalk_client.tasks.failure import ERRORS, Backoff, tries_for
 from beanstalk_client.tasks.message import JSON, Serializer
 from beanstalk_client.tasks.middleware import Middleware, Put, around
 from beanstalk_client.tasks.results import Result
@@ -461,10 +461,13 @@ class Tasks:
                 raise UnsupportedError(NO_RESULTS)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
-            if options.is_plain:
-                put.job_id = client.put(body, priority, options.delay, ttr)
+            demands = _demands(options)
+            if options.tries is None and self._memory is None and client.knows("put-with"):
+                demands["tries"] = tries_for(task.retries)
+            if demands:
+                put.job_id = client.put_with(body, priority, options.delay, ttr, **demands)
             else:
-                put.job_id = client.put_with(body, priority, options.delay, ttr, **_demands(options))
+                put.job_id = client.put(body, priority, options.delay, ttr)
             return put.job_id
 
     async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
@@ -478,10 +481,13 @@ class Tasks:
                 raise UnsupportedError(NO_RESULTS)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
-            if options.is_plain:
-                put.job_id = await client.put(body, priority, options.delay, ttr)
+            demands = _demands(options)
+            if options.tries is None and await client.knows("put-with"):
+                demands["tries"] = tries_for(task.retries)
+            if demands:
+                put.job_id = await client.put_with(body, priority, options.delay, ttr, **demands)
             else:
-                put.job_id = await client.put_with(body, priority, options.delay, ttr, **_demands(options))
+                put.job_id = await client.put(body, priority, options.delay, ttr)
             return put.job_id
 
     def _cancel(self, tube: str, which: str | int) -> bool:
@@ -581,6 +587,8 @@ def _close_in(process: int, client: Client[bytes]) -> None:
 
 def _demands(options: Options) -> dict[str, Any]:
     """What put-with is given beside what put is given."""
+    if options.is_plain:
+        return {}
     demands = {
         "key": options.key or None,
         "replace": options.replace,

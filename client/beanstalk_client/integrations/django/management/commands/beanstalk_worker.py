@@ -6,7 +6,6 @@ Must never run a task itself, nor know what one is.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import functools
 import logging
 from collections.abc import Callable
@@ -17,11 +16,12 @@ from django.core.management.base import CommandError
 from django.utils.crypto import get_random_string
 from django.utils.module_loading import autodiscover_modules
 
+from beanstalk_client import signals
 from beanstalk_client.consumer import AT_ONCE, Consumer
-from beanstalk_client.consumers import GRACE, Consumers
+from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, run
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS, UNKNOWN_TASK_GRACE
+from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.tasks.reports import tidied
 
 from ...backend import BeanstalkBackend
@@ -103,6 +103,11 @@ class Command(BaseCommand):
             help="id of this worker in the context of a task (default: random)",
         )
 
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as a program of its own."""
+        with signals.exiting(FORCE_AFTER):
+            super().run_from_argv(argv)  # type: ignore[misc]
+
     def handle(self, *_: Any, **options: Any) -> None:
         try:
             backend = task_backends[options["backend"]]
@@ -127,7 +132,7 @@ class Command(BaseCommand):
             Runner, backend, options["threads"] or at_once, worker_id, options["unknown_task_grace"]
         )
         try:
-            asyncio.run(serve(runner, tubes, at_once, options["grace"], worker_id))
+            run(serve(runner, tubes, at_once, options["grace"], worker_id))
         except Error as error:
             raise CommandError(f"the server refuses: {error!r}") from error
 
@@ -142,7 +147,7 @@ async def serve(
     tell(log, logging.INFO, "worker-started", text, tubes=",".join(tubes))
     try:
         with worker.on_signals():
-            async with tidied(runner.connect, [tube + ERRORS for tube in tubes]):
+            async with tidied(runner.connect, tubes):
                 consumer = Consumer(runner.connect, tubes, runner, at_once=at_once, room=runner.threads.room)
                 runner.threads.on_room = consumer.resume
                 await worker.consume([consumer])

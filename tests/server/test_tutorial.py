@@ -253,6 +253,7 @@ def test_from_nothing_to_a_worker_in_production(begin):
     follow(tutorial)
 
 
+@pytest.mark.timeout(600)  # it installs three packages, and a busy machine takes minutes for that
 def test_on_an_empty_machine(begin, tmp_path, open_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)

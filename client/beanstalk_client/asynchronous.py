@@ -19,10 +19,10 @@ from beanstalk_client.address import Address, Addresses, read_target
 from beanstalk_client.asynchronous_connection import CLOSED, AsyncConnection
 from beanstalk_client.commands import (
     DEFAULT_TUBE,
+    IDENTITY,
     Asynchronous,
     Command,
     Duration,
-    Probe,
     Reply,
     make,
 )
@@ -35,7 +35,7 @@ from beanstalk_client.errors import (
     UnknownCommandError,
     of_attempt,
 )
-from beanstalk_client.job import Job, TBody
+from beanstalk_client.job import Job, Origin, TBody
 from beanstalk_client.pipeline import AsyncPipeline, may_be_sent
 from beanstalk_client.replies import MAX_BATCH, jobs_of
 from beanstalk_client.session import RECONNECT_WITHIN, Session, read_patience
@@ -56,9 +56,6 @@ LONGEST_PAUSE: Final = 1.0
 
 MOST_RECONNECTS: Final = 3
 """How often a command connects again when connections are lost as soon as they are made."""
-
-OF_ONE_EPOCH: Final = (b"release ", b"bury ", b"touch ")
-"""Commands that mean nothing to another connection than the one that has reserved the job."""
 
 
 class AsyncClient(Asynchronous[TBody]):
@@ -257,7 +254,22 @@ class AsyncClient(Asynchronous[TBody]):
             if queue.holds(job):
                 await queue.release(job)
         """
-        return job.epoch == self._session.epoch
+        return job.origin is self._session.origin
+
+    async def recognizes(self, job: Job[TBody]) -> bool:
+        """Whether the server is the one from which a job has come, so that its id means the same job. False if that is
+        uncertain: `stats` was not asked on the connection of the job, or says another `id`.
+
+        Example:
+            if await queue.recognizes(job):
+                await queue.delete(job)
+        """
+        if self.holds(job):
+            return True
+        server = job.origin.server if job.origin is not None else ""
+        if server:
+            await self.knows(IDENTITY)
+        return bool(server) and server == self._session.origin.server
 
     # The connection
 
@@ -436,9 +448,9 @@ class AsyncClient(Asynchronous[TBody]):
         if self._on_reconnect is not None and not is_first:
             self._on_reconnect(lost)
 
-    async def _usable(self, command: Command[Any], epoch: int | None = None) -> AsyncConnection:
-        """A connection to which the command may be given at once; it was meant for that of `epoch`, or the one now."""
-        epoch = self._session.epoch if epoch is None else epoch
+    async def _usable(self, command: Command[Any], origin: Origin | None = None) -> AsyncConnection:
+        """A connection to which the command may be given at once; it was meant for that of `origin`, or the one now."""
+        origin = self._session.origin if origin is None else origin
         reconnects = 0
         while True:
             self._look_at_loop()
@@ -455,7 +467,7 @@ class AsyncClient(Asynchronous[TBody]):
                 await connection.room()
             else:
                 break
-        if self._session.epoch != epoch and _is_of_one_epoch(command):
+        if self._session.origin is not origin and command.is_bound:
             raise ReservationLostError("the job was reserved on a connection that is lost")
         return connection
 
@@ -479,11 +491,13 @@ class AsyncClient(Asynchronous[TBody]):
         Example:
             job_id = await queue.execute(make.put(b"hello"))
         """
-        if command.needs:
+        if command.needs or not (command.origin is None or command.origin is self._session.origin):
             return await self._do_fitting(command)
         connection = self._connection
         if connection is None or connection.is_hindered or connection.loop is not asyncio.get_running_loop():
             connection = await self._usable(command)
+            if not self._session.is_origin(command.origin):
+                return await self._do_fitting(command)
         waiter = connection.call(command)
         try:
             return await waiter
@@ -494,7 +508,10 @@ class AsyncClient(Asynchronous[TBody]):
         except asyncio.CancelledError:
             connection.forsake(command, waiter)
             raise
-        return await self._do_once(command, await self._usable_again(command))
+        connection = await self._usable_again(command)
+        if command.origin is not None:
+            return await self._do_fitting(command)
+        return await self._do_once(command, connection)
 
     async def _do_once(self, command: Command[T], connection: AsyncConnection) -> T:
         waiter = connection.call(command)
@@ -506,17 +523,18 @@ class AsyncClient(Asynchronous[TBody]):
 
     async def _usable_again(self, command: Command[Any]) -> AsyncConnection:
         """A connection for a command of the one before."""
-        if _is_of_one_epoch(command):
+        if command.is_bound:
             raise ReservationLostError("the job was reserved on a connection that is lost")
         return await self._usable(command)
 
     async def _do_fitting(self, command: Command[T]) -> T:
         """Give a command that servers may take for something else, as this one knows it: see `Session.fit`."""
-        may_repeat, epoch = command.repeatable, self._session.epoch
+        may_repeat, origin = command.repeatable, self._session.origin
         while True:
-            connection = await self._usable(command, epoch)
-            if self._session.probes(command.needs):
-                await self.knows(command.needs)
+            connection = await self._usable(command, origin)
+            needs = self._session.needs(command)
+            if needs and self._session.probes(needs):
+                await self.knows(needs)
                 continue
             try:
                 return await self._do_once(self._session.fit(command), connection)
@@ -589,8 +607,8 @@ class AsyncClient(Asynchronous[TBody]):
         if not replies:
             return
         connection = await self._usable(replies[0].command)
-        for name in dict.fromkeys(reply.command.needs for reply in replies if reply.command.needs):
-            while self._session.probes(name):
+        for reply in replies:
+            while (name := self._session.needs(reply.command)) and self._session.probes(name):
                 await self.knows(name)
                 connection = await self._usable(replies[0].command)
         given: list[Reply[Any]] = []
@@ -707,10 +725,6 @@ class AsyncClient(Asynchronous[TBody]):
                 yield entry
             if not following:
                 return
-
-
-def _is_of_one_epoch(command: Command[Any]) -> bool:
-    return command.data.startswith(OF_ONE_EPOCH) and not isinstance(command, Probe)
 
 
 def _fresh(error: BaseException) -> BaseException:

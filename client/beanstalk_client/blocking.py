@@ -365,7 +365,10 @@ class Client(Blocking[TBody]):
 
     def _run_pipeline(self, replies: list[Reply[Any]]) -> None:
         """Send the commands of a pipeline, but for those whose bodies the server would take for commands."""
-        for name in {reply.command.needs for reply in replies if reply.command.needs}:
+        if not replies:
+            return
+        self._ready()
+        for name in {self._session.needs(reply.command) for reply in replies} - {""}:
             self.knows(name)
         sent = [reply for reply in replies if may_be_sent(reply, self._session)]
         for reply, result in zip(sent, self.run_all([reply.command for reply in sent])):
@@ -373,9 +376,12 @@ class Client(Blocking[TBody]):
 
     def _fit(self, command: Command[T]) -> Command[T]:
         """What to send for a command that servers may take for something else: see `Session.fit`."""
-        self._ready()
-        if command.needs not in self._session.known:
-            self.knows(command.needs)
+        connection = self._ready()
+        needs = self._session.needs(command)
+        if needs and needs not in self._session.known:
+            self.knows(needs)
+        if command.origin is not None and self._connection is not connection:
+            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the command was not sent")
         return self._session.fit(command)
 
     def _held(self, job: JobOrID[TBody]) -> int:
@@ -394,6 +400,8 @@ class Client(Blocking[TBody]):
             raise _in_use()
         else:
             self._used = now
+        if not (command.origin is None or command.origin is self._session.origin):
+            command = self._fit(command)
         result: Any
         try:
             result = connection.run(command)
@@ -437,6 +445,8 @@ class Client(Blocking[TBody]):
         if any(command.needs for command in batch):
             batch = [self._fit(command) if command.needs else command for command in batch]
         connection = self._ready()
+        if not all(self._session.is_origin(command.origin) for command in batch):
+            batch = [self._fit(command) for command in batch]
         try:
             results = connection.run_all(batch)
         except BaseException:

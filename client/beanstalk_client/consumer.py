@@ -729,6 +729,7 @@ class Consumer:
         former._reissue = None
         if former._kept is not None:
             self._settle(former, former._kept, _uncertain() if former._invalid else NotFoundError())
+            former._link.wake()
 
     def _look_after(self) -> None:
         """Touch the jobs for which it is time. Repeats itself while there are jobs."""

@@ -57,7 +57,7 @@ def test_what_no_server_takes_is_not_sent(make_it):
 def test_a_batch_of_jobs_of_a_lost_connection_is_not_sent(world, queue):
     queue.put_batch(["a"])
     job = queue.reserve(0)
-    job.epoch += 1
+    queue._session.lose()
     with pytest.raises(ReservationLostError):
         queue.release_batch([job])
 

@@ -399,7 +399,7 @@ class AsyncClient(Asynchronous[TBody]):
     def _unreachable(self, within: float, failure: OSError | None) -> ConnectionLostError:
         why = failure.reason if isinstance(failure, ConnectionLostError) else failure and (failure.strerror or failure)
         error = ConnectionLostError(
-            f"{self._names()}: no server can be reached within {within:g} s: {why or 'no answer'}"
+            f"{self._names()}: no server can be reached within {within:.3g} s: {why or 'no answer'}"
         )
         error.__cause__ = failure
         return error
@@ -448,8 +448,14 @@ class AsyncClient(Asynchronous[TBody]):
         if self._on_reconnect is not None and not is_first:
             self._on_reconnect(lost)
 
-    async def _usable(self, command: Command[Any], origin: Origin | None = None) -> AsyncConnection:
-        """A connection to which the command may be given at once; it was meant for that of `origin`, or the one now."""
+    async def _usable(
+        self, command: Command[Any], origin: Origin | None = None, until: float | None = None
+    ) -> AsyncConnection:
+        """A connection to which the command may be given at once; it was meant for that of `origin`, or the one now.
+
+        Args:
+            until: when the time of the call ends, on the loop's clock.
+        """
         origin = self._session.origin if origin is None else origin
         reconnects = 0
         while True:
@@ -459,7 +465,10 @@ class AsyncClient(Asynchronous[TBody]):
                 if reconnects == MOST_RECONNECTS:
                     raise ConnectionLostError(f"{self._names()}: the connection is lost as soon as it is made")
                 reconnects += 1
-                await self._wait_for_connection(self._reconnect_timeout if self._was_connected else None)
+                within = self._reconnect_timeout
+                if until is not None:
+                    within = min(within, max(until - asyncio.get_running_loop().time(), 0.0))
+                await self._wait_for_connection(within if self._was_connected else None)
             elif connection.is_forsaken and not connection.may_adopt(command) and not self._session.reserved:
                 self._forsakes = True
                 connection.lose("the connection waited for a job, and nobody for it")
@@ -493,25 +502,48 @@ class AsyncClient(Asynchronous[TBody]):
         """
         if command.needs or not (command.origin is None or command.origin is self._session.origin):
             return await self._do_fitting(command)
+        loop = asyncio.get_running_loop()
+        until = None if self._timeout is None or command.wait != 0 else loop.time() + self._timeout
         connection = self._connection
-        if connection is None or connection.is_hindered or connection.loop is not asyncio.get_running_loop():
-            connection = await self._usable(command)
+        is_new = False
+        if connection is None or connection.is_hindered or connection.loop is not loop:
+            is_new = connection is None and self._was_connected
+            connection = await self._usable(command, until=until)
             if not self._session.is_origin(command.origin):
                 return await self._do_fitting(command)
         waiter = connection.call(command)
         try:
-            return await waiter
+            return await (self._wait_until(until, connection, command, waiter) if is_new else waiter)
         except ConnectionLostError as error:
-            may_repeat = command.repeatable and connection.may_repeat
+            is_silent = isinstance(error, NoAnswerError)  # then the time is over
+            may_repeat = command.repeatable and connection.may_repeat and not is_silent
             if self._is_closed or not self._reconnects or (error.maybe_done and not may_repeat):
                 raise
         except asyncio.CancelledError:
             connection.forsake(command, waiter)
             raise
-        connection = await self._usable_again(command)
+        connection = await self._usable_again(command, until)
         if command.origin is not None:
             return await self._do_fitting(command)
-        return await self._do_once(command, connection)
+        waiter = connection.call(command)
+        try:
+            return await self._wait_until(until, connection, command, waiter)
+        except asyncio.CancelledError:
+            connection.forsake(command, waiter)
+            raise
+
+    async def _wait_until(
+        self, until: float | None, connection: AsyncConnection, command: Command[T], waiter: asyncio.Future[T]
+    ) -> T:
+        """Wait for a reply on a connection that is newer than the call, whose time ends then."""
+        if until is not None:
+            await asyncio.wait([waiter], timeout=max(until - connection.loop.time(), 0))
+            if not waiter.done():
+                waiter.cancel()
+                connection.forsake(command, waiter)
+                reason = f"no answer within {self._timeout:g} s"
+                raise NoAnswerError(f"{self._names()}: {reason}", reason=reason, maybe_done=True)
+        return await waiter
 
     async def _do_once(self, command: Command[T], connection: AsyncConnection) -> T:
         waiter = connection.call(command)
@@ -521,11 +553,11 @@ class AsyncClient(Asynchronous[TBody]):
             connection.forsake(command, waiter)
             raise
 
-    async def _usable_again(self, command: Command[Any]) -> AsyncConnection:
+    async def _usable_again(self, command: Command[Any], until: float | None) -> AsyncConnection:
         """A connection for a command of the one before."""
         if command.is_bound:
             raise ReservationLostError("the job was reserved on a connection that is lost")
-        return await self._usable(command)
+        return await self._usable(command, until=until)
 
     async def _do_fitting(self, command: Command[T]) -> T:
         """Give a command that servers may take for something else, as this one knows it: see `Session.fit`."""
@@ -542,7 +574,7 @@ class AsyncClient(Asynchronous[TBody]):
                 if self._is_closed or not self._reconnects:
                     raise
                 if error.maybe_done:
-                    if not (may_repeat and connection.may_repeat):
+                    if not (may_repeat and connection.may_repeat) or isinstance(error, NoAnswerError):
                         raise
                     may_repeat = False
 

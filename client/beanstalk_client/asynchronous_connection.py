@@ -187,7 +187,7 @@ class AsyncConnection(asyncio.Protocol):
         if isinstance(result, UndecodableError):
             result = result.jobs
         jobs = result if isinstance(result, list) else [result]
-        jobs = [job for job in jobs if isinstance(job, Job) and job.epoch]
+        jobs = [job for job in jobs if isinstance(job, Job) and job.is_reserved]
         if jobs and not self.is_lost:
             self._on_unclaimed(self, jobs)
 

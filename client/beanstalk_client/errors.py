@@ -337,7 +337,8 @@ class OtherShardError(BeanstalkdError):
 
 
 class ReservationLostError(NotFoundError):
-    """The job was reserved on a connection that is lost, so that it is reserved no more. Nothing was sent.
+    """The job has come from another connection, so that it is reserved no more, and its id may be that of another job.
+    Nothing was sent.
 
     Example:
         except ReservationLostError:

@@ -11,8 +11,9 @@ from pathlib import Path
 from tests.client.stress.program import KINDS, generators
 from tests.client.stress.round import run
 
-PRINTED = 6
-"""Problems of a round that are printed at most."""
+def firsts(problems):
+    """The first problem of each kind of task."""
+    return {problem.partition("-")[0]: problem for problem in reversed(problems)}.values()
 
 
 def main():
@@ -35,7 +36,7 @@ def main():
         stops += one.figures["stop"]
         if one.problems:
             failed.append(seed)
-        print(f"seed {seed}, {one}: {len(one.problems)} problems", *one.problems[:PRINTED], sep="\n", flush=True)
+        print(f"seed {seed}, {one}: {len(one.problems)} problems", *firsts(one.problems), sep="\n", flush=True)
         seed += 1
         if options.seed is not None or time.monotonic() - began > options.seconds:
             break

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+from collections import Counter
 
 from beanstalk_client import NotFoundError, TimedOutError
 
@@ -32,13 +33,13 @@ class Job:
         return any(line.endswith(" well") for line in lines(self.name))
 
 
-def problems_of(job, round_, buried, reports):
+def problems_of(job, round_, state, reports):
     """What is wrong with a job, in words.
 
     Args:
         round_: that it was in: `shocks`, `losses` and `restarts` say what happened meanwhile.
-        buried: the ids of the jobs that are buried.
-        reports: how many reports there are, by id.
+        state: "done", or what the server says.
+        reports: how many there are.
     """
     kind = KINDS[job.kind]
     history = [read(line) for line in lines(job.name)]
@@ -55,15 +56,14 @@ def problems_of(job, round_, buried, reports):
         if len(began) != kind.runs:
             yield f"{len(began)} runs instead of {kind.runs}"
         yield from backoffs(kind, history)
-    elif not began and not (kind.retries == 0 and job.job_id in buried):
+    elif not began and not (kind.retries == 0 and state == "buried"):
         yield "it never ran"
-    end = "buried" if job.job_id in buried else "done"
-    if end != kind.end and not (shocks and kind.retries < 12 and end == "buried"):
-        yield f"it is {end}, and must be {kind.end}"
-    if end == "buried" and not reports[job.job_id]:
+    if state != kind.end and not (shocks and kind.retries < 12 and state == "buried"):
+        yield f"it is {state}, and must be {kind.end}"
+    if state == "buried" and not reports:
         yield "it is buried without a report"
-    if reports[job.job_id] > 1 and not shocks:
-        yield f"it has {reports[job.job_id]} reports"
+    if reports > 1 and not shocks:
+        yield f"it has {reports} reports"
 
 
 def read(line):
@@ -88,6 +88,7 @@ def overlaps(job, kind, history, losses):
             may_run_on = kind.timeout is not None and not kind.is_async
             if not may_run_on and not (is_lost and (former != latter or is_new)):
                 yield f"two runs at once ({text})"
+                return
 
 
 def backoffs(kind, history):
@@ -101,28 +102,25 @@ def backoffs(kind, history):
             due = kind.pause(number) if kind.is_async or kind.timeout is None else 0.0
             if moment - last < due - EARLY:
                 yield f"run {number + 1} began {moment - last:.3f} s after failure {number}, before {due:g} s"
+                return
 
 
 def look(client, jobs):
-    """The ids of jobs that are buried, and the number of reports by id."""
-    buried = set()
+    """The states of the jobs that the server has, and the number of reports, by id."""
+    states, reports = {}, Counter()
     for job in jobs:
         if job.job_id is not None and not job.is_lost:
-            try:
-                if client.stats_job(job.job_id)["state"] == "buried":
-                    buried.add(job.job_id)
-            except NotFoundError:
-                pass
-    reports = dict.fromkeys((job.job_id for job in jobs), 0)
+            with contextlib.suppress(NotFoundError):
+                states[job.job_id] = client.stats_job(job.job_id)["state"]
     client.watch("stress.errors")
     client.ignore("default")
     with contextlib.suppress(TimedOutError):
         while True:
-            number = json.loads(client.reserve(timeout=0).body)["job"]
-            reports[number] = reports.get(number, 0) + 1
-    return buried, reports
+            reports[json.loads(client.reserve(timeout=0).body)["job"]] += 1
+    return states, reports
 
 
-def said_of(job, log):
-    """The lines of the worker's log about a job."""
-    return [line for line in log.splitlines() if re.search(rf"\bjob {job.job_id}\b", line)]
+def history(job, log):
+    """What the runs of a job have written, and what the log of the worker says of it: the begin and the end of it."""
+    said = [line for line in log.splitlines() if re.search(rf"\bjob {job.job_id}\b", line)]
+    return [line for part in (lines(job.name), said) for line in (part if len(part) <= 20 else part[:12] + part[-6:])]

@@ -288,7 +288,7 @@ class Kind(NamedTuple):
 
     def pause(self, failure):
         """Seconds from a failure to the next run at least."""
-        return self.delay or self.backoff * 2 ** (failure - 1)
+        return self.delay or self.backoff * 2 ** min(failure - 1, 10)
 
 
 def fails(function, **options):

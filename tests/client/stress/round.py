@@ -19,7 +19,7 @@ from working import WorkerProcess
 from harness.relays import Relay
 from harness.servers import ROOT, imported
 from harness.waiting import eventually
-from tests.client.stress.judge import Job, look, problems_of, said_of
+from tests.client.stress.judge import Job, history, look, problems_of
 from tests.client.stress.program import KINDS, lines, make, write
 
 PROGRAM = f"""
@@ -35,7 +35,7 @@ JOBS = 30
 PUT_WITHIN = 5.0
 """Seconds from the first job to the last."""
 
-ENDED_WITHIN = 60.0
+ENDED_WITHIN = 45.0
 """Seconds until all jobs have ended after the last was put."""
 
 ENDLESS = 40
@@ -240,11 +240,11 @@ class Round:
 
     def hang(self):
         """Stop the worker while tasks hang; the next worker runs them again."""
-        self.jobs, self.events, self.is_calm = [], self.events + 1, False
+        self.jobs, self.events = [], self.events + 1
         kinds = [name for name, kind in KINDS.items() if kind.hangs]
         for kind in self.chance.sample(kinds, 2):
             self.put(kind)
-        eventually(lambda: all(any(" began" in line for line in lines(job.name)) for job in self.jobs), "they run")
+        eventually(lambda: any(" began" in line for job in self.jobs for line in lines(job.name)), "a task hangs")
         former = self.worker
         self.stop_worker(former)
         self.start_worker()
@@ -260,12 +260,11 @@ class Round:
         return not any("within" in one or "for ever" in one for one in self.problems[:1])
 
     def judge(self):
-        buried, reports = look(self.client, self.jobs)
+        states, reports = look(self.client, self.jobs)
         log = "".join(worker.log for worker in self.logs)
         for job in self.jobs:
-            for problem in problems_of(job, self, buried, reports):
-                history = [*lines(job.name), *said_of(job, log)[-10:]]
-                self.problems.append("\n  ".join([f"{job.name}: {problem}", *history]))
+            if found := [*problems_of(job, self, states.get(job.job_id, "done"), reports.get(job.job_id, 0))]:
+                self.problems.append("\n  ".join([f"{job.name}: {'; '.join(found)}", *history(job, log)]))
 
     def end_processes(self):
         for worker in self.logs:
@@ -296,5 +295,8 @@ def run(seed, place, kinds=None, *, is_calm=None):
         is_calm: whether nothing but tasks fails, instead of what the seed says.
     """
     one = Round(seed, place, kinds, is_calm=is_calm)
-    one.play()
+    try:
+        one.play()
+    except AssertionError as error:
+        one.problems.append(f"given up: {error}")
     return one

@@ -22,7 +22,7 @@ def main():
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seconds", type=float, default=600.0, help="seconds after which no round is begun")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), help="of tasks, instead of those that a seed draws")
-    parser.add_argument("--calm", action="store_true", default=None, help="only tasks fail")
+    parser.add_argument("--calm", action=argparse.BooleanOptionalAction, help="whether only tasks fail")
     options = parser.parse_args()
     began = time.monotonic()
     seed = options.first if options.seed is None else options.seed

@@ -104,12 +104,12 @@ def work(name):
 
 async def rest_long(name):
     with run(name):
-        await asyncio.sleep(4)
+        await asyncio.sleep(2.5)
 
 
 def work_long(name):
     with run(name):
-        time.sleep(4)
+        time.sleep(2.5)
 
 
 def work_in_child(name):

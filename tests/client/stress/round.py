@@ -68,8 +68,11 @@ class Round:
         self.is_durable = chance.random() < 0.5
         self.processes = chance.choice([1, 2])
         running = [name for name, kind in KINDS.items() if not kind.hangs]
-        drawn = [*chance.sample(running, 6), "rest", "work"]
-        self.kinds = kinds or drawn
+        hanging = [name for name, kind in KINDS.items() if kind.hangs]
+        drawn = [*chance.sample(running, 6), "rest", "work", *chance.sample(hanging, 2)]
+        given = kinds or drawn
+        self.kinds = [name for name in given if not KINDS[name].hangs]
+        self.hanging = [name for name in given if KINDS[name].hangs]
         self.options = ["--processes", str(self.processes), "--at-once", str(chance.choice([2, 5, 10]))]
         self.options += ["--threads", str(chance.choice([1, 2, 5])), "--grace", str(GRACE), "--log-format", "json"]
         self.chance = chance
@@ -88,7 +91,7 @@ class Round:
     def __str__(self):
         kept = "with" if self.is_durable else "without"
         calm = ", calm" if self.is_calm else ""
-        return f"server {kept} -b{calm}; worker {' '.join(self.options)}; {', '.join(self.kinds)}"
+        return f"server {kept} -b{calm}; worker {' '.join(self.options)}; {', '.join(self.kinds + self.hanging)}"
 
     def shocks(self):
         """How many times something failed that may cost any job a run."""
@@ -241,8 +244,7 @@ class Round:
     def hang(self):
         """Stop the worker while tasks hang; the next worker runs them again."""
         self.jobs, self.events = [], self.events + 1
-        kinds = [name for name, kind in KINDS.items() if kind.hangs]
-        for kind in self.chance.sample(kinds, 2):
+        for kind in self.hanging:
             self.put(kind)
         eventually(lambda: any(" began" in line for job in self.jobs for line in lines(job.name)), "a task hangs")
         former = self.worker

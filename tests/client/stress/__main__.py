@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.client.stress.program import KINDS, generators
 from tests.client.stress.round import run
 
+
 def firsts(problems):
     """The first problem of each kind of task."""
     return {problem.partition("-")[0]: problem for problem in reversed(problems)}.values()
@@ -24,26 +25,22 @@ def main():
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), help="of tasks, instead of those that a seed draws")
     parser.add_argument("--calm", action=argparse.BooleanOptionalAction, help="whether only tasks fail")
     options = parser.parse_args()
-    began = time.monotonic()
-    seed = options.first if options.seed is None else options.seed
-    failed, idle, stops, jobs = [], [], [], 0
     print(*generators(), sep="\n")
-    while True:
+    began = time.monotonic()
+    rounds = {}
+    seed = options.first if options.seed is None else options.seed
+    while not rounds or (options.seed is None and time.monotonic() - began < options.seconds):
         with tempfile.TemporaryDirectory() as directory:
-            one = run(seed, Path(directory) / "round", options.kinds, is_calm=options.calm)
-        jobs += one.count
-        idle += one.figures["idle"]
-        stops += one.figures["stop"]
-        if one.problems:
-            failed.append(seed)
+            one = rounds[seed] = run(seed, Path(directory) / "round", options.kinds, is_calm=options.calm)
         print(f"seed {seed}, {one}: {len(one.problems)} problems", *firsts(one.problems), sep="\n", flush=True)
         seed += 1
-        if options.seed is not None or time.monotonic() - began > options.seconds:
-            break
+    failed = [str(seed) for seed, one in rounds.items() if one.problems]
+    loads = [load for one in rounds.values() for load in one.loads]
+    stops = [seconds for one in rounds.values() for seconds in one.stops]
     print(
-        f"{seed - (options.first if options.seed is None else options.seed)} rounds in {time.monotonic() - began:.0f} s, "
-        f"{jobs} jobs; an idle worker used {max(idle, default=0):.4f} s of CPU time in a second at most; "
-        f"a worker stopped within {max(stops, default=0):.1f} s; failed: {', '.join(map(str, failed)) or 'none'}"
+        f"{len(rounds)} rounds in {time.monotonic() - began:.0f} s, {sum(one.count for one in rounds.values())} jobs; "
+        f"an idle worker used {max(loads, default=0):.4f} s of CPU time in a second at most; "
+        f"a worker stopped within {max(stops, default=0):.1f} s; failed: {', '.join(failed) or 'none'}"
     )
     return bool(failed or [*generators()])
 

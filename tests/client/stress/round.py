@@ -1,4 +1,4 @@
-"""A round: a server, a worker, tasks of a few kinds, and what fails meanwhile; a seed determines all of it but the pace.
+"""A round: a server, a worker, tasks of a few kinds, and what fails meanwhile. A seed determines all but the pace.
 
 In a third of the rounds, only tasks fail. In the others, connections are cut or silent, the server is killed, with or
 without -b, and the worker is killed, or replaced as in a rolling deploy.
@@ -55,7 +55,8 @@ class Round:
 
     Attributes:
         problems: in words, each with the history of its job.
-        figures: seconds of CPU time of the idle worker in a second, and seconds from SIGTERM to the end of each worker.
+        loads: seconds of CPU time of the idle worker in a second.
+        stops: seconds from SIGTERM to the end of each worker.
         restarts: of the server.
         losses: moments at which connections were lost.
     """
@@ -77,7 +78,8 @@ class Round:
         self.options += ["--threads", str(chance.choice([1, 2, 5])), "--grace", str(GRACE), "--log-format", "json"]
         self.chance = chance
         self.problems = []
-        self.figures = {"idle": [], "stop": []}
+        self.loads = []
+        self.stops = []
         self.restarts = 0
         self.losses = []
         self.events = 0
@@ -126,7 +128,7 @@ class Round:
             worker.kill()
             status = "by SIGKILL"
         took = time.monotonic() - began
-        self.figures["stop"].append(took)
+        self.stops.append(took)
         if took > STOPPED_WITHIN or status == "by SIGKILL":
             self.problems.append(f"the worker took {took:.1f} s to stop, and ended {status}\n  {worker.log[-1500:]}")
 
@@ -136,7 +138,7 @@ class Round:
         before = sum(map(cpu_seconds, set(pids)))
         time.sleep(IDLE_SECONDS)
         load = (sum(map(cpu_seconds, set(pids))) - before) / IDLE_SECONDS
-        self.figures["idle"].append(load)
+        self.loads.append(load)
         if load > MAX_IDLE_LOAD:
             self.problems.append(f"the idle worker uses {load:.3f} s of CPU time in a second")
 

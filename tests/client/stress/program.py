@@ -104,12 +104,12 @@ def work(name):
 
 async def rest_long(name):
     with run(name):
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(6)
 
 
 def work_long(name):
     with run(name):
-        time.sleep(2.5)
+        time.sleep(4)
 
 
 def work_in_child(name):
@@ -233,31 +233,35 @@ def kill_itself(number):
     return lambda: os.kill(os.getpid(), number)
 
 
-# Tasks that hang in their first run, until their worker stops
+# Tasks that hang, until their worker stops
+
+
+def hangs():
+    return not (directory() / "over").exists()
 
 
 async def hang(name):
-    with run(name) as number:
-        if number == 1:
+    with run(name):
+        if hangs():
             await asyncio.sleep(FOREVER)
 
 
 async def hang_on(name):
-    with run(name) as number:
-        while number == 1:
+    with run(name):
+        while hangs():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(FOREVER)
 
 
 def hang_plain(name):
-    with run(name) as number:
-        if number == 1:
+    with run(name):
+        if hangs():
             time.sleep(FOREVER)
 
 
 def hang_in_child(name):
-    with run(name) as number:
-        if number == 1:
+    with run(name):
+        if hangs():
             subprocess.run(["sleep", "30"], check=False)
 
 

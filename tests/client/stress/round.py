@@ -249,8 +249,8 @@ class Round:
         for kind in self.hanging:
             self.put(kind)
         eventually(lambda: any(" began" in line for job in self.jobs for line in lines(job.name)), "a task hangs")
-        former = self.worker
-        self.stop_worker(former)
+        self.stop_worker(self.worker)
+        (self.place / "over").touch()
         self.start_worker()
         self.await_quiet()
 

@@ -4,6 +4,8 @@ A round that fails is printed with its problems and the history of their jobs: -
 """
 
 import argparse
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +27,7 @@ def main():
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), help="of tasks, instead of those that a seed draws")
     parser.add_argument("--calm", action=argparse.BooleanOptionalAction, help="whether only tasks fail")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the processes of the round, too
     print(*generators(), sep="\n")
     began = time.monotonic()
     rounds = {}

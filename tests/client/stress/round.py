@@ -243,12 +243,16 @@ class Round:
                 self.fail()
             time.sleep(0.01)
 
+    def hangs(self):
+        self.watch_worker()
+        return any(" began" in line for job in self.jobs for line in lines(job.name))
+
     def hang(self):
         """Stop the worker while tasks hang; the next worker runs them again."""
         self.jobs, self.events = [], self.events + 1
         for kind in self.hanging:
             self.put(kind)
-        eventually(lambda: any(" began" in line for job in self.jobs for line in lines(job.name)), "a task hangs")
+        eventually(self.hangs, "a task hangs")
         self.stop_worker(self.worker)
         (self.place / "over").touch()
         self.start_worker()

@@ -286,7 +286,7 @@ class AsyncClient(Asynchronous[TBody]):
         self._session.forget_token()
         self._look_at_loop()
         connecting, connection = self._connecting, self._connection
-        if connecting is not None:
+        if connecting is not None and not connecting.get_loop().is_closed():
             connecting.cancel()
             await asyncio.wait([connecting])
         if connection is not None:
@@ -470,7 +470,7 @@ class AsyncClient(Asynchronous[TBody]):
             return
         if not connection.loop.is_closed():
             raise RuntimeError("the client is connected in another event loop: let each have its own")
-        connection.is_lost = True
+        connection.leave_closed_loop()
         self._note_loss(connection)
 
     async def execute(self, command: Command[T]) -> T:

@@ -7,6 +7,7 @@ is cancelled leaves its waiter where it is: so a reply can never go to somebody 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import socket
 from collections import deque
@@ -334,6 +335,14 @@ class AsyncConnection(asyncio.Protocol):
 
     def _unsent(self) -> ConnectionLostError:
         return ConnectionLostError(f"{self._name}: the connection is lost, and the command was not sent")
+
+    def leave_closed_loop(self) -> None:
+        """End a connection whose loop is closed, and can close no socket any more."""
+        self.is_lost = True
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):  # uvloop has closed it
+                sock.shutdown(socket.SHUT_RDWR)
 
     def abort(self) -> None:
         """Close the socket at once."""

@@ -219,3 +219,28 @@ def test_a_put_after_a_restart_goes_to_its_own_tube():
             for tube in ("one", "two"):
                 queue.use(tube)
                 assert f'"{tube}"' in queue.peek_ready().body
+
+
+def test_a_blocking_call_in_an_event_loop_is_an_error_before_it_blocks():
+    tasks = Tasks("127.0.0.1:1")
+    note = tasks.task(name="note")(print)
+    handle, group = tasks.result_of("default", 1), tasks.group()
+    calls = {
+        "put": note.put,
+        "result": note.result().put,
+        "cancel": lambda: note.key("a").cancel(),
+        "get": lambda: handle.get(timeout=1),
+        "state": lambda: handle.state,
+        "progress": lambda: handle.progress,
+        "stats": group.stats,
+        "cancel of a group": group.cancel,
+    }
+
+    async def story():
+        for call in calls.values():
+            with pytest.raises(
+                RuntimeError, match=r"^a blocking call in an event loop, .*: await the call for asyncio"
+            ):
+                call()
+
+    run(story())

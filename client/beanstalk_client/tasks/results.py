@@ -298,7 +298,7 @@ class Result(Generic[R]):
                 answer = None
 
     def _warn_of_own_tube(self) -> None:
-        """Warn once of a task that waits for a job of its own tube: its job has one of the slots which that one needs."""
+        """Warn once of a task that waits for a job of its own tube, which needs a slot while the task has one."""
         from beanstalk_client.tasks.middleware import current
 
         run = current.get(None)

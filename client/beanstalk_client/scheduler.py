@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from beanstalk_client.errors import Error
-from beanstalk_client.logs import add_log_options, complain, start_log
+from beanstalk_client.logs import add_log_options, complain, keep_log, start_log
 from beanstalk_client.schedules.schedule import Schedule
 from beanstalk_client.schedules.scheduler import AHEAD, GROUP, HOLD, Scheduler
 from beanstalk_client.version import VERSION
@@ -76,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start_log(options)
     try:
         tasks = find_tasks(options.app)
+        keep_log()  # the program may have configured logging
         if not tasks.schedules:
             raise UsageError(f"{options.app} has no schedule: there is nothing to do")
         scheduler = Scheduler(

@@ -19,12 +19,12 @@ from beanstalk_client.consumer import AT_ONCE
 from beanstalk_client.consumers import GRACE, run
 from beanstalk_client.errors import Error, UnsupportedError
 from beanstalk_client.events import tell
-from beanstalk_client.logs import add_log_options, complain, start_log
+from beanstalk_client.logs import add_log_options, complain, keep_log, start_log
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.version import VERSION
 from beanstalk_client.worker.processes import BELOW, Processes, command_line, run_reloaded, stop_with_parent
-from beanstalk_client.worker.serving import Group, Worker
+from beanstalk_client.worker.serving import Group, LifespanError, Worker
 
 PROGRAM = "beanstalk-worker"
 
@@ -271,6 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         beside = schedules_of(options, tasks)
     except UsageError as error:
         return complain(options, PROGRAM, str(error), USAGE)
+    keep_log()  # the program may have configured logging
     if options.processes > 1 and below != "processes":
         return asyncio.run(Processes(command_line(given), options.processes).run())
     if below == "processes":
@@ -291,6 +292,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _look_for_moments(tasks)
         with beside:
             run(worker.run())
+    except LifespanError as error:
+        cause = error.__cause__
+        assert isinstance(cause, Exception)
+        message = f"the lifespan of {options.app} has failed: {_where(cause)}"
+        tell(log, logging.ERROR, "lifespan-failed", message, cause)
+        return FAILED
     except (Error, OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
         return complain(options, PROGRAM, f"server {tasks.where}: {reason}", FAILED)

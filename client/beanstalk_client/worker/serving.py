@@ -9,13 +9,16 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, NamedTuple
 
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.consumer import Consumer, look_for_server
 from beanstalk_client.consumers import GRACE, Consumers
 from beanstalk_client.events import tell
+from beanstalk_client.logs import keep_log
 from beanstalk_client.tasks.registry import Tasks
 from beanstalk_client.tasks.reports import tidied
 from beanstalk_client.tasks.runner import Runner
@@ -29,6 +32,41 @@ class Group(NamedTuple):
 
     tubes: tuple[str, ...]
     at_once: int
+
+
+class LifespanError(Exception):
+    """The lifespan of the program has failed. Its cause is what the lifespan has raised."""
+
+
+class _Lifespan:
+    """Enters and leaves a lifespan, whose errors are no errors of the server.
+
+    Args:
+        make: makes the lifespan.
+    """
+
+    def __init__(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        self._make = make
+        self._entered: AbstractAsyncContextManager[Any] | None = None
+
+    async def __aenter__(self) -> None:
+        try:
+            entered = self._make()
+            await entered.__aenter__()
+        except Exception as error:
+            raise LifespanError from error
+        self._entered = entered
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._entered is not None
+        try:
+            await self._entered.__aexit__(kind, error, traceback)
+        except Exception as own:
+            if own is error:
+                raise
+            raise LifespanError from own
 
 
 class Worker(Consumers):
@@ -68,6 +106,7 @@ class Worker(Consumers):
 
         Raises:
             OSError, Error: there is no server to begin with, or it does not let us do this.
+            LifespanError: the lifespan of the program has failed.
         """
         await look_for_server(self._tasks.connect_async(), [tube for group in self._groups for tube in group.tubes])
         threads = Threads(self._number)
@@ -89,7 +128,8 @@ class Worker(Consumers):
             async with contextlib.AsyncExitStack() as stack:
                 stack.enter_context(self.on_signals())
                 if self._tasks.lifespan is not None:
-                    await stack.enter_async_context(self._tasks.lifespan())
+                    await stack.enter_async_context(_Lifespan(self._tasks.lifespan))
+                    keep_log()  # it may have configured logging
                 if self._tasks.errors is not None:
                     reports = [tube + self._tasks.errors for group in self._groups for tube in group.tubes]
                     await stack.enter_async_context(tidied(self._tasks.connect_async, reports))

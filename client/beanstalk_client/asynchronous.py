@@ -34,6 +34,7 @@ from beanstalk_client.errors import (
     ReservationLostError,
     UnknownCommandError,
     of_attempt,
+    unreachable,
 )
 from beanstalk_client.job import Job, TBody
 from beanstalk_client.pipeline import AsyncPipeline, may_be_sent
@@ -268,7 +269,8 @@ class AsyncClient(Asynchronous[TBody]):
             queue = await AsyncClient("127.0.0.1:11300").connect()
 
         Raises:
-            OSError: no address could be reached; this includes ConnectionLostError, TimeoutError and ssl.SSLError.
+            UnreachableError: no address could be reached.
+            ssl.SSLError: the two cannot agree on TLS.
             UnauthorizedError: the server does not take the token.
         """
         if self._connection is None:
@@ -385,10 +387,7 @@ class AsyncClient(Asynchronous[TBody]):
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _unreachable(self, within: float, failure: OSError | None) -> ConnectionLostError:
-        why = failure.reason if isinstance(failure, ConnectionLostError) else failure and (failure.strerror or failure)
-        error = ConnectionLostError(
-            f"{self._names()}: no server can be reached within {within:g} s: {why or 'no answer'}"
-        )
+        error = unreachable(f"{self._names()}: no server can be reached within {within:g} s", failure)
         error.__cause__ = failure
         return error
 

@@ -36,6 +36,7 @@ from beanstalk_client.errors import (
     UnknownCommandError,
     of_attempt,
     of_command,
+    unreachable,
 )
 from beanstalk_client.job import Job, JobOrID, TBody
 from beanstalk_client.pipeline import Pipeline, may_be_sent
@@ -85,7 +86,8 @@ class Client(Blocking[TBody]):
 
     Raises:
         ValueError: an argument makes no sense, or the token would be sent in the clear.
-        OSError: no server can be reached, or the two cannot agree on TLS (ssl.SSLError).
+        UnreachableError: no server can be reached.
+        ssl.SSLError: the two cannot agree on TLS.
         RuntimeError: the server runs in the event loop that this would hold up.
         UnauthorizedError: the server does not take the token.
     """
@@ -531,9 +533,8 @@ class Client(Blocking[TBody]):
             except OSError as error:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    why = error.reason if isinstance(error, ConnectionLostError) else error.strerror or error
                     within = f"within {self._reconnect_timeout:g} s"
-                    raise ConnectionLostError(f"{self._names()}: no server can be reached {within}: {why}") from error
+                    raise unreachable(f"{self._names()}: no server can be reached {within}", error) from error
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
         self._used = time.monotonic()

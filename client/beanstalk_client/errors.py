@@ -471,7 +471,7 @@ RIGHTS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(["list-clients", "drain", "undrain"], ("admin", "all")),
     "use": ("any", "named"),
 }
-"""The right that a command needs, and to which tube: that in use, that named, that of the job, those watched, or all."""
+"""The right that a command needs, and to which tube: in use, named, of the job, those watched, or all."""
 
 
 def of_command(error: Exception, line: str, server: str) -> Exception:

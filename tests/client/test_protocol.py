@@ -540,7 +540,7 @@ SCOPES = {
 
 def test_the_client_names_the_right_that_each_command_needs():
     needed = {
-        command.name.decode(): (NAMES[command.right], SCOPES[command.scope])
+        command.name: (NAMES[command.right], SCOPES[command.scope])
         for command in PROTOCOL + EXTENSIONS
         if command.scope in SCOPES
     }

@@ -106,7 +106,7 @@ class MalformedPuts(BoundedLog):
 
 
 class ForbiddenCommands(BoundedLog):
-    """Logs commands that are answered FORBIDDEN: the first few of an interval with the rights they need, then a count."""
+    """Logs commands that are answered FORBIDDEN: the first few of an interval with what they need, then a count."""
 
     def __init__(self) -> None:
         super().__init__(REFUSALS, REFUSALS_INTERVAL, _tell_of_forbidden_commands)

@@ -37,7 +37,7 @@ class ThreadClients(Generic[TBody]):
     """
 
     def __init__(self, connect: Callable[[], Client[TBody]]) -> None:
-        self._connect = connect
+        self._connect: Callable[[], Client[TBody]] = connect
         self._of_thread = threading.local()
         self._all: weakref.WeakSet[Client[TBody]] = weakref.WeakSet()
 
@@ -81,7 +81,7 @@ class LoopClients(Generic[TBody]):
     """
 
     def __init__(self, connect: Callable[[], AsyncClient[TBody]]) -> None:
-        self._connect = connect
+        self._connect: Callable[[], AsyncClient[TBody]] = connect
         self._of_loop: dict[asyncio.AbstractEventLoop, tuple[SharedClient[TBody], AsyncGenerator[None, None]]] = {}
 
     def __len__(self) -> int:
@@ -128,7 +128,7 @@ class SharedClient(Generic[TBody]):
     """
 
     def __init__(self, client: AsyncClient[TBody]) -> None:
-        self._client = client
+        self._client: AsyncClient[TBody] = client
         self._tube = ""  # that is in use; "" while that is not certain
         self._running = 0  # commands that have the tube in use
         self._switch: asyncio.Task[None] | None = None

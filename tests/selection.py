@@ -51,6 +51,7 @@ SOCKETS = (
     "tests/client/test_integrations_listings",
     "tests/client/test_integrations_taskiq",
     "tests/client/test_integrations_testcontainers",
+    "tests/client/test_kept_clients",
     "tests/client/test_pipeline",
     "tests/client/test_pytest_plugin",
     "tests/client/test_schedules_listings",

@@ -34,6 +34,7 @@ from beanstalk_client.errors import (
     ReservationLostError,
     UnknownCommandError,
     of_attempt,
+    unreachable,
 )
 from beanstalk_client.job import Job, Origin, TBody
 from beanstalk_client.pipeline import AsyncPipeline, may_be_sent
@@ -280,7 +281,8 @@ class AsyncClient(Asynchronous[TBody]):
             queue = await AsyncClient("127.0.0.1:11300").connect()
 
         Raises:
-            OSError: no address could be reached; this includes ConnectionLostError, TimeoutError and ssl.SSLError.
+            UnreachableError: no address could be reached.
+            ssl.SSLError: the two cannot agree on TLS.
             UnauthorizedError: the server does not take the token.
         """
         if self._connection is None:
@@ -298,7 +300,7 @@ class AsyncClient(Asynchronous[TBody]):
         self._session.forget_token()
         self._look_at_loop()
         connecting, connection = self._connecting, self._connection
-        if connecting is not None:
+        if connecting is not None and not connecting.get_loop().is_closed():
             connecting.cancel()
             await asyncio.wait([connecting])
         if connection is not None:
@@ -397,10 +399,7 @@ class AsyncClient(Asynchronous[TBody]):
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _unreachable(self, within: float, failure: OSError | None) -> ConnectionLostError:
-        why = failure.reason if isinstance(failure, ConnectionLostError) else failure and (failure.strerror or failure)
-        error = ConnectionLostError(
-            f"{self._names()}: no server can be reached within {within:.3g} s: {why or 'no answer'}"
-        )
+        error = unreachable(f"{self._names()}: no server can be reached within {within:.3g} s", failure)
         error.__cause__ = failure
         return error
 
@@ -491,7 +490,7 @@ class AsyncClient(Asynchronous[TBody]):
             return
         if not connection.loop.is_closed():
             raise RuntimeError("the client is connected in another event loop: let each have its own")
-        connection.is_lost = True
+        connection.leave_closed_loop()
         self._note_loss(connection)
 
     async def execute(self, command: Command[T]) -> T:

@@ -37,6 +37,7 @@ from beanstalk_client.errors import (
     UnknownCommandError,
     of_attempt,
     of_command,
+    unreachable,
 )
 from beanstalk_client.job import Job, JobOrID, TBody
 from beanstalk_client.pipeline import Pipeline, may_be_sent
@@ -86,7 +87,8 @@ class Client(Blocking[TBody]):
 
     Raises:
         ValueError: an argument makes no sense, or the token would be sent in the clear.
-        OSError: no server can be reached, or the two cannot agree on TLS (ssl.SSLError).
+        UnreachableError: no server can be reached.
+        ssl.SSLError: the two cannot agree on TLS.
         RuntimeError: the server runs in the event loop that this would hold up.
         UnauthorizedError: the server does not take the token.
     """
@@ -580,9 +582,8 @@ class Client(Blocking[TBody]):
             except OSError as error:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    why = error.reason if isinstance(error, ConnectionLostError) else error.strerror or error
-                    message = f"{self._names()}: no server can be reached within {within:.3g} s: {why}"
-                    raise ConnectionLostError(message) from error
+                    why = f"within {within:.3g} s"
+                    raise unreachable(f"{self._names()}: no server can be reached {why}", error) from error
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
         self._used = time.monotonic()

@@ -12,7 +12,7 @@ from types import FrameType
 
 from beanstalk_client import signals
 from beanstalk_client.errors import Error
-from beanstalk_client.logs import add_log_options, complain, start_log
+from beanstalk_client.logs import add_log_options, complain, keep_log, start_log
 from beanstalk_client.schedules.schedule import Schedule
 from beanstalk_client.schedules.scheduler import AHEAD, END_WITHIN, GROUP, HOLD, Scheduler
 from beanstalk_client.version import VERSION
@@ -82,6 +82,7 @@ def _main(arguments: Sequence[str]) -> int:
     start_log(options)
     try:
         tasks = find_tasks(options.app)
+        keep_log()  # the program may have configured logging
         if not tasks.schedules:
             raise UsageError(f"{options.app} has no schedule: there is nothing to do")
         scheduler = Scheduler(

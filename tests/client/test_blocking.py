@@ -325,7 +325,7 @@ def test_a_loss_is_noticed_before_a_put_that_could_not_be_said_again(scripted):
 def test_a_reply_that_makes_no_sense_ends_the_connection_and_nothing_is_said_again(scripted, script):
     server = scripted([(b"stats\r\n", script + b"abc\r\n" * 3)], [(b"stats\r\n", b"OK 4\r\n---\n\r\n")])
     with Client(server.address) as queue:
-        with pytest.raises(ConnectionLostError, match="makes no sense"):
+        with pytest.raises(ConnectionLostError, match=r"makes no sense|speaks HTTP"):
             queue.stats()
         assert queue.fileno() == -1
         assert queue.stats() == {}
@@ -808,7 +808,7 @@ def test_an_error_says_what_was_asked_of_whom(either):
             reply = together.peek(999999999)
         assert str(reply.exception()).startswith(f"{where}: peek 999999999: NOT_FOUND: ")
     port = servers.unused_port()
-    with pytest.raises(ConnectionRefusedError, match=f"'127.0.0.1:{port}'"):
+    with pytest.raises(ConnectionRefusedError, match=f"^127.0.0.1:{port}: "):
         Client(("127.0.0.1", port))
 
 

@@ -436,17 +436,19 @@ def test_beanstalkd_knows_neither_moments_nor_keys():
 def test_each_thread_and_each_process_has_a_client_of_its_own(our_server, monkeypatch):
     with tasks_at(our_server) as tasks:
         note = tasks.task(name="note")(print)
-        threads = [threading.Thread(target=note.put) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
         note.put()
         note.put()
-        assert len(tasks._blocking) == 4
-        monkeypatch.setattr("os.getpid", lambda: -1)
-        note.put()
-        assert len(tasks._blocking) == 5
+        ours = tasks._of_threads.get()
+        found = []
+        thread = threading.Thread(target=lambda: found.append((note.put(), tasks._of_threads.get())))
+        thread.start()
+        thread.join()
+        assert found[0][1] is not ours
+        with monkeypatch.context() as child:
+            child.setattr("os.getpid", lambda: -1)
+            note.put()
+            assert tasks._of_threads.get() is not ours
+            ours.close()
 
 
 def test_a_forgotten_in_memory_is_an_error_where_a_program_asks_for_that(our_server, monkeypatch):

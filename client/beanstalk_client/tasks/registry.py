@@ -1,21 +1,20 @@
 """The tasks of a program, the server that they are put to, and the clients that put them: `Tasks`.
 
-Clients are made when they are needed and kept: for `put` one for each thread, as a blocking client is one thread's; for
-`aput` one for each event loop and tube, so that those who put at the same time never see each other's tube.
+Clients are made when they are needed and kept (`clients.py`): for `put` one for each thread, for `aput` one for each
+event loop. A thread's client is closed when the thread ends, that of an event loop when the loop ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 import secrets
-import threading
-import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
 
 from beanstalk_client.address import read_addresses
+from beanstalk_client.clients import LoopClients, ThreadClients
 from beanstalk_client.commands import Duration, make, seconds_of
 from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
 from beanstalk_client.tasks.failure import ERRORS, Backoff, tries_for
@@ -25,7 +24,6 @@ from beanstalk_client.tasks.results import Result
 from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
 
 if TYPE_CHECKING:
-    import asyncio
     import ssl
     from contextlib import AbstractAsyncContextManager
 
@@ -120,11 +118,8 @@ class Tasks:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules: dict[str, Schedule] = {}
         self._memory: MemoryQueue | None = None
-        self._of_thread = threading.local()
-        self._blocking: weakref.WeakSet[Client[bytes]] = weakref.WeakSet()  # of all threads
-        self._of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncClient[bytes]]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._of_threads: ThreadClients[bytes] = ThreadClients(self.connect)
+        self._of_loops: LoopClients[bytes] = LoopClients(self.connect_async)
 
     def __repr__(self) -> str:
         return f"<Tasks: {', '.join(self._tasks) or 'none'}>"
@@ -405,10 +400,7 @@ class Tasks:
         Example:
             tasks.close()
         """
-        for client in list(self._blocking):
-            client.close()
-        self._blocking.clear()
-        self._of_thread = threading.local()
+        self._of_threads.close()
 
     async def aclose(self) -> None:
         """Close the clients that `aput` has made in this event loop.
@@ -416,39 +408,34 @@ class Tasks:
         Example:
             await tasks.aclose()
         """
-        import asyncio
-
-        for client in self._of_loop.pop(asyncio.get_running_loop(), {}).values():
-            await client.close()
+        await self._of_loops.close()
 
     def _client(self, tube: str) -> Any:
-        """This thread's client, using a tube; or one of the queue in memory, if there is one."""
+        """This thread's client, using a tube; or one of the queue in memory, if there is one.
+
+        Raises:
+            RuntimeError: an event loop runs in this thread, and would wait.
+        """
         if self._memory is not None:
             return self._memory.client(tube)
         self._look_for_memory()
-        mine = self._of_thread.__dict__
-        client: Client[bytes] | None = mine.get("client")
-        if client is None or mine["process"] != os.getpid():  # a child must not speak on its parent's connection
-            client = self.connect(use=tube)
-            mine.update(client=client, process=os.getpid(), tube=tube)
-            self._blocking.add(client)
-            ending = weakref.finalize(threading.current_thread(), _close_in, os.getpid(), client)
-            ending.atexit = False
-        elif mine["tube"] != tube:
+        asyncio = sys.modules.get("asyncio")  # no event loop runs before its import
+        if asyncio is not None and asyncio._get_running_loop() is not None:
+            raise RuntimeError(
+                "a blocking call in an event loop, which could do nothing else meanwhile: await the call for asyncio "
+                "instead (aput, aget, acancel, …), or use asyncio.to_thread"
+            )
+        client = self._of_threads.get()
+        if client._session.used != tube:
             client.use(tube)
-            mine["tube"] = tube
         return client
 
-    async def _aclient(self, tube: str) -> AsyncClient[bytes]:
-        """This event loop's client that uses a tube."""
-        import asyncio
-
+    @contextlib.asynccontextmanager
+    async def _aclient(self, tube: str) -> AsyncIterator[AsyncClient[bytes]]:
+        """This event loop's client, which uses a tube until the block ends."""
         self._look_for_memory()
-        clients = self._of_loop.setdefault(asyncio.get_running_loop(), {})
-        client = clients.get(tube)
-        if client is None:
-            client = clients[tube] = self.connect_async(use=tube)
-        return client
+        async with (await self._of_loops.get()).using(tube) as client:
+            yield client
 
     # Puts
 
@@ -476,18 +463,19 @@ class Tasks:
         put = Put(task.message(args, kwargs, options.result), task.tube)
         with around(self.middleware, "putting", put, Exception) if self.middleware else _NOTHING:
             body = task.encode(put.message)
-            client = await self._aclient(task.tube)
-            if options.result is not None and not await client.knows("put-with"):
-                raise UnsupportedError(NO_RESULTS)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
             demands = _demands(options)
-            if options.tries is None and await client.knows("put-with"):
-                demands["tries"] = tries_for(task.retries)
-            if demands:
-                put.job_id = await client.put_with(body, priority, options.delay, ttr, **demands)
-            else:
-                put.job_id = await client.put(body, priority, options.delay, ttr)
+            async with self._aclient(task.tube) as client:
+                has_put_with = await client.knows("put-with") if options.tries is None else True
+                if options.result is not None and not has_put_with:
+                    raise UnsupportedError(NO_RESULTS)
+                if options.tries is None and has_put_with:
+                    demands["tries"] = tries_for(task.retries)
+                if demands:
+                    put.job_id = await client.put_with(body, priority, options.delay, ttr, **demands)
+                else:
+                    put.job_id = await client.put(body, priority, options.delay, ttr)
             return put.job_id
 
     def _cancel(self, tube: str, which: str | int) -> bool:
@@ -504,12 +492,12 @@ class Tasks:
     async def _acancel(self, tube: str, which: str | int) -> bool:
         if self._memory is not None:
             return self._cancel(tube, which)
-        client = await self._aclient(tube)
         try:
-            if isinstance(which, str):
-                await client.cancel_keyed(which)
-            else:
-                await client.cancel(which)
+            async with self._aclient(tube) as client:
+                if isinstance(which, str):
+                    await client.cancel_keyed(which)
+                else:
+                    await client.cancel(which)
         except (NotFoundError, TooLateError):
             return False
         return True
@@ -521,9 +509,9 @@ class Tasks:
             return
         from beanstalk_client.tasks.reports import put_report
 
-        client = await self._aclient(tube)
-        await client.connect()  # which waits for longer than a put
-        await put_report(client, job_id, body)
+        await (await self._of_loops.get()).connect()  # which waits for longer than a put
+        async with self._aclient(tube) as client:
+            await put_report(client, job_id, body)
 
     # Results
 
@@ -548,7 +536,8 @@ class Tasks:
         """What a client of this event loop, using a tube, answers to a command."""
         if self._memory is not None:
             return getattr(self._memory.client(tube), command)(*args, **kwargs)
-        return await getattr(await self._aclient(tube), command)(*args, **kwargs)
+        async with self._aclient(tube) as client:
+            return await getattr(client, command)(*args, **kwargs)
 
     # Tests
 
@@ -577,12 +566,6 @@ class Tasks:
             yield self._memory
         finally:
             self._memory = before
-
-
-def _close_in(process: int, client: Client[bytes]) -> None:
-    """Close the client of a thread that has ended; in a child process, it has only been copied."""
-    if process == os.getpid():
-        client.close()
 
 
 def _demands(options: Options) -> dict[str, Any]:

@@ -21,13 +21,13 @@ from beanstalk_client.consumer import AT_ONCE, look_for_server
 from beanstalk_client.consumers import FORCE_AFTER, GRACE, run
 from beanstalk_client.errors import Error, UnsupportedError
 from beanstalk_client.events import tell
-from beanstalk_client.logs import add_log_options, complain, start_log
+from beanstalk_client.logs import add_log_options, complain, keep_log, start_log
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.version import VERSION
 from beanstalk_client.worker.processes import BELOW, Parent, Processes, command_line, run_reloaded
-from beanstalk_client.worker.serving import Group, ThreadsHangError, Worker, resident_memory
+from beanstalk_client.worker.serving import Group, LifespanError, ThreadsHangError, Worker, resident_memory
 
 PROGRAM = "beanstalk-worker"
 
@@ -312,6 +312,7 @@ def _main(given: Sequence[str]) -> int:
             resident_memory()
     except (UsageError, OSError) as error:
         return complain(options, PROGRAM, str(error), USAGE)
+    keep_log()  # the program may have configured logging
     if options.processes > 1 and parent is None:
         try:  # what keeps each process from starting
             asyncio.run(look_for_server(tasks.connect_async(), [tube for group in groups for tube in group.tubes]))
@@ -343,6 +344,12 @@ def _main(given: Sequence[str]) -> int:
             run(worker.run())
     except ThreadsHangError as error:
         return complain(options, PROGRAM, str(error), FAILED)
+    except LifespanError as error:
+        cause = error.__cause__
+        assert isinstance(cause, Exception)
+        message = f"the lifespan of {options.app} has failed: {_where(cause)}"
+        tell(log, logging.ERROR, "lifespan-failed", message, cause)
+        return FAILED
     except (Error, OSError, ValueError) as error:
         return _complain_of_server(options, tasks, error)
     if parent is not None and worker.is_recycled:

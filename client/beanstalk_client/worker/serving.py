@@ -11,13 +11,16 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, NamedTuple
 
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.consumer import Consumer, Delivery, Outcome, Release, look_for_server
 from beanstalk_client.consumers import GRACE, Consumers, StoppedError
 from beanstalk_client.errors import BuriedError, Error
 from beanstalk_client.events import tell
+from beanstalk_client.logs import keep_log
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE, report
 from beanstalk_client.tasks.message import UnreadableError, read
 from beanstalk_client.tasks.registry import Tasks
@@ -43,6 +46,41 @@ class Group(NamedTuple):
 
 class ThreadsHangError(Exception):
     """A worker has ended because all its threads hang."""
+
+
+class LifespanError(Exception):
+    """The lifespan of the program has failed. Its cause is what the lifespan has raised."""
+
+
+class _Lifespan:
+    """Enters and leaves a lifespan, whose errors are no errors of the server.
+
+    Args:
+        make: makes the lifespan.
+    """
+
+    def __init__(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        self._make = make
+        self._entered: AbstractAsyncContextManager[Any] | None = None
+
+    async def __aenter__(self) -> None:
+        try:
+            entered = self._make()
+            await entered.__aenter__()
+        except Exception as error:
+            raise LifespanError from error
+        self._entered = entered
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._entered is not None
+        try:
+            await self._entered.__aexit__(kind, error, traceback)
+        except Exception as own:
+            if own is error:
+                raise
+            raise LifespanError from own
 
 
 class Worker(Consumers):
@@ -100,6 +138,7 @@ class Worker(Consumers):
         Raises:
             OSError, Error: there is no server to begin with, or it does not let us do this.
             ThreadsHangError: all threads hang. The other jobs have ended: another process must take its place.
+            LifespanError: the lifespan of the program has failed.
         """
         await look_for_server(self._tasks.connect_async(), self._tubes)
         threads = Threads(self._number, on_room=self._resume, on_hang=self._tell_hang)
@@ -129,7 +168,8 @@ class Worker(Consumers):
                 stack.enter_context(self.on_signals())
                 if self._tasks.lifespan is not None:
                     async with self.starting():
-                        await stack.enter_async_context(self._tasks.lifespan())
+                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan))
+                    keep_log()  # it may have configured logging
                 if self._tasks.errors is not None:
                     await stack.enter_async_context(
                         tidied(self._tasks.connect_async, self._tubes, self._tasks.errors, self._name_of)

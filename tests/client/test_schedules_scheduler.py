@@ -208,7 +208,7 @@ def test_a_server_that_does_not_have_an_attribute_is_told_of(times, caplog):
     assert [job["key"][:15] for job in queue.list_jobs("work", "delayed")] == ["schedules/other"] * 2
     (record,) = caplog.records
     assert record.event == "schedule-refused"
-    assert "the server does not accept limit of put-with; a newer server is needed" in record.getMessage()
+    assert "the server does not accept tries, limit of put-with; a newer server is needed" in record.getMessage()
 
 
 def test_schedulers_whose_own_clocks_are_wrong_agree_with_the_server(times, monkeypatch):

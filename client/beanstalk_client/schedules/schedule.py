@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 from beanstalk_client.commands import Duration, make
 from beanstalk_client.schedules.moments import Moments
 from beanstalk_client.schedules.planner import NAME, ONCE, RULES, SKIP
+from beanstalk_client.tasks.failure import tries_for
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -79,7 +80,8 @@ class Schedule:
         task: what it fires. The job is put without the task's middleware.
         missed: "skip", "once" or "all": what becomes of firings that no one has put in time.
         args, kwargs: the arguments, with `MOMENT` for the moment of the firing.
-        demands: of each firing. With "skip", `ttl` is by default the time to the next firing.
+        demands: of each firing. By default, `tries` is the task's `retries` plus 1 and, with "skip", `ttl` is the time to
+            the next firing.
 
     Raises:
         ValueError: a name or a rule that cannot be.
@@ -109,7 +111,7 @@ class Schedule:
         self.missed = missed
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})
-        self._demands: Demands = demands
+        self._demands: Demands = {"tries": tries_for(task.retries), **demands}
         make.put_with(b"", **demands)  # which refuses bad ones
         self.firing(0)
 

@@ -80,7 +80,7 @@ class Schedule:
         task: what it fires. The job is put without the task's middleware.
         missed: "skip", "once" or "all": what becomes of firings that no one has put in time.
         args, kwargs: the arguments, with `MOMENT` for the moment of the firing.
-        demands: of each firing. By default, `tries` is the task's `retries` plus 1 and, with "skip", `ttl` is the time to
+        demands: of each firing. By default, `tries` is the task's `retries` plus 1. With "skip", `ttl` is the time to
             the next firing.
 
     Raises:

@@ -15,7 +15,7 @@ def test_no_generator_function_is_a_task():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @seeded(2)
 def test_each_task_runs_as_often_as_documented(seed, tmp_path):
     one = run(seed, tmp_path / "round")

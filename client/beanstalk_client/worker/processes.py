@@ -26,7 +26,7 @@ from beanstalk_client.consumers import FORCE_AFTER, GRACE
 from beanstalk_client.events import tell
 
 FIRST_PAUSE: Final = 1.0
-LONGEST_PAUSE: Final = 30.0
+LONGEST_PAUSE: Final = 10.0
 """Seconds until another process takes the place of one that has ended: doubled each time, until one runs for STEADY."""
 
 STEADY: Final = 10.0

@@ -35,7 +35,7 @@ JOBS = 30
 PUT_WITHIN = 5.0
 """Seconds from the first job to the last."""
 
-ENDED_WITHIN = 45.0
+ENDED_WITHIN = 180.0
 """Seconds until all jobs have ended after the last was put."""
 
 ENDLESS = 40

@@ -55,9 +55,10 @@ everything: $(VENV)/developer $(VENV)/installed $(VENV)/documents $(VENV)/browse
 	SEED=$(SEED) $(POOL) --everything --hypothesis-profile deep --hypothesis-seed $(SEED) --seed $(SEED) --timeout 3600 \
 		-rs $(if $(MINUTES),--minutes $(MINUTES))
 
+# Coverage makes tests slow, and its trace function fails in a thread that begins while another one installs it.
 coverage: $(VENV)/developer debian    ## of the sources by all tests but the slow ones: at least 95 %
 	$(VENV)/bin/pytest -q --dist loadfile --numprocesses $(shell expr 2 \* $(PROCESSORS)) -m "not slow" \
-		--hypothesis-profile fast --cov
+		--hypothesis-profile fast --cov --timeout 600 -W ignore::pytest.PytestUnraisableExceptionWarning
 
 style: $(VENV)/developer
 	$(VENV)/bin/ruff format --check .

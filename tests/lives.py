@@ -12,7 +12,7 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.job import DELAYED, GROUP, HELD, READY
+from beanstalk_server.queue.job import DELAYED, GROUP, HELD, READY, Job
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.stored_job import GROUP_COUNTERS, LAST_MOMENT
@@ -206,12 +206,18 @@ class History:
         self.position += 1
         self.jobs.setdefault(number, []).append((self.position, stored))
 
-    def record_clear(self, numbers):
-        """All at one position: recovery finds either all jobs as they were before, or none."""
+    def record_clear(self, numbers, groups):
+        """All at one position: recovery finds either all jobs as they were before, or none.
+
+        Args:
+            groups: by id, with the members counted that the clear has ended.
+        """
         self.position += 1
         self.clears.append((self.position, numbers))
         for number in numbers:
             self.jobs[number].append((self.position, GONE))
+        for number, stored in groups.items():
+            self.jobs[number].append((self.position, stored))
 
     def acknowledge(self, position):
         self.acknowledged = max(self.acknowledged, position)
@@ -224,6 +230,11 @@ class History:
             put, put_batch, change, hold = journal.put, journal.put_batch, journal.change, journal.hold
             delete, clear = journal.delete, journal.clear
             begin_group, leave_group = journal.begin_group, journal.leave_group
+            ending = {}  # members that a clear has ended, by id, until their groups count them: recovery does
+
+            def counted(group):
+                stored = by_clock(journal, group)
+                return stored.replace(releases=stored.releases + list(ending.values()).count(group.id))
 
             def heard_put(job):
                 if not put(job):
@@ -258,7 +269,9 @@ class History:
 
             def heard_leave_group(group, end, job):
                 leave_group(group, end, job)
-                history.record(group.id, by_clock(journal, group))
+                if job is not None:
+                    ending.pop(job.id, None)
+                history.record(group.id, counted(group))
                 if job is not None:
                     history.record(job.id, GONE)
 
@@ -267,8 +280,13 @@ class History:
                     return False
                 tube = broker.tubes[tube_name]
                 jobs = [*broker.jobs.values(), *broker.held.values()]
-                gone = [job.id for job in jobs if job.tube is tube and not tube.is_cleared(job)]
-                history.record_clear([number for number in gone if number not in reserved_ids])
+                gone = [job for job in jobs if job.tube is tube and not tube.is_cleared(job)]
+                gone = [job for job in gone if job.id not in reserved_ids]
+                groups = {job.id: job.group() for job in gone if isinstance(job, Job)}
+                groups = {job_id: group for job_id, group in groups.items() if group is not None}
+                ending.update({job_id: group.id for job_id, group in groups.items()})
+                ended = {group.id: counted(group) for group in groups.values()}
+                history.record_clear([job.id for job in gone], ended)
                 return True
 
             journal.put, journal.put_batch = heard_put, heard_put_batch

@@ -105,6 +105,34 @@ class MalformedPuts(BoundedLog):
             )
 
 
+class ForbiddenCommands(BoundedLog):
+    """Logs commands that are answered FORBIDDEN: the first few of an interval with what they need, then a count."""
+
+    def __init__(self) -> None:
+        super().__init__(REFUSALS, REFUSALS_INTERVAL, _tell_of_forbidden_commands)
+
+    def note(self, client: str, user: str, reason: str) -> None:
+        """Log that a command of a user is forbidden.
+
+        Args:
+            client: its address; "" if the server does not keep it.
+        """
+        if self.admits():
+            log.warning(
+                "forbidden for user %(user)s at %(client)s: %(reason)s",
+                event("command-forbidden", client=client or "an unnamed client", user=user, reason=reason),
+            )
+
+
+def _tell_of_forbidden_commands(more: int) -> None:
+    log.warning(
+        "%(count)d more command was forbidden within %(seconds)d s"
+        if more == 1
+        else "%(count)d more commands were forbidden within %(seconds)d s",
+        event("commands-forbidden", count=more, seconds=REFUSALS_INTERVAL),
+    )
+
+
 def _tell_of_malformed_puts(more: int) -> None:
     log.warning(
         "%(count)d more malformed put within %(seconds)d s"

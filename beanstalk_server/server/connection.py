@@ -487,6 +487,7 @@ class Connections:
         self.gate = gate
         self.hangups = hangups
         self.listeners = listeners
+        server_info.note_forbidden = listeners.note_forbidden
         self.verbosity = verbosity  # 1: log connections, 2: and commands
         self.make_session: Callable[..., Session] = make_session  # another one if there are several shards
         self.make_client: Callable[..., Any] | None = None  # takes those who come too late to be served here

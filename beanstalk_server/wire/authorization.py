@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.access.user import PRODUCE, User
+from beanstalk_server.access.user import ADMIN, CONSUME, INSPECT, PRODUCE, User
 from beanstalk_server.queue.policy import Labels
 from beanstalk_server.tube_names import home_of
 from beanstalk_server.wire import replies
@@ -47,6 +47,14 @@ TUBES_OF_JOBS: Final = 7
 """The tube of each of the jobs whose ids the command gives: those to which the user has no right are not found."""
 
 
+_NAMES: Final = {
+    PRODUCE: "the right to produce",
+    CONSUME: "the right to consume",
+    INSPECT: "the right to inspect",
+    ADMIN: "the right to administer",
+}
+
+
 def refusal(session: Session, user: User, command: Command, arguments: Arguments) -> bytes:
     """The reply to a command that the user may not give; b"" if it may."""
     scope = command.scope
@@ -78,6 +86,22 @@ def refusal(session: Session, user: User, command: Command, arguments: Arguments
     if rights & command.right:
         return b""
     return replies.NOT_FOUND if not rights and command.hides else replies.FORBIDDEN
+
+
+def need(session: Session, command: Command, arguments: Arguments) -> str:
+    """The right that a refused command needs, and to which tubes, for the log."""
+    right = _NAMES.get(command.right, "any right")
+    if command.scope == TUBE_IN_USE:
+        where = f"in tube {session.use.name}"
+    elif command.scope == TUBE_NAMED:
+        where = f"in tube {arguments.name}"
+    elif command.scope == TWO_TUBES:
+        where = f"in tubes {arguments.name} and {arguments.target}"
+    elif command.scope == TUBE_OF_JOB:
+        where = f"in tube {session.queue.tube_of(arguments.job_id)}"
+    else:
+        where = "in a tube that it watches" if command.scope == WATCHED_TUBES else "in all tubes"
+    return f"{command.name} needs {right} {where}"
 
 
 def any_tube(_: str) -> bool:

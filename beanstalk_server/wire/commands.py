@@ -29,6 +29,7 @@ from beanstalk_server.wire.authorization import (
     TWO_TUBES,
     WATCHED_TUBES,
     label_refusal,
+    need,
     refusal,
 )
 from beanstalk_server.wire.framing import HTTP_METHODS
@@ -192,7 +193,7 @@ def _put(session: Session, arguments: Arguments, now: int) -> Outcome:
     if attributes is not None and attributes.labels is not None:
         reply = label_refusal(session, attributes.labels)
         if reply:
-            session.refuse_put(put, reply)
+            session.refuse_put(put, reply, "put needs the right to produce in the tubes of its group and limit")
             return ANSWERED
     session.begin_put(put, now)
     return ANSWERED
@@ -944,9 +945,9 @@ def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> Non
         session.settle(command, command.do(session, _ARGUMENTS, now))
     elif command.has_body:
         assert _ARGUMENTS.put is not None, "the arguments of put have been read"
-        session.refuse_put(_ARGUMENTS.put, reply)
+        session.refuse_put(_ARGUMENTS.put, reply, need(session, command, _ARGUMENTS))
     else:
-        session.refuse(reply)
+        session.refuse(reply, need(session, command, _ARGUMENTS))
 
 
 def _odd_command(line: bytes) -> Command | None:

@@ -41,6 +41,7 @@ class ServerInfo:
         "max_job_size",
         "more",  # returns further rows of stats
         "names_tube_of_shard",  # whether a tube of this name would belong to the shard that it serves
+        "note_forbidden",  # is given client, user and reason of each command that is answered FORBIDDEN
         "os",
         "pid",
         "platform",
@@ -80,6 +81,11 @@ class ServerInfo:
         self.log: Log = logging.getLogger("beanstalk_server")
         self.counts = [0] * COUNTERS
         self.forbidden = 0
+        self.note_forbidden: Callable[[str, str, str], None] = _ignore
+
+
+def _ignore(_client: str, _user: str, _reason: str) -> None:
+    pass
 
 
 def _nothing() -> Rows:

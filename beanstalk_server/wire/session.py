@@ -432,7 +432,7 @@ class Session(Client):
                 return
         if self.queue.stop_waiting(self):
             self.pending = None
-            self.refuse(replies.FORBIDDEN)
+            self.refuse(replies.FORBIDDEN, "reserve needs the right to consume, which has been withdrawn")
             self.on_answer()
         self.unchecked = len(watched)
         self._check_watched()
@@ -652,19 +652,24 @@ class Session(Client):
             self.job_id = self.queue.take_id()
         self.framer.begin_body(put.size, True)
 
-    def refuse(self, reply: bytes) -> None:
+    def refuse(self, reply: bytes, reason: str) -> None:
         """Answer what the user may not do."""
         self.replies.append(reply)
         if reply is replies.FORBIDDEN:
-            self.server.forbidden += 1
+            self._note_forbidden(reason)
 
-    def refuse_put(self, put: Put, reply: bytes) -> None:
+    def _note_forbidden(self, reason: str) -> None:
+        self.server.forbidden += 1
+        self.server.note_forbidden(self.name, self.user.name if self.user is not None else "", reason)
+
+    def refuse_put(self, put: Put, reply: bytes, reason: str) -> None:
         """Answer a put that cannot be done, when its body has been skipped: because the user may not give it, if that
         is FORBIDDEN. A line that is malformed is answered BAD_FORMAT all the same."""
         if put.trailing and put.size <= self.server.max_job_size:
             self.refuse_malformed_put(PUT_PREFIX)
         else:
-            self.server.forbidden += reply is replies.FORBIDDEN
+            if reply is replies.FORBIDDEN:
+                self._note_forbidden(reason)
             self._skip_body(put.size, reply, put.is_extension())
 
     def refuse_malformed_put(self, line: bytes) -> None:

@@ -38,6 +38,7 @@ from beanstalk_client.errors import (
     UndecodableError,
     UnknownCommandError,
     UnknownResponseError,
+    UnreachableError,
     UnsupportedError,
 )
 from beanstalk_client.job import Job, JobOrID, TBody
@@ -92,6 +93,7 @@ __all__ = [
     "UndecodableError",
     "UnknownCommandError",
     "UnknownResponseError",
+    "UnreachableError",
     "UnsupportedError",
     "__version__",
 ]

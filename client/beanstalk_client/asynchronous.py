@@ -19,10 +19,10 @@ from beanstalk_client.address import Address, Addresses, read_target
 from beanstalk_client.asynchronous_connection import CLOSED, AsyncConnection
 from beanstalk_client.commands import (
     DEFAULT_TUBE,
+    IDENTITY,
     Asynchronous,
     Command,
     Duration,
-    Probe,
     Reply,
     make,
 )
@@ -34,8 +34,9 @@ from beanstalk_client.errors import (
     ReservationLostError,
     UnknownCommandError,
     of_attempt,
+    unreachable,
 )
-from beanstalk_client.job import Job, TBody
+from beanstalk_client.job import Job, Origin, TBody
 from beanstalk_client.pipeline import AsyncPipeline, may_be_sent
 from beanstalk_client.replies import MAX_BATCH, jobs_of
 from beanstalk_client.session import RECONNECT_WITHIN, Session, read_patience
@@ -56,9 +57,6 @@ LONGEST_PAUSE: Final = 1.0
 
 MOST_RECONNECTS: Final = 3
 """How often a command connects again when connections are lost as soon as they are made."""
-
-OF_ONE_EPOCH: Final = (b"release ", b"bury ", b"touch ")
-"""Commands that mean nothing to another connection than the one that has reserved the job."""
 
 
 class AsyncClient(Asynchronous[TBody]):
@@ -257,7 +255,22 @@ class AsyncClient(Asynchronous[TBody]):
             if queue.holds(job):
                 await queue.release(job)
         """
-        return job.epoch == self._session.epoch
+        return job.origin is self._session.origin
+
+    async def recognizes(self, job: Job[TBody]) -> bool:
+        """Whether the server is the one from which a job has come, so that its id means the same job. False if that is
+        uncertain: `stats` was not asked on the connection of the job, or says another `id`.
+
+        Example:
+            if await queue.recognizes(job):
+                await queue.delete(job)
+        """
+        if self.holds(job):
+            return True
+        server = job.origin.server if job.origin is not None else ""
+        if server:
+            await self.knows(IDENTITY)
+        return bool(server) and server == self._session.origin.server
 
     # The connection
 
@@ -268,7 +281,8 @@ class AsyncClient(Asynchronous[TBody]):
             queue = await AsyncClient("127.0.0.1:11300").connect()
 
         Raises:
-            OSError: no address could be reached; this includes ConnectionLostError, TimeoutError and ssl.SSLError.
+            UnreachableError: no address could be reached.
+            ssl.SSLError: the two cannot agree on TLS.
             UnauthorizedError: the server does not take the token.
         """
         if self._connection is None:
@@ -286,7 +300,7 @@ class AsyncClient(Asynchronous[TBody]):
         self._session.forget_token()
         self._look_at_loop()
         connecting, connection = self._connecting, self._connection
-        if connecting is not None:
+        if connecting is not None and not connecting.get_loop().is_closed():
             connecting.cancel()
             await asyncio.wait([connecting])
         if connection is not None:
@@ -385,10 +399,7 @@ class AsyncClient(Asynchronous[TBody]):
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _unreachable(self, within: float, failure: OSError | None) -> ConnectionLostError:
-        why = failure.reason if isinstance(failure, ConnectionLostError) else failure and (failure.strerror or failure)
-        error = ConnectionLostError(
-            f"{self._names()}: no server can be reached within {within:g} s: {why or 'no answer'}"
-        )
+        error = unreachable(f"{self._names()}: no server can be reached within {within:.3g} s", failure)
         error.__cause__ = failure
         return error
 
@@ -436,9 +447,15 @@ class AsyncClient(Asynchronous[TBody]):
         if self._on_reconnect is not None and not is_first:
             self._on_reconnect(lost)
 
-    async def _usable(self, command: Command[Any], epoch: int | None = None) -> AsyncConnection:
-        """A connection to which the command may be given at once; it was meant for that of `epoch`, or the one now."""
-        epoch = self._session.epoch if epoch is None else epoch
+    async def _usable(
+        self, command: Command[Any], origin: Origin | None = None, until: float | None = None
+    ) -> AsyncConnection:
+        """A connection to which the command may be given at once; it was meant for that of `origin`, or the one now.
+
+        Args:
+            until: when the time of the call ends, on the loop's clock.
+        """
+        origin = self._session.origin if origin is None else origin
         reconnects = 0
         while True:
             self._look_at_loop()
@@ -447,7 +464,10 @@ class AsyncClient(Asynchronous[TBody]):
                 if reconnects == MOST_RECONNECTS:
                     raise ConnectionLostError(f"{self._names()}: the connection is lost as soon as it is made")
                 reconnects += 1
-                await self._wait_for_connection(self._reconnect_timeout if self._was_connected else None)
+                within = self._reconnect_timeout
+                if until is not None:
+                    within = min(within, max(until - asyncio.get_running_loop().time(), 0.0))
+                await self._wait_for_connection(within if self._was_connected else None)
             elif connection.is_forsaken and not connection.may_adopt(command) and not self._session.reserved:
                 self._forsakes = True
                 connection.lose("the connection waited for a job, and nobody for it")
@@ -455,7 +475,7 @@ class AsyncClient(Asynchronous[TBody]):
                 await connection.room()
             else:
                 break
-        if self._session.epoch != epoch and _is_of_one_epoch(command):
+        if self._session.origin is not origin and command.is_bound:
             raise ReservationLostError("the job was reserved on a connection that is lost")
         return connection
 
@@ -470,7 +490,7 @@ class AsyncClient(Asynchronous[TBody]):
             return
         if not connection.loop.is_closed():
             raise RuntimeError("the client is connected in another event loop: let each have its own")
-        connection.is_lost = True
+        connection.leave_closed_loop()
         self._note_loss(connection)
 
     async def execute(self, command: Command[T]) -> T:
@@ -479,22 +499,50 @@ class AsyncClient(Asynchronous[TBody]):
         Example:
             job_id = await queue.execute(make.put(b"hello"))
         """
-        if command.needs:
+        if command.needs or not (command.origin is None or command.origin is self._session.origin):
             return await self._do_fitting(command)
+        loop = asyncio.get_running_loop()
+        until = None if self._timeout is None or command.wait != 0 else loop.time() + self._timeout
         connection = self._connection
-        if connection is None or connection.is_hindered or connection.loop is not asyncio.get_running_loop():
-            connection = await self._usable(command)
+        is_new = False
+        if connection is None or connection.is_hindered or connection.loop is not loop:
+            is_new = connection is None and self._was_connected
+            connection = await self._usable(command, until=until)
+            if not self._session.is_origin(command.origin):
+                return await self._do_fitting(command)
         waiter = connection.call(command)
         try:
-            return await waiter
+            return await (self._wait_until(until, connection, command, waiter) if is_new else waiter)
         except ConnectionLostError as error:
-            may_repeat = command.repeatable and connection.may_repeat
+            is_silent = isinstance(error, NoAnswerError)  # then the time is over
+            may_repeat = command.repeatable and connection.may_repeat and not is_silent
             if self._is_closed or not self._reconnects or (error.maybe_done and not may_repeat):
                 raise
         except asyncio.CancelledError:
             connection.forsake(command, waiter)
             raise
-        return await self._do_once(command, await self._usable_again(command))
+        connection = await self._usable_again(command, until)
+        if command.origin is not None:
+            return await self._do_fitting(command)
+        waiter = connection.call(command)
+        try:
+            return await self._wait_until(until, connection, command, waiter)
+        except asyncio.CancelledError:
+            connection.forsake(command, waiter)
+            raise
+
+    async def _wait_until(
+        self, until: float | None, connection: AsyncConnection, command: Command[T], waiter: asyncio.Future[T]
+    ) -> T:
+        """Wait for a reply on a connection that is newer than the call, whose time ends then."""
+        if until is not None:
+            await asyncio.wait([waiter], timeout=max(until - connection.loop.time(), 0))
+            if not waiter.done():
+                waiter.cancel()
+                connection.forsake(command, waiter)
+                reason = f"no answer within {self._timeout:g} s"
+                raise NoAnswerError(f"{self._names()}: {reason}", reason=reason, maybe_done=True)
+        return await waiter
 
     async def _do_once(self, command: Command[T], connection: AsyncConnection) -> T:
         waiter = connection.call(command)
@@ -504,19 +552,20 @@ class AsyncClient(Asynchronous[TBody]):
             connection.forsake(command, waiter)
             raise
 
-    async def _usable_again(self, command: Command[Any]) -> AsyncConnection:
+    async def _usable_again(self, command: Command[Any], until: float | None) -> AsyncConnection:
         """A connection for a command of the one before."""
-        if _is_of_one_epoch(command):
+        if command.is_bound:
             raise ReservationLostError("the job was reserved on a connection that is lost")
-        return await self._usable(command)
+        return await self._usable(command, until=until)
 
     async def _do_fitting(self, command: Command[T]) -> T:
         """Give a command that servers may take for something else, as this one knows it: see `Session.fit`."""
-        may_repeat, epoch = command.repeatable, self._session.epoch
+        may_repeat, origin = command.repeatable, self._session.origin
         while True:
-            connection = await self._usable(command, epoch)
-            if self._session.probes(command.needs):
-                await self.knows(command.needs)
+            connection = await self._usable(command, origin)
+            needs = self._session.needs(command)
+            if needs and self._session.probes(needs):
+                await self.knows(needs)
                 continue
             try:
                 return await self._do_once(self._session.fit(command), connection)
@@ -524,7 +573,7 @@ class AsyncClient(Asynchronous[TBody]):
                 if self._is_closed or not self._reconnects:
                     raise
                 if error.maybe_done:
-                    if not (may_repeat and connection.may_repeat):
+                    if not (may_repeat and connection.may_repeat) or isinstance(error, NoAnswerError):
                         raise
                     may_repeat = False
 
@@ -589,8 +638,8 @@ class AsyncClient(Asynchronous[TBody]):
         if not replies:
             return
         connection = await self._usable(replies[0].command)
-        for name in dict.fromkeys(reply.command.needs for reply in replies if reply.command.needs):
-            while self._session.probes(name):
+        for reply in replies:
+            while (name := self._session.needs(reply.command)) and self._session.probes(name):
                 await self.knows(name)
                 connection = await self._usable(replies[0].command)
         given: list[Reply[Any]] = []
@@ -707,10 +756,6 @@ class AsyncClient(Asynchronous[TBody]):
                 yield entry
             if not following:
                 return
-
-
-def _is_of_one_epoch(command: Command[Any]) -> bool:
-    return command.data.startswith(OF_ONE_EPOCH) and not isinstance(command, Probe)
 
 
 def _fresh(error: BaseException) -> BaseException:

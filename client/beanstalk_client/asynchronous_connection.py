@@ -7,13 +7,14 @@ is cancelled leaves its waiter where it is: so a reply can never go to somebody 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
 from beanstalk_client.commands import Command, Reply
-from beanstalk_client.connection import KEEPALIVE
+from beanstalk_client.connection import KEEPALIVE, TLS_HINT
 from beanstalk_client.errors import ConnectionLostError, NoAnswerError, UndecodableError, of_command
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
@@ -187,7 +188,7 @@ class AsyncConnection(asyncio.Protocol):
         if isinstance(result, UndecodableError):
             result = result.jobs
         jobs = result if isinstance(result, list) else [result]
-        jobs = [job for job in jobs if isinstance(job, Job) and job.epoch]
+        jobs = [job for job in jobs if isinstance(job, Job) and job.is_reserved]
         if jobs and not self.is_lost:
             self._on_unclaimed(self, jobs)
 
@@ -247,12 +248,16 @@ class AsyncConnection(asyncio.Protocol):
                 waiter.set_result(result)
 
     def eof_received(self) -> None:
-        self.lose("the server has closed the connection")
+        self.lose(f"the server has closed the connection{self._hint()}")
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.lose(f"the connection is lost ({error})" if error else "the connection is lost")
+        self.lose(f"the connection is lost{f' ({error})' if error else ''}{self._hint()}")
         if not self._closed.done():
             self._closed.set_result(None)
+
+    def _hint(self) -> str:
+        is_plain = self._transport.get_extra_info("sslcontext") is None
+        return TLS_HINT if is_plain and not self._protocol.has_replied else ""
 
     def pause_writing(self) -> None:
         self.is_full = self.is_hindered = True
@@ -334,6 +339,14 @@ class AsyncConnection(asyncio.Protocol):
 
     def _unsent(self) -> ConnectionLostError:
         return ConnectionLostError(f"{self._name}: the connection is lost, and the command was not sent")
+
+    def leave_closed_loop(self) -> None:
+        """End a connection whose loop is closed, and can close no socket any more."""
+        self.is_lost = True
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):  # uvloop has closed it
+                sock.shutdown(socket.SHUT_RDWR)
 
     def abort(self) -> None:
         """Close the socket at once."""

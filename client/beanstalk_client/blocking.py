@@ -32,10 +32,12 @@ from beanstalk_client.connection import Connection, open_socket, speak_tls
 from beanstalk_client.errors import (
     ConnectionLostError,
     Error,
+    NoAnswerError,
     NotFoundError,
     UnknownCommandError,
     of_attempt,
     of_command,
+    unreachable,
 )
 from beanstalk_client.job import Job, JobOrID, TBody
 from beanstalk_client.pipeline import Pipeline, may_be_sent
@@ -85,7 +87,8 @@ class Client(Blocking[TBody]):
 
     Raises:
         ValueError: an argument makes no sense, or the token would be sent in the clear.
-        OSError: no server can be reached, or the two cannot agree on TLS (ssl.SSLError).
+        UnreachableError: no server can be reached.
+        ssl.SSLError: the two cannot agree on TLS.
         RuntimeError: the server runs in the event loop that this would hold up.
         UnauthorizedError: the server does not take the token.
     """
@@ -344,9 +347,10 @@ class Client(Blocking[TBody]):
         for question in self._session.probes(command):
             try:
                 answer = self.execute(question)
-            except Error:
+            except Error as error:
                 if command not in self._session.known:
                     raise
+                error.__traceback__ = None  # its frames would keep the client of a thread that has ended
         return self._session.knows(command, answer)
 
     def pipeline(self, *, raise_errors: bool = True) -> Pipeline[TBody]:
@@ -365,7 +369,10 @@ class Client(Blocking[TBody]):
 
     def _run_pipeline(self, replies: list[Reply[Any]]) -> None:
         """Send the commands of a pipeline, but for those whose bodies the server would take for commands."""
-        for name in {reply.command.needs for reply in replies if reply.command.needs}:
+        if not replies:
+            return
+        self._ready()
+        for name in {self._session.needs(reply.command) for reply in replies} - {""}:
             self.knows(name)
         sent = [reply for reply in replies if may_be_sent(reply, self._session)]
         for reply, result in zip(sent, self.run_all([reply.command for reply in sent])):
@@ -373,9 +380,12 @@ class Client(Blocking[TBody]):
 
     def _fit(self, command: Command[T]) -> Command[T]:
         """What to send for a command that servers may take for something else: see `Session.fit`."""
-        self._ready()
-        if command.needs not in self._session.known:
-            self.knows(command.needs)
+        connection = self._ready()
+        needs = self._session.needs(command)
+        if needs and needs not in self._session.known:
+            self.knows(needs)
+        if command.origin is not None and self._connection is not connection:
+            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the command was not sent")
         return self._session.fit(command)
 
     def _held(self, job: JobOrID[TBody]) -> int:
@@ -388,33 +398,51 @@ class Client(Blocking[TBody]):
         if command.needs:
             command = self._fit(command)
         connection, now = self._connection, time.monotonic()
+        is_new = False
         if connection is None or now - self._used > IDLE:
-            connection = self._ready()
+            former, connection = connection, self._ready()
+            is_new = connection is not former
         elif connection.protocol.pending:
             raise _in_use()
         else:
             self._used = now
+        if not (command.origin is None or command.origin is self._session.origin):
+            command = self._fit(command)
         result: Any
         try:
-            result = connection.run(command)
+            result = self._run_until(connection, command, now) if is_new else connection.run(command)
         except BaseException:  # an interrupt: what is pending would be taken for the reply to the next command
             self._drop()
             raise
         if isinstance(result, Exception):
             if connection.is_lost:
                 self._drop()
-                if command.repeatable and self._reconnect and connection.may_repeat:
-                    return self._run_again(command)
+                is_silent = isinstance(result, NoAnswerError)  # then the time is over
+                if command.repeatable and self._reconnect and connection.may_repeat and not is_silent:
+                    return self._run_again(command, now)
             raise of_command(result, command.line, connection.name)
         if connection.protocol.is_lost:  # more has come than was asked for
             self._drop()
         return result  # type: ignore[no-any-return]  # where typing.cast would be a call
 
-    def _run_again(self, command: Command[T]) -> T:
-        """Send a command on a new connection, and no third time."""
-        connection = self._ready()
+    def _run_until(self, connection: Connection, command: Command[Any], began: float) -> Any:
+        """Send a command that has taken some of its time already, since `began`."""
+        if command.wait == 0:
+            connection.set_timeout(self._left(began))
         try:
-            result = connection.run(command)
+            return connection.run(command)
+        finally:
+            connection.set_timeout(self._timeout)
+
+    def _left(self, began: float) -> float | None:
+        """The seconds for which the server may be silent, of a call that has begun then."""
+        return None if self._timeout is None else max(began + self._timeout - time.monotonic(), 0.001)
+
+    def _run_again(self, command: Command[T], began: float) -> T:
+        """Send a command on a new connection, and no third time."""
+        connection = self._ready(began)
+        try:
+            result = self._run_until(connection, command, began)
         except BaseException:
             self._drop()
             raise
@@ -436,9 +464,17 @@ class Client(Blocking[TBody]):
             return []
         if any(command.needs for command in batch):
             batch = [self._fit(command) if command.needs else command for command in batch]
-        connection = self._ready()
+        now = time.monotonic()
+        former, connection = self._connection, self._ready()
+        if not all(self._session.is_origin(command.origin) for command in batch):
+            batch = [self._fit(command) for command in batch]
+        is_new = connection is not former and all(command.wait == 0 for command in batch)
         try:
+            if is_new:
+                connection.set_timeout(self._left(now))
             results = connection.run_all(batch)
+            if is_new:
+                connection.set_timeout(self._timeout)
         except BaseException:
             self._drop()
             raise
@@ -449,8 +485,12 @@ class Client(Blocking[TBody]):
                 of_command(result, command.line, connection.name)
         return results
 
-    def _ready(self) -> Connection:
-        """The connection, which is alive as far as this machine knows; a new one if it must be."""
+    def _ready(self, began: float | None = None) -> Connection:
+        """The connection, which is alive as far as this machine knows; a new one if it must be.
+
+        Args:
+            began: when the call has begun that needs it; None: now.
+        """
         connection, now = self._connection, time.monotonic()
         if connection is not None:
             if connection.protocol.pending:
@@ -459,7 +499,7 @@ class Client(Blocking[TBody]):
                 self._drop()
                 connection = None
         self._used = now
-        return self._open_again() if connection is None else connection
+        return self._open_again(now if began is None else began) if connection is None else connection
 
     def _drop(self) -> None:
         """Give up the connection."""
@@ -468,8 +508,10 @@ class Client(Blocking[TBody]):
             self._connection = None
             self._session.lose()
 
-    def _open(self, deadline: float | None = None) -> Connection:
-        """Connect to the first address that lets us, each of which has its share of the time until a deadline."""
+    def _open(self, deadline: float | None = None, began: float | None = None) -> Connection:
+        """Connect to the first address that lets us, each of which has its share of the time until a deadline, and of
+        that of the call, which has begun then.
+        """
         addresses = self._target.addresses
         within = self._connect_timeout
         failure: OSError | None = None
@@ -478,17 +520,21 @@ class Client(Blocking[TBody]):
             self._next += 1  # if this one is lost, the next one is tried first
             if deadline is not None:
                 within = min(within, max(deadline - time.monotonic(), 0.001) / (len(addresses) - number))
+            left = None if began is None else self._left(began)
+            until = None if left is None else time.monotonic() + left / (len(addresses) - number)
             try:
                 sock = open_socket(address.path or (address.host, address.port), within)
-                return self._greet(sock, address)
+                return self._greet(sock, address, until)
             except OSError as error:
                 failure = failure or of_attempt(error, address)
         assert failure is not None
         raise failure
 
-    def _greet(self, sock: socket.socket, address: Address) -> Connection:
-        """Shake hands, and say what a new connection must be told."""
+    def _greet(self, sock: socket.socket, address: Address, until: float | None = None) -> Connection:
+        """Shake hands, and say what a new connection must be told, all until this time."""
         within = self._connect_timeout
+        if until is not None:
+            within = min(within, max(until - time.monotonic(), 0.001))
         if _is_of_running_loop(sock):
             sock.close()
             raise RuntimeError(
@@ -502,8 +548,10 @@ class Client(Blocking[TBody]):
             greeting = self._session.greet()
             proof = [command for command in greeting if command.reply is AUTHENTICATED]
             self._say(connection, proof)
-            connection.set_timeout(self._timeout)  # a node of a cluster without a leader knows a token, and then waits
+            patience = self._timeout if until is None else max(until - time.monotonic(), 0.001)
+            connection.set_timeout(patience)  # a node of a cluster without a leader knows a token, and then waits
             self._say(connection, greeting[len(proof) :])
+            connection.set_timeout(self._timeout)
         except BaseException:
             connection.close()
             self._session.lose()
@@ -516,24 +564,26 @@ class Client(Blocking[TBody]):
             if isinstance(result, Exception):
                 raise of_command(result, command.line, connection.name)
 
-    def _open_again(self) -> Connection:
-        """Connect after a loss, and tell of the reservations that it has cost."""
+    def _open_again(self, began: float) -> Connection:
+        """Connect after a loss, for a call that has begun then, and tell of the reservations that it has cost."""
         if self._is_closed:
             raise ConnectionLostError("the client is closed")
         if not self._reconnect:
             raise ConnectionLostError(f"{self._names()}: the connection is lost, and the client does not reconnect")
-        deadline = time.monotonic() + self._reconnect_timeout
+        within = self._reconnect_timeout
+        if self._timeout is not None:
+            within = min(within, max(began + self._timeout - time.monotonic(), 0.0))
+        deadline = time.monotonic() + within
         pause = FIRST_PAUSE
         while True:
             try:
-                connection = self._open(deadline)
+                connection = self._open(deadline, began)
                 break
             except OSError as error:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    why = error.reason if isinstance(error, ConnectionLostError) else error.strerror or error
-                    within = f"within {self._reconnect_timeout:g} s"
-                    raise ConnectionLostError(f"{self._names()}: no server can be reached {within}: {why}") from error
+                    why = f"within {within:.3g} s"
+                    raise unreachable(f"{self._names()}: no server can be reached {why}", error) from error
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
         self._used = time.monotonic()

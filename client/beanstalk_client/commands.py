@@ -30,9 +30,10 @@ from beanstalk_client.errors import (
     Error,
     ForbiddenError,
     NotFoundError,
+    ReservationLostError,
     UnknownCommandError,
 )
-from beanstalk_client.job import Job, JobOrID, TBody, id_of
+from beanstalk_client.job import Job, JobOrID, Origin, TBody, id_of
 from beanstalk_client.replies import (
     AUTHENTICATED,
     BURIED,
@@ -209,8 +210,14 @@ WITHOUT_BODY: Final = {
 }
 """For each command with a body, one without that every server has which has the former."""
 
+IDENTITY: Final = "the id of the server"
+"""What `stats` says; it is asked for before a job of another connection is named."""
+
 FRACTIONS: Final = "fractions of a second"
 """What beanstalkd lacks as well; it is asked for as commands are."""
+
+BOUND: Final = (b"release ", b"bury ", b"touch ", b"release-batch ", b"touch-batch ")
+"""Commands that mean nothing to another connection than the one that has reserved the job."""
 
 Seconds = Union[int, float]
 
@@ -232,9 +239,10 @@ class Command(Generic[T]):
         wait: the seconds for which the server is asked to wait before it replies; None: for ever.
         needs: what the server must know, or it would take the command for another one; "" if nothing.
         whole: if it has a fraction of a second, the same in whole seconds; otherwise None.
+        origin: the connection from which its job has come, if it is given a `Job`.
     """
 
-    __slots__ = ("data", "needs", "repeatable", "reply", "wait", "whole")
+    __slots__ = ("data", "needs", "origin", "repeatable", "reply", "wait", "whole")
 
     has_effect: bool = False
     """Whether a session must be told what has become of it."""
@@ -246,6 +254,7 @@ class Command(Generic[T]):
         self.wait: float | None = wait
         self.needs: str = ""
         self.whole: Command[T] | None = None
+        self.origin: Origin | None = None
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -259,6 +268,25 @@ class Command(Generic[T]):
     def line(self) -> str:
         """What may be shown of it: its first line, without a token."""
         return self.name if self.reply is AUTHENTICATED else self.data[: self.data.index(b"\r")].decode("ascii")
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it means nothing to another connection."""
+        return self.data.startswith(BOUND) and not isinstance(self, Probe)
+
+    def of_job(self, job: Job[Any] | int) -> Command[T]:
+        """This command, for the connection from which its job has come."""
+        if isinstance(job, Job):
+            self.origin = job.origin
+        return self
+
+    def of_jobs(self, jobs: Iterable[Job[Any] | int]) -> Command[T]:
+        """This command, for the connection from which its jobs have come: an id of one is an id of all, or of none."""
+        origins = {job.origin for job in jobs if isinstance(job, Job) and job.origin is not None}
+        if len({origin.server or origin for origin in origins}) > 1:
+            raise ReservationLostError("the jobs have come from different connections: send a batch for each")
+        self.origin = origins.pop() if origins else None
+        return self
 
     def or_whole(self, whole: Command[T]) -> Command[T]:
         """This command, for a server that knows fractions of a second; else the other one."""
@@ -288,6 +316,7 @@ class Ending(Command[None]):
         self.wait: float | None = 0
         self.needs: str = ""
         self.whole: Command[None] | None = None
+        self.origin: Origin | None = None
         self.job_id: int = job_id
 
     def settle(self, result: Error | None, session: Notes) -> None:
@@ -383,7 +412,24 @@ class Probe(Command[Any]):
             session.known[self.asked] = not isinstance(result, ignorance)
 
 
-class CountProbe(Command[Statistics]):
+class Stats(Command[Statistics]):
+    """`stats`, which says which server it is."""
+
+    __slots__ = ()
+
+    has_effect = True
+
+    def __init__(self) -> None:
+        super().__init__(b"stats\r\n", STATISTICS, True)
+
+    def settle(self, result: Any, session: Notes) -> None:
+        if isinstance(result, dict):
+            session.origin.server = str(result.get("id", ""))
+        if isinstance(result, (dict, ForbiddenError)):
+            session.known[IDENTITY] = True  # as far as it says
+
+
+class CountProbe(Stats):
     """`stats`, to find out whether the server counts a command, and so knows it.
 
     A server that forbids it has users with rights: so it is beanstalk-server, of a version that knows all of COUNTED.
@@ -391,13 +437,12 @@ class CountProbe(Command[Statistics]):
 
     __slots__ = ("asked",)
 
-    has_effect = True
-
     def __init__(self, asked: str) -> None:
-        super().__init__(b"stats\r\n", STATISTICS, True)
+        super().__init__()
         self.asked: str = asked
 
     def settle(self, result: Any, session: Notes) -> None:
+        super().settle(result, session)
         if isinstance(result, ForbiddenError):
             session.known[self.asked] = True
 
@@ -873,7 +918,7 @@ class Commands(Generic[TBody]):
         Raises:
             TooLateError: it is ready, reserved or buried.
         """
-        return Command(b"cancel %d\r\n" % _id(job), CANCELLED)
+        return Command(b"cancel %d\r\n" % _id(job), CANCELLED).of_job(job)
 
     @command
     def cancel_keyed(self, key: str) -> Command[None]:
@@ -896,7 +941,7 @@ class Commands(Generic[TBody]):
         Raises:
             TooLateError: it is ready, reserved or buried.
         """
-        return Command(b"reschedule %d %b\r\n" % (_id(job), seconds("delay", delay)), RESCHEDULED)
+        return Command(b"reschedule %d %b\r\n" % (_id(job), seconds("delay", delay)), RESCHEDULED).of_job(job)
 
     @command
     def reschedule_keyed(self, key: str, delay: Duration) -> Command[None]:
@@ -969,14 +1014,18 @@ class Commands(Generic[TBody]):
 
     @command
     def delete(self, job: JobOrID[TBody]) -> Command[None]:
-        """Deletes a job. Also one that was reserved on a connection that is lost, if nobody else has it now.
+        """Deletes a job.
 
         Example:
             job = queue.reserve()
             queue.delete(job)
+
+        Raises:
+            ReservationLostError: it has come from another connection, and may be another job here: the server's `id`
+                in `stats` is not the same, or was not asked on both connections. Nothing was sent.
         """
         job_id = _id(job)
-        return Ending(b"delete %d\r\n" % job_id, DELETED, job_id)
+        return Ending(b"delete %d\r\n" % job_id, DELETED, job_id).of_job(job)
 
     @command
     def delete_batch(self, jobs: Iterable[JobOrID[TBody]]) -> Command[tuple[int, int]]:
@@ -984,8 +1033,12 @@ class Commands(Generic[TBody]):
 
         Example:
             queue.delete_batch(queue.reserve_batch(100))
+
+        Raises:
+            ReservationLostError: as for `delete`.
         """
-        return _batch(b"delete-batch", [_id(job) for job in jobs], DELETED_BATCH)
+        given = list(jobs)
+        return _batch(b"delete-batch", [_id(job) for job in given], DELETED_BATCH).of_jobs(given)
 
     @command
     def release_batch(
@@ -1004,7 +1057,8 @@ class Commands(Generic[TBody]):
         """
         priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
         words = b"release-batch %d %b" % (priority, seconds("delay", delay))
-        return _batch(words, [_id(self._held(job)) for job in jobs], RELEASED_BATCH)
+        given = list(jobs)
+        return _batch(words, [_id(self._held(job)) for job in given], RELEASED_BATCH).of_jobs(given)
 
     @command
     def touch_batch(self, jobs: Iterable[JobOrID[TBody]]) -> Command[tuple[int, int]]:
@@ -1017,9 +1071,11 @@ class Commands(Generic[TBody]):
         Raises:
             ReservationLostError: one was reserved on a connection that is lost; nothing was sent.
         """
-        ids = [_id(self._held(job)) for job in jobs]
+        given = list(jobs)
+        ids = [_id(self._held(job)) for job in given]
         within("number of jobs", len(ids), MAX_JOBS, 1)
-        return Command(b"touch-batch " + b" ".join([b"%d" % job_id for job_id in ids]) + b"\r\n", TOUCHED_BATCH)
+        line = b"touch-batch " + b" ".join([b"%d" % job_id for job_id in ids]) + b"\r\n"
+        return Command(line, TOUCHED_BATCH).of_jobs(given)
 
     @command
     def release(
@@ -1044,8 +1100,8 @@ class Commands(Generic[TBody]):
         delay = seconds_of(delay, "delay")
         made = Ending(b"release %d %d %b\r\n" % (job_id, priority, seconds("delay", delay)), RELEASED, job_id)
         if not _is_whole(delay):
-            made.or_whole(make.release(job_id, priority, math.ceil(delay)))
-        return made
+            made.or_whole(make.release(job_id, priority, math.ceil(delay)).of_job(job))
+        return made.of_job(job)
 
     @command
     def bury(self, job: JobOrID[TBody], priority: int | None = None) -> Command[None]:
@@ -1063,7 +1119,7 @@ class Commands(Generic[TBody]):
         """
         job_id = _id(self._held(job))
         priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
-        return Ending(b"bury %d %d\r\n" % (job_id, priority), BURIED, job_id)
+        return Ending(b"bury %d %d\r\n" % (job_id, priority), BURIED, job_id).of_job(job)
 
     @command
     def touch(self, job: JobOrID[TBody]) -> Command[None]:
@@ -1077,7 +1133,7 @@ class Commands(Generic[TBody]):
             ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
         """
         job_id = _id(self._held(job))
-        return Command(b"touch %d\r\n" % job_id, TOUCHED)
+        return Command(b"touch %d\r\n" % job_id, TOUCHED).of_job(job)
 
     @command
     def kick(self, limit: int) -> Command[int]:
@@ -1097,8 +1153,11 @@ class Commands(Generic[TBody]):
 
         Example:
             queue.kick_job(17)
+
+        Raises:
+            ReservationLostError: as for `delete`.
         """
-        return Command(b"kick-job %d\r\n" % _id(job), JOB_KICKED)
+        return Command(b"kick-job %d\r\n" % _id(job), JOB_KICKED).of_job(job)
 
     @command
     def peek(self, id: int) -> Command[Job[TBody]]:
@@ -1297,7 +1356,7 @@ class Commands(Generic[TBody]):
         Example:
             print(queue.stats()["current-jobs-ready"])
         """
-        return Command(b"stats\r\n", STATISTICS, True)
+        return Stats()
 
     @command
     def stats_job(self, job: JobOrID[TBody]) -> Command[Statistics]:

@@ -40,7 +40,10 @@ SILENT: Final = (BlockingIOError, socket.timeout)
 """What a socket raises when nothing has come for this long, or nothing has gone."""
 
 CLOSED: Final = "the server has closed it"
-"""Why a connection is lost without an error, which includes a plain one to a server that speaks TLS."""
+"""Why a connection is lost without an error."""
+
+TLS_HINT: Final = "; one that speaks TLS does so"
+"""What may explain a plain connection that is lost before the first reply."""
 
 
 class Connection:
@@ -245,6 +248,8 @@ class Connection:
 
     def _loss(self, error: OSError | None = None) -> ConnectionLostError:
         reason = str(error.strerror or error) if error else CLOSED
+        if not self.protocol.has_replied and type(self._sock) is socket.socket:
+            reason += TLS_HINT
         return ConnectionLostError(f"{self.name}: the connection is lost: {reason}", reason=reason, maybe_done=True)
 
     def _silence(self, wait: float = 0) -> NoAnswerError:

@@ -14,14 +14,17 @@ waits. Each link but the waiter has a job in hand or nothing to do, so there are
 
 A job runs on when its connection is lost. Then its reservation is gone, and it is ready again on the server:
 
-    it is taken back   by reserve-job over the next connection, if nobody has had it in between
+    it is taken back   by reserve-job over the next connection, if no worker has had it in between
     it comes back      before that, to this consumer: its run goes on, with the new reservation
-    its run ends       before either: it is deleted all the same, if it is still the same job there, and taken back if
-                       it is to be released or buried
+    its run ends       before either: it is deleted all the same, and taken back if it is to be released or buried
 
-What has come back is the *reissue* of what is in hand with its id, until it is clear what it is: the same job, whose
-reservation was lost; the same, which was released, so that it runs anew; another one, as a server without a binlog
-begins its ids anew. Until then nothing more is said of either.
+All this needs certainty that it is the same job. It is if the server has the same `id` in `stats`: ids of jobs mean the
+same for as long as a server runs. If the `id` is another one, or unknown, the server may have given the job's id to
+another job. Then nothing is said of the former job. What has come with its id runs when the run in hand has ended, so
+that no job runs twice at once here; if its body is another one, it runs at once.
+
+What has come back is the *reissue* of what is in hand with its id, until one of these cases is known. Until then
+nothing more is said of either.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beanstalk_client.commands import Duration, seconds_of
+from beanstalk_client.commands import MAX_PRIORITY, Duration, seconds, seconds_of, within
 from beanstalk_client.errors import (
     BeanstalkdError,
     ConnectionLostError,
@@ -68,17 +71,13 @@ LOOK = 0.25
 SOON = 0.01
 """Seconds until a second look at what will be there in a moment."""
 
-STEP = 0.1
-"""Seconds between two looks at the age of a job, which has whole seconds."""
-
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 """Seconds between two attempts after a loss: doubled with each, and shortened by up to a half at random."""
 
-MOST_EPOCHS = 8
-"""Connections of a link of which it is remembered when they were heard of last."""
-
 NEVER = float("inf")
+
+LOST = "it is not ours any more"
 
 LAST_ATTEMPTS = 10.0
 """Seconds that a consumer that was told to stop goes on trying to say what has become of jobs."""
@@ -113,13 +112,17 @@ class Release(Outcome):
     Attributes:
         delay: after this many seconds; "5m" and a timedelta are taken, too.
         priority: None for its own.
+
+    Raises:
+        TypeError, ValueError: the server would refuse the delay or the priority.
     """
 
     __slots__ = ("delay", "priority")
 
     def __init__(self, delay: Duration = 0.0, priority: int | None = None) -> None:
-        self.delay: float = seconds_of(delay, "delay")
-        self.priority: int | None = priority
+        seconds("delay", delay)  # which refuses a bad one
+        self.delay: float = seconds_of(delay)
+        self.priority: int | None = _checked_priority(priority)
 
     def __repr__(self) -> str:
         return f"Release(delay={self.delay!r}, priority={self.priority!r})"
@@ -130,15 +133,22 @@ class Bury(Outcome):
 
     Attributes:
         priority: None for its own.
+
+    Raises:
+        TypeError, ValueError: the server would refuse the priority.
     """
 
     __slots__ = ("priority",)
 
     def __init__(self, priority: int | None = None) -> None:
-        self.priority: int | None = priority
+        self.priority: int | None = _checked_priority(priority)
 
     def __repr__(self) -> str:
         return f"Bury(priority={self.priority!r})"
+
+
+def _checked_priority(priority: int | None) -> int | None:
+    return None if priority is None else int(within("priority", priority, MAX_PRIORITY))
 
 
 class Delivery:
@@ -147,6 +157,7 @@ class Delivery:
     Attributes:
         job_id: its id.
         body: its body.
+        is_called_off: the consumer has cancelled its handler. Any other CancelledError is a failure of the handler.
     """
 
     __slots__ = (
@@ -157,22 +168,22 @@ class Delivery:
         "_job",
         "_kept",
         "_link",
-        "_received",
         "_regain",
         "_reissue",
         "_reserves",
         "_task",
         "_touch_at",
         "body",
+        "is_called_off",
         "job_id",
     )
 
     def __init__(self, link: _Link, job: Job[bytes], received: float) -> None:
         self.job_id: int = job.id
         self.body: bytes = job.body
+        self.is_called_off: bool = False
         self._job = job
         self._link = link  # whose connection has it reserved, or had
-        self._received = received  # when it came, on the loop's clock
         self._touch_at = received + LOOK
         self._found: dict[str, Any] | None = None  # its statistics, as asked for last
         self._reserves: int | None = None  # how often it has been reserved, this time included
@@ -182,7 +193,7 @@ class Delivery:
         self._task: asyncio.Task[None] | None = None
         self._reissue: Delivery | None = None  # with which its id has come again last, before it was settled
         self._kept: Outcome | None = None  # what has become of it, while it is not clear whose its reissue is
-        self._invalid = False  # the server has given its id to another job since: nothing may be said of it any more
+        self._invalid = False  # its id may mean another job now: nothing may be said of it any more
 
     @property
     def tube(self) -> str:
@@ -218,6 +229,12 @@ class Delivery:
         if self._reserves is None:
             self._reserves = int(found["reserves"])
 
+    def _call_off(self) -> None:
+        """Cancel its handler, if that runs."""
+        if self._task is not None:
+            self.is_called_off = True
+            self._task.cancel()
+
     def _is_held(self) -> bool:
         """Whether it is reserved by us, as far as is known."""
         return not self._is_lost and self._link.client.holds(self._job)
@@ -235,6 +252,8 @@ class Consumer:
         weights: of tubes, where `mode` serves them by weight.
         mode: how the tubes are served, as `reserve_mode` takes it; "": as the server does without being told.
         settled: called when the server has heard what became of a job, or never will: with the error then.
+        room: the number of further jobs that the handler could begin at once; no more are asked for. A handler whose
+            job takes some of it does so before it waits for anything. `resume` must be called when there is room again.
     """
 
     def __init__(
@@ -248,6 +267,7 @@ class Consumer:
         weights: Mapping[str, int] | None = None,
         mode: str = "",
         settled: Callable[[Delivery, Outcome, Exception | None], None] | None = None,
+        room: Callable[[], int] | None = None,
     ) -> None:
         if not tubes:
             raise ValueError("a consumer needs a tube")
@@ -261,6 +281,8 @@ class Consumer:
         self._weights = dict(weights or {})
         self._mode = mode
         self._settled = settled
+        self._room = room
+        self._fresh = 0  # jobs that have come, and whose handlers have not begun: `room` does not count them yet
         self._turn = (at_once + 1) // 2  # for how many jobs a link asks while there is more to do than slots
         self._running = 0  # slots that are taken by jobs
         self._asked = 0  # slots that the reserves under way may fill
@@ -269,6 +291,7 @@ class Consumer:
         self._waiter: _Link | None = None
         self._in_hand: dict[int, Delivery] = {}  # by id: until the server has heard what became of it
         self._stopping = False
+        self._ended = False  # no handler is started any more
         self._stopped_at = 0.0
         self._failure: Error | None = None
         self._look: asyncio.TimerHandle | None = None
@@ -304,7 +327,8 @@ class Consumer:
     def stop(self) -> None:
         """Take no more jobs; `run` returns when the handlers of those in hand are done. To be called on the event loop.
 
-        What the server hands out at this very moment is ready again at once.
+        A job that has come by then runs, because a release would cost it an attempt. One that the server hands out at
+        this very moment, to a link that waits, is ready again at once.
         """
         if self._stopping:
             return
@@ -326,22 +350,29 @@ class Consumer:
         else:
             link.task.cancel()
 
+    def resume(self) -> None:
+        """Ask for jobs again, as there is room. To be called on the event loop."""
+        for link in self._links:
+            link.wake()
+
     def end(self) -> None:
         """Stop, and cancel the handlers that run; their jobs are released. To be called on the event loop."""
         self.stop()
+        self._ended = True
         for delivery in list(self._in_hand.values()):
-            if delivery._task is not None:
-                delivery._task.cancel()
+            delivery._call_off()
 
     async def _abandon(self) -> None:
         """Cancel whatever is still there, if `run` was cancelled: closing gives the jobs back."""
         if self._look is not None:
             self._look.cancel()
-        tasks = [link.task for link in self._links]
-        tasks += [one._task for link in self._links for one in link.in_hand if one._task is not None]
-        tasks += self._touches
+        deliveries = [one for link in self._links for one in link.in_hand]
+        tasks = [link.task for link in self._links] + list(self._touches)
         for task in tasks:
             task.cancel()
+        for delivery in deliveries:
+            delivery._call_off()
+        tasks += [one._task for one in deliveries if one._task is not None]
         if tasks:
             await asyncio.wait(tasks)
 
@@ -432,6 +463,8 @@ class Consumer:
         if self._stopping:
             return 0, False
         free = self._at_once - self._running - self._asked
+        if self._room is not None:
+            free = min(free, self._room() - self._asked - self._fresh)
         if free <= 0 and self._waiter is link:
             self._waiter = None
         if free <= 0 or (self._waiter is not None and self._waiter is not link):
@@ -481,10 +514,12 @@ class Consumer:
             if self._lost:
                 await client.using()  # is answered at once, where what follows may wait for a job
                 self._tell_back()
-            lost = [pair for pair in answers if not pair[0]._invalid and not pair[0]._is_held()]
-            refused = await self._look_for_others(link, [one for one, outcome in lost if outcome is DONE])
-            for one, outcome in lost:
-                if outcome is not DONE and (error := await self._take_back(link, one)) is not None:
+            refused: dict[Delivery, Error] = {}
+            for one, outcome in answers:
+                if outcome is DONE or one._invalid or one._is_held():
+                    continue
+                error = await self._take_back(link, one)
+                if error is not None:
                     refused[one] = error
             await self._look_up(
                 link,
@@ -534,7 +569,7 @@ class Consumer:
             error = reply if reply is None or isinstance(reply, Error) else reply.exception()
             is_said = reply is not None and (isinstance(reply, Error) or reply.is_there)
             if delivery._invalid:
-                self._settle(delivery, outcome, ReservationLostError("its id has been given to another job"))
+                self._settle(delivery, outcome, _uncertain())
             elif not is_said or isinstance(error, ConnectionLostError):
                 lost = error or lost
                 delivery._in_doubt |= isinstance(error, ConnectionLostError) and error.maybe_done
@@ -561,39 +596,6 @@ class Consumer:
                 with contextlib.suppress(BeanstalkdError):
                     delivery._note(reply.result())
 
-    async def _look_for_others(self, link: _Link, deliveries: list[Delivery]) -> dict[Delivery, Error]:
-        """Which jobs must not be deleted, of those that were reserved on connections that are lost: a server without a
-        binlog may have given their ids to others. It is another one if it has another body, or was put after the server
-        was heard of last over that connection; if in doubt, it runs once more.
-        """
-        assert self._loop is not None
-        others: dict[Delivery, Error] = {}
-        if not deliveries:
-            return others
-        async with link.client.pipeline(raise_errors=False) as pipeline:
-            replies = [(pipeline.stats_job(one.job_id), pipeline.peek(one.job_id)) for one in deliveries]
-        for delivery, (statistics, peeked) in zip(deliveries, replies):
-            for reply in (statistics, peeked):
-                if isinstance(reply.exception(), ConnectionLostError):
-                    reply.result()  # raises it
-            if delivery._in_doubt and isinstance(statistics.exception(), NotFoundError):
-                continue
-            delivery._in_doubt = False
-            if statistics.exception() is None:
-                heard = link.heard_of(delivery)
-                at_latest = self._loop.time() - float(statistics.result()["age"])
-                is_same_body = peeked.exception() is None and peeked.result().body == delivery.body
-                if at_latest < heard or (is_same_body and at_latest - 1 < heard):  # an age has whole seconds
-                    continue
-            others[delivery] = ReservationLostError(f"job {delivery.job_id} may be another one by now")
-        return others
-
-    async def _put_at_latest(self, delivery: Delivery) -> float:
-        """When a job was put at the latest, on the loop's clock: its age has whole seconds, cut off."""
-        assert self._loop is not None
-        age = float((await delivery.stats())["age"])
-        return self._loop.time() - age
-
     async def _take_back(self, link: _Link, delivery: Delivery) -> ReservationLostError | None:
         """Reserve a job again whose reservation is lost; return why that cannot be done.
 
@@ -619,31 +621,20 @@ class Consumer:
         return None
 
     async def _regain(self, link: _Link, delivery: Delivery) -> None:
-        assert self._loop is not None
         client = link.client
-        until = self._loop.time() + 1.0
-        while True:
-            found = await client.stats_job(delivery.job_id)
-            now, heard = self._loop.time(), link.heard_of(delivery)
-            at_latest = now - float(found["age"])  # when it was put: an age has whole seconds, cut off
-            if found["reserves"] == delivery._reserves or at_latest < heard or at_latest - 1 >= heard or now >= until:
-                break
-            await asyncio.sleep(STEP)  # its age may be a second more then
-        is_same = found["reserves"] == delivery._reserves or (
-            delivery._reserves is not None  # or nothing tells whether somebody has had it
-            and found["reserves"] < delivery._reserves  # a server that has come back may have forgotten some
-            and at_latest < heard
-        )
-        if not (is_same and found["tube"] in link.tubes and found["state"] in ("ready", "delayed")):
+        if not await client.recognizes(delivery._job):
+            raise _uncertain()
+        found = await client.stats_job(delivery.job_id)
+        is_untouched = found["reserves"] == delivery._reserves and found["state"] in ("ready", "delayed")
+        if not (is_untouched and found["tube"] in link.tubes):
             raise ReservationLostError("another worker has had the job")
         job = await client.reserve_job(delivery.job_id)
         reserves = (await client.stats_job(job))["reserves"]
-        if job.body != delivery.body or reserves != found["reserves"] + 1:
+        if not _are_same(job, delivery._job) or reserves != found["reserves"] + 1:
             with contextlib.suppress(ReservationLostError):
                 await client.release(job, int(found["pri"]))
             raise ReservationLostError("another worker has had the job")
         delivery._job, delivery._reserves, delivery._is_lost = job, reserves, False
-        link.note_heard(delivery, self._loop.time())
         self._tell_taken_back(delivery)
 
     def _settle(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
@@ -651,7 +642,7 @@ class Consumer:
         delivery._link.in_hand.discard(delivery)
         if self._in_hand.get(delivery.job_id) is delivery:
             del self._in_hand[delivery.job_id]
-        if error is not None and not delivery._invalid:
+        if error is not None:
             self._tell_untold(delivery, outcome, error)
         if self._settled is not None:
             self._settled(delivery, outcome, error)
@@ -664,40 +655,44 @@ class Consumer:
         received = self._loop.time()
         for job in jobs:
             delivery = Delivery(link, job, received)
-            link.note_heard(delivery, received)
             link.in_hand.add(delivery)
             former = self._in_hand.get(job.id)
             if former is not None:
+                if former._reissue is not None and former._reissue._task is not None:
+                    former._reissue._task.cancel()  # its reservation is gone
                 former._reissue = delivery
                 former._kept = former._kept or former._link.take_back(former)
                 self._running += 1
                 delivery._task = self._loop.create_task(self._adopt(former, delivery))
                 continue
             self._in_hand[job.id] = delivery
-            if self._stopping:
+            if self._ended:
                 link.finished.append((delivery, Release()))
                 continue
             self._running += 1
             delivery._task = self._loop.create_task(self._attend(delivery))
+        if self._room is not None:
+            self._fresh += len(jobs)
+            self._loop.call_soon(self._count_begun, len(jobs))  # behind the first steps of the handlers
         if self._look is None:
             self._look = self._loop.call_later(LOOK, self._look_after)
+
+    def _count_begun(self, number: int) -> None:
+        self._fresh -= number
 
     async def _attend(self, delivery: Delivery) -> None:
         """Let the handler run for a job, to its end."""
         try:
             outcome = await self._handle(delivery)
-        except asyncio.CancelledError:
-            outcome = Release()
-        except Exception as error:
-            tell(
-                log,
-                logging.ERROR,
-                "bug-handler",
-                f"job {delivery.job_id}: the handler failed",
-                error,
-                job=delivery.job_id,
-            )
-            outcome = Release(FAULT_DELAY)
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None:
+                raise  # the event loop is closed, and with it this coroutine
+            if delivery.is_called_off and isinstance(error, asyncio.CancelledError):
+                outcome = Release()
+            else:
+                message = f"job {delivery.job_id}: the handler failed"
+                tell(log, logging.ERROR, "bug-handler", message, error, job=delivery.job_id)
+                outcome = Release(FAULT_DELAY)
         self._running -= 1
         delivery._touch_at = NEVER
         self._say_later(delivery, outcome)
@@ -711,27 +706,24 @@ class Consumer:
             delivery._kept = outcome
 
     async def _adopt(self, former: Delivery, delivery: Delivery) -> None:
-        """A job has come that has an id of those in hand. If it is the same job, which was ready again because its
-        reservation was lost, its run goes on; if it is another one, because a server without a binlog has begun its ids
-        anew, it runs.
-
-        It is the same if it has been put before the server was heard of last over the connection that had the job.
+        """A job has come that has an id of those in hand. If it is the same job, its run goes on. If it may be another
+        one, it runs: at once if its body is another one, otherwise when the run in hand has ended.
         """
-        assert self._loop is not None
-        same = False
         try:
-            if former.body == delivery.body and not former._invalid:
-                same = await self._put_at_latest(delivery) < former._link.heard_of(former)
             while former._reissue is delivery and former._link.is_saying(former):
                 await former._link.heard_out()  # if it was released, it has come to run again
-        except (Error, OSError):
-            pass  # if in doubt, it runs once more
+            is_same = _are_same(former._job, delivery._job) and not former._invalid
+            if not is_same and former.body == delivery.body and former._kept is None and former._task is not None:
+                await asyncio.wait([former._task])
         except asyncio.CancelledError:
             self._running -= 1
+            if former._reissue is not delivery:
+                delivery._link.in_hand.discard(delivery)
+                return
+            self._supersede(former)
+            delivery._touch_at = NEVER
             delivery._link.finished.append((delivery, Release()))
             delivery._link.wake()
-            if former._reissue is delivery:
-                self._supersede(former)
             return
         link = delivery._link
         self._running -= 1
@@ -739,12 +731,17 @@ class Consumer:
             link.in_hand.discard(delivery)
             return
         is_in_hand = self._in_hand.get(delivery.job_id) is former
-        if same and is_in_hand:
+        if is_same and is_in_hand:
             self._hand_over(former, delivery)
             return
         if is_in_hand:
             former._invalid = True
             self._supersede(former)
+        if self._stopping:
+            delivery._touch_at = NEVER
+            link.finished.append((delivery, Release()))
+            link.wake()
+            return
         self._in_hand[delivery.job_id] = delivery
         self._running += 1
         await self._attend(delivery)
@@ -757,7 +754,7 @@ class Consumer:
         link.in_hand.discard(reissue)
         link.in_hand.add(former)
         former._link, former._job, former._reissue, former._is_lost = link, reissue._job, None, False
-        former._reserves = reissue._reserves
+        former._reserves = None  # one more than before, or more
         if former._kept is None:
             former._touch_at = self._loop.time() + LOOK
         else:
@@ -770,7 +767,8 @@ class Consumer:
         """The job that has come with its id is another one, or runs once more."""
         former._reissue = None
         if former._kept is not None:
-            self._settle(former, former._kept, NotFoundError())
+            self._settle(former, former._kept, _uncertain() if former._invalid else NotFoundError())
+            former._link.wake()
 
     def _look_after(self) -> None:
         """Touch the jobs for which it is time. Repeats itself while there are jobs."""
@@ -778,7 +776,7 @@ class Consumer:
         self._look = None
         now = self._loop.time()
         due: dict[_Link, list[Delivery]] = {}
-        for delivery in self._in_hand.values():
+        for delivery in [one for link in self._links for one in link.in_hand]:
             link = delivery._link
             is_cut_off = not (link.client.is_connected or link.touches)  # a job must be taken back before others get it
             if delivery._touch_at <= now or (is_cut_off and delivery._touch_at != NEVER):
@@ -789,7 +787,7 @@ class Consumer:
             task = self._loop.create_task(self._touch(link, deliveries))
             self._touches.add(task)
             task.add_done_callback(self._touches.discard)
-        if self._in_hand:
+        if any(link.in_hand for link in self._links):
             self._look = self._loop.call_later(LOOK, self._look_after)
 
     async def _touch(self, link: _Link, deliveries: list[Delivery]) -> None:
@@ -804,7 +802,7 @@ class Consumer:
                 if isinstance(trouble, ConnectionLostError):
                     raise trouble
                 one._is_lost = trouble is not None
-            await self._look_up(link, [one for one in held if one._found is None and one._is_held()])
+            await self._look_up(link, [one for one in held if one._reserves is None and one._is_held()])
             for one in deliveries:
                 if one._touch_at != NEVER and one._link is link:
                     await self._keep(link, one)
@@ -830,7 +828,6 @@ class Consumer:
                     tell(log, logging.WARNING, "reservation-lost", message, job=delivery.job_id, tube=delivery.tube)
                 return
         now = self._loop.time()
-        link.note_heard(delivery, now)
         time_to_run = float(delivery._found["ttr"]) if delivery._found else 1.0
         delivery._touch_at = now + max(LOOK, time_to_run / 3 - LOOK)
 
@@ -853,9 +850,15 @@ class Consumer:
     def _tell_untold(self, delivery: Delivery, outcome: Outcome, error: Exception) -> None:
         if isinstance(outcome, Release):
             return  # it is ready again as it is
-        why = "it is not ours any more" if isinstance(error, NotFoundError) else str(error)
+        why = str(error) if isinstance(error, ReservationLostError) or not isinstance(error, NotFoundError) else LOST
         message = f"job {delivery.job_id}: {outcome!r} came to nothing: {why}; it may run twice"
         tell(log, logging.WARNING, "outcome-lost", message, job=delivery.job_id, tube=delivery.tube)
+
+
+def _uncertain() -> ReservationLostError:
+    return ReservationLostError(
+        "the id of the server is another one, or unknown: it may have given the job's id to another job"
+    )
 
 
 async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> list[str]:
@@ -889,7 +892,6 @@ class _Link:
     """A connection, and what it has in hand."""
 
     __slots__ = (
-        "_heard",
         "_idle",
         "_listeners",
         "busy",
@@ -923,7 +925,6 @@ class _Link:
         self.unheard: list[Any] = []  # replies of which the last ones may not have come when it begins to wait
         self.watching: bool = False
         self.touches: int = 0  # under way
-        self._heard: dict[int, float] = {}  # by epoch: when the server has spoken of a job of it last; the loop's clock
         self._idle: asyncio.Future[None] | None = None
 
     async def watch(self) -> None:
@@ -948,17 +949,6 @@ class _Link:
             self._idle = None
             if timer is not None:
                 timer.cancel()
-
-    def note_heard(self, delivery: Delivery, now: float) -> None:
-        """The server has spoken of a job as one that is ours."""
-        heard = self._heard
-        heard[delivery._job.epoch] = now
-        if len(heard) > MOST_EPOCHS:
-            del heard[next(iter(heard))]
-
-    def heard_of(self, delivery: Delivery) -> float:
-        """When the server has spoken last over the connection that had the job: it had been put by then."""
-        return self._heard.get(delivery._job.epoch, delivery._received)
 
     def take_back(self, delivery: Delivery) -> Outcome | None:
         """What has become of it, if the server has not been told yet; it will not be."""
@@ -989,6 +979,12 @@ class _Link:
     def wake(self) -> None:
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+
+
+def _are_same(one: Job[bytes], other: Job[bytes]) -> bool:
+    """Whether two jobs with one id are certain to be the same: their server is."""
+    mine, others = one.origin, other.origin
+    return mine is not None and others is not None and bool(mine.server) and mine.server == others.server
 
 
 def _say(pipeline: AsyncPipeline[bytes], delivery: Delivery, outcome: Outcome, whole: bool) -> Reply[None] | None:

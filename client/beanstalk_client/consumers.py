@@ -3,7 +3,9 @@
 stop, SIGTERM or SIGINT       no more jobs are taken; those that run may run on for `grace` seconds
 the same once more            the jobs that still run are cancelled and released
 LAST_GRACE seconds later      nothing is waited for any more
-a consumer fails              the others stop, and its error is raised
+FORCE_AFTER seconds later     the process is ended by force, if it is a program (`run`)
+a third signal                the process is ended by force at once
+a consumer fails              the others stop in the same way, and its error is raised
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
+from beanstalk_client import signals
 from beanstalk_client.consumer import Consumer
 from beanstalk_client.events import tell
 
@@ -23,6 +27,14 @@ GRACE = 30.0
 
 LAST_GRACE = 3.0
 """Seconds for the release of the jobs that are left then."""
+
+FORCE_AFTER = 4.0
+"""Seconds from the end of the grace period until the process is ended by force: LAST_GRACE, and some for cleaning up.
+"""
+
+
+class StoppedError(Exception):
+    """The program was told to stop before it had started."""
 
 
 class Consumers:
@@ -41,8 +53,11 @@ class Consumers:
         self._jobs = jobs
         self._grace = grace
         self._consumers: list[Consumer] = []
-        self._told = 0  # how often to stop
+        self._told = 0  # number of calls of `stop`
+        self._signals = 0
         self._over: asyncio.Event | None = None  # nothing that still runs is waited for
+        self._starting: asyncio.Task[Any] | None = None  # which `stop` cancels
+        self._timer: asyncio.TimerHandle | None = None  # the end of the grace period
 
     def running(self) -> int:
         """How many jobs run."""
@@ -52,16 +67,26 @@ class Consumers:
     def on_signals(self, others: Mapping[int, Callable[[], None]] | None = None) -> Iterator[None]:
         """Stop at SIGTERM and SIGINT, and call these for other signals."""
         loop = asyncio.get_running_loop()
-        numbers = []
-        for number, act in {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, **(others or {})}.items():
+        stops: dict[int, Callable[[], None]] = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop}
+        before: dict[int, Any] = {}
+        for number, act in {**stops, **(others or {})}.items():
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not on Windows, nor in a thread
+                former = signal.getsignal(number)
                 loop.add_signal_handler(number, act)
-                numbers.append(number)
+                before[number] = former
+                # The loop acts on its wake-up descriptor. Its handler of Python does nothing, and is replaced.
+                signals.handle(number, self._count_signal if number in stops else _ignore)
         try:
             yield
         finally:
-            for number in numbers:
+            for number, former in before.items():
                 loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL if former is None else former)
+
+    def _count_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Set the deadline, also while a task blocks the loop."""
+        self._signals += 1
+        signals.end_within((self._grace + FORCE_AFTER, FORCE_AFTER, 0)[min(self._signals, 3) - 1])
 
     async def consume(self, consumers: Sequence[Consumer]) -> None:
         """Let consumers run until all have ended.
@@ -81,8 +106,8 @@ class Consumers:
                 await asyncio.wait(
                     [over, *(run for run in runs if not run.done())], return_when=asyncio.FIRST_COMPLETED
                 )
-                if any(run.done() and run.exception() for run in runs):
-                    self._stop_all()
+                if any(run.done() and run.exception() for run in runs) and self._timer is None:
+                    self._finish("a consumer has failed", self._grace)
         finally:
             for task in [over, *runs]:
                 task.cancel()
@@ -98,13 +123,51 @@ class Consumers:
         """
         self._told += 1
         if self._told == 1:
-            running = self.running()
-            message = f"told to stop: {self._jobs}, {running}, may run on for {self._grace:g} s"
-            tell(self._log, logging.INFO, f"{self._name}-stopping", message, running=running, grace=self._grace)
-            self._stop_all()
-            asyncio.get_running_loop().call_later(self._grace, self._end)
+            self._finish("told to stop", self._grace)
+            if self._starting is not None:
+                self._starting.cancel()
         elif self._told == 2:
             self._end()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it has been told to stop."""
+        return self._told > 0
+
+    def _resume(self) -> None:
+        """Let consumers ask for jobs again that had no room for them."""
+        for consumer in self._consumers:
+            consumer.resume()
+
+    def _finish(self, why: str, grace: float) -> None:
+        """Take no more jobs, and end when those that run do, after this many seconds at the latest."""
+        running = self.running()
+        message = f"{why}: {self._jobs}, {running}, may run on for {grace:g} s"
+        tell(self._log, logging.INFO, f"{self._name}-stopping", message, running=running, grace=grace)
+        self._stop_all()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(grace, self._end)
+        signals.end_within(grace + FORCE_AFTER)
+
+    @contextlib.asynccontextmanager
+    async def starting(self) -> AsyncIterator[None]:
+        """Let `stop` cancel what is in the block: it runs before any job does.
+
+        Raises:
+            StoppedError: it was cancelled.
+        """
+        task = self._starting = asyncio.current_task()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._told:
+                raise
+            if task is not None and hasattr(task, "uncancel"):  # from Python 3.11 on
+                task.uncancel()
+            raise StoppedError from None
+        finally:
+            self._starting = None
 
     def _stop_all(self) -> None:
         for consumer in self._consumers:
@@ -112,6 +175,7 @@ class Consumers:
 
     def _end(self) -> None:
         """Release what still runs."""
+        signals.end_within(FORCE_AFTER)
         if running := self.running():
             message = f"{self._jobs} that are left, {running}, are cancelled and released"
             tell(self._log, logging.WARNING, f"{self._name}-grace-over", message, running=running)
@@ -122,17 +186,33 @@ class Consumers:
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a program's coroutine in an event loop, uvloop's where it is installed; no library may choose the loop."""
+    """Run a program's coroutine in an event loop, uvloop's where it is installed; no library may choose the loop.
+
+    asyncio lets SystemExit and KeyboardInterrupt of any asyncio task end the loop. Here, it goes on: the exception is
+    that of the handler which waits for the task. Only before and after signals are handled, Ctrl-C raises one itself.
+    """
     try:
         import uvloop
     except ImportError:
         loop = asyncio.new_event_loop()
     else:
         loop = uvloop.new_event_loop()
-    try:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(main)
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
+    with signals.deadlines_kept():
+        try:
+            asyncio.set_event_loop(loop)
+            program = loop.create_task(main)
+            while not program.done():
+                try:
+                    loop.run_until_complete(program)
+                except (SystemExit, KeyboardInterrupt):
+                    if program.done() or signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                        raise
+            program.result()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """A handler: the loop acts on the signal."""

@@ -5,6 +5,7 @@ Must never show a token.
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -317,11 +318,37 @@ class ForbiddenError(BeanstalkdError):
 
     Example:
         except ForbiddenError as error:
-            print("not allowed:", error.asked)
+            print("not allowed:", error.right, error.tube)
+
+    Attributes:
+        used: the tube that was in use.
     """
 
     reply = "FORBIDDEN"
     meaning = "this user lacks the right: those of users are in the config file of the server"
+    used: str = ""
+
+    @property
+    def right(self) -> str:
+        """The right that the command needs: "produce", "consume", "inspect" or "admin"; "any" for `use`."""
+        return RIGHTS.get(self.asked.partition(" ")[0], ("", ""))[0]
+
+    @property
+    def tube(self) -> str:
+        """The tube that it needs the right to; "*" for all, "" if that is not known."""
+        command, _, arguments = self.asked.partition(" ")
+        place = RIGHTS.get(command, ("", ""))[1]
+        name = arguments.partition(" ")[0]
+        if command.endswith("-group"):  # which belongs to a tube
+            name = name.rpartition("/")[0] or name
+        return {"used": self.used, "all": "*", "named": name}.get(place, "")
+
+    def _told(self) -> str:
+        if not self.right:
+            return self.meaning
+        right = "any right" if self.right == "any" else f"the right to {self.right}"
+        where = f" tube {self.tube}" if self.tube else " the tubes it watches" if "reserve" in self.asked else ""
+        return f"this user lacks {right}{where and f' in{where}'}: see the config file of the server"
 
 
 class OtherShardError(BeanstalkdError):
@@ -337,7 +364,8 @@ class OtherShardError(BeanstalkdError):
 
 
 class ReservationLostError(NotFoundError):
-    """The job was reserved on a connection that is lost, so that it is reserved no more. Nothing was sent.
+    """The job has come from another connection, so that it is reserved no more, and its id may be that of another job.
+    Nothing was sent.
 
     Example:
         except ReservationLostError:
@@ -373,6 +401,80 @@ class NoAnswerError(ConnectionLostError, TimeoutError):
     """
 
 
+class UnreachableError(ConnectionLostError):
+    """No server can be reached, be it for the first time or after a loss. The command was not sent.
+
+    It is also a ConnectionRefusedError, TimeoutError, FileNotFoundError or PermissionError, or socket.gaierror for a
+    name without an address, if that is why.
+
+    Example:
+        except UnreachableError as error:
+            print("no server:", error.reason)
+    """
+
+
+class _RefusedError(UnreachableError, ConnectionRefusedError):
+    pass
+
+
+class _UnansweredError(UnreachableError, NoAnswerError):
+    pass
+
+
+class _AbsentError(UnreachableError, FileNotFoundError):
+    pass
+
+
+class _ProtectedError(UnreachableError, PermissionError):
+    pass
+
+
+class _UnresolvedError(UnreachableError, socket.gaierror):
+    pass
+
+
+_UNREACHABLE: tuple[tuple[type[OSError], type[UnreachableError]], ...] = (
+    (ConnectionRefusedError, _RefusedError),
+    (TimeoutError, _UnansweredError),
+    (socket.timeout, _UnansweredError),
+    (FileNotFoundError, _AbsentError),
+    (PermissionError, _ProtectedError),
+    (socket.gaierror, _UnresolvedError),
+)
+
+
+def unreachable(where: str, error: OSError | None) -> UnreachableError:
+    """The error of a server that cannot be reached, for this reason."""
+    kinds = (made for kind, made in _UNREACHABLE if isinstance(error, kind))
+    if isinstance(error, ConnectionLostError):
+        reason = error.reason
+    else:
+        reason = "no answer" if error is None else str(error.strerror or error) or type(error).__name__
+    made = next(kinds, UnreachableError)(f"{where}: {reason}", reason=reason)
+    made.errno = None if error is None else error.errno
+    return made
+
+
+RIGHTS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(["put", "put-keyed", "replace-keyed", "put-with", "put-batch"], ("produce", "used")),
+    **dict.fromkeys(["cancel-keyed", "reschedule-keyed"], ("produce", "used")),
+    **dict.fromkeys(["cancel", "reschedule"], ("produce", "job")),
+    **dict.fromkeys(["reserve", "reserve-with-timeout", "reserve-batch"], ("consume", "watched")),
+    **dict.fromkeys(["reserve-job", "delete", "release", "bury", "touch"], ("consume", "job")),
+    "watch": ("consume", "named"),
+    **dict.fromkeys(["peek-ready", "peek-delayed", "peek-buried", "peek-keyed"], ("inspect", "used")),
+    **dict.fromkeys(["peek", "stats-job"], ("inspect", "job")),
+    **dict.fromkeys(["stats-tube", "list-jobs", "stats-group"], ("inspect", "named")),
+    "stats": ("inspect", "all"),
+    "kick": ("admin", "used"),
+    "kick-job": ("admin", "job"),
+    **dict.fromkeys(["pause-tube", "clear-tube", "redrive", "move-jobs", "cancel-group"], ("admin", "named")),
+    **dict.fromkeys(["list-clients", "drain", "undrain"], ("admin", "all")),
+    "use": ("any", "named"),
+}
+"""The right that a command needs, and to which tube: in use, named, of the job, those watched, or all."""
+
+
 def of_command(error: Exception, line: str, server: str) -> Exception:
     """The error of a command, which names it and the server if it is a reply."""
     if isinstance(error, BeanstalkdError):
@@ -383,9 +485,9 @@ def of_command(error: Exception, line: str, server: str) -> Exception:
 
 def of_attempt(error: OSError, address: object) -> OSError:
     """The error of an attempt to connect: it names the address, and no command was sent."""
-    if isinstance(error, ConnectionLostError):
-        return type(error)(f"{address}: {error.reason}", reason=error.reason)
-    if error.errno is not None and error.filename is None:
+    if type(error).__module__ != "ssl":
+        return unreachable(str(address), error)
+    if error.errno is not None and error.filename is None:  # the two cannot agree on TLS
         error.filename = str(address)
     return error
 

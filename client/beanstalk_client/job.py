@@ -13,6 +13,19 @@ Example:
 """
 
 
+class Origin:
+    """The connection that jobs have come from: ids mean the same jobs only on the same server.
+
+    Attributes:
+        server: the `id` in the server's `stats`, which is new with each start; "" if it was not asked.
+    """
+
+    __slots__ = ("server",)
+
+    def __init__(self) -> None:
+        self.server: str = ""
+
+
 class Job(Generic[TBody]):
     """A job that was reserved, or looked at.
 
@@ -27,14 +40,16 @@ class Job(Generic[TBody]):
 
     __slots__ = (
         "body",
-        "epoch",  # the connection that has reserved it, by its number; 0 for one that was only looked at
         "id",
+        "is_reserved",  # it was reserved, and not only looked at
+        "origin",  # the connection that it has come from; None for one that the caller has made
     )
 
-    def __init__(self, id: int, body: TBody, epoch: int = 0) -> None:
+    def __init__(self, id: int, body: TBody, origin: Origin | None = None, is_reserved: bool = False) -> None:
         self.id: int = id
         self.body: TBody = body
-        self.epoch: int = epoch
+        self.origin: Origin | None = origin
+        self.is_reserved: bool = is_reserved
 
     def __repr__(self) -> str:
         return f"beanstalk_client.Job(id={self.id!r}, body={self.body!r})"

@@ -21,6 +21,9 @@ _OF_RECORDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "a
 
 log: logging.Logger = logging.getLogger("beanstalk_client")
 
+_started: list[logging.Handler] = []
+"""The handler of `start_log`."""
+
 
 class JsonFormatter(logging.Formatter):
     """Writes a record as an object of JSON, in ASCII, on one line: with the names that beanstalk-server's log has."""
@@ -68,6 +71,25 @@ def start_log(options: argparse.Namespace) -> None:
     logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
     if is_json:
         logging.captureWarnings(True)
+    handler.setLevel(options.log_level.upper())
+    _started[:] = [handler]
+
+
+def keep_log() -> None:
+    """Let this package go on to log as its program was told, after other code may have configured logging.
+
+    `logging.config.dictConfig` disables all loggers that there are, unless it is told not to, and replaces the handlers
+    and the level of the root.
+    """
+    if not _started:
+        return
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and f"{name}.".startswith(f"{log.name}."):
+            logger.disabled = False
+    if not log.isEnabledFor(_started[0].level):
+        log.setLevel(_started[0].level)
+    if not log.hasHandlers():
+        log.addHandler(_started[0])
 
 
 def complain(options: argparse.Namespace, program: str, message: str, status: int) -> int:

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import math
 import time
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, STATES, Duration, make, seconds_of
@@ -121,9 +122,15 @@ class MemoryQueue:
         self._max_job_size = max_job_size
         self.now: float = round(time.time() if now is None else now, 6)
         self.errors: list[BaseException] = []
-        self._jobs: dict[int, MemoryJob] = {}
+        self._jobs: dict[int, MemoryJob] = {}  # in the order of their ids
+        self._keyed_jobs: dict[tuple[str, str], MemoryJob] = {}  # by tube and key
+        # Entries of both heaps stay when a job changes, and are checked when they come up.
+        self._ready: dict[str, list[tuple[int, int]]] = {}  # heap of each tube: priority and id
+        self._timers: list[tuple[float, int]] = []  # heap: when a delay or a ttl ends, and the job's id
         self._held: dict[tuple[str, str], tuple[float, int]] = {}  # by tube and key: until when, and the job's id
-        self._groups: set[str] = set()  # those that have had a job
+        self._groups: dict[str, int] = {}  # of each that has had a job, how many it has
+        self._waiting: dict[str, list[MemoryJob]] = {}  # jobs that wait for a group
+        self._ended: list[str] = []  # groups whose last job is gone, until the jobs that wait for them go on
         self._last = 0
         self._burials = 0
         self._fire()
@@ -133,8 +140,7 @@ class MemoryQueue:
     def jobs(self, tube: str | None = None, state: str | None = None) -> list[MemoryJob]:
         """The jobs that there are, by their ids: all, or those of a tube, or in a state."""
         self._settle()
-        found = sorted(self._jobs.values(), key=lambda job: job.id)
-        return [job for job in found if tube in (None, job.tube) and state in (None, job.state)]
+        return [job for job in self._jobs.values() if tube in (None, job.tube) and state in (None, job.state)]
 
     def advance(self, seconds: Duration) -> None:
         """Let time pass, in which nothing runs: seconds, "15m", or a timedelta."""
@@ -170,8 +176,8 @@ class MemoryQueue:
                 runs += 1
                 await self._run(runner, job)
                 continue
-            due = [job.due for job in self._jobs.values() if job.state == DELAYED]
-            moment = min((*due, *self._firings.values()), default=math.inf)
+            timer = self._timers[0][0] if self._timers else math.inf
+            moment = min(timer, *self._firings.values(), math.inf)
             if moment > end:
                 self.now = max(self.now, end)
                 return runs
@@ -179,7 +185,16 @@ class MemoryQueue:
 
     async def _run(self, runner: Runner, job: MemoryJob) -> None:
         client = self.client(job.tube)
-        outcome: Outcome = await runner(_Delivery(self, job))
+        delivery = _Delivery(self, job)
+        run = asyncio.ensure_future(runner(delivery))  # as at a worker, so that only the test itself is cancelled here
+        try:
+            await asyncio.wait([run])
+        except asyncio.CancelledError:
+            delivery.is_called_off = True
+            run.cancel()
+            await asyncio.wait([run])
+            raise
+        outcome: Outcome = run.result()
         if job.state != RESERVED:
             return
         if isinstance(outcome, Release):
@@ -203,14 +218,47 @@ class MemoryQueue:
     def _settle(self) -> None:
         """Let everything happen that has been due by now."""
         self._fire()
-        for job in list(self._jobs.values()):
-            if job._after in self._groups and not self._is_open(job._after):
+        while True:
+            if self._timers and self._timers[0][0] <= self.now:
+                job = self._jobs.get(heappop(self._timers)[1])
+                if job is None:
+                    continue
+                if job.state == DELAYED and job.due <= self.now:
+                    self._enter(job, READY)
+                if job.state == READY and job.ttl and job.due + job.ttl <= self.now:
+                    self._remove(job, holds=True, at=job.due + job.ttl)
+            elif self._ended:
+                self._end_wait(self._ended.pop())
+            else:
+                return
+
+    def _enter(self, job: MemoryJob, state: str) -> None:
+        """Let a job be ready or delayed."""
+        job.state = state
+        if state == DELAYED:
+            if job.due < math.inf:
+                heappush(self._timers, (job.due, job.id))
+            return
+        heappush(self._ready.setdefault(job.tube, []), (job.priority, job.id))
+        if job.ttl:
+            heappush(self._timers, (job.due + job.ttl, job.id))
+
+    def _end_wait(self, group: str) -> None:
+        """A group has ended, unless it has got another job since."""
+        if self._groups[group]:
+            return
+        for job in self._waiting.pop(group, ()):
+            if job._after == group and job.id in self._jobs:
                 job._after = ""
                 job.due = self._after(job.delay)
-            if job.state == DELAYED and job.due <= self.now:
-                job.state = READY
-            if job.state == READY and job.ttl and job.due + job.ttl <= self.now:
-                self._remove(job, holds=True, at=job.due + job.ttl)
+                self._enter(job, DELAYED)
+
+    def _leave(self, job: MemoryJob) -> None:
+        """A job is no member of its group any more."""
+        if job.group:
+            self._groups[job.group] -= 1
+            if not self._groups[job.group]:
+                self._ended.append(job.group)
 
     def _fire(self) -> None:
         """Put the firings of schedules that are due by now; of one that is new, none of the past."""
@@ -231,11 +279,11 @@ class MemoryQueue:
                     firing = schedule.firing(int(moment))
                     self._admit(firing.body)
                     job = self._new(firing.tube, key_of(GROUP, name, int(moment)))
-                    self._fill(job, firing.body, firing.priority, 0.0, firing.ttr, {})
+                    self._fill(job, firing.body, firing.priority, 0.0, firing.ttr, dict(firing.demands), moment)
 
     def _keyed(self, tube: str, key: str) -> MemoryJob | None:
         self._settle()
-        return next((job for job in self._jobs.values() if key and job.tube == tube and job.key == key), None)
+        return self._keyed_jobs.get((tube, key)) if key else None
 
     def _holder(self, tube: str, key: str) -> int:
         """The id of the job that is done and whose key is held; 0 for none."""
@@ -244,6 +292,9 @@ class MemoryQueue:
 
     def _remove(self, job: MemoryJob, *, holds: bool, at: float) -> None:
         del self._jobs[job.id]
+        if self._keyed_jobs.get((job.tube, job.key)) is job:
+            del self._keyed_jobs[job.tube, job.key]
+        self._leave(job)
         job.state = "gone"
         if holds and job.hold:
             self._held[job.tube, job.key] = at + job.hold, job.id
@@ -251,15 +302,28 @@ class MemoryQueue:
     def _reserve(self, tubes: list[str] | None) -> MemoryJob | None:
         """The best of the jobs that are ready, or None."""
         self._settle()
-        ready = [job for job in self._jobs.values() if job.state == READY and (tubes is None or job.tube in tubes)]
         if tubes is None:  # reports are for people, and results for who waits
-            ready = [job for job in ready if not job.tube.endswith((self._tasks.errors or RESULTS, RESULTS))]
+            tubes = [tube for tube in self._ready if not tube.endswith((self._tasks.errors or RESULTS, RESULTS))]
+        ready = [job for job in map(self._first, tubes) if job is not None]
         if not ready:
             return None
         job = min(ready, key=lambda job: (job.priority, job.id))
+        heappop(self._ready[job.tube])
         job.state = RESERVED
         job.reserves += 1
         return job
+
+    def _first(self, tube: str) -> MemoryJob | None:
+        """The best of the ready jobs of a tube, which is then at the top of its heap."""
+        heap = self._ready.get(tube, [])
+        while heap:
+            priority, job_id = heap[0]
+            job = self._jobs.get(job_id)
+            if job is not None and job.state == READY and job.priority == priority:
+                return job
+            heappop(heap)
+        self._ready.pop(tube, None)
+        return None
 
     def _find(self, job: MemoryJob | int, *states: str) -> MemoryJob:
         self._settle()
@@ -297,7 +361,7 @@ class MemoryQueue:
         return job.id
 
     def _is_open(self, group: str) -> bool:
-        return any(job.group == group for job in self._jobs.values())
+        return self._groups.get(group, 0) > 0
 
     def _admit(self, body: bytes) -> None:
         if len(body) > self._max_job_size:
@@ -306,12 +370,22 @@ class MemoryQueue:
     def _new(self, tube: str, key: str) -> MemoryJob:
         self._last += 1
         job = self._jobs[self._last] = MemoryJob(self._last, tube, key, self.now)
+        if key:
+            self._keyed_jobs[tube, key] = job
         return job
 
     def _fill(
-        self, job: MemoryJob, body: bytes, priority: int, delay: float, ttr: float, demands: dict[str, Any]
+        self,
+        job: MemoryJob,
+        body: bytes,
+        priority: int,
+        delay: float,
+        ttr: float,
+        demands: dict[str, Any],
+        due: float | None = None,
     ) -> None:
         """Give a job what a put says, whether it is new or replaced."""
+        self._leave(job)
         job.body = body
         job.priority = priority
         job.ttr = ttr
@@ -319,14 +393,16 @@ class MemoryQueue:
         job.tries = 0
         job.max_tries = int(demands.get("tries", 0))
         job.backoff, job.ttl, job.hold = (seconds_of(demands.get(name) or 0) for name in ("backoff", "ttl", "hold"))
-        job.due = self._after(delay)
-        job.state = DELAYED if delay else READY
-        job.group, after = demands.get("group", ""), demands.get("after", "")
+        job.due = self._after(delay) if due is None else due
+        job.group, job._after, after = demands.get("group", ""), "", demands.get("after", "")
         if after and (self._is_open(after) or (demands.get("after_waits") and after not in self._groups)):
-            job._after, job.due, job.state = after, math.inf, DELAYED
-        if job.group and job.group not in self._groups:
-            self._groups.add(job.group)
-            self._last += 1  # at a server, a group has an id
+            job._after, job.due = after, math.inf
+            self._waiting.setdefault(after, []).append(job)
+        if job.group:
+            if job.group not in self._groups:
+                self._last += 1  # at a server, a group has an id
+            self._groups[job.group] = self._groups.get(job.group, 0) + 1
+        self._enter(job, DELAYED if delay or job._after else READY)
         try:
             job.message = read(body, self._tasks.serializer)
         except UnreadableError:
@@ -427,7 +503,7 @@ class MemoryClient:
             raise BuriedError
         wait = delay or (found.backoff and found.backoff * 2.0 ** (found.tries - 1))
         found.due = self._queue._after(wait)
-        found.state = DELAYED if wait else READY
+        self._queue._enter(found, DELAYED if wait else READY)
 
     def bury(self, job: MemoryJob | int, priority: int | None = None) -> None:
         make.bury(_id_of(job), priority)
@@ -448,7 +524,7 @@ class MemoryClient:
         found._after = ""
         found.tries = 0
         found.due = self._queue.now
-        found.state = READY
+        self._queue._enter(found, READY)
 
     def kick(self, limit: int) -> int:
         """Kick buried jobs of the tube, or delayed ones where none is buried; return how many."""
@@ -494,6 +570,7 @@ class _Delivery:
         self.job_id = job.id
         self.body = job.body
         self.tube = job.tube
+        self.is_called_off = False
 
     async def stats(self) -> dict[str, Any]:
         return self._queue.client(self.tube).stats_job(self.job_id)

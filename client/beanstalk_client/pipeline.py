@@ -17,7 +17,7 @@ from beanstalk_client.commands import (
     Pipelined,
     Reply,
 )
-from beanstalk_client.errors import UnsupportedError
+from beanstalk_client.errors import ReservationLostError, UnsupportedError
 from beanstalk_client.job import TBody
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 def may_be_sent(reply: Reply[Any], session: Session) -> bool:
     """Whether there is a way to say a command to this server; if not, that is its reply."""
-    if reply.command.needs:
+    if reply.command.needs or not session.is_origin(reply.command.origin):
         try:
             reply.command = session.fit(reply.command)
-        except UnsupportedError as error:
+        except (ReservationLostError, UnsupportedError) as error:
             reply.set_exception(error)
             return False
     return True

@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any, Final, TypeVar, Union
 
 from beanstalk_client.commands import Command
-from beanstalk_client.errors import ConnectionLostError, Error, shown
+from beanstalk_client.errors import ConnectionLostError, Error, ForbiddenError, shown
 from beanstalk_client.replies import MAX_BODY, MAX_DIGITS, RESERVED, batch_of, nonsense
 from beanstalk_client.session import Session
 
@@ -39,6 +39,7 @@ class Protocol:
         session: what outlives the connection; the reservations, uses and watches that replies tell of are noted there.
 
     Attributes:
+        has_replied: a reply has come.
         is_lost: the connection is gone, or what it says makes no sense.
         is_nonsense: the latter.
         missing: how many bytes must come at least before there can be another result; 1 if that is not known.
@@ -49,6 +50,7 @@ class Protocol:
         "_jobs",  # those that have come of it
         "_pending",  # the commands without a result, in their order
         "_pieces",  # what has come of a reply that is not whole
+        "has_replied",
         "is_lost",
         "is_nonsense",
         "missing",
@@ -62,6 +64,7 @@ class Protocol:
         self._count = 0
         self._jobs: list[Any] = []
         self.missing: int = 1
+        self.has_replied: bool = False
         self.is_lost: bool = False
         self.is_nonsense: bool = False
 
@@ -145,11 +148,17 @@ class Protocol:
                 pending.popleft()
                 if command.has_effect:
                     command.settle(result, self.session)
+                if type(result) is ForbiddenError:
+                    result.used = self.session.used
                 done.append((command, result))
         except ValueError as error:
             self.is_nonsense = True
-            reason = f"the server's reply makes no sense ({shown(error)})"
+            if data.startswith(b"HTTP/", position):
+                reason = f"the server speaks HTTP, so this is no port for jobs ({shown(error)})"
+            else:
+                reason = f"the server's reply makes no sense ({shown(error)})"
             done += self.lose(ConnectionLostError(reason, reason=reason, maybe_done=True))
+        self.has_replied = self.has_replied or bool(done)
         return done
 
     def lose(self, error: ConnectionLostError) -> list[tuple[Command[Any], ConnectionLostError]]:

@@ -28,7 +28,7 @@ from beanstalk_client.errors import (
     UnknownCommandError,
     UnknownResponseError,
 )
-from beanstalk_client.job import Job
+from beanstalk_client.job import Job, Origin
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Notes(Protocol):
     """What a session notes of replies (session.py)."""
 
     encoding: str | None
-    epoch: int
+    origin: Origin
     reserved: set[int]
     used: str
     watched: dict[str, int | None]
@@ -190,16 +190,15 @@ class JobReply(Reading[Any]):
         if len(words) != 3:
             nonsense(b" ".join(words))
         job_id = number(words[1])
-        epoch = 0
-        if self._reserves:
+        origin, reserves = session.origin, self._reserves
+        if reserves:
             session.reserved.add(job_id)
-            epoch = session.epoch
         if session.encoding is None:
-            return Job(job_id, body, epoch)
+            return Job(job_id, body, origin, reserves)
         try:
-            return Job(job_id, body.decode(session.encoding), epoch)
+            return Job(job_id, body.decode(session.encoding), origin, reserves)
         except UnicodeError as error:
-            return undecodable(error, Job(job_id, body, epoch))
+            return undecodable(error, Job(job_id, body, origin, reserves))
 
 
 def undecodable(error: UnicodeError, job: Job[bytes]) -> UndecodableError:

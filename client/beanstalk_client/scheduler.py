@@ -8,11 +8,13 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from types import FrameType
 
+from beanstalk_client import signals
 from beanstalk_client.errors import Error
-from beanstalk_client.logs import add_log_options, complain, start_log
+from beanstalk_client.logs import add_log_options, complain, keep_log, start_log
 from beanstalk_client.schedules.schedule import Schedule
-from beanstalk_client.schedules.scheduler import AHEAD, GROUP, HOLD, Scheduler
+from beanstalk_client.schedules.scheduler import AHEAD, END_WITHIN, GROUP, HOLD, Scheduler
 from beanstalk_client.version import VERSION
 from beanstalk_client.worker.command import FAILED, USAGE, UsageError, find_tasks
 
@@ -72,10 +74,15 @@ def _seconds(text: str) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plan until told to end; return the exit status."""
+    return signals.run_program(_main, END_WITHIN) if arguments is None else _main(arguments)
+
+
+def _main(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
     start_log(options)
     try:
         tasks = find_tasks(options.app)
+        keep_log()  # the program may have configured logging
         if not tasks.schedules:
             raise UsageError(f"{options.app} has no schedule: there is nothing to do")
         scheduler = Scheduler(
@@ -86,13 +93,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         sys.stdout.writelines(f"{_shown(schedule)}\n" for schedule in tasks.schedules)
         return 0
+    told = 0
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal told
+        told += 1
+        scheduler.stop()
+        signals.end_within(END_WITHIN if told == 1 else 0)  # the pass may wait for a silent server
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: scheduler.stop())
+        signals.handle(number, stop)
     try:
-        if options.once:
-            scheduler.run_once()
-        else:
-            scheduler.run()
+        with signals.deadlines_kept():
+            if options.once:
+                scheduler.run_once()
+            else:
+                scheduler.run()
     except (Error, OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
         return complain(options, PROGRAM, f"server {tasks.where}: {reason}", FAILED)

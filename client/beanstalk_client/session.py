@@ -1,8 +1,10 @@
 """What a client has told its connection and must tell the next one, and what it knows of the server.
 
-A connection is an *epoch*. What was reserved in one is reserved no more in the next: `lose` ends an epoch and notes
-the reservations that went with it, `greet` says what a new connection must be told first, and `held` refuses a job of
-an earlier epoch. Must never do any I/O, and never show the token.
+A connection is the *origin* of jobs. What was reserved on one is reserved no more on the next: `lose` notes the
+reservations that went with it, `greet` says what a new connection must be told first, `held` refuses a job of another
+connection, and `fit` a job of another server, whose ids mean other jobs.
+
+Must never do any I/O, and never show the token.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from beanstalk_client.commands import (
     BASE,
     COUNTED,
     DEFAULT_TUBE,
+    IDENTITY,
     MAX_TIMEOUT,
     MODES,
     Command,
@@ -21,11 +24,12 @@ from beanstalk_client.commands import (
     Duration,
     Maker,
     auth,
+    make,
     probe,
     seconds_of,
 )
 from beanstalk_client.errors import ReservationLostError, UnsupportedError
-from beanstalk_client.job import Job
+from beanstalk_client.job import Job, Origin
 
 T = TypeVar("T")
 
@@ -46,14 +50,14 @@ class Session(Maker):
     Attributes:
         used, watched: the tubes that the server was told; `watched` is a dict for its order.
         reserved: the ids of the jobs that are reserved on this connection.
-        epoch: the number of the connection, from 1.
+        origin: the connection, as jobs know it.
         known: which commands this server knows, as far as that was asked.
 
     Raises:
         ValueError: a name or the token is malformed, or there is no such encoding of texts.
     """
 
-    __slots__ = ("_lost", "_token", "encoding", "epoch", "known", "mode", "reserved", "used", "watched")
+    __slots__ = ("_lost", "_token", "encoding", "known", "mode", "origin", "reserved", "used", "watched")
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class Session(Maker):
         self.watched: dict[str, int | None] = dict.fromkeys([watch] if isinstance(watch, str) else watch)
         self.mode: str = MODES[0]
         self.reserved: set[int] = set()
-        self.epoch: int = 1
+        self.origin: Origin = Origin()
         self.known: dict[str, bool] = {}
         self._lost: frozenset[int] = frozenset()
         if not self.watched:
@@ -79,7 +83,7 @@ class Session(Maker):
         self.greet()
 
     def __repr__(self) -> str:
-        return f"<Session {self.epoch}: uses {self.used}, watches {', '.join(self.watched)}>"
+        return f"<Session: uses {self.used}, watches {', '.join(self.watched)}>"
 
     def greet(self) -> list[Command[Any]]:
         """What a new connection must be told before anything else. Each of these must succeed."""
@@ -103,7 +107,7 @@ class Session(Maker):
         self._lost |= self.reserved
         self.reserved.clear()
         self.known.clear()
-        self.epoch += 1
+        self.origin = Origin()
 
     def take_lost(self) -> frozenset[int]:
         """The ids of the jobs that were reserved on connections that are gone; each is told once."""
@@ -114,13 +118,24 @@ class Session(Maker):
         """The id of a job that is to be touched, released or buried.
 
         Raises:
-            ReservationLostError: it was reserved on a connection that is gone.
+            ReservationLostError: it has come from another connection.
         """
         if not isinstance(job, Job):
             return job
-        if job.epoch not in (0, self.epoch):
-            raise ReservationLostError(f"job {job.id} was reserved on a connection that is lost")
+        if not self.is_origin(job.origin):
+            raise ReservationLostError(f"job {job.id} has come from a connection that is lost, or from another client")
         return job.id
+
+    def is_origin(self, origin: Origin | None) -> bool:
+        """Whether a job has come from this connection, or from none."""
+        return origin is None or origin is self.origin
+
+    def needs(self, command: Command[Any]) -> str:
+        """What must be asked before a command can be sent on this connection; "" for nothing."""
+        origin = command.origin
+        if origin is None or origin is self.origin or not origin.server or command.is_bound:
+            return command.needs
+        return IDENTITY
 
     def encode(self, body: str | bytes) -> bytes:
         """The bytes of a body."""
@@ -136,6 +151,8 @@ class Session(Maker):
         """What must be asked to find out whether the server knows a command: nothing, if that is known."""
         if command in BASE or command in self.known:
             return []
+        if command == IDENTITY:
+            return [make.stats()]
         return [CountProbe(command) if command in COUNTED else probe(command)]
 
     def knows(self, command: str, answer: Any = None) -> bool:
@@ -153,8 +170,18 @@ class Session(Maker):
 
         Raises:
             UnsupportedError: it does not, and there is no other way to say the command.
+            ReservationLostError: its job has come from another connection, and may be another one here.
         """
-        if self.knows(command.needs):
+        origin = command.origin
+        if not self.is_origin(origin):
+            if command.is_bound:
+                raise ReservationLostError(f"{command.line}: the job was reserved on another connection")
+            if origin is None or not origin.server or origin.server != self.origin.server:
+                raise ReservationLostError(
+                    f"{command.line}: the job has come from another connection, and its id may be that of another job "
+                    "by now: the server may have been restarted; to name the job that has the id now, give the id"
+                )
+        if not command.needs or self.knows(command.needs):
             return command
         if command.whole is None:
             raise UnsupportedError(f"the server does not know {command.needs}, which beanstalk-server has")

@@ -54,6 +54,7 @@ CONTENTS = (
         [
             "docs/client",
             "docs/workers",
+            "docs/deploying",
             "docs/schedules",
             "docs/deliveries",
             "docs/celery",

@@ -461,9 +461,11 @@ def test_during_an_attack_others_are_answered_and_it_leaves_no_connection_and_no
     with run.together(peer) as (server,):
         run.load(loads.puts, server, count=100, delays=(1000, 2000))
         for attack, (probe, arguments) in SMALL_ATTACKS.items():
-            seconds = 1.5 if attack == "watchers" else 0.2
-            shape = {"attack": attack, "probe": probe, "seconds": seconds, "arguments": arguments}
-            sample = run.load(loads.hostile, server, **shape)
+            for seconds in (1.5 if attack == "watchers" else 0.2, 2, 20):  # a busy machine begins late
+                shape = {"attack": attack, "probe": probe, "seconds": seconds, "arguments": arguments}
+                sample = run.load(loads.hostile, server, **shape)
+                if sample["attacks"] or attack == "nobody":
+                    break
             assert 0 < sample["p50"] <= sample["p99"] <= sample["most"], attack
             assert sample["answers"] > 0, attack
             assert (sample["attacks"] > 0) is (attack != "nobody"), attack

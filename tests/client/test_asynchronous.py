@@ -245,13 +245,39 @@ async def test_after_a_loss_the_next_command_connects_again_for_all_who_wait():
         assert await asyncio.gather(*work) == list(range(5))
         assert lost == [{5}]
         net.peers[1].take()
-        for ended in (queue.touch(job), queue.release(job), queue.bury(job)):
+        for ended in (queue.touch(job), queue.release(job), queue.bury(job), queue.delete(job), queue.kick_job(job)):
             with pytest.raises(ReservationLostError):
                 await ended
-        delete = begin(queue.delete(job))
-        await net.peers[1].expect(b"delete 5\r\n")
-        net.peers[1].say(b"DELETED\r\n")
-        await delete
+        assert net.peers[1].take() == b""
+
+
+@run
+async def test_a_job_of_a_lost_connection_is_deleted_where_the_server_is_the_same():
+    async with connected() as (queue, net, peer):
+        asked = begin(asyncio.gather(queue.stats(), queue.reserve(0), queue.peek(6)))
+        await turns()
+        peer.say(b"OK 10\r\n---\nid: a\n\r\nRESERVED 5 1\r\nx\r\nFOUND 6 1\r\ny\r\n")
+        _, job, seen = await asked
+        for number, server in enumerate((b"a", b"b", b"a"), 1):
+            net.peers[-1].hang_up()
+            await turns()
+            delete = begin(queue.delete(job if number == 1 else seen))
+            other = await net.peer(number)
+            await other.expect(b"stats\r\n")
+            other.say(b"OK 10\r\n---\nid: %b\n\r\n" % server)
+            if server == b"b":
+                with pytest.raises(ReservationLostError, match=r"delete 6: .* may be that of another job"):
+                    await delete
+                async with queue.pipeline(raise_errors=False) as together:
+                    replies = [together.delete(seen), together.kick_job(seen), together.delete_batch([seen])]
+                assert all(isinstance(reply.exception(), ReservationLostError) for reply in replies)
+                with pytest.raises(ReservationLostError):
+                    await queue.delete_batch([seen])
+                assert other.take() == b""
+                continue
+            await other.expect(b"delete 5\r\n" if number == 1 else b"delete 6\r\n")
+            other.say(b"DELETED\r\n")
+            await delete
 
 
 @run
@@ -568,12 +594,10 @@ async def test_a_release_that_waited_for_room_is_not_sent_to_another_connection(
         release, delete = begin(queue.release(job)), begin(queue.delete(job))
         await turns()
         peer.hang_up()
-        other = await net.peer(1)
-        await other.expect(b"delete 5\r\n")
-        other.say(b"DELETED\r\n")
-        await delete
-        with pytest.raises(ReservationLostError):
-            await release
+        for late in (release, delete):
+            with pytest.raises(ReservationLostError):
+                await late
+        assert (await net.peer(1)).take() == b""
 
 
 @run
@@ -601,7 +625,7 @@ async def test_nothing_is_said_again_after_a_reply_that_makes_no_sense():
         stats = begin(queue.stats())
         await turns()
         peer.say(b"HTTP/1.1 400 Bad Request\r\n")
-        with pytest.raises(ConnectionLostError, match="makes no sense"):
+        with pytest.raises(ConnectionLostError, match="the server speaks HTTP"):
             await stats
         assert len(net.peers) == 1
 
@@ -679,3 +703,33 @@ async def test_jobs_that_come_too_late_are_given_back_also_if_one_is_no_text():
         await peer.expect(b"release 1 65536 0\r\nrelease 2 7 0\r\n")
         peer.say(2 * b"RELEASED\r\n")
         await turns()
+
+
+@run
+async def test_a_silent_server_costs_one_timeout_and_no_second_attempt():
+    async with connected(timeout=0.05) as (queue, net, _peer):
+        with pytest.raises(NoAnswerError, match=r"silent for 0\.05 s"):
+            await queue.stats()
+        assert len(net.peers) == 1
+
+
+@run
+async def test_a_second_attempt_ends_with_the_time_of_the_call():
+    loop = asyncio.get_running_loop()
+    time, later = loop.time, 0.0
+    loop.time = lambda: time() + later
+    async with connected(timeout=1000) as (queue, net, peer):
+        stats = begin(queue.stats())
+        await turns()
+        later += 900
+        peer.hang_up()
+        other = await net.peer(1)
+        put = begin(queue.put("x"))
+        await turns()
+        later += 100
+        with pytest.raises(NoAnswerError, match="no answer within 1000 s"):
+            await stats
+        assert not put.done(), "which has time left"
+        await other.expect(b"stats\r\nput 65536 0 60 1\r\nx\r\n")
+        other.say(b"OK 4\r\n---\n\r\nINSERTED 5\r\n")
+        assert await put == 5

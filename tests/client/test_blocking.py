@@ -33,6 +33,7 @@ from beanstalk_client import (
     UnsupportedError,
 )
 from beanstalk_client.commands import make
+from consuming import BEANSTALKD, imported, restartable
 from scripted_server import CLOSE, RESET, SILENCE
 from tls_peers import Files, client_context
 
@@ -242,7 +243,6 @@ def test_after_a_loss_it_uses_and_watches_as_before_and_tells_what_is_reserved_n
             *greeting,
             (b"reserve\r\n", b"RESERVED 9 1\r\nz\r\n"),
             (b"release 9 65536 0\r\n", b"RELEASED\r\n"),
-            (b"delete 7\r\n", b"DELETED\r\n"),
             (b"touch 7\r\n", b"NOT_FOUND\r\n"),
         ],
     )
@@ -255,14 +255,61 @@ def test_after_a_loss_it_uses_and_watches_as_before_and_tells_what_is_reserved_n
         queue.delete(done)
         new = queue.reserve()
         assert told == [{7}]
-        for refused in (queue.touch, queue.release, queue.bury):
+        for refused in (queue.touch, queue.release, queue.bury, queue.delete, queue.kick_job):
             with pytest.raises(ReservationLostError):
                 refused(old)
         queue.release(new)
-        queue.delete(old)
         with pytest.raises(NotFoundError):
             queue.touch(Job(7, "of somebody else"))
-    assert server.said[1].endswith(b"delete 7\r\ntouch 7\r\n")
+    assert server.said[1].endswith(b"release 9 65536 0\r\ntouch 7\r\n")
+
+
+@pytest.mark.parametrize("program", [imported(), BEANSTALKD], ids=["ours", "beanstalkd"])
+def test_a_job_is_deleted_on_the_server_that_it_has_come_from_and_on_no_other(program):
+    with restartable(program) as server, Client(server.address, reconnect_timeout=WITHIN) as queue:
+        queue.stats()
+        queue.put("x")
+        queue.put("y")
+        old, seen = queue.reserve(0), queue.peek(2)
+        with Client(server.address) as other:
+            other.delete(seen)
+            other.put("y")
+        seen = queue.peek(3)
+        queue._connection._sock.shutdown(socket.SHUT_RDWR)
+        queue._used -= 2
+        queue.delete(old)
+        old = queue.reserve(0)
+        assert old.id == 3
+        server.kill()
+        server.start()
+        queue._used -= 2
+        assert [queue.put("another") for _ in range(3)] == [1, 2, 3]
+        refused = [queue.delete, queue.kick_job, queue.touch, queue.release, queue.bury]
+        if program is not BEANSTALKD:
+            refused += [queue.cancel, lambda job: queue.reschedule(job, 1), lambda job: queue.delete_batch([1, job])]
+        for job in (old, seen):
+            for refuse in refused:
+                with pytest.raises(ReservationLostError):
+                    refuse(job)
+            with queue.pipeline(raise_errors=False) as together:
+                replies = [together.delete(job), together.kick_job(job), together.put("z")]
+            assert [type(reply.exception()) for reply in replies] == [ReservationLostError] * 2 + [type(None)]
+        assert queue.peek(3).body == "another"
+        queue.delete(queue.peek(3))
+
+
+def test_a_job_in_a_pipeline_whose_connection_is_lost_is_not_named_to_another_server(scripted):
+    server = scripted(
+        [(b"reserve\r\n", b"RESERVED 7 1\r\nx\r\n", CLOSE)], [(b"put 65536 0 60 0\r\n\r\n", b"INSERTED 7\r\n")]
+    )
+    with Client(server.address) as queue:
+        job = queue.reserve()
+        with queue.pipeline(raise_errors=False) as together:
+            deleted, put = together.delete(job), together.put("")
+            eventually(lambda: not queue._connection.is_alive(), "the server has closed")
+            queue._used -= 2
+        assert put.result() == 7
+        assert isinstance(deleted.exception(), ReservationLostError)
 
 
 def test_a_loss_is_noticed_before_a_put_that_could_not_be_said_again(scripted):
@@ -278,7 +325,7 @@ def test_a_loss_is_noticed_before_a_put_that_could_not_be_said_again(scripted):
 def test_a_reply_that_makes_no_sense_ends_the_connection_and_nothing_is_said_again(scripted, script):
     server = scripted([(b"stats\r\n", script + b"abc\r\n" * 3)], [(b"stats\r\n", b"OK 4\r\n---\n\r\n")])
     with Client(server.address) as queue:
-        with pytest.raises(ConnectionLostError, match="makes no sense"):
+        with pytest.raises(ConnectionLostError, match=r"makes no sense|speaks HTTP"):
             queue.stats()
         assert queue.fileno() == -1
         assert queue.stats() == {}
@@ -684,7 +731,7 @@ def test_a_batch_with_a_body_that_is_no_text_is_not_lost(either):
             queue.release(job)
         with pytest.raises(UndecodableError) as refused:
             queue.peek(ids[1])
-        assert (refused.value.jobs[0].epoch, refused.value.object) == (0, b"\xff")
+        assert (refused.value.jobs[0].is_reserved, refused.value.object) == (False, b"\xff")
 
 
 def test_a_reply_too_many_ends_the_connection(scripted):
@@ -761,7 +808,7 @@ def test_an_error_says_what_was_asked_of_whom(either):
             reply = together.peek(999999999)
         assert str(reply.exception()).startswith(f"{where}: peek 999999999: NOT_FOUND: ")
     port = servers.unused_port()
-    with pytest.raises(ConnectionRefusedError, match=f"'127.0.0.1:{port}'"):
+    with pytest.raises(ConnectionRefusedError, match=f"^127.0.0.1:{port}: "):
         Client(("127.0.0.1", port))
 
 
@@ -844,3 +891,49 @@ def test_a_server_of_another_event_loop_is_none_that_the_client_holds_up(run):
                 assert queue.put("a") == 1
 
     asyncio.run(story())
+
+
+def test_a_silent_server_costs_one_timeout_and_no_second_attempt(scripted):
+    server = scripted([(b"stats\r\n", SILENCE)], [(b"stats\r\n", b"OK 4\r\n---\n\r\n")])
+    with Client(server.address, timeout=0.05) as queue:
+        with pytest.raises(NoAnswerError, match=r"within 0\.05 s"):
+            queue.stats()
+        assert len(server.said) == 1
+        queue._timeout = WITHIN
+        assert queue.stats() == {}
+
+
+@pytest.mark.parametrize("token", ["", "secret"])
+def test_connecting_again_is_part_of_the_timeout(scripted, token):
+    """Each of the addresses is silent; the call ends when its own time is over, not that of each attempt."""
+    proof = [(b"auth secret\r\n", b"AUTHENTICATED\r\n")] if token else []
+    silent = scripted([*proof, (b"use t\r\n", b"USING t\r\n"), (b"stats\r\n", CLOSE)], *[[(b"?", SILENCE)]] * 50)
+    other = scripted(*[[(b"?", SILENCE)]] * 50)
+    silent.problems = other.problems = _Ignored()
+    addresses = [silent.address, other.address]
+    with Client(addresses, use="t", token=token, connect_timeout=1000, timeout=1000, reconnect_timeout=900) as queue:
+        queue._timeout = 0.5
+        with pytest.raises(ConnectionLostError):
+            queue.stats()
+
+
+class _Ignored(list):
+    """Problems of servers that are to say nothing, whatever is asked."""
+
+    def append(self, problem):
+        pass
+
+
+def test_the_time_that_a_reconnect_took_is_not_given_again(scripted):
+    server = scripted([(b"stats\r\n", CLOSE)], [(b"stats\r\n", SILENCE)])
+    with Client(server.address, timeout=1000) as queue:
+        open_again = queue._open_again
+
+        def slowly(began):
+            connection = open_again(began)
+            queue._timeout = 0.05
+            return connection
+
+        queue._open_again = slowly
+        with pytest.raises(NoAnswerError):
+            queue.stats()

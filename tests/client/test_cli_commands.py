@@ -641,7 +641,10 @@ def test_no_server_is_status_69(ask):
 @pytest.mark.parametrize(
     ("said", "what"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n", "lost: the server's reply makes no sense (HTTP/1.1 400 Bad Request)"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n",
+            "lost: the server speaks HTTP, so this is no port for jobs (HTTP/1.1 400 Bad Request)",
+        ),
         (b"WHAT_EVER 1\r\n", "the server answered 'WHAT_EVER 1', which means nothing here"),
         (b"USI", "lost: the server has closed it; one that speaks TLS does so: --tls, or --tls-ca FILE"),
         (b"", "lost: the server has closed it; one that speaks TLS does so: --tls, or --tls-ca FILE"),

@@ -328,7 +328,7 @@ def test_a_server_that_talks_nonsense(cleanup, top):
                 sock = listener.accept()[0]
                 with sock:
                     sock.recv(1000)
-                    sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    sock.sendall(b"SSH-2.0-OpenSSH\r\n")
 
     thread = threading.Thread(target=talk, daemon=True)
     thread.start()

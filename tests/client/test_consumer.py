@@ -288,29 +288,32 @@ def test_of_several_tubes_each_is_served(server):
 
 
 @pytest.mark.parametrize("program", SERVERS)
-def test_a_job_runs_on_beyond_a_restart_and_is_deleted(program, tmp_path, tube, caplog):
-    """It has been put a while before, so it is known for the same when it comes back, and does not run twice."""
+def test_a_job_runs_on_beyond_a_restart_and_then_once_more(program, tmp_path, tube, caplog):
+    """The server has another id, so its job may be another one: it waits until the run in hand has ended."""
 
     async def story(server):
         handler = Handler()
         gate = handler.gate("long")
         async with connected(server, tube) as client:
-            job_id = await client.put(b"long")
-            while (await client.stats_job(job_id))["age"] < 2:
-                await asyncio.sleep(0.05)
+            job_id = await client.put(b"long", ttr=2)
             async with consuming(server, tube, handler, at_once=2) as consumer:
                 await until(lambda: handler.began, "it runs")
                 server.kill()
                 server.start()
                 while (await client.stats_job(job_id))["state"] != "reserved":
                     await asyncio.sleep(0.02)
-                await until(lambda: any(record.event == "job-taken-back" for record in caplog.records), "it is known")
-                assert consumer.running == 1
+                while (await client.stats_job(job_id))["age"] < 3:
+                    await asyncio.sleep(0.02)
+                assert (await client.stats_job(job_id))["state"] == "reserved", "what waits is touched"
+                assert consumer.running == 2
+                assert handler.began == ["long"]
                 gate.set()
                 await emptied(client, tube)
-        assert handler.began == handler.ended == ["long"]
+        assert handler.began == handler.ended == ["long", "long"]
+        assert handler.most == 1
+        (lost,) = [record for record in caplog.records if record.event == "outcome-lost"]
+        assert "the id of the server is another one" in lost.getMessage()
 
-    caplog.set_level("INFO")
     with restartable(program, tmp_path) as server:
         run(story(server))
 
@@ -346,7 +349,7 @@ def test_what_runs_on_over_a_lost_connection_is_taken_back(server, tube, caplog,
 
 
 @pytest.mark.parametrize("program", SERVERS)
-def test_what_is_done_while_the_server_is_away_is_deleted_when_it_is_back(program, tmp_path, tube):
+def test_what_is_done_while_the_server_is_away_runs_again_when_it_is_back(program, tmp_path, tube):
     async def story(server):
         handler = Handler()
         gate = handler.gate("0")
@@ -358,7 +361,8 @@ def test_what_is_done_while_the_server_is_away_is_deleted_when_it_is_back(progra
             await until(lambda: handler.ended, "it is done")
             server.start()
             await emptied(client, tube)
-        assert handler.began == ["0"]
+        assert handler.began == ["0", "0"]
+        assert handler.most == 1
 
     with restartable(program, tmp_path) as server:
         run(story(server))
@@ -366,7 +370,7 @@ def test_what_is_done_while_the_server_is_away_is_deleted_when_it_is_back(progra
 
 @pytest.mark.parametrize("program", SERVERS)
 def test_another_job_with_the_id_and_body_of_a_lost_one_runs(program, tube):
-    """A server without a binlog begins its ids anew, and what is put then is another job."""
+    """A server without a binlog begins its ids anew. What is put then may be the same job, so it runs afterwards."""
 
     async def story(server):
         handler = Handler()
@@ -379,13 +383,89 @@ def test_another_job_with_the_id_and_body_of_a_lost_one_runs(program, tube):
             server.start()
             async with connected(server, tube) as client:
                 assert await client.put(b"x") == 1
-                await until(lambda: len(handler.began) == 2, "the other one runs, too")
+                while not (await states(client, tube))["reserved"]:
+                    await asyncio.sleep(0.005)
                 gate.set()
                 await emptied(client, tube)
         assert handler.ended == ["x", "x"]
+        assert handler.most == 1
 
     with restartable(program) as server:
         run(story(server))
+
+
+@pytest.mark.parametrize("program", SERVERS)
+def test_another_job_with_the_id_of_a_lost_one_runs_at_once(program, tube):
+    async def story(server):
+        handler = Handler()
+        gate = handler.gate("x")
+        async with consuming(server, tube, handler, at_once=2):
+            async with connected(server, tube) as client:
+                assert await client.put(b"x") == 1
+                await until(lambda: handler.began, "it runs")
+            server.kill()
+            server.start()
+            async with connected(server, tube) as client:
+                assert await client.put(b"y") == 1
+                await until(lambda: handler.ended == ["y"], "the other one runs, too")
+                await emptied(client, tube)
+                gate.set()
+                await until(lambda: handler.ended == ["y", "x"], "the first one ends")
+                assert await client.put(b"z") == 2
+                await emptied(client, tube)
+
+    with restartable(program) as server:
+        run(story(server))
+
+
+def test_a_job_whose_connection_is_lost_before_its_first_touch_runs_once(server, tube):
+    """An idle worker takes it at once, so that its age says nothing; the id of the server does."""
+
+    async def story():
+        handler = Handler()
+        gate = handler.gate("x")
+        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=3) as consumer:
+            while not (await client.stats_tube(tube))["current-waiting"]:
+                await asyncio.sleep(0.005)
+            for number in range(5):
+                job_id = await client.put(b"x")
+                await until(lambda number=number: len(handler.began) == number + 1, "it runs")
+                for link in consumer._links:
+                    if link.in_hand:
+                        link.client._connection.abort()
+                while (await client.stats_job(job_id))["reserves"] < 2:
+                    await asyncio.sleep(0.005)
+                await until(lambda: consumer.running == 1, "it is known for the same")
+                gate.set()
+                await emptied(client, tube)
+                gate.clear()
+        assert handler.ended == ["x"] * 5
+        assert handler.most == 1
+
+    run(story())
+
+
+@pytest.mark.parametrize("outcome", [Bury(), Release(1000)])
+def test_what_becomes_of_a_job_that_has_come_back_is_done(server, tube, outcome):
+    async def story():
+        handler = Handler({"x": outcome})
+        gate = handler.gate("x")
+        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=2) as consumer:
+            job_id = await client.put(b"x", 7)
+            await until(lambda: handler.began, "it runs")
+            for link in consumer._links:
+                if link.in_hand:
+                    link.client._connection.abort()
+            while (await client.stats_job(job_id))["reserves"] < 2:
+                await asyncio.sleep(0.005)
+            gate.set()
+            wanted = "buried" if isinstance(outcome, Bury) else "delayed"
+            while (found := await client.stats_job(job_id))["state"] != wanted:
+                await asyncio.sleep(0.005)
+            assert found["pri"] == 7
+        assert handler.began == ["x"]
+
+    run(story())
 
 
 def test_it_waits_for_a_server_that_is_not_there_yet(tmp_path, tube):

@@ -8,6 +8,7 @@ none, is paused. What must be true of each seed:
     no job is forgotten  times to run are longer than the simulation: what is reserved and not in hand never ends
     nobody is idle       while jobs are ready and slots are free, and the server is reached
     slots                never more runs than there are
+    no job runs twice    at the same time, whatever was lost
 """
 
 import asyncio
@@ -78,6 +79,7 @@ class Machine:
         self.one_by_one = one_by_one  # as with a server that does not know reserve-batch
         self.journal = MemoryJournal() if journalled else None
         self.world = World(journal=self.journal)
+        self.world.info.instance = "first"
         self.callers = {}  # by peer
         self.is_up = True
         self.is_stalled = False
@@ -170,6 +172,7 @@ class Machine:
         now = self.world.now
         self.journal = self.journal.restarted() if self.journal else None
         self.world = World(journal=self.journal)
+        self.world.info.instance = f"of {now}"
         self.world.now = now
         if self.journal:
             self.world.broker.restore(self.journal.clock_offset(), now)
@@ -293,8 +296,8 @@ class Simulation:
 
     async def handle(self, delivery):
         body = delivery.body
+        self.must(body not in self.at_work, f"{body} runs twice at once")
         if self.losses == 0:
-            self.must(body not in self.at_work, f"{body} runs twice at once, and nothing was lost")
             self.must(body not in self.done, f"{body} is done, and runs again")
         self.at_work[body] = self.at_work.get(body, 0) + 1
         try:

@@ -42,6 +42,8 @@ class Job:
 
     tube = "webhooks"
 
+    is_called_off = False
+
     def __init__(self, body, id=7, **found):
         self.body = body
         self.job_id = id
@@ -280,10 +282,12 @@ def test_what_waits_when_the_sender_stops_goes_back_untried():
 def test_what_is_cut_off_is_told_and_frees_its_turn(told):
     async def story():
         world = World(asyncio.Event().wait())
-        task = asyncio.ensure_future(world.handle(Job(request())))
+        job = Job(request())
+        task = asyncio.ensure_future(world.handle(job))
         for _ in range(3):
             await asyncio.sleep(0)
         assert world.turns.busy == 1
+        job.is_called_off = True
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -291,3 +295,12 @@ def test_what_is_cut_off_is_told_and_frees_its_turn(told):
 
     asyncio.run(story())
     assert events(told) == ["delivery-cut-off"]
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), ValueError("a fault"), SystemExit(1)])
+def test_an_attempt_that_the_sender_did_not_cut_off_has_failed(told, error):
+    world = World(error)
+    assert world.outcome(Job(request())) == (Release, 10.0, 17)
+    assert events(told) == ["bug-sender", "delivery-failed"]
+    assert isinstance(world.outcome(Job(request(), reserves=3)), Bury)
+    assert [body["kind"] for _, _, body in world.reports] == ["fault"]

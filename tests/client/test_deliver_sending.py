@@ -196,6 +196,14 @@ def test_the_status_decides(status):
         (response(200, receivers.BOMB, Content_Encoding="gzip"), 200),
         (response(500, receivers.BOMB, Content_Encoding="gzip"), 500),
         (response(200, b"no gzip", Content_Encoding="gzip"), 200),
+        (b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 500),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\nzz\r\n", 200),
+        (b"HTTP/1.1 202 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nlonger than that", 202),
+        (b"HTTP/1.1 201 OK\nTransfer-Encoding: chunked\n\nzz\n", 201),
+        (b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 410 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 410),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlonger than that", 200),
+        (b"HTTP/1.1 204 No\r\n\r\na body that may not be", 204),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 abc OK\r\n\r\n", 200),
         (b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n", 101),
         (b"HTTP/1.1 103 Early\r\n\r\n" * 20 + response(), 200),
         (b"HTTP/1.1 100 Continue\r\n\r\n" + response(404), 404),
@@ -205,6 +213,15 @@ def test_the_status_decides(status):
 def test_what_comes_behind_the_status_does_not_count(way, status):
     answer = attempt(way)
     assert answer.status == status and len(answer.excerpt) <= 500
+
+
+def test_what_is_wrong_behind_the_status_costs_the_connection():
+    async def story(sender, receiver):
+        for _ in range(3):
+            assert (await sender.send(Request(receiver.url("/"), body=b"hello"), "msg_1")).status == 200
+        assert receiver.connections == 3
+
+    run(story, {"/": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"})
 
 
 def test_no_more_is_read_than_is_allowed(monkeypatch):
@@ -252,8 +269,6 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
             "protocol",
             "no HTTP",
         ),
-        (receivers.then_close(b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), "protocol", "no HTTP"),
-        (receivers.then_close(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlonger than that"), "protocol", "no HTTP"),
         (receivers.then_close(b"HTTP/1.1 200 OK\r\nb\x00d: y\r\n\r\n"), "protocol", "the answer is no HTTP"),
     ],
 )

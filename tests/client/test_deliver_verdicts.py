@@ -57,7 +57,15 @@ def test_backoff_is_drawn_around_its_length(tries, chance):
 def test_retry_after_is_obeyed_within_its_bound(status, asked, least):
     for chance in (0, 0.5, 1):
         verdict, delay = fate(status, 4, asked, chance)
-        assert verdict == RETRY and least <= delay <= least * 1.1
+        assert verdict == RETRY and least <= delay <= min(least * 1.1, 3600)
+
+
+def test_a_bound_holds_with_the_random_part():
+    rules = Rules(backoff=5, backoff_max=5, retry_after_max=10)
+    for chance in (0, 0.5, 1):
+        assert rules.delay(1, 3600, chance) == 10
+        assert rules.delay(1, 0, chance) <= 5
+        assert rules.delay(9, None, chance) <= 5
 
 
 def test_retry_after_counts_as_a_try_and_only_with_its_two_statuses():

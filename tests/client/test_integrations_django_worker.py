@@ -243,6 +243,39 @@ def test_a_job_that_names_no_task_is_buried_and_nothing_of_it_runs(our_project, 
     assert what in our_project.report()["error"]
 
 
+def test_a_job_with_other_arguments_is_buried_at_once(our_project, told):
+    meta = {"id": "a", "queue": "default", "priority": 0, "enqueued_at": "2026-11-23T08:00:00+00:00", "run_after": None}
+    path = "django_shop.tasks.deliver"  # which has retries
+    body = json.dumps({"task": path, "args": [], "kwargs": {"order": 1, "new": 2}, "meta": meta}).encode()
+    with Client(our_project.address, encoding=None, use=our_project.prefix + "default") as client:
+        client.put(body)
+    our_project.work_off()
+    assert our_project.jobs() == {"buried": 1}
+    assert (told, our_project.notes) == ([], [])
+    assert f"{path}: got an unexpected keyword argument 'new'" in our_project.report()["error"]
+
+
+def test_an_unknown_task_is_left_to_other_workers_at_first(our_project):
+    meta = {"id": "a", "queue": "default", "priority": 0, "enqueued_at": "2026-11-23T08:00:00+00:00", "run_after": None}
+    call = {"task": "django_shop.tasks.none", "args": [], "kwargs": {}, "meta": meta}
+
+    class Delivery:
+        job_id, tube, body = 7, "mail", json.dumps(call).encode()
+
+        async def stats(self):
+            return {"tube": "mail", "pri": 3, "age": 0, "delay": 0, "reserves": 1, "releases": 0}
+
+    async def main():
+        runner = Runner(task_backends["default"], 2, "worker-1", 300)
+        try:
+            return await runner(Delivery())
+        finally:
+            await runner.close()
+
+    outcome = asyncio.run(main())
+    assert (5 <= outcome.delay <= 5.5, outcome.priority) == (True, 3)
+
+
 def test_a_listener_that_fails_changes_nothing(our_project, caplog):
     def listen(sender, task_result, **more):
         raise RuntimeError("a bad listener")

@@ -245,3 +245,27 @@ def test_no_event_of_a_failed_connection_has_the_token_of_the_url(sent, run, kin
         (event,) = items("event")
     text = json.dumps(event)
     assert '"vars"' in text and TOKEN not in text
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_an_event_has_the_tags_that_its_task_has_set_and_no_others(sent, is_async):
+    tasks = make_tasks()
+
+    def fail(tag):
+        sentry_sdk.set_tag("customer", tag)
+        sentry_sdk.set_user({"id": tag})
+        raise ValueError(tag)
+
+    async def fail_async(tag):
+        fail(tag)
+
+    task = tasks.task(name="fail", retries=0)(fail_async if is_async else fail)
+    bare = tasks.task(name="bare", retries=0)(lambda: 1 // 0)
+    with sent() as items, tasks.in_memory() as queue:
+        task.put("a")
+        bare.put()
+        queue.run()
+        first, second = items("event")
+    assert (first["tags"]["customer"], first["user"]["id"]) == ("a", "a")
+    assert "customer" not in second["tags"]
+    assert first["tags"]["beanstalk.tube"] == "mail"

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from beanstalk_client.blocking import Client
-from beanstalk_client.errors import ConnectionLostError, DrainingError, NotFoundError, TimedOutError
+from beanstalk_client.errors import BadFormatError, ConnectionLostError, DrainingError, NotFoundError, TimedOutError
 from beanstalk_client.schedules import MOMENT, Cron, Every, Schedule, Scheduler
 from beanstalk_client.schedules import scheduler as scheduler_module
 from beanstalk_client.schedules.moments import between
@@ -35,6 +35,7 @@ class Times:
         self.queues = []
         self.worker = self.queue(watch="work")
         self.fired = []  # (moment, when)
+        self.is_working = True
 
     def now(self):
         return (self.world.now + self.offset) / SECOND
@@ -66,7 +67,8 @@ class Times:
             world.now = max(world.now, event)
             broker.advance(world.now)
             world.settle()
-            self.work()
+            if self.is_working:
+                self.work()
         world.now = end
 
     def moments(self):
@@ -148,6 +150,65 @@ def test_what_was_missed_is_made_up_for_by_one_of_many(times, missed, made_up):
     times.fired.clear()
     go_on(times, many, BEGAN + HOUR + 301, times.queue())
     assert times.moments() == [*(BEGAN + each for each in made_up), BEGAN + HOUR, BEGAN + HOUR + 300]
+
+
+@pytest.mark.parametrize(("missed", "late"), [("skip", [1800]), ("once", range(300, 1801, 300))])
+def test_of_firings_that_no_worker_takes_skip_leaves_the_last(times, missed, late):
+    mine, queue = scheduler(schedule(every(minutes=5), missed=missed)), times.queue()
+    times.is_working = False
+    go_on(times, [mine], BEGAN + 1800, queue)
+    times.is_working = True
+    go_on(times, [mine], BEGAN + 2400, queue)
+    assert times.moments() == [BEGAN + each for each in (*late, 2100, 2400)]
+
+
+def test_in_memory_skip_leaves_the_last_as_well():
+    tasks, ran = Tasks(), []
+    tasks.every(minutes=5, missed="skip", args=[MOMENT])(tasks.task(name="note")(ran.append))
+    with tasks.in_memory(now=BEGAN) as queue:
+        queue.advance(1801)
+        assert queue.run() == 1
+    assert [datetime.datetime.fromisoformat(each).timestamp() - BEGAN for each in ran] == [1800]
+
+
+def test_a_firing_has_what_its_schedule_demands(times):
+    demands = {"ttl": "90s", "tries": 3, "limit": "tidy", "limit_count": 2}
+    queue = times.queue()
+    scheduler(schedule(every(minutes=5), missed="skip", **demands)).make_pass(queue)
+    (planned, _) = queue.list_jobs("work", "delayed")
+    found = queue.stats_job(planned["id"])
+    assert (found["max-tries"], found["limit"]) == (3, "tidy")
+    times.is_working = False
+    times.sleep(300)
+    assert queue.stats_job(planned["id"])["expires-in"] in (89, 90)
+
+
+def test_another_demand_replaces_the_firings_that_are_planned():
+    demands = ({}, {"missed": "skip"}, {"ttl": 300}, {"tries": 3}, {"limit": "a"})
+    assert len({schedule(every(minutes=5), **each).work() for each in demands}) == 5
+
+
+@pytest.mark.parametrize("demand", [{"ttl": -1}, {"tries": -1}, {"limit": "a b"}, {"limit": "a", "limit_count": 0}])
+def test_a_demand_that_no_server_takes_is_refused_at_once(demand):
+    with pytest.raises(ValueError, match=next(reversed(demand))):
+        schedule(every(minutes=5), **demand)
+
+
+def test_a_server_that_does_not_have_an_attribute_is_told_of(times, caplog):
+    queue = times.queue()
+    put_with = queue.put_with
+
+    def put(*args, **options):
+        if "limit" in options:
+            raise BadFormatError
+        return put_with(*args, **options)
+
+    queue.put_with = put
+    scheduler(schedule(every(minutes=5), limit="tidy"), schedule(every(minutes=5), "other")).make_pass(queue)
+    assert [job["key"][:15] for job in queue.list_jobs("work", "delayed")] == ["schedules/other"] * 2
+    (record,) = caplog.records
+    assert record.event == "schedule-refused"
+    assert "the server does not accept tries, limit of put-with; a newer server is needed" in record.getMessage()
 
 
 def test_schedulers_whose_own_clocks_are_wrong_agree_with_the_server(times, monkeypatch):
@@ -288,6 +349,23 @@ def test_how_far_ahead_is_planned_is_a_duration():
     tasks.every("5m")(tasks.task(name="a")(print))
     tasks.every("5m", minutes=1)(tasks.task(name="b")(print))
     assert [schedule.moments.text() for schedule in tasks.schedules] == ["every 300 s", "every 360 s"]
+
+
+def test_the_end_of_a_turn_does_not_hide_why_its_pass_failed(times, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("why the pass failed")
+
+    def refuse(*_):
+        raise DrainingError
+
+    mine, queue = scheduler(schedule(every(minutes=5))), times.queue()
+    queue.cancel = refuse
+    with pytest.raises(DrainingError):
+        mine.make_pass(queue)
+    times.sleep(MINUTE)
+    monkeypatch.setattr(mine, "_make_pass", fail)
+    with pytest.raises(RuntimeError, match="why the pass failed"):
+        mine.make_pass(queue)
 
 
 def test_the_tube_of_plans_is_no_task_s():

@@ -1,6 +1,7 @@
 """Reports about buried jobs: they go when their job does, and nothing else goes with them."""
 
 import asyncio
+import functools
 import json
 
 from beanstalk_client import AsyncClient, Client, NotFoundError
@@ -134,8 +135,43 @@ def test_a_look_that_fails_is_repeated(run, monkeypatch):
     async def story():
         async with AsyncClient(address, encoding=None, use="mail.errors") as queue:
             await queue.put_with(task_report(999, "mail", "send", 3, RuntimeError()), key="job-999")
-            async with tidied(connect, ["mail.errors"]):
+            async with tidied(connect, ["mail"]):
                 await eventually_asked(lambda: is_none(queue), "the report is gone")
 
     asyncio.run(story())
     assert addresses == [address]
+
+
+def test_a_job_that_lost_its_worker_in_the_last_attempt_gets_one_report(run):
+    server = run()
+
+    async def story():
+        connect = functools.partial(AsyncClient, server.address, encoding=None)
+        async with connect(use="mail") as queue, connect(use="mail.errors") as errors:
+            ids = [await queue.put_with(b"send", tries=tries) for tries in (1, 1, 2)]
+            buried = await queue.put_with(b"send", tries=1)
+            async with connect(watch=["mail"]) as worker:
+                for _ in ids:
+                    await worker.reserve(0)
+                await worker.bury(await worker.reserve(0))
+
+            async def states():
+                return [(await queue.stats_job(job_id))["state"] for job_id in (*ids, buried)]
+
+            async def have_failed():
+                return await states() == ["buried", "buried", "ready", "buried"]
+
+            await eventually_asked(have_failed, "the server has noticed the loss")
+            await errors.put_with(b"its own", key=f"job-{ids[1]}")
+            seen = await reports.report_lost(queue, ["mail", "none"], ".errors", (), bytes.decode)
+            assert seen == {(ids[0], 1), (ids[1], 1), (buried, 1)}
+            report = await errors.peek_keyed(f"job-{ids[0]}")
+            assert json.loads(report.body)["task"] == "send"
+            assert json.loads(report.body)["error"] == reports.LOST["disconnected"]
+            assert (await errors.peek_keyed(f"job-{ids[1]}")).body == b"its own"
+            assert (await errors.stats_tube("mail.errors"))["current-jobs-ready"] == 2
+            await errors.delete(report.id)  # read and deleted by a person
+            assert await reports.report_lost(queue, ["mail"], ".errors", seen) == seen
+            assert (await errors.stats_tube("mail.errors"))["current-jobs-ready"] == 1
+
+    asyncio.run(story())

@@ -368,3 +368,44 @@ def test_a_result_that_cannot_be_put_is_lost_and_its_task_runs_once(tube, monkey
             monkeypatch.setattr("beanstalk_client.tasks.results._put", refuse)
         memory.run("1h")
     assert runs == [1]
+
+
+def test_a_task_that_waits_for_its_own_tube_is_warned_of_once(queue, caplog):
+    mine = Tasks("127.0.0.1:1", tube="shop")
+    add = mine.task(name="add")(sum)
+    other = mine.task(name="other", tube="else")(sum)
+
+    async def waits(count):
+        for _ in range(count):
+            for task in (add, other):
+                with pytest.raises(TimeoutError):
+                    await (await task.result().aput([1])).aget(timeout=0.001)
+
+    mine.task(waits)
+    with mine.in_memory() as own:
+        waits_task = mine.get("waits")
+        waits_task.put(2)
+        waits_task.put(1)
+        own.run()
+    warned = [record.getMessage() for record in caplog.records if record.event == "waits-for-own-tube"]
+    assert warned == [
+        "task waits waits for a result of its own tube shop: if such tasks fill all slots or threads of the workers, "
+        "none of them ends; give the task it waits for another tube"
+    ]
+
+
+def test_a_plain_task_in_memory_cannot_wait_for_a_job_that_runs_after_it():
+    mine = Tasks("127.0.0.1:1", tube="shop")
+    add = mine.task(name="add")(sum)
+    found = []
+
+    @mine.task
+    def waits():
+        with pytest.raises(RuntimeError, match="cannot run before this call returns"):
+            add.result().put([1]).get()
+        found.append(True)
+
+    with mine.in_memory() as own:
+        waits.put()
+        own.run()
+    assert found == [True]

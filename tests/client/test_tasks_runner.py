@@ -5,14 +5,16 @@ import contextlib
 import datetime
 import itertools
 import json
+import logging
 import random
 import sys
 from contextvars import ContextVar
 
 import pytest
-from beanstalk_client.consumer import DONE, Release
+from beanstalk_client.consumer import DONE, Bury, Release
 from beanstalk_client.tasks import GiveUp, Message, Middleware, Put, Retry, Run, Tasks, current_run
 from beanstalk_client.tasks.failure import delay_of, tries_of
+from beanstalk_client.tasks.results import TaskFailedError
 from beanstalk_client.tasks.runner import Runner
 from beanstalk_client.tasks.threads import Threads
 from consuming import run
@@ -207,6 +209,71 @@ def test_what_nobody_can_run_is_buried_at_once_with_the_reason(tasks, queue, bod
     assert "secret" not in caplog.text
 
 
+class UnknownDelivery:
+    """A job with an unknown task, at a server that says this of it."""
+
+    job_id, tube, body = 7, "mail", b'{"task": "later"}'
+
+    def __init__(self, **found):
+        self.found = {"tube": "mail", "pri": 3, "age": 0, "delay": 0, "reserves": 1, "releases": 0, **found}
+
+    async def stats(self):
+        return self.found
+
+
+def outcome_of_unknown(**found):
+    tasks = Tasks(errors=None)
+    with tasks.in_memory():
+        return run(Runner(tasks, None, 0.0, unknown_task_grace=300)(UnknownDelivery(**found)))
+
+
+def test_an_unknown_task_is_left_to_other_workers_until_the_grace_is_over(caplog):
+    age, releases, waits = 0, 0, []
+    delay = 0
+    while isinstance(outcome := outcome_of_unknown(age=age, releases=releases, delay=delay), Release):
+        assert outcome.priority == 3
+        delay = outcome.delay
+        waits.append(delay)
+        age, releases = age + delay, releases + 1
+    assert waits == [5, 10, 20, 40, 80, 145]
+    assert isinstance(outcome, Bury)
+    assert events(caplog) == ["task-unknown"] * 6 + ["task-buried"]
+
+
+def test_the_grace_counts_from_when_a_job_was_first_due():
+    assert outcome_of_unknown(age=900, delay=900).delay == 5
+    assert outcome_of_unknown(age=910, delay=5, releases=1, reserves=2).delay == 10
+    assert outcome_of_unknown(age=1000, **{"max-tries": 0, "tries": 0}).delay == 5  # it may have had a moment
+    assert isinstance(outcome_of_unknown(age=300), Bury)
+    assert isinstance(outcome_of_unknown(age=1200, delay=900), Bury)
+    assert outcome_of_unknown(age=10, releases=20, reserves=21).delay == 290  # a job that has often been released
+
+
+def test_the_attempts_that_a_server_allows_do_not_shorten_the_grace():
+    assert outcome_of_unknown(**{"max-tries": 3, "tries": 0}).delay == 5
+    assert outcome_of_unknown(age=5, releases=1, delay=5, **{"max-tries": 3, "tries": 1}).delay == 295
+    last = outcome_of_unknown(age=300, releases=2, delay=295, **{"max-tries": 3, "tries": 2})
+    assert (last.delay, last.priority) == (0, 3)  # the server buries it, or moves it to its dead tube
+
+
+def test_arguments_that_do_not_fit_are_no_failure_that_is_tried_again(tasks, queue, caplog):
+    @tasks.task(retries=3)
+    def send(to, subject): ...
+
+    @tasks.task(retries=1)
+    async def bad(number):
+        raise TypeError("inside")
+
+    for args in (b"[]", b"[1,2,3]", b'[1],"kwargs":{"subjekt":2}'):
+        queue.client().put(b'{"task":"send","args":%s}' % args)
+    assert queue.run(1000) == 3
+    assert [job.state for job in queue.jobs("default")] == ["buried"] * 3
+    assert "task send: missing a required argument: 'to'" in reports(queue)[0]["error"]
+    bad.put(1)
+    assert queue.run(1000) == 2
+    assert [str(error) for error in queue.errors[3:]] == ["inside"] * 2
+
+
 def test_a_report_is_no_call(tasks, queue):
     """A worker that takes jobs from a tube of reports by mistake runs nothing again."""
 
@@ -261,15 +328,6 @@ def test_a_task_that_exits_has_failed(tasks, queue):
     assert [type(error) for error in queue.errors] == [SystemExit]
 
 
-def test_wrong_arguments_are_a_failure_like_any_other(tasks, queue):
-    @tasks.task(retries=0)
-    def note(what): ...
-
-    queue.client().put(b'{"task": "note"}')  # of another program
-    queue.run()
-    assert "missing 1 required positional argument" in reports(queue)[0]["error"]
-
-
 def test_a_coroutine_that_takes_too_long_is_cancelled(tasks, queue):
     ended = []
 
@@ -292,7 +350,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled(tasks, queue):
     assert not queue.jobs("default", "ready")
 
 
-def test_a_coroutine_that_is_cancelled_by_itself_has_not_timed_out(tasks):
+def test_a_coroutine_that_the_worker_cancels_has_not_timed_out(tasks):
     """A signal to the worker is handled, also in a task with a timeout."""
 
     @tasks.task(timeout=30)
@@ -301,7 +359,7 @@ def test_a_coroutine_that_is_cancelled_by_itself_has_not_timed_out(tasks):
         await asyncio.Event().wait()
 
     class Delivery:
-        job_id, body, tube = 1, slow.body(), "default"
+        job_id, body, tube, is_called_off = 1, slow.body(), "default", True
 
     async def story():
         nonlocal began
@@ -314,6 +372,270 @@ def test_a_coroutine_that_is_cancelled_by_itself_has_not_timed_out(tasks):
 
     began = None
     run(story())
+
+
+async def cancels_what_it_awaits():
+    inner = asyncio.ensure_future(asyncio.sleep(60))
+    inner.cancel()
+    await inner
+
+
+async def cancels_itself():
+    asyncio.current_task().cancel()
+    await asyncio.sleep(60)
+
+
+async def cancels_itself_and_fails():
+    asyncio.current_task().cancel()
+    raise ValueError("oh")
+
+
+async def cancels_itself_and_swallows_it():
+    asyncio.current_task().cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(60)
+    raise ValueError("oh")
+
+
+def raises(kind):
+    async def coroutine():
+        raise kind
+
+    return coroutine
+
+
+def raises_plainly(kind):
+    def function():
+        raise kind
+
+    return function
+
+
+KINDS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, BaseException)
+MISBEHAVING = [
+    cancels_what_it_awaits,
+    cancels_itself,
+    cancels_itself_and_fails,
+    cancels_itself_and_swallows_it,
+    *map(raises, KINDS),
+    *map(raises_plainly, KINDS),
+]
+
+
+@pytest.mark.parametrize("result", [False, True])
+@pytest.mark.parametrize("timeout", [None, 30])
+@pytest.mark.parametrize("function", MISBEHAVING)
+def test_each_exception_of_a_task_is_a_failure_with_backoff_and_a_report(tasks, queue, function, timeout, result):
+    task = tasks.task(name="bad", retries=2, backoff=10, timeout=timeout)(function)
+    (task.result() if result else task).put()
+    assert [queue.run(), queue.run(9), queue.run(1), queue.run(100)] == [1, 0, 1, 1]
+    (report,) = reports(queue)
+    assert report["tries"] == 3
+    assert [job.state for job in queue.jobs("default")] == ["buried"]
+
+
+def test_a_task_that_cancels_itself_and_returns_is_done_and_has_its_result(tasks, queue):
+    @tasks.task
+    async def returns():
+        asyncio.current_task().cancel()
+        return 7
+
+    handle = returns.result().put()
+    assert queue.run() == 1
+    assert handle.get() == 7
+
+
+@pytest.mark.parametrize("function", [function for kind in KINDS for function in (raises(kind), raises_plainly(kind))])
+def test_each_exception_is_a_failure_in_a_worker_with_threads(tasks, function):
+    class Delivery:
+        job_id, tube, is_called_off = 1, "default", False
+        body = tasks.task(name="bad", retries=2, backoff=10)(function).body()
+
+        async def stats(self):
+            return {"reserves": 1, "pri": 5, "tube": "default"}
+
+    async def story():
+        threads = Threads(1)
+        assert (await Runner(tasks, threads)(Delivery())).delay >= 10
+        threads.close()
+
+    run(story())
+
+
+def test_a_test_that_is_cancelled_cancels_the_task_that_it_runs_in_memory(tasks, queue):
+    ended = []
+
+    @tasks.task
+    async def waits():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    waits.put()
+
+    async def story():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(queue.arun(), 0.05)
+
+    run(story())
+    assert ended == ["cancelled"] and not queue.errors
+
+
+class Raising(Middleware):
+    """Raises an exception in one place."""
+
+    def __init__(self, place, error):
+        self.place = place
+        self.error = error
+
+    def _fail_in(self, place):
+        if self.place == place:
+            raise self.error
+
+    @contextlib.contextmanager
+    def running(self, run):
+        self._fail_in("enter")
+        try:
+            yield
+        finally:
+            self._fail_in("exit")
+
+    @contextlib.contextmanager
+    def putting(self, put):
+        self._fail_in("put")
+        yield
+        self._fail_in("after put")
+
+    def failed(self, run, failure):
+        self._fail_in("failed")
+
+
+ERRORS = (RuntimeError("of the hook"), asyncio.CancelledError(), SystemExit(1), KeyboardInterrupt())
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("place", ["enter", "exit", "failed"])
+def test_an_error_of_middleware_is_logged_and_changes_nothing(tasks, queue, caplog, place, error):
+    inner = []
+
+    class Inner(Middleware):
+        @contextlib.contextmanager
+        def running(self, run):
+            try:
+                yield
+            except BaseException as error:
+                inner.append(type(error))
+                raise
+            else:
+                inner.append(None)
+
+        def failed(self, run, failure):
+            inner.append(failure.tries)
+
+    tasks.middleware += [Raising(place, error), Inner(), Raising(place, error)]
+    good = tasks.task(name="good")(lambda: 7).result().put()
+    bad = tasks.task(name="bad", retries=1, backoff=10)(lambda: 1 / 0).result().put()
+    assert queue.run(1000) == 3
+    assert good.get() == 7
+    with pytest.raises(TaskFailedError, match="ZeroDivisionError"):
+        bad.get()
+    assert [report["error"] for report in reports(queue)] == ["ZeroDivisionError: division by zero"]
+    assert inner == [None, ZeroDivisionError, 1, ZeroDivisionError, 2]
+    assert events(caplog).count("middleware-failed") == (4 if place == "failed" else 6)
+
+
+@pytest.mark.parametrize("place", ["put", "after put"])
+def test_an_error_of_middleware_prevents_no_put_and_makes_none_look_lost(tasks, queue, caplog, place):
+    tasks.middleware.append(Raising(place, RuntimeError("of the hook")))
+    note = tasks.task(name="note")(lambda: None)
+    assert note.put() == 1
+    assert asyncio.run(note.aput()) == 2
+    assert events(caplog) == ["middleware-failed"] * 2
+
+
+@pytest.mark.parametrize("place", ["enter", "exit"])
+def test_middleware_may_ask_for_a_retry_or_give_up(tasks, queue, place):
+    ran = []
+    tasks.task(name="good")(lambda: ran.append(1)).put()
+    tasks.middleware.append(Raising(place, Retry(delay=30)))
+    assert queue.run() == 1
+    tasks.middleware[:] = [Raising(place, GiveUp("closed"))]
+    assert [queue.run(29), queue.run(1)] == [0, 1]
+    assert reports(queue)[0]["error"].endswith("GiveUp: closed")
+    assert ran == ([] if place == "enter" else [1, 1])
+
+
+def test_middleware_that_raises_exceptions_swallows_no_cancellation_of_the_worker(tasks):
+    class Swallows(Middleware):
+        def running(self, run):
+            return contextlib.suppress(BaseException)
+
+    tasks.middleware.append(Swallows())
+
+    @tasks.task
+    async def waits():
+        raise asyncio.CancelledError
+
+    class Delivery:
+        job_id, body, tube, is_called_off = 1, waits.body(), "default", True
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(Runner(tasks, None)(Delivery()))
+
+
+def test_a_backoff_that_fails_is_replaced_by_the_usual_one(tasks, queue, caplog):
+    @tasks.task(retries=2, backoff=lambda failure: 1 / 0)
+    def bad():
+        raise RuntimeError("no such luck")
+
+    bad.put()
+    assert [queue.run(), queue.run(1.9), queue.run(0.1), queue.run(4)] == [1, 0, 1, 1]
+    assert events(caplog) == ["backoff-failed", "task-failed"] * 2 + ["task-buried"]
+
+
+def test_a_function_that_returns_a_generator_has_not_run(tasks, queue):
+    async def numbers():
+        yield 1
+
+    tasks.task(name="wrapped", retries=0)(lambda: numbers()).put()
+    tasks.task(name="lazy", retries=0)(lambda: (number for number in range(3))).put()
+    queue.run()
+    assert ["has returned a generator" in report["error"] for report in reports(queue)] == [True, True]
+
+
+def test_lone_surrogates_of_an_error_are_escaped(tasks, queue, monkeypatch):
+    told, worker_log = [], logging.getLogger("beanstalk_client.worker")
+    monkeypatch.setattr(worker_log, "propagate", False)  # pytest would keep the traceback, and xdist cannot send it
+    monkeypatch.setattr(worker_log, "handlers", [logging.NullHandler()])
+    monkeypatch.setattr(worker_log.handlers[0], "handle", lambda record: told.append(record.getMessage()))
+
+    @tasks.task(retries=0)
+    def bad():
+        raise ValueError("file \udcff")
+
+    handle = bad.result().put()
+    queue.run()
+    with pytest.raises(TaskFailedError) as caught:
+        handle.get()
+    (report,) = reports(queue)
+    assert caught.value.error == report["error"] == "ValueError: file \\udcff"
+    assert told
+    for text in (caught.value.traceback, "".join(report["traceback"]), *told):
+        text.encode()
+
+
+def test_delays_and_priorities_are_checked_where_they_are_made():
+    for bad in (1e12, -1, float("nan"), float("inf"), 2**32):
+        for kind in (Release, Retry):
+            with pytest.raises(ValueError, match="delay"):
+                kind(bad)
+    for kind in (lambda priority: Release(0, priority), Bury):
+        for bad in (-1, 2**32):
+            with pytest.raises(ValueError, match="priority"):
+                kind(bad)
+        with pytest.raises(TypeError, match="priority"):
+            kind("high")
 
 
 def test_a_plain_function_that_takes_too_long_is_given_up_and_goes_on(tasks, caplog):
@@ -338,8 +660,7 @@ def test_a_plain_function_that_takes_too_long_is_given_up_and_goes_on(tasks, cap
         outcome = await Runner(tasks, threads)(Delivery())
         assert 2 <= outcome.delay <= 2.2
         assert threads.overdue == 1
-        assert await threads.run(lambda: "another thread", (), {}) == "another thread"
-        assert not ended
+        assert threads.room() == 0 and not ended
         release.set()
         while threads.overdue:
             await asyncio.sleep(0.001)

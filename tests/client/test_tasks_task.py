@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 
+import beanstalk_client.memory
 import pytest
 from beanstalk_client import AsyncClient, Client, ExistsError, TooLateError, UnknownCommandError, UnsupportedError
 from beanstalk_client.tasks import JSON, Message, Middleware, Serializer, Tasks
@@ -435,17 +436,19 @@ def test_beanstalkd_knows_neither_moments_nor_keys():
 def test_each_thread_and_each_process_has_a_client_of_its_own(our_server, monkeypatch):
     with tasks_at(our_server) as tasks:
         note = tasks.task(name="note")(print)
-        threads = [threading.Thread(target=note.put) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
         note.put()
         note.put()
-        assert len(tasks._blocking) == 4
-        monkeypatch.setattr("os.getpid", lambda: -1)
-        note.put()
-        assert len(tasks._blocking) == 5
+        ours = tasks._of_threads.get()
+        found = []
+        thread = threading.Thread(target=lambda: found.append((note.put(), tasks._of_threads.get())))
+        thread.start()
+        thread.join()
+        assert found[0][1] is not ours
+        with monkeypatch.context() as child:
+            child.setattr("os.getpid", lambda: -1)
+            note.put()
+            assert tasks._of_threads.get() is not ours
+            ours.close()
 
 
 def test_a_forgotten_in_memory_is_an_error_where_a_program_asks_for_that(our_server, monkeypatch):
@@ -513,3 +516,72 @@ def test_the_client_of_a_thread_that_has_ended_is_closed(our_server):
             thread.join()
         del thread
         eventually(lambda: client.stats()["current-connections"] == before, "only this thread has a connection")
+
+
+def lines_of_memory(count):
+    """How many lines of the queue in memory are executed to put and to run this many jobs."""
+    tasks, lines = Tasks(), 0
+    note = tasks.task(name="note")(print)
+
+    def trace(frame, event, _):
+        nonlocal lines
+        lines += event == "line"
+        return trace if frame.f_code.co_filename == beanstalk_client.memory.__file__ else None
+
+    before = sys.gettrace()
+    with tasks.in_memory() as queue:
+        sys.settrace(trace)
+        try:
+            for number in range(count):
+                note.put()
+                note.key(f"k{number}").delay(number + 1).put()
+            assert queue.run(count) == 2 * count
+        finally:
+            sys.settrace(before)
+    return lines
+
+
+def test_in_memory_a_job_costs_the_same_however_many_there_are():
+    assert lines_of_memory(200) < 5 * lines_of_memory(50)
+
+
+def test_a_generator_function_is_no_task():
+    tasks = Tasks()
+
+    def numbers():
+        yield 1
+
+    async def later_numbers():
+        yield 1
+
+    class Numbers:
+        def __call__(self):
+            yield 1
+
+    for function in (numbers, later_numbers, Numbers(), functools.partial(numbers)):
+        with pytest.raises(TypeError, match="is a generator function"):
+            tasks.task(name="numbers")(function)
+    assert tasks.get("numbers") is None
+
+
+@pytest.mark.parametrize("option", ["backoff", "timeout", "ttr"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_durations_of_a_task_are_finite(option, value):
+    with pytest.raises(ValueError, match=option):
+        Tasks().task(name="note", **{option: value})(print)
+
+
+def test_the_server_counts_the_attempts_of_a_task(our_server):
+    with tasks_at(our_server) as tasks, tasks.connect() as client:
+        note = tasks.task(name="note", retries=2)(print)
+        calls = (note, note.delay(60), note.tries(7))
+        found = [client.stats_job(call.put())["max-tries"] for call in calls]
+
+        async def aput():
+            try:
+                return await note.aput()
+            finally:
+                await tasks.aclose()
+
+        found.append(client.stats_job(asyncio.run(aput()))["max-tries"])
+        assert found == [3, 3, 7, 3]

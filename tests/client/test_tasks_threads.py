@@ -4,13 +4,15 @@ import asyncio
 import threading
 
 import pytest
-from beanstalk_client.tasks.threads import Threads
+from beanstalk_client.tasks import threads as threads_module
+from beanstalk_client.tasks.failure import RunTimeoutError
+from beanstalk_client.tasks.threads import NoThreadError, Threads
 from consuming import run
 
 
-def with_threads(number, story):
+def with_threads(number, story, **options):
     async def body():
-        threads = Threads(number)
+        threads = Threads(number, **options)
         try:
             await story(threads)
         finally:
@@ -35,7 +37,9 @@ def test_exceptions_come_back():
         for kind, seen in (
             (ValueError, ValueError),
             (StopIteration, RuntimeError),
-            (KeyboardInterrupt, RuntimeError),
+            (GeneratorExit, RuntimeError),
+            (KeyboardInterrupt, KeyboardInterrupt),
+            (asyncio.CancelledError, asyncio.CancelledError),
             (SystemExit, SystemExit),
         ):
             with pytest.raises(seen):
@@ -121,21 +125,52 @@ def test_threads_in_a_row_and_after_rests_lose_no_call():
     with_threads(3, story)
 
 
-def test_a_quick_batch_wakes_the_loop_once():
-    wakes, ended = [], threading.Semaphore(0)
+def test_the_clock_of_a_call_starts_when_a_thread_begins_it():
+    gate, began = threading.Event(), []
 
     async def story(threads):
-        loop = asyncio.get_running_loop()
-        await threads.run(int, (), {})
-        wake = loop.call_soon_threadsafe
-        loop.call_soon_threadsafe = lambda *arguments: (wakes.append(1), wake(*arguments))
-        batch = [asyncio.ensure_future(threads.run(ended.release, (), {})) for _ in range(10)]
-        await asyncio.sleep(0)
-        assert all(ended.acquire(timeout=60) for _ in batch)  # the loop does not turn until all have run
-        await asyncio.gather(*batch)
-        assert 1 <= len(wakes) < 10
+        first = asyncio.ensure_future(threads.run(gate.wait, (60,), {}))
+        second = asyncio.ensure_future(threads.run(began.append, (2,), {}, 0.01))
+        await asyncio.sleep(0.05)  # several times its timeout
+        assert not second.done() and threads.room() == -1
+        gate.set()
+        await asyncio.gather(first, second)
+        assert began == [2] and threads.overdue == 0 and threads.room() == 1
 
-    with_threads(10, story)
+    with_threads(1, story)
+
+
+def test_threads_that_are_all_overdue_for_long_hang_and_what_waits_for_them_fails(monkeypatch):
+    monkeypatch.setattr(threads_module, "PATIENCE", 0.01)
+    gate, hung, ran = threading.Event(), [], []
+
+    async def story(threads):
+        calls = [asyncio.ensure_future(threads.run(gate.wait, (60,), {}, 0.01)) for _ in range(2)]
+        waits = asyncio.ensure_future(threads.run(ran.append, (1,), {}, 0.01))
+        results = await asyncio.gather(*calls, waits, return_exceptions=True)
+        assert [type(result) for result in results] == [RunTimeoutError, RunTimeoutError, NoThreadError]
+        assert hung == [1] and threads.overdue == 2
+        with pytest.raises(NoThreadError):
+            await threads.run(ran.append, (1,), {})
+        gate.set()
+        assert not ran
+
+    with_threads(2, story, on_hang=lambda: hung.append(1))
+
+
+def test_threads_that_come_back_in_time_do_not_hang(monkeypatch):
+    monkeypatch.setattr(threads_module, "PATIENCE", 60)
+    gate, hung, room = threading.Event(), [], []
+
+    async def story(threads):
+        with pytest.raises(RunTimeoutError):
+            await threads.run(gate.wait, (60,), {}, 0.01)
+        waits = asyncio.ensure_future(threads.run(int, (3,), {}, 0.01))
+        gate.set()
+        assert await waits == 3
+        assert not hung and room and threads.overdue == 0
+
+    with_threads(1, story, on_hang=lambda: hung.append(1), on_room=lambda: room.append(1))
 
 
 def test_there_is_a_thread():
@@ -144,23 +179,3 @@ def test_there_is_a_thread():
             Threads(0)
 
     run(story())
-
-
-@pytest.mark.parametrize("before", [0, 1, 5])
-def test_a_call_that_blocks_among_quick_ones_holds_up_none_of_them(before):
-    gate = threading.Event()
-
-    async def story(threads):
-        for _ in range(3):  # from now on, quick calls are expected
-            await asyncio.gather(*(threads.run(int, (), {}) for _ in range(10)))
-        quick = [asyncio.ensure_future(threads.run(int, (number,), {})) for number in range(before)]
-        blocked = asyncio.ensure_future(threads.run(gate.wait, (60,), {}))
-        quick += [asyncio.ensure_future(threads.run(int, (number,), {})) for number in range(before, 10)]
-        assert await asyncio.gather(*quick) == list(range(10))
-        for number in range(10):
-            assert await threads.run(int, (number,), {}) == number
-        assert not blocked.done()
-        gate.set()
-        assert await blocked
-
-    with_threads(2, story)

@@ -25,6 +25,12 @@ def server(request):
         yield server
 
 
+@pytest.fixture(scope="module")
+def our_server():
+    with running(SERVERS[0]) as server:
+        yield server
+
+
 @pytest.fixture
 def work(server, tmp_path):
     with contextlib.ExitStack() as stack:
@@ -88,6 +94,16 @@ def test_its_log_is_for_programs_if_that_is_asked_for(work, client):
     assert [line["event"] for line in lines].count("task-failed") == 1
     assert (told["task-buried"]["task"], told["task-buried"]["tries"]) == ("fail", 2)
     assert "Traceback" in told["task-buried"]["exception"] and "exception" not in told["task-failed"]
+
+
+def test_an_unknown_task_is_buried_when_the_grace_is_over(work, client):
+    worker = work("--unknown-task-grace", "2", "--log-format", "json")
+    client.put(call("later"), delay=3)
+    worker.wait_for("task-buried", "it is buried")
+    worker.tell()
+    assert worker.end() == 0
+    lines = [json.loads(line) for line in worker.log.splitlines()]
+    assert [line["event"] for line in lines if line.get("job")] == ["task-unknown", "task-buried"]
 
 
 def test_a_tube_that_no_task_has_is_warned_of(work):
@@ -197,6 +213,58 @@ def note():
     worker.tell()
     worker.end()
     assert worker.lines == ["opens", "note", "closes"]
+
+
+LOGGING = """
+import contextlib, logging.config, os
+from beanstalk_client.tasks import Tasks
+
+def configure():
+    logging.config.dictConfig({"version": 1, "root": {"level": "ERROR", "handlers": []}})
+
+@contextlib.asynccontextmanager
+async def lifespan():
+    if "lifespan" in os.environ["PLACE"]:
+        configure()
+    yield
+
+if "import" in os.environ["PLACE"]:
+    configure()
+tasks = Tasks(os.environ["QUEUE"], lifespan=lifespan)
+
+@tasks.task
+def note(): ...
+"""
+
+
+@pytest.mark.parametrize("place", ["import", "lifespan"])
+def test_a_program_that_configures_logging_does_not_silence_the_worker(place, work, monkeypatch):
+    monkeypatch.setenv("PLACE", place)
+    worker = work(program=LOGGING)
+    worker.tell()
+    worker.end()
+    assert "has stopped" in worker.log
+
+
+@pytest.mark.parametrize("step", ["before", "after"])
+@pytest.mark.parametrize("error", ["ConnectionRefusedError(111, 'Connection refused')", "ValueError('no such pool')"])
+def test_an_error_of_the_lifespan_is_no_error_of_the_server(step, error, our_server, monkeypatch, caplog):
+    @contextlib.asynccontextmanager
+    async def lifespan():
+        if step == "before":
+            raise eval(error)
+        yield
+        raise eval(error)
+
+    tasks = Tasks(our_server.address, lifespan=lifespan)
+    tasks.task(name="note")(print)
+    monkeypatch.setattr("beanstalk_client.worker.command.find_tasks", lambda _: tasks)
+    monkeypatch.setattr(Worker, "consume", lambda *_: asyncio.sleep(0))
+    assert main(["program:tasks"]) == 1
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    name, text = error.partition("(")[0], str(eval(error))
+    assert record.event == "lifespan-failed"
+    assert record.getMessage().startswith(f"the lifespan of program:tasks has failed: {name}: {text} (")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -10,10 +11,12 @@ import time
 import types
 
 import pytest
-from beanstalk_client import Client
+from beanstalk_client import Client, NotFoundError
+from beanstalk_client.tasks import Tasks
+from beanstalk_client.worker import processes
 from beanstalk_client.worker.command import main
 from beanstalk_client.worker.processes import BELOW, Processes
-from working import WorkerProcess
+from working import PROGRAM, WorkerProcess
 
 from harness.servers import unused_port
 from harness.waiting import eventually
@@ -60,7 +63,7 @@ def test_one_that_is_killed_is_replaced(work):
     worker = work("--processes", "2")
     os.kill(started(worker)[0], signal.SIGKILL)
     eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
-    assert "was killed by signal 9" in worker.log
+    assert "was killed by signal 9, and was not told to stop" in worker.log
     worker.tell()
     assert worker.end() == 0
     assert sorted(stopped(worker)) == sorted(started(worker)[1:])
@@ -82,10 +85,136 @@ def test_without_a_server_all_end(tmp_path):
         worker.close()
 
 
-def test_the_status_of_those_that_fail_at_the_same_time_is_kept():
-    """One that has ended already is told to stop, because another has failed."""
-    for _ in range(20):
-        assert asyncio.run(Processes(["sh", "-c", "exit 3"], 8).run()) == 3
+def test_each_exit_without_a_request_is_an_error_and_one_more_attempt(caplog, monkeypatch):
+    """Also with status 0, and as often as it happens. The pause before the next one doubles."""
+    monkeypatch.setattr(processes, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(processes, "LONGEST_PAUSE", 0.004)
+
+    async def story(status):
+        parent = Processes(["sh", "-c", f"exit {status}"], 2)
+        running = asyncio.ensure_future(parent.run())
+        while len(caplog.records) < 10:
+            await asyncio.sleep(0.01)
+        parent.stop()
+        await running
+
+    for status in (0, 2, 3):
+        caplog.clear()
+        asyncio.run(story(status))
+        record = caplog.records[0]
+        assert (record.levelname, record.event, record.status) == ("ERROR", "process-ended", status)
+        assert f"has ended with status {status}, and was not told to stop; another one starts in" in caplog.text
+        assert {message[-7:] for message in caplog.messages} >= {"0.001 s", "0.004 s"}
+
+
+async def stopped_after(program, *, grace=30.0, directory):
+    """The status of processes that were told to stop after each of them had made a file."""
+    parent = Processes(["sh", "-c", program], 2, grace)
+    running = asyncio.ensure_future(parent.run())
+    while len(list(directory.iterdir())) < 2:
+        await asyncio.sleep(0.01)
+    parent.stop()
+    return await running
+
+
+def test_the_status_of_those_that_fail_when_told_to_stop_is_kept(tmp_path):
+    program = f"trap 'exit 3' TERM; : > {tmp_path}/$$; while :; do sleep 0.01; done"
+    assert asyncio.run(stopped_after(program, directory=tmp_path)) == 3
+
+
+def test_one_that_ignores_the_signal_is_killed(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(processes, "KILL_AFTER", 0.1)
+    program = f"trap '' TERM; : > {tmp_path}/$$; exec sleep 1000"
+    assert asyncio.run(stopped_after(program, grace=0.1, directory=tmp_path)) == 1
+    assert caplog.text.count("has not ended in time: it is killed") == 2
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)", "os.kill(os.getpid(), signal.SIGTERM)"])
+def test_one_that_a_task_ends_is_replaced(server, tmp_path, end):
+    program = (
+        PROGRAM
+        + f"""
+import signal, sys
+
+@tasks.task
+async def leave():
+    {end}
+"""
+    )
+    worker = WorkerProcess(server, tmp_path, "--processes", "2", program=program)
+    try:
+        eventually(lambda: len(started(worker)) == 2, "both have started", 60)
+        with Client(server.address, encoding=None) as client:
+            client.put_with(b'{"task": "leave"}', tries=1)
+            if end != "sys.exit(0)":
+                eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
+                assert "has ended with status 0, and was not told to stop" in worker.log
+            client.put(b'{"task": "note", "args": [1]}')
+            eventually(lambda: worker.lines == ["note 1"], "it has run")
+        assert worker.process.poll() is None
+        worker.tell()
+        assert worker.end() == 0
+    finally:
+        worker.close()
+
+
+def test_commands_of_tasks_have_an_empty_standard_input(server, tmp_path):
+    program = (
+        PROGRAM
+        + """
+import subprocess
+
+@tasks.task
+def cat():
+    ended = subprocess.run(["cat"], capture_output=True)
+    write("cat", ended.returncode, len(ended.stdout))
+"""
+    )
+    worker = WorkerProcess(server, tmp_path, "--processes", "2", program=program)
+    try:
+        with Client(server.address, encoding=None) as client:
+            client.put(b'{"task": "cat"}')
+            eventually(lambda: "cat 0 0" in worker.lines, "it has run", 60)
+    finally:
+        worker.close()
+
+
+@pytest.mark.parametrize("option", [("--max-jobs", "5"), ("--max-memory", "1MB")])
+def test_a_process_at_its_limit_is_replaced_at_once(server, tmp_path, option):
+    worker = WorkerProcess(server, tmp_path, "--processes", "2", *option)
+    try:
+        eventually(lambda: len(started(worker)) == 2, "both have started", 60)
+        with Client(server.address, encoding=None) as client:
+            for number in range(20):
+                client.put(b'{"task": "plain", "args": [%d]}' % number)
+            eventually(lambda: len(started(worker)) >= 3, "another one has started", 60)
+            eventually(lambda: len(worker.lines) == 20, "all have run", 60)
+        assert sorted(worker.lines) == sorted(f"plain {number}" for number in range(20))
+        assert f"{option[0]}: " in worker.log and "has ended with status 0 at its limit" in worker.log
+        assert "ERROR" not in worker.log
+        worker.tell()
+        assert worker.end() == 0
+    finally:
+        worker.close()
+
+
+def test_a_worker_of_one_process_ends_at_its_limit_after_the_jobs_that_run(server, tmp_path):
+    worker = WorkerProcess(server, tmp_path, "--max-jobs", "2")
+    try:
+        worker.wait_for("takes jobs from", "it has started")
+        gate = tmp_path / "gate"
+        with Client(server.address, encoding=None) as client:
+            client.put(b'{"task": "wait", "args": [1, "%s"]}' % str(gate).encode())
+            eventually(lambda: worker.lines == ["begins 1"], "it runs")
+            client.put(b'{"task": "note", "args": [2]}')
+            worker.wait_for("--max-jobs: 2 jobs", "it is at its limit")
+            client.put(b'{"task": "note", "args": [3]}')
+            gate.touch()
+            assert worker.end() == 0
+            assert client.stats_tube("default")["current-jobs-ready"] == 1
+        assert sorted(worker.lines) == ["begins 1", "ends 1", "note 2"]
+    finally:
+        worker.close()
 
 
 def test_reload_without_watchfiles_says_what_to_install(monkeypatch, capsys):
@@ -112,5 +241,133 @@ def test_a_changed_file_begins_a_new_worker(server, tmp_path):
         assert stopped(worker)[:1] == started(worker)[:1]
         worker.tell()
         worker.end()
+    finally:
+        worker.close()
+
+
+MISBEHAVING = """
+import asyncio, time
+
+from program_base import DIARY, note, plain, tasks, write
+
+
+@tasks.task(timeout=0.2, retries=0)
+def hang():
+    write("hangs")
+    time.sleep(600)
+
+
+@tasks.task(timeout=5, retries=0)
+def brief():
+    time.sleep(0.3)
+    write("brief")
+
+
+@tasks.task(retries=0)
+async def ends_the_loop():
+    async def end():
+        raise SystemExit(3)
+
+    await asyncio.ensure_future(end())
+
+
+@tasks.task(retries=0)
+async def interrupts():
+    raise KeyboardInterrupt
+"""
+
+
+@pytest.fixture
+def alone(server, tmp_path):
+    with contextlib.ExitStack() as stack:
+
+        def begin(*options):
+            (tmp_path / "program_base.py").write_text(PROGRAM)
+            worker = WorkerProcess(server, tmp_path, *options, program=MISBEHAVING)
+            stack.callback(worker.close)
+            worker.wait_for("takes jobs", "it has started")
+            return worker
+
+        yield begin
+
+
+def test_a_worker_takes_no_job_that_no_thread_can_run_and_ends_with_an_error_if_all_hang(alone, server):
+    worker = alone("--threads", "2")
+    with Client(server.address, encoding=None) as client:
+        for task in ("hang", "hang", *["plain"] * 5):
+            client.put(b'{"task": "%s", "args": [%s]}' % (task.encode(), b"7" if task == "plain" else b""))
+        assert worker.end() == 1
+        assert worker.lines == ["hangs"] * 2
+        assert "all threads, 2, hang in functions that have exceeded their timeout" in worker.log
+        found = client.stats_tube("default")
+        assert (found["current-jobs-buried"], found["current-jobs-ready"]) == (2, 5)
+        worker.start()
+        eventually(lambda: worker.lines.count("plain 7") == 5, "another worker runs the rest", 60)
+
+
+def test_jobs_that_no_thread_can_run_wait_in_the_server(alone, server):
+    worker = alone("--threads", "1")
+    with Client(server.address, encoding=None) as client:
+        for _ in range(5):
+            client.put(b'{"task": "brief"}')
+        most = []
+
+        def is_done():
+            most.append(client.stats_tube("default")["current-jobs-reserved"])
+            return worker.lines == ["brief"] * 5
+
+        eventually(is_done, "all have run", 60)
+        assert max(most) == 1
+
+
+def test_what_a_task_raises_ends_no_worker(alone, server):
+    worker = alone()
+    with Client(server.address, encoding=None) as client:
+        for task in ("ends_the_loop", "interrupts"):
+            client.put(b'{"task": "%s"}' % task.encode())
+        eventually(lambda: worker.log.count("buried after 1 try") == 2, "both have failed", 60)
+        client.put(b'{"task": "note", "args": [1]}')
+        eventually(lambda: worker.lines == ["note 1"], "it runs on", 60)
+    worker.tell()
+    assert worker.end() == 0
+
+
+DEADLY = (
+    PROGRAM
+    + """
+import signal
+
+@tasks.task(retries=2, backoff=0.01)
+async def kill():
+    write("kill")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+)
+
+
+def test_a_job_that_kills_its_worker_is_buried_with_a_report_after_its_last_attempt(server, tmp_path, monkeypatch):
+    worker = WorkerProcess(server, tmp_path, "--processes", "2", program=DEADLY)
+    try:
+        eventually(lambda: len(started(worker)) == 2, "both have started", 60)
+        tasks = Tasks(server.address, errors=".errors")
+
+        @tasks.task(retries=2)
+        def kill(): ...
+
+        job_id = kill.put()
+        with Client(server.address, encoding=None, use="default.errors") as client:
+
+            def report():
+                with contextlib.suppress(NotFoundError):
+                    return json.loads(client.peek_ready().body)
+
+            eventually(lambda: report() is not None, "there is a report", 60)
+            assert client.stats_job(job_id)["state"] == "buried"
+            found = report()
+            assert (found["job"], found["tube"], found["task"], found["tries"]) == (job_id, "default", "kill", 3)
+            assert found["error"] == "WorkerLostError: the connection of the worker was lost in the last attempt"
+        tasks.close()
+        assert worker.lines == ["kill"] * 3
+        assert worker.process.poll() is None
     finally:
         worker.close()

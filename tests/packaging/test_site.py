@@ -65,6 +65,18 @@ def test_the_index_says_where_to_begin(tmp_path):
     assert [target for target in targets if not (tmp_path / target).exists()] == []
 
 
+def test_links_of_all_pages_lead_to_files_of_the_site(tmp_path):
+    """Without Sphinx, which not every machine has."""
+    stage(tmp_path)
+    wrong = [
+        f"{page.relative_to(tmp_path)}: {target}"
+        for page in tmp_path.rglob("*.md")
+        for target in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert wrong == []
+
+
 def build(directory, *before):
     if importlib.util.find_spec("sphinx") is None:
         programs.missing("Sphinx", "pip install --group docs")

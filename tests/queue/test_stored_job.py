@@ -29,7 +29,7 @@ def a_job(state=READY, delay=5):
 
 def a_stored_job(**fields):
     """A stored job with a different value in each field."""
-    numbers = {name: number for number, name in enumerate(FIELDS, 1)}
+    numbers = {name: number for number, name in enumerate(FIELDS, 10)}
     texts = {"tube": "t", "key": "k", "body": b"body", "state": BURIED, "deadline": 0, "has_terms": True, "at": 0}
     texts |= {"reason": EXPIRED, "origin": "o", "ready_since": 0}
     texts |= {"share": "s", "limit": "l", "limit_count": 1000, "group": "g", "after": "a", "after_waits": True}

@@ -5,7 +5,7 @@ from rounds import Loop
 
 from beanstalk_server.server.bounded import REFUSALS as ONE_BY_ONE
 from beanstalk_server.server.bounded import REFUSALS_INTERVAL as INTERVAL
-from beanstalk_server.server.bounded import Refusals
+from beanstalk_server.server.bounded import ForbiddenCommands, Refusals
 
 
 @pytest.fixture
@@ -56,3 +56,15 @@ def test_the_count_is_logged_when_the_server_stops(refusals, caplog):
     refuse(refusals, ONE_BY_ONE + 5)
     refusals.stop()
     assert caplog.messages[ONE_BY_ONE:] == ["5 more clients were refused within 60 s"]
+
+
+def test_forbidden_commands_are_logged_with_what_they_need_and_then_counted(loop, caplog):
+    forbidden = ForbiddenCommands()
+    forbidden.start(loop)
+    for _ in range(ONE_BY_ONE + 2):
+        forbidden.note("", "web", "put needs the right to produce in tube mail")
+    loop.sleep(INTERVAL)
+    assert caplog.messages[0] == (
+        "forbidden for user web at an unnamed client: put needs the right to produce in tube mail"
+    )
+    assert caplog.messages[ONE_BY_ONE:] == ["2 more commands were forbidden within 60 s"]

@@ -1,5 +1,6 @@
 """A newcomer who types what docs/tutorial.md says sees what it shows, from the first block to the last."""
 
+import asyncio
 import contextlib
 import os
 import re
@@ -10,9 +11,13 @@ import tempfile
 
 import programs
 import pytest
+from beanstalk_client import AsyncClient, Client
+from beanstalk_client.schedules.scheduler import GROUP
+from beanstalk_client.tasks.failure import ERRORS
+from beanstalk_client.tasks.reports import forget_gone
 from recipes import Recipe, blocks
 
-from harness.servers import ROOT, command, imported
+from harness.servers import ROOT, accepts, command, imported
 from harness.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -27,6 +32,12 @@ SERVER, OPERATOR, DELIVERER, PYTHON = "beanstalk-server", "beanstalk", "beanstal
 
 COMES_WITHIN = 60
 """Seconds until a worker must have printed something: several times what the page's delays take."""
+
+AN_HOUR = 3600
+"""Seconds that a newcomer may pause between two commands. What ends sooner has ended before the second one."""
+
+PLANNED = {"reports", GROUP}
+"""The tubes of the tutorial's schedules, which always have delayed jobs."""
 
 LEFT_OUT = "[…]"
 
@@ -95,13 +106,43 @@ class Running:
         self._output.close()
 
 
+def pause(port):
+    """Bring about at once what an hour without a command would: no delay is left, and reports of deleted jobs are gone.
+
+    No job may have less time than that, or it would have to be gone, too.
+    """
+    with Client(("127.0.0.1", port)) as queue:
+
+        def jobs(*states):
+            tubes = set(queue.tubes()) - PLANNED
+            return [job for tube in tubes for state in states for job in queue.list_jobs(tube, state)]
+
+        def is_left():
+            return any(job["delay"] < AN_HOUR for job in jobs("delayed"))
+
+        eventually(lambda: not is_left(), "no delay is left", COMES_WITHIN)
+        assert [job for job in jobs("ready", "buried") if 0 < job.get("expires-in", 0) < AN_HOUR] == []
+        errors = [tube for tube in queue.tubes() if tube.endswith(ERRORS)]
+
+    async def look_at_reports():
+        async with AsyncClient(("127.0.0.1", port), encoding=None) as client:
+            await forget_gone(client, errors)
+
+    asyncio.run(look_at_reports())
+
+
 class Tutorial(Recipe):
     """The whole page, as one story.
 
     Args:
         commands: what is called by the names on the page, which are those of SERVER, OPERATOR, DELIVERER and PYTHON.
         variables: of the environment, besides.
+
+    Attributes:
+        pauses: whether the newcomer pauses before each command while the server runs.
     """
+
+    pauses = False
 
     def __init__(self, directory, commands, variables):
         super().__init__(SECTIONS[0], directory, page=PAGE, ports=PORTS)
@@ -126,7 +167,15 @@ class Tutorial(Recipe):
         assert done.returncode == 0, f"{text}\nended with {done.returncode}: {done.stdout}{done.stderr}"
 
     def run(self):
-        self.printed = super().run()
+        self.printed = ""
+        for line in self._next("sh").splitlines():
+            self._pause()
+            self.printed += self._run(["sh", "-euc", line])
+
+    def _pause(self):
+        port = self.ports["11300"]
+        if self.pauses and accepts(port):
+            pause(port)
 
     def follow_access(self, section):
         """Run the first block of this section of docs/access.md."""
@@ -143,12 +192,14 @@ class Tutorial(Recipe):
 
     def start(self):
         """Start the program that the next block names."""
+        self._pause()
         started = Running(self._next("sh"), self._directory, self._environment)
         self._running.append(started)
         return started
 
     def start_again(self, running):
         """Press Ctrl-C, and start the program of the next block."""
+        self._pause()
         running.press_ctrl_c()
         return self.start()
 
@@ -198,9 +249,11 @@ def test_from_nothing_to_a_worker_in_production(begin):
     tutorial = begin(commands, {"PYTHONDONTWRITEBYTECODE": "1"})
     tutorial.skip()  # what installs it
     tutorial.skip()  # and where that is
+    tutorial.pauses = True
     follow(tutorial)
 
 
+@pytest.mark.timeout(600)  # it installs three packages, and a busy machine takes minutes for that
 def test_on_an_empty_machine(begin, tmp_path, open_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)
@@ -216,6 +269,8 @@ def follow(tutorial):
     """Type all blocks but those that install it, and look at what comes back."""
     server = tutorial.start()
     tutorial.wait_for(server)
+    tutorial.run()
+    tutorial.look()
     tutorial.run()
     tutorial.look()
     work = tutorial.start()
@@ -237,7 +292,6 @@ def follow(tutorial):
     tutorial.wait_for(worker)
     tutorial.run()
     tutorial.look()
-    tutorial.run()
     # one that is called off
     tutorial.write()
     worker = tutorial.start_again(worker)
@@ -270,6 +324,7 @@ def follow(tutorial):
     server.press_ctrl_c()
     server = tutorial.start()
     eventually(lambda: "listens on" in server.printed, "it listens")
+    tutorial.pauses = False  # from now on, no worker without a token can change what the server has
     tutorial.write()
     tutorial.run()
     tutorial.look()

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.events import event
-from beanstalk_server.server.bounded import MalformedPuts, Refusals
+from beanstalk_server.server.bounded import ForbiddenCommands, MalformedPuts, Refusals
 from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.options import NO_SERVICE, Config, option
@@ -143,6 +143,7 @@ class Listeners:
         self._refusals: Refusals | None = None  # from the first one on
         self.malformed_puts = 0  # how many puts were malformed, or had a body that was not as long as they said
         self._malformed_log: MalformedPuts | None = None  # from the first one on
+        self._forbidden_log: ForbiddenCommands | None = None  # likewise
         self._full = False  # nothing is accepted, because all connections are taken
         self._full_logged_at = -float(FULL_LOG_INTERVAL)
 
@@ -180,6 +181,13 @@ class Listeners:
             self._malformed_log = MalformedPuts()
             self._malformed_log.start(asyncio.get_running_loop())
         self._malformed_log.note(name, entrance.place)
+
+    def note_forbidden(self, client: str, user: str, reason: str) -> None:
+        """Log that a command is forbidden."""
+        if self._forbidden_log is None:
+            self._forbidden_log = ForbiddenCommands()
+            self._forbidden_log.start(asyncio.get_running_loop())
+        self._forbidden_log.note(client, user, reason)
 
     def listen(self) -> None:
         """Let clients connect from now on. None is accepted before `start`.
@@ -232,6 +240,8 @@ class Listeners:
             self._refusals.stop()
         if self._malformed_log is not None:
             self._malformed_log.stop()
+        if self._forbidden_log is not None:
+            self._forbidden_log.stop()
         await asyncio.gather(*self._accepting)
 
     def close(self) -> None:

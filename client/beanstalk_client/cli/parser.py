@@ -605,7 +605,8 @@ COMMANDS: Final = (
         "failure; any other status releases it, or buries it after --max-tries. The job is touched while the "
         "command runs. On SIGTERM or SIGINT, no more jobs are reserved and running commands finish; on a second "
         "signal, they are ended and their jobs released. The command continues if the connection is lost. Its "
-        "job is then reserved again, unless another worker has had it.",
+        "job is then reserved again, unless another worker has had it. If the server was restarted, the command runs "
+        "once more.",
     ),
     Command(
         "watch",

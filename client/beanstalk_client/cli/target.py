@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import beanstalk_client
-from beanstalk_client.address import ALPN_PROTOCOL, TLS, Address, read_target
+from beanstalk_client.address import ALPN_PROTOCOL, Address, read_target
 from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError
-from beanstalk_client.connection import CLOSED
+from beanstalk_client.connection import TLS_HINT
 
 DEFAULT: Final = "127.0.0.1:11300"
 SERVER_VARIABLE: Final = "BEANSTALK_SERVER"
@@ -149,8 +149,8 @@ def told(options: argparse.Namespace, what: str = "", extension: str = "") -> It
         raise OperatorError(message, UNAVAILABLE) from None
     except OSError as error:
         reason = reason_of(error)
-        if reason == CLOSED and not (_asks_for_tls(options) or _written(options).startswith(TLS)):
-            reason += "; one that speaks TLS does so: --tls, or --tls-ca FILE"
+        if reason.endswith(TLS_HINT):
+            reason += ": --tls, or --tls-ca FILE"
         message = f"{named(options)}: the connection is lost: {reason}"
         raise OperatorError(message, UNAVAILABLE) from None
     except beanstalk_client.UnknownCommandError:

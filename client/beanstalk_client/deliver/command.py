@@ -11,9 +11,10 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from beanstalk_client import signals
 from beanstalk_client.address import VISIBLE_TOKEN, has_token, read_target
 from beanstalk_client.asynchronous import AsyncClient
-from beanstalk_client.consumers import run
+from beanstalk_client.consumers import FORCE_AFTER, run
 from beanstalk_client.deliver.addresses import Guard, Network
 from beanstalk_client.deliver.signatures import Secrets
 from beanstalk_client.deliver.turns import Turns
@@ -278,6 +279,10 @@ def make_deliverer(options: argparse.Namespace) -> Deliverer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send what is due until told to stop; return the exit status."""
+    return signals.run_program(_main, FORCE_AFTER) if arguments is None else _main(arguments)
+
+
+def _main(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
     start_log(options)
     try:

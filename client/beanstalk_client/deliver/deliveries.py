@@ -33,7 +33,7 @@ from beanstalk_client.deliver.turns import PutOff, Stopped, Turns
 from beanstalk_client.deliver.verdicts import BURY, Rules, is_delivered, judge, read_retry_after
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS, is_last_of_server, report, tries_of
+from beanstalk_client.tasks.failure import ERRORS, describe, is_last_of_server, is_of_worker, report, tries_of
 
 MOST_REMEMBERED: Final = 250_000
 """Jobs that were put off of which it is remembered how often: in some 25 MB."""
@@ -101,7 +101,11 @@ class Deliveries:
             return await self._fail(
                 delivery, request, known_by, loop.time() - began, reason=error.reason, kind=error.kind
             )
-        except asyncio.CancelledError:
+        except BaseException as error:
+            if not is_of_worker(error, delivery):
+                self._tell(logging.ERROR, "bug-sender", delivery, f"the sender failed: {describe(error)}", error=error)
+                lasted = loop.time() - began
+                return await self._fail(delivery, request, known_by, lasted, reason=describe(error), kind="fault")
             message = f"cut off on its way to {request.host}: it may arrive twice"
             self._tell(logging.WARNING, "delivery-cut-off", delivery, message, host=request.host, webhook_id=known_by)
             raise
@@ -214,17 +218,19 @@ class Deliveries:
         if len(self._put_off) > MOST_REMEMBERED:
             self._put_off.popitem(last=False)
 
-    def _tell(self, level: int, event: str, delivery: Delivery, message: str, tube: str = "", **fields: Any) -> None:
+    def _tell(
+        self,
+        level: int,
+        event: str,
+        delivery: Delivery,
+        message: str,
+        tube: str = "",
+        error: BaseException | None = None,
+        **fields: Any,
+    ) -> None:
         tube = tube or delivery.tube
-        tell(
-            log,
-            level,
-            event,
-            f"job {delivery.job_id} of tube {tube}: {message}",
-            job=delivery.job_id,
-            tube=tube,
-            **fields,
-        )
+        text = f"job {delivery.job_id} of tube {tube}: {message}"
+        tell(log, level, event, text, error, job=delivery.job_id, tube=tube, **fields)
 
 
 def derived_id(job: int, body: bytes) -> str:

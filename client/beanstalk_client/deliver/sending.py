@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import io
 import socket
 import ssl
@@ -29,6 +30,7 @@ try:
     import aiodns  # noqa: F401 which AsyncResolver needs
     import aiohttp
     from aiohttp.abc import AbstractResolver, ResolveResult
+    from aiohttp.client_proto import ResponseHandler
     from aiohttp.resolver import AsyncResolver
     from yarl import URL
 except ImportError as _error:
@@ -165,7 +167,7 @@ class Sender:
         self._trace.on_connection_reuseconn.append(_note_reuse)
         context: Any = tls or True
         self._direct = self._session(
-            aiohttp.TCPConnector(
+            _Connector(
                 limit=0,  # those at once are counted elsewhere
                 keepalive_timeout=KEEP_ALIVE,
                 ttl_dns_cache=DNS_CACHE,
@@ -176,9 +178,7 @@ class Sender:
         )
         # What a proxy connects to is found by the proxy: the address that is seen here is its own.
         self._proxied = (
-            self._session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE, ssl=context))
-            if self._proxies
-            else None
+            self._session(_Connector(limit=0, keepalive_timeout=KEEP_ALIVE, ssl=context)) if self._proxies else None
         )
 
     def _session(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
@@ -315,7 +315,7 @@ class Sender:
                     return
                 content.extend(part)
 
-        with contextlib.suppress(aiohttp.ClientError, asyncio.TimeoutError, OSError):
+        with contextlib.suppress(Exception):  # also RuntimeError, which the library raises for a closed connection
             await asyncio.wait_for(read(), BODY_WITHIN)
         return bytes(content[: self._limits.response])
 
@@ -389,6 +389,38 @@ class Names:
 
     async def close(self) -> None:
         await self._resolver.close()
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Makes connections whose protocol is `_Protocol`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = functools.partial(_Protocol, loop=self._loop)  # type: ignore[assignment]
+
+
+class _Protocol(ResponseHandler):
+    """Feeds the parser the lines of a head one by one: it drops a head if an error follows in the same bytes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._is_in_head = True
+
+    def set_response_params(self, **params: Any) -> None:
+        self._is_in_head = True
+        super().set_response_params(**params)
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        self._is_in_head = data[0].code <= 199  # interim: another head follows
+        super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        begin = 0
+        while self._is_in_head and (end := data.find(b"\n", begin) + 1):
+            super().data_received(data[begin:end])
+            begin = end
+        if begin < len(data) or not data:
+            super().data_received(data[begin:])
 
 
 class _Response(aiohttp.ClientResponse):

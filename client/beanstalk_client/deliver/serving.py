@@ -17,7 +17,6 @@ from beanstalk_client.deliver.signatures import Secrets
 from beanstalk_client.deliver.turns import Turns
 from beanstalk_client.deliver.verdicts import Rules
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS
 from beanstalk_client.tasks.reports import Reports, tidied
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Deliverer(Consumers):
         reloads = self._read_secrets is not None and hasattr(signal, "SIGHUP")
         try:
             with self.on_signals({signal.SIGHUP: self.reload} if reloads else {}):
-                async with tidied(self._connect, [tube + ERRORS for tube in self._tubes]):
+                async with tidied(self._connect, self._tubes):
                     await self.consume(consumers)
         finally:
             await self._sender.close()

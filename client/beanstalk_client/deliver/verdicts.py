@@ -55,7 +55,8 @@ class Rules:
         """How long a job waits after an attempt, in seconds.
 
         Backoff is drawn between three quarters of its length and five quarters, so that jobs that failed together do
-        not come back together; what the receiver has asked for is exceeded by up to a tenth, and never undercut.
+        not come back together. What the receiver asks for is exceeded by up to a tenth, but not beyond
+        `retry_after_max`. The bounds are applied after the random part.
 
         Args:
             tries: how often it has been tried, 1 or more.
@@ -64,7 +65,9 @@ class Rules:
         """
         if retry_after is not None:
             # Zero is what one says who has not thought about it, too; so is a date that is past.
-            return max(min(retry_after, self.retry_after_max), self.backoff) * (1 + chance / 10)
+            longer = 1 + chance / 10
+            least = min(self.backoff * longer, self.backoff_max)
+            return max(min(retry_after * longer, self.retry_after_max), least)
         doubled = self.backoff * 2.0 ** min(tries - 1, _MOST_DOUBLINGS)
         return min(doubled * (0.75 + chance / 2), self.backoff_max)
 

@@ -19,15 +19,13 @@ ends. It needs Flask, which is no extra: who uses it has it.
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
-from typing import Any
+from functools import partial
 
 from flask import Flask, current_app
 
 from beanstalk_client.address import read_addresses
 from beanstalk_client.blocking import Client
+from beanstalk_client.clients import ThreadClients
 
 NAME = "beanstalk"
 DEFAULT_URL = "beanstalk://127.0.0.1:11300"
@@ -52,7 +50,7 @@ class Beanstalk:
         """
         read_addresses(app.config.setdefault("BEANSTALK_URL", DEFAULT_URL))
         app.config.setdefault("BEANSTALK_OPTIONS", {})
-        app.extensions[NAME] = threading.local()
+        app.extensions[NAME] = ThreadClients(partial(_connect, app))
 
     @property
     def client(self) -> Client[str]:
@@ -63,21 +61,9 @@ class Beanstalk:
         """
         if NAME not in current_app.extensions:
             raise RuntimeError(f"the extension was not told of the application {current_app.name}: call init_app")
-        mine: Any = current_app.extensions[NAME].__dict__
-        if mine.get("process") != os.getpid():  # a child must not speak on its parent's connection
-            client: Client[str] = Client(current_app.config["BEANSTALK_URL"], **current_app.config["BEANSTALK_OPTIONS"])
-            end = _End()
-            mine.update(client=client, process=os.getpid(), end=end)
-            weakref.finalize(end, _close_in, os.getpid(), client).atexit = False
-        found: Client[str] = mine["client"]
-        return found
+        clients: ThreadClients[str] = current_app.extensions[NAME]
+        return clients.get()
 
 
-class _End:
-    """Ends with its thread, which any library may have made."""
-
-
-def _close_in(process: int, client: Client[str]) -> None:
-    """Close the client of a thread that has ended; in a child process, it has only been copied."""
-    if process == os.getpid():
-        client.close()
+def _connect(app: Flask) -> Client[str]:
+    return Client(app.config["BEANSTALK_URL"], **app.config["BEANSTALK_OPTIONS"])

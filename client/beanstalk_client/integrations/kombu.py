@@ -332,7 +332,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                 while True:
                     job = peek()
                     with contextlib.suppress(NotFoundError):  # somebody else was faster
-                        client.delete(job.id)
+                        client.delete(job)
                         purged += 1
         return purged
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from beanstalk_client.schedules.schedule import SCHEDULE
@@ -26,7 +27,7 @@ from beanstalk_client.tasks.middleware import Failure, Middleware, Put, Run
 try:
     import sentry_sdk
     from sentry_sdk.crons import MonitorStatus, capture_checkin
-    from sentry_sdk.scope import should_send_default_pii
+    from sentry_sdk.scope import Scope, should_send_default_pii
     from sentry_sdk.utils import event_from_exception
 except ImportError:
     raise ImportError("Sentry needs an extra: pip install './client[sentry]' in a clone of beanstalk-server") from None
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 HEADERS = ("sentry-trace", "baggage")
 ORIGIN = "auto.queue.beanstalk"
 SYSTEM = "beanstalk"
+
+_ran: ContextVar[tuple[Run, Scope]] = ContextVar("beanstalk_client.sentry")
+"""The run of this context, and its scope."""
 
 
 class Sentry(Middleware):
@@ -70,6 +74,7 @@ class Sentry(Middleware):
         """A transaction in a scope of its own, which goes on the trace of the put."""
         with sentry_sdk.isolation_scope() as scope, self._checked_in(run):
             scope.clear_breadcrumbs()
+            _ran.set((run, scope))
             scope.set_tag("beanstalk.task", run.message.task)
             transaction = sentry_sdk.continue_trace(
                 _trace_of(run), op="queue.process", name=run.message.task, source="task", origin=ORIGIN
@@ -86,6 +91,9 @@ class Sentry(Middleware):
             return
         with sentry_sdk.isolation_scope() as scope:
             scope.clear_breadcrumbs()
+            ran = _ran.get(None)
+            if ran is not None and ran[0] is run:  # with the tags, the user and the breadcrumbs that the task has set
+                scope.update_from_scope(ran[1])
             sentry_sdk.continue_trace(_trace_of(run))
             here = sentry_sdk.get_current_scope()
             here.clear()  # the span in which the event loop was started is not that of the run

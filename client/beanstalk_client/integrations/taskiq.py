@@ -45,6 +45,7 @@ except ImportError as _missing:
     ) from _missing
 
 from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.clients import LoopClients
 from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, Duration, seconds_of
 from beanstalk_client.consumer import DONE, Bury, Consumer, Delivery, Outcome, Release
 from beanstalk_client.errors import ExistsError, NotFoundError, TooLateError
@@ -108,8 +109,7 @@ class BeanstalkBroker(AsyncBroker):
         self._ttr = seconds_of(ttr, "ttr")
         self._priority = priority
         self._client = client
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._producers: dict[str, AsyncClient[bytes]] = {}  # by tube
+        self._producers: LoopClients[bytes] = LoopClients(self._connect)
         self._readers: set[_Reader] = set()
         self._reserved: set[int] = set()  # the ids of jobs that this process has reserved
         self._connect(tube)  # which complains about what is not valid
@@ -129,8 +129,12 @@ class BeanstalkBroker(AsyncBroker):
             ExistsError: another job has the key.
             Error: whatever else the client raises.
         """
+        shared = await self._producers.get()
+        async with shared.using(str(message.labels.get("queue_name") or self._tube)) as client:
+            await self._kick(client, message)
+
+    async def _kick(self, client: AsyncClient[bytes], message: BrokerMessage) -> None:
         labels = message.labels
-        client = self._producer(str(labels.get("queue_name") or self._tube))
         priority = int(_number(labels, "priority", self._priority))
         ttr = _number(labels, "ttr", self._ttr)
         delay, at = _when(labels)
@@ -171,20 +175,11 @@ class BeanstalkBroker(AsyncBroker):
             UnknownCommandError: the server cannot tell: it is stock beanstalkd.
         """
         try:
-            await self._producer(queue_name or self._tube).cancel_keyed(key)
+            async with (await self._producers.get()).using(queue_name or self._tube) as client:
+                await client.cancel_keyed(key)
         except (TooLateError, NotFoundError):
             return False
         return True
-
-    def _producer(self, tube: str) -> AsyncClient[bytes]:
-        """The client that uses a tube."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # another `asyncio.run` since, and no `shutdown` before it
-            self._loop, self._producers = loop, {}
-        client = self._producers.get(tube)
-        if client is None:
-            client = self._producers[tube] = self._connect(tube)
-        return client
 
     async def _put(self, client: AsyncClient[bytes], body: bytes, priority: int, delay: float, ttr: float) -> None:
         if not (float(delay).is_integer() and float(ttr).is_integer()) and not await client.knows("put-with"):
@@ -213,11 +208,9 @@ class BeanstalkBroker(AsyncBroker):
             await super().shutdown()
         finally:
             readers, self._readers = self._readers, set()
-            producers, self._producers = self._producers, {}
             for reader in readers:
                 await reader.end()
-            for client in producers.values():
-                await client.close()
+            await self._producers.close()
 
     def _reason(self, body: bytes) -> str:
         """Why nobody can run this message, or ""."""

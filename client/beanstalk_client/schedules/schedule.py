@@ -6,12 +6,16 @@ import datetime
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
+from beanstalk_client.commands import Duration, make
 from beanstalk_client.schedules.moments import Moments
-from beanstalk_client.schedules.planner import NAME, ONCE, RULES
+from beanstalk_client.schedules.planner import NAME, ONCE, RULES, SKIP
+from beanstalk_client.tasks.failure import tries_for
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from beanstalk_client.tasks.task import Task
 
 LONGEST_KEY: Final = 200
@@ -38,6 +42,15 @@ Example:
 """
 
 
+class Demands(TypedDict, total=False):
+    """What a schedule demands for its firings, as `put_with` takes it."""
+
+    ttl: Duration | None
+    tries: int
+    limit: str
+    limit_count: int
+
+
 class Firing(NamedTuple):
     """The job of a firing, but for its key and its moment.
 
@@ -51,6 +64,8 @@ class Firing(NamedTuple):
     priority: int
     ttr: float
     """Seconds."""
+    demands: Demands
+    """Its `ttl`, `tries` and `limit`, if it has them."""
 
 
 class Schedule:
@@ -65,13 +80,15 @@ class Schedule:
         task: what it fires. The job is put without the task's middleware.
         missed: "skip", "once" or "all": what becomes of firings that no one has put in time.
         args, kwargs: the arguments, with `MOMENT` for the moment of the firing.
+        demands: of each firing. By default, `tries` is the task's `retries` plus 1. With "skip", `ttl` is the time to
+            the next firing.
 
     Raises:
         ValueError: a name or a rule that cannot be.
         TypeError, ValueError: the task's serializer cannot write an argument.
     """
 
-    __slots__ = ("_args", "_kwargs", "missed", "moments", "name", "task")
+    __slots__ = ("_args", "_demands", "_kwargs", "missed", "moments", "name", "task")
 
     def __init__(
         self,
@@ -82,6 +99,7 @@ class Schedule:
         missed: str = ONCE,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        **demands: Unpack[Demands],
     ) -> None:
         if not re.fullmatch(NAME, name):
             raise ValueError(f"schedule {name!r}: its name can be no key of a job; give it another one: name=…")
@@ -93,6 +111,8 @@ class Schedule:
         self.missed = missed
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})
+        self._demands: Demands = {"tries": tries_for(task.retries), **demands}
+        make.put_with(b"", **demands)  # which refuses bad ones
         self.firing(0)
 
     def __repr__(self) -> str:
@@ -100,11 +120,20 @@ class Schedule:
 
     def firing(self, moment: int) -> Firing:
         """The job of the firing at this moment, in Unix time."""
-        return self._firing(self.moments.spelled(moment))
+        firing = self._firing(self.moments.spelled(moment))
+        if self._expires and (following := self.moments.after(moment)) is not None:
+            return firing._replace(demands={**self._demands, "ttl": following - moment})
+        return firing
+
+    @property
+    def _expires(self) -> bool:
+        """Whether a firing that no worker has taken is deleted when the next one is due."""
+        return self.missed == SKIP and "ttl" not in self._demands
 
     def work(self) -> str:
         """A digest of what each firing does, whatever its moment: equal digests, equal jobs."""
-        return hashlib.sha256(repr(self._firing("MOMENT")).encode()).hexdigest()[:16]
+        digested = (self._firing("MOMENT"), self._expires)
+        return hashlib.sha256(repr(digested).encode()).hexdigest()[:16]
 
     def _firing(self, spelled: str) -> Firing:
         args = [spelled if value is MOMENT else value for value in self._args]
@@ -112,7 +141,7 @@ class Schedule:
         task = self.task
         message = task.message(args, kwargs)
         message.meta[SCHEDULE] = self.name
-        return Firing(task.tube, task.encode(message), task.default_priority, task.default_ttr)
+        return Firing(task.tube, task.encode(message), task.default_priority, task.default_ttr, self._demands)
 
 
 def key_of(group: str, name: str, moment: int) -> str:

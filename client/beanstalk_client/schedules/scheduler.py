@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import (
+    BadFormatError,
     BeanstalkdError,
     Error,
     ExistsError,
@@ -247,9 +248,13 @@ class Scheduler:
         except ExistsError:
             return random.uniform(*BUSY_FOR)
         try:
-            return self._make_pass(queue, turn)
-        finally:
-            turn.end()
+            wait = self._make_pass(queue, turn)
+        except BaseException:
+            with contextlib.suppress(Exception):  # which would hide why the pass failed; the lock expires in any case
+                turn.end()
+            raise
+        turn.end()
+        return wait
 
     def _make_pass(self, queue: Client[bytes], turn: Turn) -> float:
         earliest, latest = self._now(queue)
@@ -367,7 +372,13 @@ class Scheduler:
                     replace=moment in to_do.replaced,
                     at=moment,
                     hold=max(moment - latest, 0) + self.hold,  # held from whenever it is deleted on, also long before
+                    **firing.demands,
                 )
+            except BadFormatError:
+                if not firing.demands:
+                    raise
+                names = ", ".join(firing.demands)
+                raise ValueError(f"the server does not accept {names} of put-with; a newer server is needed") from None
             except (ExistsError, TooLateError):
                 pass  # another scheduler, or this one, has put it; a worker has it, or it is done
             else:

@@ -5,16 +5,19 @@ Must never show the arguments of a task, but in what its exception says and its 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import random
 import socket
+import sys
 import traceback
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
-from beanstalk_client.commands import Duration, seconds_of
+from beanstalk_client.commands import MAX_SECONDS, Duration, seconds, seconds_of
 
 LONGEST_DELAY = 86400.0
 """Seconds that a job waits for its next try at most: a day."""
@@ -24,6 +27,12 @@ JITTER = 0.1
 
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 """Where the modules of this package are."""
+
+UNKNOWN_TASK_GRACE = 300.0
+"""Seconds for which a worker leaves a job to other workers whose task it does not have."""
+
+UNKNOWN_TASK_BACKOFF = 5.0
+"""The first delay of such a job, doubled with each further one."""
 
 ERRORS = ".errors"
 """What a tube's name ends with that has the errors of another one's jobs."""
@@ -47,13 +56,24 @@ class Retry(Exception):  # noqa: N818
             raise Retry(delay="5m", reason="the shop is closed")
 
     Args:
-        delay: seconds, "5m", or a timedelta; None for the task's backoff.
+        delay: seconds, "5m", or a timedelta, at most a day; None for the task's backoff.
         reason: for the log.
+
+    Raises:
+        TypeError, ValueError: it is no delay.
     """
+
+    delay: float | None = None
 
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or "it asks for another try")
-        self.delay: float | None = None if delay is None else seconds_of(delay, "delay")
+        if delay is not None:
+            seconds("delay", delay)  # which refuses a bad one
+            self.delay = seconds_of(delay)
+
+
+class RunTimeoutError(Exception):
+    """A run took longer than the task's timeout."""
 
 
 class GiveUp(Exception):  # noqa: N818
@@ -76,10 +96,12 @@ def delay_of(backoff: Backoff, failures: int, jitter: float = JITTER) -> float:
         jitter: by how much of itself the delay is made longer at most, at random.
     """
     if callable(backoff):
-        seconds = seconds_of(backoff(failures), "backoff")
+        delay = float(seconds_of(backoff(failures), "backoff"))
     else:
-        seconds = seconds_of(backoff, "backoff") * 2.0 ** min(failures - 1, 60)
-    return min(max(0.0, seconds) * (1 + random.random() * jitter), LONGEST_DELAY)
+        delay = seconds_of(backoff, "backoff") * 2.0 ** min(failures - 1, 60)
+    if delay != delay:
+        raise ValueError("backoff is nan: must be seconds")
+    return min(max(0.0, delay) * (1 + random.random() * jitter), LONGEST_DELAY)
 
 
 def tries_of(found: dict[str, Any], retries: int) -> int:
@@ -94,6 +116,34 @@ def tries_of(found: dict[str, Any], retries: int) -> int:
     return max(1, int(found.get("reserves", 1)) - int(found.get("buries", 0)) * (retries + 1))
 
 
+def unknown_delay(found: dict[str, Any], grace: float, jitter: float = JITTER) -> float:
+    """Seconds for which a job is released whose task is unknown; 0: it is buried.
+
+    Args:
+        found: its `stats-job`.
+        grace: seconds from when it was first due until it is buried.
+        jitter: as for `delay_of`.
+    """
+    releases, age, delay = (int(found.get(name, 0)) for name in ("releases", "age", "delay"))
+    if releases:  # its first delay is not known any more: it has waited at least as long as it was released for
+        waited = min(age, max(delay, UNKNOWN_TASK_BACKOFF * (2.0 ** min(releases, 60) - 1)))
+    elif "max-tries" in found:  # it may have a moment instead of a delay, which the server does not say
+        waited = 0
+    else:
+        waited = age - delay
+    left = grace - waited
+    if left <= 0 or is_last_of_server(found):
+        return 0.0
+    if int(found.get("max-tries", 0)) == int(found.get("tries", 0)) + 2:  # the last release that the server allows
+        return left
+    return min(left, delay_of(UNKNOWN_TASK_BACKOFF, releases + 1, jitter))
+
+
+def tries_for(retries: int) -> int:
+    """The `tries` of a job, so that the server buries it after its last attempt, also if that kills the worker."""
+    return min(retries + 1, MAX_SECONDS)
+
+
 def is_last_of_server(found: dict[str, Any]) -> bool:
     """Whether the server itself buries a job, or moves it to a dead tube, if it is released now."""
     return 0 < int(found.get("max-tries", 0)) <= int(found.get("tries", 0)) + 1
@@ -102,7 +152,17 @@ def is_last_of_server(found: dict[str, Any]) -> bool:
 def describe(error: BaseException) -> str:
     """An exception in one line."""
     lines = traceback.format_exception_only(type(error), error)
-    return " ".join("".join(lines).split())[:1000]
+    return escaped(" ".join("".join(lines).split())[:1000])
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of an exception."""
+    return escaped("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+
+
+def escaped(text: str) -> str:
+    """A text that can be encoded as UTF-8: lone surrogates, as in the names of some files, are escaped."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def of_task(error: BaseException) -> BaseException:
@@ -113,17 +173,42 @@ def of_task(error: BaseException) -> BaseException:
     return error if trace is None else error.with_traceback(trace)
 
 
+class _CanBeCalledOff(Protocol):
+    """What is needed of a delivery here."""
+
+    @property
+    def is_called_off(self) -> bool: ...
+
+
+def is_of_worker(error: BaseException, delivery: _CanBeCalledOff) -> bool:
+    """Whether the worker has ended a run from outside, and not the task itself."""
+    if isinstance(error, GeneratorExit):
+        return asyncio._get_running_loop() is None  # the coroutine is closed, as its event loop is
+    return isinstance(error, asyncio.CancelledError) and delivery.is_called_off
+
+
+async def take_back_cancellation(delivery: _CanBeCalledOff) -> None:
+    """Clear what a task has left that has cancelled the asyncio task of its own run, and has not waited since."""
+    mine: Any = asyncio.current_task()
+    if mine._must_cancel and not delivery.is_called_off:  # there is no public way to see it
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+    while sys.version_info >= (3, 11) and mine.cancelling() and not delivery.is_called_off:
+        mine.uncancel()
+
+
 def report(job: int, tube: str, error: str, tries: int, *, by: str, trace: str = "", **fields: Any) -> bytes:
     """What is put beside a buried job, for people: JSON, one key a line.
 
     Args:
-        by: what has run it: "worker" or "sender".
+        by: what has run it, "worker" or "sender"; "reporter" if that is lost.
         fields: what else is known of it.
     """
+    trace = escaped(trace)
     content = {
         "job": job,
         "tube": tube,
-        "error": error,
+        "error": escaped(error),
         "tries": tries,
         "buried": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         by: f"{socket.gethostname()}:{os.getpid()}",
@@ -139,5 +224,4 @@ def report(job: int, tube: str, error: str, tries: int, *, by: str, trace: str =
 
 def task_report(job: int, tube: str, task: str, tries: int, error: BaseException) -> bytes:
     """The report about the job of a task."""
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return report(job, tube, describe(error), tries, by="worker", trace=trace, task=task)
+    return report(job, tube, describe(error), tries, by="worker", trace=trace_of(error), task=escaped(task))

@@ -11,16 +11,22 @@
 
 Both are entered and left where the call is made: in the thread that puts, in the event loop that runs. What `running`
 sets in a `contextvars` variable is there in the task, also where that runs in a thread. The first of the list is the
-outermost. An exception of the task passes through; if it is swallowed, the task has succeeded.
+outermost. An exception of the task passes through; if it is swallowed, the task has succeeded. An exception of a
+middleware itself is logged, and the put or the run goes on as if it did not exist. Only `Retry` and `GiveUp` pass: they
+say on purpose what becomes of the call.
 Must never wait: neither of the two is a coroutine, so it would hold up all others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from beanstalk_client.events import tell
+from beanstalk_client.tasks.failure import GiveUp, Retry, describe
 from beanstalk_client.tasks.results import put_progress, tell_progress, told_progress, ttl_of
 
 if TYPE_CHECKING:
@@ -150,6 +156,73 @@ class Middleware:
 
     def failed(self, run: Run, failure: Failure) -> None:
         """After a run that has failed, when it is decided what becomes of its job."""
+
+
+log: logging.Logger = logging.getLogger("beanstalk_client.middleware")
+
+
+@contextlib.contextmanager
+def around(
+    middleware: Sequence[Middleware], name: str, subject: Put | Run, errors: type[BaseException]
+) -> Iterator[None]:
+    """Enter the context managers of a hook, and leave them in reverse order.
+
+    Args:
+        name: of the hook: "putting" or "running".
+        errors: of the middleware: they are logged and ignored.
+    """
+    entered: list[tuple[Middleware, AbstractContextManager[Any]]] = []
+    has_entered = False
+    try:
+        for one in middleware:
+            try:
+                manager = getattr(one, name)(subject)
+                manager.__enter__()
+            except (GiveUp, Retry):
+                raise
+            except errors as trouble:
+                tell_failed(one, name, subject, trouble)
+            else:
+                entered.append((one, manager))
+        has_entered = True
+        yield
+    except BaseException as error:
+        passes = _leave(entered, name, subject, errors, error)
+        if passes is error or not has_entered:
+            raise
+    else:
+        passes = _leave(entered, name, subject, errors, None)
+    if passes is not None:
+        raise passes
+
+
+def _leave(
+    entered: list[tuple[Middleware, AbstractContextManager[Any]]],
+    name: str,
+    subject: Put | Run,
+    errors: type[BaseException],
+    error: BaseException | None,
+) -> BaseException | None:
+    """Leave context managers with an exception, or without one; return the one that passes."""
+    while entered:
+        one, manager = entered.pop()
+        try:
+            trace = None if error is None else error.__traceback__
+            if manager.__exit__(None if error is None else type(error), error, trace):
+                error = None
+        except (GiveUp, Retry) as asked:
+            error = asked
+        except errors as trouble:
+            if trouble is not error:
+                tell_failed(one, name, subject, trouble)
+    return error
+
+
+def tell_failed(middleware: Middleware, name: str, subject: Put | Run, error: BaseException) -> None:
+    """Log that a hook has raised an exception, which is ignored."""
+    message = f"{subject!r}: {name} of middleware {type(middleware).__name__} failed: {describe(error)}"
+    task, tube, job = subject.message.task, subject.tube, subject.job_id
+    tell(log, logging.ERROR, "middleware-failed", message, error, task=task, tube=tube, job=job)
 
 
 current: ContextVar[Run] = ContextVar("beanstalk_client.run")

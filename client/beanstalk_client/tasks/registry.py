@@ -1,31 +1,29 @@
 """The tasks of a program, the server that they are put to, and the clients that put them: `Tasks`.
 
-Clients are made when they are needed and kept: for `put` one for each thread, as a blocking client is one thread's; for
-`aput` one for each event loop and tube, so that those who put at the same time never see each other's tube.
+Clients are made when they are needed and kept (`clients.py`): for `put` one for each thread, for `aput` one for each
+event loop. A thread's client is closed when the thread ends, that of an event loop when the loop ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 import secrets
-import threading
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
 
 from beanstalk_client.address import read_addresses
+from beanstalk_client.clients import LoopClients, ThreadClients
 from beanstalk_client.commands import Duration, make, seconds_of
 from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
-from beanstalk_client.tasks.failure import ERRORS, Backoff
+from beanstalk_client.tasks.failure import ERRORS, Backoff, tries_for
 from beanstalk_client.tasks.message import JSON, Serializer
-from beanstalk_client.tasks.middleware import Middleware, Put
+from beanstalk_client.tasks.middleware import Middleware, Put, around
 from beanstalk_client.tasks.results import Result
 from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
 
 if TYPE_CHECKING:
-    import asyncio
     import ssl
     from contextlib import AbstractAsyncContextManager
 
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from beanstalk_client.blocking import Client
     from beanstalk_client.memory import MemoryQueue
     from beanstalk_client.schedules import Moments, Schedule
+    from beanstalk_client.schedules.schedule import Demands
     from beanstalk_client.tasks.group import JobGroup
 
     P = ParamSpec("P")
@@ -119,11 +118,8 @@ class Tasks:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules: dict[str, Schedule] = {}
         self._memory: MemoryQueue | None = None
-        self._of_thread = threading.local()
-        self._blocking: weakref.WeakSet[Client[bytes]] = weakref.WeakSet()  # of all threads
-        self._of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncClient[bytes]]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._of_threads: ThreadClients[bytes] = ThreadClients(self.connect)
+        self._of_loops: LoopClients[bytes] = LoopClients(self.connect_async)
 
     def __repr__(self) -> str:
         return f"<Tasks: {', '.join(self._tasks) or 'none'}>"
@@ -225,6 +221,10 @@ class Tasks:
         """
         return sorted({task.tube for task in self._tasks.values()})
 
+    def _have_plain(self, tubes: Collection[str]) -> bool:
+        """Whether a task of these tubes is a plain function."""
+        return any(task.tube in tubes and not task.is_async for task in self._tasks.values())
+
     @property
     def where(self) -> str:
         """Where the server is, for people; without a token.
@@ -269,6 +269,7 @@ class Tasks:
         name: str | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        **demands: Unpack[Demands],
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Let a task be due at the moments of a cron expression: `@tasks.cron("0 8 * * mon")` above `@tasks.task`.
 
@@ -282,6 +283,8 @@ class Tasks:
             missed: what becomes of firings that no scheduler has put in time: "skip", "once" (the last one) or "all".
             name: the schedule's; by default the task's. Keep it when the expression changes.
             args, kwargs: what the task is called with; `MOMENT` of `beanstalk_client.schedules` is the firing's moment.
+            demands: `ttl`, `tries`, `limit` and `limit_count`, as for `put_with`. With "skip", `ttl` is by default the
+                time to the next firing.
 
         Raises:
             ValueError: the expression or the zone is none, or there is a schedule of this name.
@@ -289,7 +292,7 @@ class Tasks:
         """
         from beanstalk_client.schedules import Cron
 
-        return self._schedule(Cron(expression, tz), missed, name, args, kwargs)
+        return self._schedule(Cron(expression, tz), missed, name, args, kwargs, demands)
 
     def every(
         self,
@@ -303,6 +306,7 @@ class Tasks:
         name: str | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        **demands: Unpack[Demands],
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Let a task be due again and again: `@tasks.every(minutes=5)` above `@tasks.task`.
 
@@ -314,7 +318,7 @@ class Tasks:
         Args:
             interval: what the others say in parts: whole seconds, "5m", or a timedelta. Its multiples are counted from
                 the beginning of Unix time, so that five minutes are those that the clock shows.
-            missed, name, args, kwargs: as with `cron`.
+            missed, name, args, kwargs, demands: as with `cron`.
 
         Raises:
             ValueError: the interval is not above 0, or there is a schedule of this name.
@@ -324,7 +328,7 @@ class Tasks:
         given = datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if interval is not None:
             given += datetime.timedelta(seconds=seconds_of(interval, "interval"))
-        return self._schedule(Every(given), missed, name, args, kwargs)
+        return self._schedule(Every(given), missed, name, args, kwargs, demands)
 
     def _schedule(
         self,
@@ -333,13 +337,14 @@ class Tasks:
         name: str | None,
         args: Sequence[Any],
         kwargs: Mapping[str, Any] | None,
+        demands: Demands,
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         from beanstalk_client.schedules import Schedule
 
         def add(task: Task[P, R]) -> Task[P, R]:
             if not isinstance(task, Task):
                 raise TypeError("a schedule stands above @tasks.task, not below it")
-            made = Schedule(name or task.name, moments, task, missed=missed, args=args, kwargs=kwargs)
+            made = Schedule(name or task.name, moments, task, missed=missed, args=args, kwargs=kwargs, **demands)
             if made.name in self._schedules:
                 raise ValueError(f"there is a schedule {made.name} already; give one of the two another name: name=…")
             self._schedules[made.name] = made
@@ -395,10 +400,7 @@ class Tasks:
         Example:
             tasks.close()
         """
-        for client in list(self._blocking):
-            client.close()
-        self._blocking.clear()
-        self._of_thread = threading.local()
+        self._of_threads.close()
 
     async def aclose(self) -> None:
         """Close the clients that `aput` has made in this event loop.
@@ -406,80 +408,75 @@ class Tasks:
         Example:
             await tasks.aclose()
         """
-        import asyncio
-
-        for client in self._of_loop.pop(asyncio.get_running_loop(), {}).values():
-            await client.close()
+        await self._of_loops.close()
 
     def _client(self, tube: str) -> Any:
-        """This thread's client, using a tube; or one of the queue in memory, if there is one."""
+        """This thread's client, using a tube; or one of the queue in memory, if there is one.
+
+        Raises:
+            RuntimeError: an event loop runs in this thread, and would wait.
+        """
         if self._memory is not None:
             return self._memory.client(tube)
         self._look_for_memory()
-        mine = self._of_thread.__dict__
-        client: Client[bytes] | None = mine.get("client")
-        if client is None or mine["process"] != os.getpid():  # a child must not speak on its parent's connection
-            client = self.connect(use=tube)
-            mine.update(client=client, process=os.getpid(), tube=tube)
-            self._blocking.add(client)
-            ending = weakref.finalize(threading.current_thread(), _close_in, os.getpid(), client)
-            ending.atexit = False
-        elif mine["tube"] != tube:
+        asyncio = sys.modules.get("asyncio")  # no event loop runs before its import
+        if asyncio is not None and asyncio._get_running_loop() is not None:
+            raise RuntimeError(
+                "a blocking call in an event loop, which could do nothing else meanwhile: await the call for asyncio "
+                "instead (aput, aget, acancel, …), or use asyncio.to_thread"
+            )
+        client = self._of_threads.get()
+        if client._session.used != tube:
             client.use(tube)
-            mine["tube"] = tube
         return client
 
-    async def _aclient(self, tube: str) -> AsyncClient[bytes]:
-        """This event loop's client that uses a tube."""
-        import asyncio
-
+    @contextlib.asynccontextmanager
+    async def _aclient(self, tube: str) -> AsyncIterator[AsyncClient[bytes]]:
+        """This event loop's client, which uses a tube until the block ends."""
         self._look_for_memory()
-        clients = self._of_loop.setdefault(asyncio.get_running_loop(), {})
-        client = clients.get(tube)
-        if client is None:
-            client = clients[tube] = self.connect_async(use=tube)
-        return client
+        async with (await self._of_loops.get()).using(tube) as client:
+            yield client
 
     # Puts
 
     def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
         put = Put(task.message(args, kwargs, options.result), task.tube)
-        with self._around(put) if self.middleware else _NOTHING:
+        with around(self.middleware, "putting", put, Exception) if self.middleware else _NOTHING:
             body = task.encode(put.message)
             client = self._client(task.tube)
             if options.result is not None and not client.knows("put-with"):
                 raise UnsupportedError(NO_RESULTS)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
-            if options.is_plain:
-                put.job_id = client.put(body, priority, options.delay, ttr)
+            demands = _demands(options)
+            if options.tries is None and self._memory is None and client.knows("put-with"):
+                demands["tries"] = tries_for(task.retries)
+            if demands:
+                put.job_id = client.put_with(body, priority, options.delay, ttr, **demands)
             else:
-                put.job_id = client.put_with(body, priority, options.delay, ttr, **_demands(options))
+                put.job_id = client.put(body, priority, options.delay, ttr)
             return put.job_id
 
     async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
         if self._memory is not None:
             return self._put(task, args, kwargs, options)
         put = Put(task.message(args, kwargs, options.result), task.tube)
-        with self._around(put) if self.middleware else _NOTHING:
+        with around(self.middleware, "putting", put, Exception) if self.middleware else _NOTHING:
             body = task.encode(put.message)
-            client = await self._aclient(task.tube)
-            if options.result is not None and not await client.knows("put-with"):
-                raise UnsupportedError(NO_RESULTS)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
-            if options.is_plain:
-                put.job_id = await client.put(body, priority, options.delay, ttr)
-            else:
-                put.job_id = await client.put_with(body, priority, options.delay, ttr, **_demands(options))
+            demands = _demands(options)
+            async with self._aclient(task.tube) as client:
+                has_put_with = await client.knows("put-with") if options.tries is None else True
+                if options.result is not None and not has_put_with:
+                    raise UnsupportedError(NO_RESULTS)
+                if options.tries is None and has_put_with:
+                    demands["tries"] = tries_for(task.retries)
+                if demands:
+                    put.job_id = await client.put_with(body, priority, options.delay, ttr, **demands)
+                else:
+                    put.job_id = await client.put(body, priority, options.delay, ttr)
             return put.job_id
-
-    @contextlib.contextmanager
-    def _around(self, put: Put) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for middleware in self.middleware:
-                stack.enter_context(middleware.putting(put))
-            yield
 
     def _cancel(self, tube: str, which: str | int) -> bool:
         client = self._client(tube)
@@ -495,12 +492,12 @@ class Tasks:
     async def _acancel(self, tube: str, which: str | int) -> bool:
         if self._memory is not None:
             return self._cancel(tube, which)
-        client = await self._aclient(tube)
         try:
-            if isinstance(which, str):
-                await client.cancel_keyed(which)
-            else:
-                await client.cancel(which)
+            async with self._aclient(tube) as client:
+                if isinstance(which, str):
+                    await client.cancel_keyed(which)
+                else:
+                    await client.cancel(which)
         except (NotFoundError, TooLateError):
             return False
         return True
@@ -512,9 +509,9 @@ class Tasks:
             return
         from beanstalk_client.tasks.reports import put_report
 
-        client = await self._aclient(tube)
-        await client.connect()  # which waits for longer than a put
-        await put_report(client, job_id, body)
+        await (await self._of_loops.get()).connect()  # which waits for longer than a put
+        async with self._aclient(tube) as client:
+            await put_report(client, job_id, body)
 
     # Results
 
@@ -539,7 +536,8 @@ class Tasks:
         """What a client of this event loop, using a tube, answers to a command."""
         if self._memory is not None:
             return getattr(self._memory.client(tube), command)(*args, **kwargs)
-        return await getattr(await self._aclient(tube), command)(*args, **kwargs)
+        async with self._aclient(tube) as client:
+            return await getattr(client, command)(*args, **kwargs)
 
     # Tests
 
@@ -570,14 +568,10 @@ class Tasks:
             self._memory = before
 
 
-def _close_in(process: int, client: Client[bytes]) -> None:
-    """Close the client of a thread that has ended; in a child process, it has only been copied."""
-    if process == os.getpid():
-        client.close()
-
-
 def _demands(options: Options) -> dict[str, Any]:
     """What put-with is given beside what put is given."""
+    if options.is_plain:
+        return {}
     demands = {
         "key": options.key or None,
         "replace": options.replace,

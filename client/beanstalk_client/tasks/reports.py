@@ -1,5 +1,7 @@
 """Reports about buried jobs: jobs for people, in tubes of their own. They go when the job does that they are about.
 
+The worker that runs the last attempt puts the report. If that worker is lost, another one finds the buried job.
+
 Each has a key that names its job, so there is one for each job, and it is found by the job's id. No server knows what a
 report is about: workers look from time to time which jobs are gone, since these may be deleted by anybody, or expire.
 Must never delete what is not known to be a report about a job that is gone.
@@ -13,12 +15,12 @@ import json
 import logging
 import random
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from beanstalk_client.errors import Error, ForbiddenError, NotFoundError, TooLateError
+from beanstalk_client.errors import Error, ExistsError, ForbiddenError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import REPORT_TTL
+from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, report
 
 if TYPE_CHECKING:
     from beanstalk_client.asynchronous import AsyncClient
@@ -28,6 +30,12 @@ PAUSE: Final = 60.0
 
 PAUSE_EACH: Final = 0.1
 """Seconds for each report that there is, if that is more: so a look takes no server more than ten commands a second."""
+
+LOST: Final = {
+    "disconnected": "WorkerLostError: the connection of the worker was lost in the last attempt",
+    "timed-out": "WorkerLostError: the worker did not touch the job within its time to run in the last attempt",
+}
+"""The errors of jobs that the server itself has buried, by the reason of `stats-job`."""
 
 _KEY: Final = re.compile(r"job-([0-9]+)")
 
@@ -74,14 +82,22 @@ class Reports:
 
 
 @contextlib.asynccontextmanager
-async def tidied(connect: Callable[[], AsyncClient[bytes]], tubes: Iterable[str]) -> AsyncIterator[None]:
-    """Delete the reports of jobs that are gone, from time to time, while the block runs.
+async def tidied(
+    connect: Callable[[], AsyncClient[bytes]],
+    tubes: Iterable[str],
+    errors: str = ERRORS,
+    name_of: Callable[[bytes], str] | None = None,
+) -> AsyncIterator[None]:
+    """Report the jobs whose worker was lost in the last attempt, and delete the reports of jobs that are gone: at
+    once, and from time to time while the block runs.
 
     Args:
         connect: makes a client that is not connected yet.
-        tubes: where reports are.
+        tubes: where the jobs are.
+        errors: what the names of the tubes of their reports end with.
+        name_of: returns the name of the task from the body of a job.
     """
-    tidying = asyncio.get_running_loop().create_task(_tidy(connect, list(tubes)))
+    tidying = asyncio.get_running_loop().create_task(_tidy(connect, list(tubes), errors, name_of))
     try:
         yield
     finally:
@@ -91,15 +107,64 @@ async def tidied(connect: Callable[[], AsyncClient[bytes]], tubes: Iterable[str]
             tidying.result()  # it has failed
 
 
-async def _tidy(connect: Callable[[], AsyncClient[bytes]], tubes: list[str]) -> None:
+async def _tidy(
+    connect: Callable[[], AsyncClient[bytes]], tubes: list[str], errors: str, name_of: Callable[[bytes], str] | None
+) -> None:
     pause = PAUSE
+    seen: set[tuple[int, int]] = set()
+    is_first = True
     while True:
-        await asyncio.sleep(pause * (1 + random.random()))
         try:
             async with connect() as client:
-                pause = max(PAUSE, PAUSE_EACH * await forget_gone(client, tubes))
+                seen = await report_lost(client, tubes, errors, seen, name_of)
+                if not is_first:
+                    reports = [tube + errors for tube in tubes]
+                    pause = max(PAUSE, PAUSE_EACH * (len(seen) + await forget_gone(client, reports)))
         except (Error, OSError) as error:
-            tell(log, logging.DEBUG, "reports-kept", f"reports of jobs that are gone could not be deleted: {error}")
+            tell(log, logging.DEBUG, "reports-kept", f"reports could not be looked after: {error}")
+        is_first = False
+        await asyncio.sleep(pause * (1 + random.random()))
+
+
+async def report_lost(
+    client: AsyncClient[bytes],
+    tubes: Iterable[str],
+    errors: str,
+    seen: Container[tuple[int, int]] = (),
+    name_of: Callable[[bytes], str] | None = None,
+) -> set[tuple[int, int]]:
+    """Put a report about each job that the server has buried because its worker was lost, unless there is one.
+
+    Args:
+        seen: the burials that need no look any more: what this function has returned before.
+
+    Returns:
+        the burials of these tubes: the id of the job, and how often it has been buried.
+    """
+    found: set[tuple[int, int]] = set()
+    if not await client.knows("list-jobs"):
+        return found
+    for tube in tubes:
+        with contextlib.suppress(NotFoundError, ForbiddenError):  # there is no such tube, or it may not be inspected
+            async for job in client.list_jobs(tube, "buried"):
+                burial = int(job["id"]), int(job["buries"])
+                found.add(burial)
+                if burial not in seen and job.get("reason") in LOST:
+                    await _report_if_lost(client, tube, errors, burial[0], name_of)
+    return found
+
+
+async def _report_if_lost(
+    client: AsyncClient[bytes], tube: str, errors: str, job_id: int, name_of: Callable[[bytes], str] | None
+) -> None:
+    with contextlib.suppress(NotFoundError, ExistsError):  # it is gone; or there is a report
+        stats = await client.stats_job(job_id)
+        tries = int(stats.get("tries", 0))
+        if stats["state"] == "buried" and 0 < int(stats.get("max-tries", 0)) <= tries:
+            fields = {} if name_of is None else {"task": name_of((await client.peek(job_id)).body)}
+            body = report(job_id, tube, LOST[str(stats["reason"])], tries, by="reporter", **fields)
+            await client.use(tube + errors)
+            await client.put_with(body, key=f"job-{job_id}", ttl=REPORT_TTL)
 
 
 async def forget_gone(client: AsyncClient[bytes], tubes: Iterable[str]) -> int:

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-import traceback
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import JobTooBigError, NotFoundError, TooLateError
-from beanstalk_client.tasks.failure import describe
+from beanstalk_client.events import tell
+from beanstalk_client.tasks.failure import describe, escaped, trace_of
 
 if TYPE_CHECKING:
     from beanstalk_client.tasks.message import Message, Serializer
@@ -54,6 +55,12 @@ MAX_TTL = 2**32
 
 TRACEBACK = 20_000
 """Characters of a traceback that are kept; its end says most."""
+
+
+_warned: set[tuple[str, str]] = set()
+"""Tasks, and their tubes, that have been warned of."""
+
+log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
 
 class TaskFailedError(Exception):
@@ -252,6 +259,8 @@ class Result(Generic[R]):
             left = pause if end is None else end - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"job {self.job_id} of tube {self.tube} has no result yet: it is {state}")
+            if pause == FIRST_PAUSE:
+                self._warn_of_own_tube()
             yield "sleep", min(pause, left)
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
@@ -263,6 +272,8 @@ class Result(Generic[R]):
             except StopIteration as end:
                 return end.value
             if command == "sleep":
+                if asyncio._get_running_loop() is not None:  # in memory, where plain functions run in a loop
+                    raise RuntimeError(f"job {self.job_id} cannot run before this call returns: the queue is in memory")
                 time.sleep(argument)
                 continue
             try:
@@ -284,6 +295,21 @@ class Result(Generic[R]):
                 answer = await self._owner._ask(self.tube + RESULTS, command, argument)
             except NotFoundError:
                 answer = None
+
+    def _warn_of_own_tube(self) -> None:
+        """Warn once of a task that waits for a job of its own tube, which needs a slot while the task has one."""
+        from beanstalk_client.tasks.middleware import current
+
+        run = current.get(None)
+        if run is None or run._owner is not self._owner or run._task_tube != self.tube:
+            return
+        if (run.message.task, self.tube) not in _warned:
+            _warned.add((run.message.task, self.tube))
+            message = (
+                f"task {run.message.task} waits for a result of its own tube {self.tube}: if such tasks fill all slots "
+                "or threads of the workers, none of them ends; give the task it waits for another tube"
+            )
+            tell(log, logging.WARNING, "waits-for-own-tube", message, task=run.message.task, tube=self.tube)
 
     def _read(self, job: Any) -> dict[str, Any]:
         found = {} if job is None else self._owner.serializer.read(job.body)
@@ -321,13 +347,12 @@ def told_progress(fraction: float, note: str) -> dict[str, Any]:
     """
     if not 0 <= fraction <= 1:
         raise ValueError(f"progress is {fraction}; it must be from 0 to 1")
-    return {"state": RUNNING, "progress": float(fraction), "note": note}
+    return {"state": RUNNING, "progress": float(fraction), "note": escaped(note)}
 
 
 def told_failure(error: BaseException) -> dict[str, Any]:
     """The body of the result of a task that has failed."""
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-TRACEBACK:]
-    return {"state": FAILED, "error": describe(error), "traceback": trace.splitlines()}
+    return {"state": FAILED, "error": describe(error), "traceback": trace_of(error)[-TRACEBACK:].splitlines()}
 
 
 async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> str:

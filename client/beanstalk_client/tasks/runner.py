@@ -4,7 +4,11 @@
     it fails                         Release, after its backoff; after its last try Bury, with a report for people
     it raises Retry, GiveUp          Release after the delay that it names; Bury
     it takes longer than its timeout as if it failed
-    nobody can know what is asked    Bury: the body cannot be read, or there is no such task
+    its arguments do not fit         Bury
+    the body cannot be read          Bury
+    there is no such task            Release, until another worker has had time to take it; then Bury
+    the worker cancels it            the CancelledError passes; any other one is a failure, as each exception is
+    no thread can begin it           Release at once: all threads hang
 
 Coroutines run on the event loop, plain functions in threads.
 Must never put anything into a log that the body says, but the names of tasks.
@@ -14,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from beanstalk_client.consumer import DONE, Bury, Outcome, Release
@@ -27,17 +32,23 @@ from beanstalk_client.tasks.failure import (
     LONGEST_DELAY,
     GiveUp,
     Retry,
+    RunTimeoutError,
     delay_of,
     describe,
     is_last_of_server,
+    is_of_worker,
     of_task,
+    take_back_cancellation,
     task_report,
     tries_of,
+    unknown_delay,
 )
 from beanstalk_client.tasks.message import Message, UnreadableError, read
-from beanstalk_client.tasks.middleware import Failure, Run, current
+from beanstalk_client.tasks.middleware import Failure, Run, around, current, tell_failed
 from beanstalk_client.tasks.results import DONE as DONE_RESULT
 from beanstalk_client.tasks.results import put_result, told_failure, ttl_of
+from beanstalk_client.tasks.task import BACKOFF
+from beanstalk_client.tasks.threads import NoThreadError
 
 if TYPE_CHECKING:
     from beanstalk_client.tasks.task import Registry, Task
@@ -64,6 +75,9 @@ class AnyDelivery(Protocol):
     @property
     def tube(self) -> str: ...
 
+    @property
+    def is_called_off(self) -> bool: ...
+
     async def stats(self) -> dict[str, Any]: ...
 
 
@@ -71,8 +85,8 @@ class UnknownTaskError(Exception):
     """A job asks for a task that this program does not have."""
 
 
-class RunTimeoutError(Exception):
-    """A run took longer than the task's timeout."""
+class ArgumentsError(TypeError):
+    """The function of a task cannot be called with the arguments of the job."""
 
 
 class Runner:
@@ -83,12 +97,20 @@ class Runner:
         threads: where plain functions run; None for the caller's own, one at a time.
         all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
         jitter: by how much of itself a backoff is made longer at most, at random.
+        unknown_task_grace: seconds until a job with an unknown task is buried.
     """
 
     def __init__(
-        self, tasks: Registry, threads: Threads | None, jitter: float = JITTER, *, all_tracebacks: bool = False
+        self,
+        tasks: Registry,
+        threads: Threads | None,
+        jitter: float = JITTER,
+        *,
+        all_tracebacks: bool = False,
+        unknown_task_grace: float = 0.0,
     ) -> None:
         self._tasks = tasks
+        self._unknown_task_grace = unknown_task_grace
         self._all_tracebacks = all_tracebacks
         self._threads = threads
         self._jitter = jitter
@@ -101,19 +123,20 @@ class Runner:
             return await self._bury(delivery, None, "", error)
         task = self._tasks.get(message.task)
         if task is None:
-            name = repr(message.task[:LONGEST_NAME])  # anybody may have written it
-            return await self._bury(delivery, None, name[1:-1], UnknownTaskError(f"this worker has no task {name}"))
+            return await self._put_off(delivery, message.task[:LONGEST_NAME])
         debug = log.isEnabledFor(logging.DEBUG)
         began = time.monotonic() if debug else 0.0
         try:
             value = await self._run(task, message, delivery)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # a task that calls sys.exit has failed, and ends no worker
-            if isinstance(error, KeyboardInterrupt):
+        except NoThreadError:
+            return Release()
+        except BaseException as error:  # a task that calls sys.exit, or cancels itself, has failed, and ends no worker
+            if is_of_worker(error, delivery):
                 raise
+            await take_back_cancellation(delivery)
             return await self._fail(delivery, task, of_task(error), ttl_of(message))
         if message.meta and ttl_of(message):
+            await take_back_cancellation(delivery)
             told = {"state": DONE_RESULT, "value": value}
             if not await self._tell_result(delivery, task, ttl_of(message), told):
                 return Release(LOOKUP_DELAY)  # as if the worker had been lost before its end: it runs again
@@ -128,31 +151,39 @@ class Runner:
         run = Run(message, delivery.tube, delivery.job_id, self._tasks, task.tube)
         current.set(run)
         if not self._tasks.middleware:
-            return await self._call(task, message)
-        value = None  # where a middleware swallows the exception of the task
-        with contextlib.ExitStack() as stack:
-            for middleware in self._tasks.middleware:
-                stack.enter_context(middleware.running(run))
-            value = await self._call(task, message)
-        return value  # noqa: RET504
+            return await self._call(task, message, delivery)
+        value = ended = None  # where a middleware swallows the exception of the task
+        with around(self._tasks.middleware, "running", run, BaseException):
+            try:
+                value = await self._call(task, message, delivery)
+            except BaseException as error:
+                ended = error if is_of_worker(error, delivery) else None
+                raise
+        if ended is not None:  # it was swallowed, and the task is not done all the same
+            raise ended
+        return value
 
-    async def _call(self, task: Task[..., Any], message: Message) -> Any:
+    async def _call(self, task: Task[..., Any], message: Message, delivery: AnyDelivery) -> Any:
+        try:
+            task._check(message.args, message.kwargs)
+        except TypeError as error:
+            raise ArgumentsError(str(error)) from None
         if task.is_async:
-            call: Coroutine[Any, Any, Any] = task.function(*message.args, **message.kwargs)
+            result = task.function(*message.args, **message.kwargs)
         elif self._threads is not None:
-            call = self._threads.run(task.function, message.args, message.kwargs)
+            result = await self._threads.run(task.function, message.args, message.kwargs, task.timeout)
         else:
             result = task.function(*message.args, **message.kwargs)
-            return await result if asyncio.iscoroutine(result) else result
-        if task.timeout is None:
-            result = await call
-        else:
-            result = await self._call_for(call, task.timeout)
-        if not task.is_async and asyncio.iscoroutine(result):  # of a function that returns one, without being async
-            return await result
+        if inspect.isawaitable(result):  # also of a function that returns a coroutine, without being async
+            if task.timeout is None:
+                result = await result
+            else:
+                result = await self._wait_for(result, task.timeout, delivery)
+        if inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise TypeError(f"task {task.name} has returned a generator, whose code has not run")
         return result
 
-    async def _call_for(self, call: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    async def _wait_for(self, call: Awaitable[Any], seconds: float, delivery: AnyDelivery) -> Any:
         """Await a call for this many seconds. This costs a timer, and `asyncio.wait_for` a task more."""
         loop = asyncio.get_running_loop()
         mine = asyncio.current_task()
@@ -168,11 +199,8 @@ class Runner:
         try:
             return await call
         except asyncio.CancelledError:
-            if not is_over:
+            if not is_over or delivery.is_called_off:
                 raise
-            uncancel = getattr(mine, "uncancel", None)  # from Python 3.11 on
-            if uncancel is not None and uncancel() > 0:
-                raise  # the worker ends, too
             raise RunTimeoutError(f"it took longer than {seconds:g} s") from None
         finally:
             timer.cancel()
@@ -191,7 +219,7 @@ class Runner:
             self._tell_middleware(Failure(error, 1, LOOKUP_DELAY))
             return Release(LOOKUP_DELAY)
         tries = tries_of(found, task.retries)
-        if isinstance(error, (GiveUp, *task.give_up_on)):
+        if isinstance(error, (GiveUp, ArgumentsError, *task.give_up_on)):
             return await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
         if is_last_of_server(found):
             await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
@@ -199,12 +227,39 @@ class Runner:
         if tries > task.retries:
             return await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
         asked = error.delay if isinstance(error, Retry) else None
-        delay = delay_of(task.backoff, tries, self._jitter) if asked is None else min(max(0.0, asked), LONGEST_DELAY)
+        if asked is None:
+            try:
+                delay = delay_of(task.backoff, tries, self._jitter)
+            except Exception as trouble:
+                delay = delay_of(BACKOFF, tries, self._jitter)
+                message = f"its backoff failed, {delay:.3g} s is used: {describe(trouble)}"
+                self._tell(logging.ERROR, "backoff-failed", delivery, task.name, message, error=trouble)
+        else:
+            delay = min(asked, LONGEST_DELAY)
         most = min(task.retries + 1, int(found.get("max-tries", 0)) or task.retries + 1)
         message = f"failed, try {tries} of {most}; again in {delay:.3g} s: {describe(error)}"
         shown = error if self._all_tracebacks and not isinstance(error, (Retry, RunTimeoutError)) else None
         self._tell(logging.WARNING, "task-failed", delivery, task.name, message, error=shown, tries=tries, delay=delay)
         self._tell_middleware(Failure(error, tries, delay))
+        return Release(delay, int(found["pri"]))
+
+    async def _put_off(self, delivery: AnyDelivery, task: str) -> Outcome:
+        """The task is unknown: leave the job to a worker of another version for a while, then bury it."""
+        name = repr(task)  # any client may have written it
+        error = UnknownTaskError(f"this worker has no task {name}")
+        found: dict[str, Any] | None = None
+        delay = 0.0
+        if self._unknown_task_grace:
+            try:
+                found = await delivery.stats()
+            except (Error, OSError):  # as in `_fail`
+                return Release(LOOKUP_DELAY)
+            delay = unknown_delay(found, self._unknown_task_grace, self._jitter)
+        if found is None or not delay:
+            outcome = await self._bury(delivery, None, name[1:-1], error, found)
+            return Release(0, int(found["pri"])) if found is not None and is_last_of_server(found) else outcome
+        text = f"released for {delay:.3g} s: {error}"
+        self._tell(logging.WARNING, "task-unknown", delivery, name[1:-1], text, delay=delay)
         return Release(delay, int(found["pri"]))
 
     async def _bury(
@@ -242,7 +297,10 @@ class Runner:
 
     def _tell_middleware(self, failure: Failure) -> None:
         for middleware in self._tasks.middleware:
-            middleware.failed(current.get(), failure)
+            try:
+                middleware.failed(current.get(), failure)
+            except BaseException as trouble:
+                tell_failed(middleware, "failed", current.get(), trouble)
 
     async def _tell_result(
         self, delivery: AnyDelivery, task: Task[..., Any], ttl: float, content: dict[str, Any]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import functools
 import inspect
+import math
 import sys
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
@@ -142,15 +143,20 @@ class Task(Generic[P, R]):
         backoff = backoff if callable(backoff) else seconds_of(backoff, f"task {name}: backoff")
         timeout = None if timeout is None else seconds_of(timeout, f"task {name}: timeout")
         ttr = seconds_of(ttr, f"task {name}: ttr")
+        for option, duration in (("backoff", backoff), ("timeout", timeout), ("ttr", ttr)):
+            if isinstance(duration, float) and not math.isfinite(duration):
+                raise ValueError(f"task {name}: {option} is {duration}; it must be a finite number of seconds")
         within(f"task {name}: retries", retries, MAX_SECONDS)
         if not callable(backoff) and backoff < 0:
             raise ValueError(f"task {name}: backoff is {backoff}; it must be 0 or more seconds")
         if timeout is not None and timeout <= 0:
             raise ValueError(f"task {name}: timeout is {timeout}; it must be more than 0 seconds, or None")
         within(f"task {name}: priority", priority, MAX_PRIORITY)
-        if ttr < 1:
-            raise ValueError(f"task {name}: ttr is {ttr}; it must be 1 second or more")
+        if not 1 <= ttr <= MAX_SECONDS:
+            raise ValueError(f"task {name}: ttr is {ttr}; it must be 1 to {MAX_SECONDS} seconds")
         make.use(tube)  # which refuses a bad name
+        if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _bodies(function)):
+            raise TypeError(f"task {name}: {function!r} is a generator function: a call of it runs none of its code")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name
@@ -341,12 +347,19 @@ class Task(Generic[P, R]):
         Raises:
             TypeError: the function cannot be called with these arguments.
         """
+        self._check(args, kwargs)
+        return Message(self.name, args, kwargs, {} if result is None else {META: result})
+
+    def _check(self, args: Any, kwargs: dict[str, Any]) -> None:
+        """
+        Raises:
+            TypeError: the function cannot be called with these arguments.
+        """
         if self._signature is not None and (kwargs or len(args) not in self._numbers):
             try:
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"task {self.name}: {error}") from None
-        return Message(self.name, args, kwargs, {} if result is None else {META: result})
 
     def encode(self, message: Message) -> bytes:
         """The body of a job that makes a call.
@@ -374,6 +387,11 @@ class Task(Generic[P, R]):
             except (TypeError, ValueError):
                 return f", argument {name}"
         return ""
+
+
+def _bodies(function: Any) -> tuple[Any, Any]:
+    """What runs when a function, or an object that can be called, is called."""
+    return function, getattr(type(function), "__call__", None)  # noqa: B004
 
 
 def _numbers(signature: inspect.Signature) -> range:

@@ -1,187 +1,225 @@
-"""Threads in which plain functions run, fed by the event loop and heard by it with as few wake-ups as there can be.
+"""Threads in which plain functions run, for one event loop.
 
-What costs is neither the queue nor the call but to wake a thread: a system call, and a fight for Python's lock. So
-while functions are quick, one thread does all that wait, and wakes the event loop when none is left. Meanwhile the
-event loop has a timer: if calls still wait when it ends, a function may have blocked. From then on a thread wakes the
-next one before each call, and the event loop after it, until a function was quick and none blocks.
+`concurrent.futures.ThreadPoolExecutor` costs twice the CPU time for each call, and the process waits for its threads at
+the end: one that hangs keeps it. These threads are daemons.
 
-A thread cannot be ended from outside. One whose caller waits no longer is *overdue*: it goes on to its end, and another
-one takes its place, of which there are at most as many again. All are daemons, so that none keeps the process.
+A thread cannot be ended from outside. One whose caller has stopped waiting is *overdue* until its function ends.
+Threads that have all been overdue for `PATIENCE` seconds are said to hang: the calls that wait for them fail, and so do
+new ones. All counts belong to the event loop, so they need no lock.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from queue import Empty, SimpleQueue
 from typing import Any
 
-QUICK = 0.0002
-"""Seconds that a quick function takes at the most."""
+from beanstalk_client.tasks.failure import RunTimeoutError
 
-CHECK_DELAY = 0.001
-"""Seconds until the event loop wakes another thread, if calls still wait for the one whose functions are quick."""
+PATIENCE = 5.0
+"""Seconds after which threads that are all overdue are said to hang."""
+
+
+class NoThreadError(Exception):
+    """A function has not begun, because all threads hang."""
+
+
+class _Call:
+    """A call of a function. The thread that begins it takes the ticket, or the event loop that drops it before."""
+
+    __slots__ = ("args", "began", "context", "function", "future", "is_back", "is_overdue", "kwargs", "ticket", "timer")
+
+    def __init__(
+        self, future: asyncio.Future[Any], function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> None:
+        self.future = future
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.context = copy_context()
+        self.ticket = [True]  # its `pop` is atomic
+        self.began = 0.0  # by time.monotonic
+        self.is_back = False
+        self.is_overdue = False
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class Threads:
-    """A limited number of threads, which are started as they are needed. For one event loop.
+    """A limited number of threads, which are started as they are needed. To be made on the event loop.
 
     Args:
         number: of threads.
+        on_room: called when a thread is free after none was.
+        on_hang: called once, when all threads hang.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(
+        self, number: int, *, on_room: Callable[[], None] | None = None, on_hang: Callable[[], None] | None = None
+    ) -> None:
         if number < 1:
             raise ValueError(f"{number} threads; there must be 1 or more")
         self._loop = asyncio.get_running_loop()
         self._number = number
-        self._starting = threading.Lock()
+        self.on_room = on_room
+        self._on_hang = on_hang
         self._started = 0
+        self._active = 0  # calls that have a thread or wait for one
         self._overdue = 0
-        self._calls: deque[Any] = deque()
-        self._results: deque[Any] = deque()
-        self._idle: list[threading.Lock] = []  # of threads that wait: one is woken by releasing its lock
-        self._busy: list[threading.Lock] = []  # of threads that are in a function
-        self._waking = False  # a thread is on its way: it will see to what is in the queue
-        self._told = False  # the event loop is on its way
-        self._is_quick = False  # the last function was, and none blocks
-        self._timer: asyncio.TimerHandle | None = None  # until `_check`
-        self._closed = False
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._results: deque[tuple[_Call, Any, BaseException | None]] = deque()
+        self._will_collect = False
+        self._hang: asyncio.TimerHandle | None = None  # until `_give_up`
+        self._hangs = False
 
     @property
     def overdue(self) -> int:
-        """How many threads run what nobody waits for any more."""
+        """Number of threads whose function runs on while no caller waits for it."""
         return self._overdue
 
-    async def run(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    def room(self) -> int:
+        """Number of calls that would begin at once; below 0 if calls wait for a thread."""
+        return self._number - self._active
+
+    async def run(
+        self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], timeout: float | None = None
+    ) -> Any:
         """Call a function in a thread, with the caller's context variables; return what it returns.
 
-        If the caller is cancelled, the function goes on, and what becomes of it is not known.
+        If the caller is cancelled, a function that has begun goes on, and its result is lost.
+
+        Args:
+            timeout: seconds, from the moment at which a thread begins the call.
+
+        Raises:
+            RunTimeoutError: the function took longer; it goes on.
+            NoThreadError: all threads hang; the function has not begun.
         """
-        future = self._loop.create_future()
-        call = [future, copy_context(), function, args, kwargs, False]  # last: it is overdue, or has come back
-        self._calls.append(call)
-        if self._is_quick:
-            if len(self._idle) == self._started:  # none is at work, or on its way
-                self._wake()
-            elif self._timer is None:
-                self._timer = self._loop.call_later(CHECK_DELAY, self._check)
-        elif not self._waking:
-            self._wake()
+        if self._hangs:
+            raise NoThreadError
+        if self._started < min(self._active + 1, self._number):
+            threading.Thread(target=self._work, name=f"task-{self._started + 1}", daemon=True).start()
+            self._started += 1
+        call = _Call(self._loop.create_future(), function, args, kwargs)
+        self._active += 1
+        self._calls.put(call)
+        if timeout is not None:
+            call.timer = self._loop.call_later(timeout, self._check, call, timeout)
         try:
-            return await future
+            return await call.future
         except asyncio.CancelledError:
-            if future.cancelled():  # otherwise the function itself has raised it
-                try:
-                    self._calls.remove(call)  # it has not begun
-                except ValueError:
-                    if not call[5]:
-                        call[5] = True
-                        self._overdue += 1
+            if call.future.cancelled():  # otherwise the function itself has raised it
+                self._drop(call)
             raise
+        finally:
+            if call.timer is not None:
+                call.timer.cancel()
 
     def close(self) -> None:
-        """Let the threads end that have nothing to do; the others end when they have."""
-        self._closed = True
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                self._idle.pop().release()
-
-    def _wake(self) -> None:
-        """Let one more thread look at the queue, if there is one."""
-        self._waking = True
-        try:
-            lock = self._idle.pop()
-        except IndexError:
-            if not self._start():
-                self._waking = False  # all are at work, and look at the queue when they are done
-        else:
-            lock.release()
-
-    def _start(self) -> bool:
-        """Start another thread, if there may be one; return whether there may."""
-        with self._starting:
-            if self._started >= self._number + min(self._overdue, self._number):
-                return False
-            self._started += 1
-        threading.Thread(target=self._work, name=f"task-{self._started}", daemon=True).start()
-        return True
+        """Let each thread end after its function."""
+        if self._hang is not None:
+            self._hang.cancel()
+        for _ in range(self._started):
+            self._calls.put(None)
 
     def _work(self) -> None:
         """What a thread does."""
-        calls, results = self._calls, self._results
-        lock = threading.Lock()
-        lock.acquire()
-        while not self._closed:
-            self._waking = False
+        while (call := self._calls.get()) is not None:
             try:
-                call = calls.popleft()
-            except IndexError:
-                self._idle.append(lock)
-                if calls:  # which came before we were to be found
-                    self._wake()
-                if results and not self._tell():
-                    return
-                lock.acquire()
+                call.ticket.pop()
+            except IndexError:  # it was dropped
                 continue
-            if calls and not self._will_be_checked():
-                self._wake()
-            future, context, function, args, kwargs, _ = call
-            self._busy.append(lock)
-            began = time.perf_counter()
+            call.began = time.monotonic()
             try:
-                result, error = context.run(function, *args, **kwargs), None
+                result, error = call.context.run(call.function, *call.args, **call.kwargs), None
             except BaseException as raised:
                 result, error = None, raised
-            self._busy.remove(lock)
-            self._is_quick = time.perf_counter() - began < QUICK and not self._busy
-            results.append((call, result, error))
-            del call, future, context, function, args, kwargs, result, error
-            if not (calls and self._will_be_checked()) and not self._tell():
-                return
+            self._results.append((call, result, error))
+            del call, result, error
+            if not self._will_collect:
+                self._will_collect = True
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:  # the event loop is closed
+                    return
 
-    def _tell(self) -> bool:
-        """Let the event loop collect what has come back; False if it is closed."""
-        if not self._told:
-            self._told = True
-            try:
-                self._loop.call_soon_threadsafe(self._collect)
-            except RuntimeError:
-                return False
-        return True
-
-    def _will_be_checked(self) -> bool:
-        """Whether `_check` will wake another thread if the next function blocks."""
-        return self._is_quick and self._timer is not None
-
-    def _check(self) -> None:
-        """On the event loop: collect results, and wake another thread if calls wait."""
-        self._timer = None
-        self._collect()
-        if self._calls:
-            self._is_quick = False
-            self._wake()
+    # On the event loop
 
     def _collect(self) -> None:
-        """On the event loop: hand over what has come back."""
-        self._told = False
+        """Hand over what functions have returned or raised."""
+        self._will_collect = False
+        had_room = self._active < self._number
         results = self._results
         while results:
             call, result, error = results.popleft()
-            future = call[0]
+            call.is_back = True
+            self._active -= 1
+            if call.is_overdue:
+                self._overdue -= 1
+                if self._hang is not None:
+                    self._hang.cancel()
+                    self._hang = None
+            future = call.future
             if future.done():
-                if call[5]:
-                    self._overdue -= 1
-                call[5] = True  # its caller may not have seen yet that it is cancelled
-            elif error is None:
+                continue
+            if error is None:
                 future.set_result(result)
-            elif isinstance(error, (StopIteration, KeyboardInterrupt)):  # no future takes one; one would end the loop
+            elif isinstance(error, (StopIteration, GeneratorExit)):  # no future takes one; the other closes coroutines
                 failure = RuntimeError(f"the function raised {type(error).__name__}")
                 failure.__cause__ = error
                 future.set_exception(failure)
             else:
                 future.set_exception(error)
+        self._tell_room(had_room)
+
+    def _check(self, call: _Call, timeout: float) -> None:
+        """End the wait for a call whose time is over, or look again later: a call that waits has all its time left."""
+        self._collect()
+        if call.future.done():
+            return
+        left = call.began + timeout - time.monotonic() if call.began else timeout
+        if left > 0:
+            call.timer = self._loop.call_later(left, self._check, call, timeout)
+            return
+        call.future.set_exception(RunTimeoutError(f"it took longer than {timeout:g} s"))
+        self._drop(call)
+
+    def _drop(self, call: _Call) -> None:
+        """Forget a call whose caller has stopped waiting, or count its thread as overdue."""
+        try:
+            call.ticket.pop()
+        except IndexError:
+            if not call.is_back:
+                call.is_overdue = True
+                self._overdue += 1
+                if self._overdue == self._number and not self._hangs:
+                    self._hang = self._loop.call_later(PATIENCE, self._give_up)
+        else:
+            had_room = self._active < self._number
+            self._active -= 1
+            self._tell_room(had_room)
+
+    def _tell_room(self, had_room: bool) -> None:
+        if self.on_room is not None and not had_room and self._active < self._number:
+            self.on_room()
+
+    def _give_up(self) -> None:
+        """All threads hang: fail the calls that wait."""
+        self._hang = None
+        self._hangs = True
+        while True:
+            try:
+                call = self._calls.get_nowait()
+            except Empty:
+                break
+            if call is not None and call.ticket:
+                call.ticket.pop()
+                self._active -= 1
+                if not call.future.done():
+                    call.future.set_exception(NoThreadError())
+        if self._on_hang is not None:
+            self._on_hang()

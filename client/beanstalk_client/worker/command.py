@@ -8,23 +8,26 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from beanstalk_client import signals
 from beanstalk_client.commands import MAX_WEIGHT, MODES
-from beanstalk_client.consumer import AT_ONCE
-from beanstalk_client.consumers import GRACE, run
+from beanstalk_client.consumer import AT_ONCE, look_for_server
+from beanstalk_client.consumers import FORCE_AFTER, GRACE, run
 from beanstalk_client.errors import Error, UnsupportedError
 from beanstalk_client.events import tell
-from beanstalk_client.logs import add_log_options, complain, start_log
+from beanstalk_client.logs import add_log_options, complain, keep_log, start_log
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
+from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.version import VERSION
-from beanstalk_client.worker.processes import BELOW, Processes, command_line, run_reloaded, stop_with_parent
-from beanstalk_client.worker.serving import Group, Worker
+from beanstalk_client.worker.processes import BELOW, Parent, Processes, command_line, run_reloaded
+from beanstalk_client.worker.serving import Group, LifespanError, ThreadsHangError, Worker, resident_memory
 
 PROGRAM = "beanstalk-worker"
 
@@ -47,7 +50,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Run the tasks of a program. Each job in a tube is a call of one task.",
         epilog="SIGTERM or SIGINT: reserve no more jobs, wait for running jobs, and release the rest after --grace. "
-        "A second signal releases them at once.",
+        "A second signal releases them at once, and a third ends the process.",
     )
     parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
     parser.add_argument(
@@ -94,6 +97,21 @@ def make_parser() -> argparse.ArgumentParser:
         help="number of worker processes; the options above are for each of them (default: 1)",
     )
     parser.add_argument(
+        "--max-jobs",
+        metavar="N",
+        type=read_count,
+        default=0,
+        help="end after this many jobs; with --processes, another process replaces this one (default: no limit)",
+    )
+    parser.add_argument(
+        "--max-memory",
+        metavar="BYTES",
+        type=read_size,
+        default=0,
+        help="end if the process has more memory after a job, such as 500MB; with --processes, another one replaces it "
+        "(default: no limit)",
+    )
+    parser.add_argument(
         "--reload",
         action="store_true",
         help="for development: restart when a .py file in the working directory changes; needs watchfiles",
@@ -104,6 +122,14 @@ def make_parser() -> argparse.ArgumentParser:
         type=read_seconds,
         default=GRACE,
         help=f"time for running jobs after a stop signal (default: {GRACE:g})",
+    )
+    parser.add_argument(
+        "--unknown-task-grace",
+        metavar="SECONDS",
+        type=read_seconds,
+        default=UNKNOWN_TASK_GRACE,
+        help="time for which jobs with an unknown task are released to other workers before they are buried "
+        f"(0: none; default: {UNKNOWN_TASK_GRACE:g})",
     )
     parser.add_argument(
         "--schedule",
@@ -132,6 +158,15 @@ def read_count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number, 1 or more")
     return int(text)
+
+
+def read_size(text: str) -> int:
+    """A number of bytes: "500MB", "2GiB"."""
+    found = re.fullmatch("([0-9]{1,15})(?:([kMGT])(i?)B)?", text.replace("Ki", "ki"))
+    if found is None or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of bytes, or with a unit: 500MB, 2GiB")
+    power = " kMGT".index(found[2] or " ")
+    return int(found[1]) * int((1024 if found[3] else 1000) ** power)
 
 
 def read_weight(text: str) -> tuple[str, int]:
@@ -255,10 +290,14 @@ def _look_for_moments(tasks: Tasks) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it is told to stop; return the exit status."""
-    given = sys.argv[1:] if arguments is None else arguments
+    return signals.run_program(_main, FORCE_AFTER) if arguments is None else _main(arguments)
+
+
+def _main(given: Sequence[str]) -> int:
     options = make_parser().parse_args(given)
     start_log(options)
     below = os.environ.pop(BELOW, "")
+    parent = Parent(below) if below.startswith("processes") else None
     if options.reload and not below:
         try:
             run_reloaded(given)
@@ -269,12 +308,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tasks = find_tasks(options.app)
         groups = groups_of(options, tasks)
         beside = schedules_of(options, tasks)
-    except UsageError as error:
+        if options.max_memory:
+            resident_memory()
+    except (UsageError, OSError) as error:
         return complain(options, PROGRAM, str(error), USAGE)
-    if options.processes > 1 and below != "processes":
-        return asyncio.run(Processes(command_line(given), options.processes).run())
-    if below == "processes":
-        stop_with_parent()
+    keep_log()  # the program may have configured logging
+    if options.processes > 1 and parent is None:
+        try:  # what keeps each process from starting
+            asyncio.run(look_for_server(tasks.connect_async(), [tube for group in groups for tube in group.tubes]))
+            if options.schedule:
+                _look_for_moments(tasks)
+        except (Error, OSError, ValueError) as error:
+            return _complain_of_server(options, tasks, error)
+        return asyncio.run(Processes(command_line(given), options.processes, options.grace).run())
+    if parent is not None:
+        parent.stop_with_it()
     warn_of_tubes(options, tasks)
     threads = options.threads or min(sum(group.at_once for group in groups), MOST_THREADS)
     worker = Worker(
@@ -285,13 +333,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         weights=dict(options.weight),
         mode=options.mode,
         all_tracebacks=options.tracebacks == "all",
+        unknown_task_grace=options.unknown_task_grace,
+        max_jobs=options.max_jobs,
+        max_memory=options.max_memory,
     )
     try:
         if options.schedule:
             _look_for_moments(tasks)
-        with beside:
+        with signals.deadlines_kept(), beside:
             run(worker.run())
+    except ThreadsHangError as error:
+        return complain(options, PROGRAM, str(error), FAILED)
+    except LifespanError as error:
+        cause = error.__cause__
+        assert isinstance(cause, Exception)
+        message = f"the lifespan of {options.app} has failed: {_where(cause)}"
+        tell(log, logging.ERROR, "lifespan-failed", message, cause)
+        return FAILED
     except (Error, OSError, ValueError) as error:
-        reason = str(error) or type(error).__name__
-        return complain(options, PROGRAM, f"server {tasks.where}: {reason}", FAILED)
+        return _complain_of_server(options, tasks, error)
+    if parent is not None and worker.is_recycled:
+        parent.announce_recycling()
     return 0
+
+
+def _complain_of_server(options: argparse.Namespace, tasks: Tasks, error: Exception) -> int:
+    return complain(options, PROGRAM, f"server {tasks.where}: {str(error) or type(error).__name__}", FAILED)

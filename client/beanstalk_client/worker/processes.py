@@ -1,8 +1,9 @@
 """Several worker processes, and one that begins anew when a file changes: both run the same command line once more.
 
-killed, by the kernel for want of memory say   another one takes its place
-ended by itself, with an error                 the others are told to stop, and all end with its status
-this process is killed                         the others notice that their standard input ends, and stop
+ended, though not told to      logged as an error, whatever its status; another one takes its place after a pause
+ended at its limit             after --max-jobs or --max-memory: another one takes its place at once
+told to stop, and hangs        killed
+this process is killed         the others notice that their socket to it is closed, and stop
 """
 
 from __future__ import annotations
@@ -13,18 +14,32 @@ import logging
 import os
 import shlex
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from beanstalk_client import signals
+from beanstalk_client.consumers import FORCE_AFTER, GRACE
 from beanstalk_client.events import tell
 
-PAUSE: Final = 1.0
-"""Seconds until another process takes the place of one that was killed."""
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 10.0
+"""Seconds until another process takes the place of one that has ended: doubled each time, until one runs for STEADY."""
+
+STEADY: Final = 10.0
+"""Seconds that a process runs if it did not fail at its start."""
+
+KILL_AFTER: Final = FORCE_AFTER + 0.5
+"""Seconds from the end of the grace period until a process is killed that has not ended by itself."""
 
 BELOW: Final = "BEANSTALK_WORKER_BELOW"
-"""The variable that tells a process what it was started for: "reload" or "processes"."""
+"""The variable that tells a process what it was started for: "reload", or "processes" and a file descriptor."""
+
+RECYCLED: Final = b"r"
+"""What a process writes to its parent before it ends at its limit."""
 
 log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
@@ -33,81 +48,149 @@ def command_line(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "beanstalk_client.worker", *arguments]
 
 
+class Ended(NamedTuple):
+    """How a process has ended.
+
+    Attributes:
+        status: of its exit, or minus the signal that killed it.
+        recycled: it has reached its limit.
+    """
+
+    pid: int
+    status: int
+    recycled: bool
+
+    def __str__(self) -> str:
+        how = f"has ended with status {self.status}" if self.status >= 0 else f"was killed by signal {-self.status}"
+        return f"worker process {self.pid} {how}"
+
+
 class Processes:
     """Runs a command line several times at once.
 
     Args:
         line: the command line.
         number: of processes.
+        grace: seconds that a process has to end when it is told to stop, without KILL_AFTER.
     """
 
-    def __init__(self, line: Sequence[str], number: int) -> None:
+    def __init__(self, line: Sequence[str], number: int, grace: float = GRACE) -> None:
         self._line = list(line)
         self._number = number
+        self._grace = grace
         self._running: set[asyncio.subprocess.Process] = set()
-        self._told = False
+        self._signals = 0
+        self._stopping: asyncio.Event | None = None
 
     async def run(self) -> int:
-        """Run until all have ended; return the exit status, which is 0 if none has failed."""
+        """Run until told to stop; return the exit status, which is 0 if all have ended with 0 then."""
         loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(NotImplementedError):  # on Windows
-                loop.add_signal_handler(number, self.stop)
-        return max(await asyncio.gather(*(self._keep() for _ in range(self._number))))
+            loop.add_signal_handler(number, self.stop)
+        return max(await asyncio.gather(*(self._keep(self._stopping) for _ in range(self._number))))
 
     def stop(self) -> None:
-        """Tell all to stop; told once more, they stop at once."""
-        self._told = True
+        """Tell all to stop; told once more, they release their jobs; a third time, they are killed."""
+        self._signals += 1
+        assert self._stopping is not None
+        self._stopping.set()
         for process in self._running:
-            _terminate(process)
+            _signal(process, signal.SIGTERM)
+        if self._signals > 2:
+            self._kill()
+        else:
+            delay = KILL_AFTER + (self._grace if self._signals == 1 else 0)
+            asyncio.get_running_loop().call_later(delay, self._kill)
 
-    async def _keep(self) -> int:
-        """Keep one running; return the status with which it has ended."""
-        while not self._told:
-            pid, status = await self._run_one()
-            if status >= 0:
-                return status
-            message = f"worker process {pid} was killed by signal {-status}"
-            tell(log, logging.ERROR, "process-killed", message, pid=pid, signal=-status)
-            await asyncio.sleep(PAUSE)
+    def _kill(self) -> None:
+        for process in self._running:
+            message = f"worker process {process.pid} has not ended in time: it is killed"
+            tell(log, logging.ERROR, "process-hung", message, pid=process.pid)
+            _signal(process, signal.SIGKILL)
+
+    async def _keep(self, stopping: asyncio.Event) -> int:
+        """Keep one running; return the status with which it has ended when told to stop."""
+        pause = FIRST_PAUSE
+        while not stopping.is_set():
+            began = time.monotonic()
+            try:
+                ended = await self._run_one(stopping)
+            except OSError as error:  # too many processes, say
+                message = f"no worker process can be started: {error}; next attempt in {pause:g} s"
+                tell(log, logging.ERROR, "process-not-started", message)
+            else:
+                if stopping.is_set():
+                    has_begun = ended.status != -signal.SIGTERM
+                    return (ended.status if ended.status >= 0 else signals.FORCED) if has_begun else 0
+                if ended.recycled:
+                    tell(log, logging.INFO, "process-recycled", f"{ended} at its limit", pid=ended.pid)
+                    pause = FIRST_PAUSE
+                    continue
+                if time.monotonic() - began >= STEADY:
+                    pause = FIRST_PAUSE
+                message = f"{ended}, and was not told to stop; another one starts in {pause:g} s"
+                tell(log, logging.ERROR, "process-ended", message, pid=ended.pid, status=ended.status)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(stopping.wait(), pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
         return 0
 
-    async def _run_one(self) -> tuple[int, int]:
-        """Run one; return its process id, and its status: below 0, the signal that has killed it."""
-        # In a session of its own, so that Ctrl-C reaches this process only, and each worker is told once.
-        process = await asyncio.create_subprocess_exec(
-            *self._line,
-            stdin=asyncio.subprocess.PIPE,
-            env={**os.environ, BELOW: "processes"},
-            start_new_session=True,
-        )
-        self._running.add(process)
-        if self._told:  # meanwhile
-            _terminate(process)
-        status = await process.wait()
-        self._running.discard(process)
-        if self._told:
-            if status == -signal.SIGTERM:
-                status = 0  # it had not begun
-        elif status > 0:
-            self.stop()
-        return process.pid, status
+    async def _run_one(self, stopping: asyncio.Event) -> Ended:
+        """Run one to its end."""
+        ours, its = socket.socketpair()
+        with ours, its:
+            # In a session of its own, so that Ctrl-C reaches this process only, and each worker is told once.
+            process = await asyncio.create_subprocess_exec(
+                *self._line,
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**os.environ, BELOW: f"processes {its.fileno()}"},
+                pass_fds=[its.fileno()],
+                start_new_session=True,
+            )
+            its.close()
+            self._running.add(process)
+            if stopping.is_set():  # meanwhile
+                _signal(process, signal.SIGTERM)
+            status = await process.wait()
+            self._running.discard(process)
+            ours.setblocking(False)
+            recycled = b""
+            with contextlib.suppress(OSError):  # a process that it has forked may have the socket still open
+                recycled = ours.recv(1)
+        return Ended(process.pid, status, recycled == RECYCLED and status == 0)
 
 
-def _terminate(process: asyncio.subprocess.Process) -> None:
-    """Send SIGTERM. `process.terminate` first looks whether it has ended: then the loop would not learn its status."""
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    """Send a signal. `process.terminate` first looks whether it has ended: then the loop would not learn its status."""
     with contextlib.suppress(ProcessLookupError):  # it has just ended
-        os.kill(process.pid, signal.SIGTERM)
+        os.kill(process.pid, number)
 
 
-def stop_with_parent() -> None:
-    """Let this process be told to stop when the one ends that has started it."""
+class Parent:
+    """The process that has started this one.
 
-    def wait() -> None:
-        os.read(0, 1)
+    Args:
+        below: the value of BELOW.
+    """
+
+    def __init__(self, below: str) -> None:
+        self._socket = socket.socket(fileno=int(below.split()[1]))
+        self._socket.set_inheritable(False)  # not for commands that tasks run
+
+    def stop_with_it(self) -> None:
+        """Let this process be told to stop when the parent ends."""
+        threading.Thread(target=self._wait, name="parent", daemon=True).start()
+
+    def _wait(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.recv(1)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=wait, daemon=True).start()
+    def announce_recycling(self) -> None:
+        """Say that this process ends because it has reached its limit."""
+        with contextlib.suppress(OSError):  # the parent has ended
+            self._socket.send(RECYCLED)
 
 
 def run_reloaded(arguments: Sequence[str]) -> None:

@@ -9,17 +9,30 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, NamedTuple
 
 from beanstalk_client.commands import Duration, seconds_of
-from beanstalk_client.consumer import Consumer, look_for_server
-from beanstalk_client.consumers import GRACE, Consumers
+from beanstalk_client.consumer import Consumer, Delivery, Outcome, Release, look_for_server
+from beanstalk_client.consumers import GRACE, Consumers, StoppedError
+from beanstalk_client.errors import BuriedError, Error
 from beanstalk_client.events import tell
+from beanstalk_client.logs import keep_log
+from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE, report
+from beanstalk_client.tasks.message import UnreadableError, read
 from beanstalk_client.tasks.registry import Tasks
 from beanstalk_client.tasks.reports import tidied
 from beanstalk_client.tasks.runner import Runner
 from beanstalk_client.tasks.threads import Threads
+
+RECYCLE_GRACE = 3600.0
+"""Seconds that jobs may run on when a worker ends because of `max_jobs` or `max_memory`: no one waits for its end."""
+
+STOPPED = "WorkerStoppedError: the worker released the job before the end of its last attempt"
+"""The error in the report of such a job, which the server buries."""
 
 log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
@@ -29,6 +42,45 @@ class Group(NamedTuple):
 
     tubes: tuple[str, ...]
     at_once: int
+
+
+class ThreadsHangError(Exception):
+    """A worker has ended because all its threads hang."""
+
+
+class LifespanError(Exception):
+    """The lifespan of the program has failed. Its cause is what the lifespan has raised."""
+
+
+class _Lifespan:
+    """Enters and leaves a lifespan, whose errors are no errors of the server.
+
+    Args:
+        make: makes the lifespan.
+    """
+
+    def __init__(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        self._make = make
+        self._entered: AbstractAsyncContextManager[Any] | None = None
+
+    async def __aenter__(self) -> None:
+        try:
+            entered = self._make()
+            await entered.__aenter__()
+        except Exception as error:
+            raise LifespanError from error
+        self._entered = entered
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._entered is not None
+        try:
+            await self._entered.__aexit__(kind, error, traceback)
+        except Exception as own:
+            if own is error:
+                raise
+            raise LifespanError from own
 
 
 class Worker(Consumers):
@@ -42,6 +94,12 @@ class Worker(Consumers):
         weights: of tubes, for `mode`; a tube without one has that of its policy, or 1.
         mode: how the tubes of a group are served: "priority", or by weight, "weighted" (jobs) or "fair" (time).
         all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
+        unknown_task_grace: time until a job is buried whose task is unknown; until then, it is released.
+        max_jobs: the worker ends after this many jobs; 0: no limit.
+        max_memory: it ends when it has more bytes of resident memory after a job; 0: no limit.
+
+    Attributes:
+        is_recycled: it ends because of one of these limits.
     """
 
     def __init__(
@@ -54,11 +112,22 @@ class Worker(Consumers):
         weights: Mapping[str, int] | None = None,
         mode: str = "",
         all_tracebacks: bool = False,
+        unknown_task_grace: Duration = UNKNOWN_TASK_GRACE,
+        max_jobs: int = 0,
+        max_memory: int = 0,
     ) -> None:
         super().__init__(log, "worker", "jobs that run", seconds_of(grace, "grace"))
+        self._hangs = False
+        self.is_recycled: bool = False
+        self._max_jobs = max_jobs
+        self._max_memory = max_memory
+        self._begun = 0  # number of jobs
+        self._buried: list[Delivery] = []  # by the server, when this worker released them in their last attempt
         self._all_tracebacks = all_tracebacks
+        self._unknown_task_grace = seconds_of(unknown_task_grace, "unknown_task_grace")
         self._tasks = tasks
         self._groups = list(groups)
+        self._tubes = [tube for group in groups for tube in group.tubes]
         self._number = threads
         self._weights = dict(weights or {})
         self._mode = mode
@@ -68,18 +137,27 @@ class Worker(Consumers):
 
         Raises:
             OSError, Error: there is no server to begin with, or it does not let us do this.
+            ThreadsHangError: all threads hang. The other jobs have ended: another process must take its place.
+            LifespanError: the lifespan of the program has failed.
         """
-        await look_for_server(self._tasks.connect_async(), [tube for group in self._groups for tube in group.tubes])
-        threads = Threads(self._number)
-        runner = Runner(self._tasks, threads, all_tracebacks=self._all_tracebacks)
+        await look_for_server(self._tasks.connect_async(), self._tubes)
+        threads = Threads(self._number, on_room=self._resume, on_hang=self._tell_hang)
+        runner = Runner(
+            self._tasks,
+            threads,
+            all_tracebacks=self._all_tracebacks,
+            unknown_task_grace=self._unknown_task_grace,
+        )
         consumers = [
             Consumer(
                 self._tasks.connect_async,
                 group.tubes,
-                runner,
+                self._limited(runner) if self._max_jobs or self._max_memory else runner,
                 at_once=group.at_once,
+                settled=self._note_buried,
                 weights=self._weights,
                 mode=self._mode,
+                room=threads.room if self._tasks._have_plain(group.tubes) else None,
             )
             for group in self._groups
         ]
@@ -89,13 +167,90 @@ class Worker(Consumers):
             async with contextlib.AsyncExitStack() as stack:
                 stack.enter_context(self.on_signals())
                 if self._tasks.lifespan is not None:
-                    await stack.enter_async_context(self._tasks.lifespan())
+                    async with self.starting():
+                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan))
+                    keep_log()  # it may have configured logging
                 if self._tasks.errors is not None:
-                    reports = [tube + self._tasks.errors for group in self._groups for tube in group.tubes]
-                    await stack.enter_async_context(tidied(self._tasks.connect_async, reports))
+                    await stack.enter_async_context(
+                        tidied(self._tasks.connect_async, self._tubes, self._tasks.errors, self._name_of)
+                    )
                 tell(log, logging.INFO, "worker-started", f"worker {who} takes jobs from {tubes}", tubes=tubes)
                 await self.consume(consumers)
+                await self._report_buried()
+        except StoppedError:
+            pass
         finally:
             threads.close()
             await self._tasks.aclose()
         tell(log, logging.INFO, "worker-stopped", f"worker {who} has stopped")
+        if self._hangs:
+            raise ThreadsHangError("all threads hang in functions that have exceeded their timeout")
+
+    def _tell_hang(self) -> None:
+        """Stop, as no thread can run a job any more."""
+        self._hangs = True
+        message = f"all threads, {self._number}, hang in functions that have exceeded their timeout: the worker ends"
+        tell(log, logging.ERROR, "threads-hang", message, threads=self._number)
+        if not self.is_told:
+            self.stop()
+
+    def _note_buried(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
+        # The runner releases with a priority what it has reported.
+        if isinstance(error, BuriedError) and isinstance(outcome, Release) and outcome.priority is None:
+            self._buried.append(delivery)
+
+    async def _report_buried(self) -> None:
+        """Put reports about jobs that were released before the end of their last attempt."""
+        for delivery in self._buried if self._tasks.errors is not None else ():
+            job_id, tube = delivery.job_id, delivery.tube
+            try:
+                tries = int((await self._tasks._ask(tube, "stats_job", job_id)).get("tries", 0))
+                body = report(job_id, tube, STOPPED, tries, by="worker", task=self._name_of(delivery.body))
+                await self._tasks._report(f"{tube}{self._tasks.errors}", job_id, body)
+            except (Error, OSError, ValueError) as error:
+                tell(log, logging.WARNING, "report-lost", f"job {job_id}: no report of it: {error!r}", job=job_id)
+
+    def _name_of(self, body: bytes) -> str:
+        """The name of the task in the body of a job; "" if it cannot be read."""
+        try:
+            return read(body, self._tasks.serializer).task
+        except UnreadableError:
+            return ""
+
+    def _limited(self, runner: Runner) -> Callable[[Delivery], Awaitable[Outcome]]:
+        """A handler that ends the worker when it has reached its limit of jobs or memory."""
+
+        async def handle(delivery: Delivery) -> Outcome:
+            self._begun += 1
+            if self._begun == self._max_jobs:
+                self._recycle(f"--max-jobs: {self._begun} jobs")
+            try:
+                return await runner(delivery)
+            finally:
+                if self._max_memory and (memory := resident_memory()) > self._max_memory:
+                    self._recycle(f"--max-memory: {memory} bytes")
+
+        return handle
+
+    def _recycle(self, why: str) -> None:
+        if not (self.is_recycled or self._told):
+            self.is_recycled = True
+            self._finish(why, max(self._grace, RECYCLE_GRACE))
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process has; where the system does not tell, the most that it has had.
+
+    Raises:
+        OSError: the system tells neither.
+    """
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except FileNotFoundError:
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        raise OSError("this system does not say how much memory a process has") from None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -445,7 +445,7 @@ class SimulatedCluster:
             self.start_node(name)
 
         def is_whole():
-            runs = all(name in self.nodes and self.nodes[name].has_started for name in NODES)
+            runs = self.nodes.keys() >= set(NODES) and all(node.has_started for node in self.nodes.values())
             return runs and not self.stopping and self.leaders() is not None and self.is_spread()
 
         if not self._until(is_whole, "all nodes run, and each leads its share"):

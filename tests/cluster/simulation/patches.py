@@ -53,6 +53,9 @@ class VirtualListeners:
         process = PROCESS.get()
         self._server = loop.network.listen(process, lambda: self.all[0].make_protocol(), process.name, 11300)
 
+    def note_forbidden(self, client, user, reason):
+        pass
+
     def connection_closed(self):
         pass
 

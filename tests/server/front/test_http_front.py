@@ -201,7 +201,7 @@ def test_figures_need_a_token_at_a_listener_with_tokens_and_health_does_not(serv
     assert figures(address, headers=BEARER)["beanstalkd_auth_failures_total",] == 1
 
 
-def test_whoever_is_refused_is_counted(serve):
+def test_whoever_is_refused_is_counted(serve, caplog):
     server = serve(listener())
     reload(server, listener(), ListenerConfig(address=HERE, auth="token"))
     clients = server.call(lambda: server.server.listeners.addresses[1])
@@ -214,6 +214,7 @@ def test_whoever_is_refused_is_counted(serve):
     found = figures(place(server))
     assert found["beanstalkd_auth_failures_total",] == 1
     assert found["beanstalkd_forbidden_commands_total",] == 1
+    assert any("forbidden for user limited at " in message for message in caplog.messages)
 
 
 def test_tls_with_a_token(serve, tmp_path):

@@ -27,6 +27,7 @@ from django.utils.crypto import get_random_string
 
 from beanstalk_client.commands import Duration
 from beanstalk_client.errors import NotFoundError, TooLateError
+from beanstalk_client.tasks.failure import tries_for
 
 from .clients import client_of
 from .library import (
@@ -44,6 +45,11 @@ from .options import Options, is_count, is_seconds, problems, read_options
 
 MIDDLE_PRIORITY = 65536
 """The priority of the protocol that Django's 0 is; there, less is more urgent."""
+
+LOSSES = 3
+"""How many workers a task may lose before the server buries its job, if its retries allow fewer: by default, Django's
+tasks have none, and a stop of a worker must not cost a task.
+"""
 
 APP = "beanstalk_client.integrations.django"
 
@@ -129,18 +135,25 @@ class BeanstalkBackend(BaseTaskBackend):
         body = encode(
             Message(task.module_path, result.args, result.kwargs, result.id, task.queue_name, task.priority, now, after)
         )
-        self._put(body, self.tube(task.queue_name), MIDDLE_PRIORITY - int(task.priority), after, result.id)
+        retries = getattr(task, "retries", None)
+        tries = max(tries_for(self.settings.retries if retries is None else retries), LOSSES)
+        self._put(body, self.tube(task.queue_name), MIDDLE_PRIORITY - int(task.priority), after, result.id, tries)
         object.__setattr__(result, "enqueued_at", shown_moment(now))
         task_enqueued.send(type(self), task_result=result)
         return result
 
-    def _put(self, body: bytes, tube: str, priority: int, run_after: datetime.datetime | None, key: str) -> None:
+    def _put(
+        self, body: bytes, tube: str, priority: int, run_after: datetime.datetime | None, key: str, tries: int
+    ) -> None:
         ttr = self.settings.ttr
         with client_of(self.settings.client, tube) as client:
-            if run_after is None:
+            if client.knows("put-with"):
+                deferred: dict[str, Any] = (
+                    {} if run_after is None else {"key": key, "at": max(run_after.timestamp(), 0)}
+                )
+                client.put_with(body, priority, 0, ttr, tries=tries, **deferred)
+            elif run_after is None:
                 client.put(body, priority, 0, ttr)
-            elif client.knows("put-with"):
-                client.put_with(body, priority, 0, ttr, key=key, at=max(run_after.timestamp(), 0))
             else:
                 # The delay of beanstalkd is a number of whole seconds, and counts from its own clock.
                 wait = run_after - datetime.datetime.now(datetime.timezone.utc)

@@ -16,10 +16,10 @@ from beanstalk_client import Client
 from beanstalk_client.errors import Error
 
 MOST_IDLE = 10
-"""How many connections are kept for each tube while nobody uses them."""
+"""Connections that are kept while they are idle, for each server."""
 
 _lock = threading.Lock()
-_idle: dict[tuple[str, str], list[Client[bytes]]] = {}  # by options and tube
+_idle: dict[str, list[Client[bytes]]] = {}  # by options
 _inherited: list[object] = []  # never closed: the other process uses them
 _process = os.getpid()
 
@@ -27,16 +27,19 @@ _process = os.getpid()
 @contextlib.contextmanager
 def client_of(options: Mapping[str, Any], tube: str) -> Iterator[Client[bytes]]:
     """A client that uses a tube."""
-    client = _take(options, tube)
+    name = repr(sorted(options.items()))
+    client = _take(name, options, tube)
     try:
+        if client._session.used != tube:
+            client.use(tube)
         yield client
     except Error:
-        _give_back(options, tube, client)  # it knows by itself whether it is still connected
+        _give_back(name, client)  # it knows by itself whether it is still connected
         raise
     except BaseException:
         client.close()  # in the middle of something
         raise
-    _give_back(options, tube, client)
+    _give_back(name, client)
 
 
 def close_idle() -> None:
@@ -48,27 +51,23 @@ def close_idle() -> None:
         client.close()
 
 
-def _take(options: Mapping[str, Any], tube: str) -> Client[bytes]:
+def _take(name: str, options: Mapping[str, Any], tube: str) -> Client[bytes]:
     global _process
     with _lock:
         if _process != os.getpid():
             _inherited.extend(_idle.values())
             _idle.clear()
             _process = os.getpid()
-        kept = _idle.get(_name(options, tube))
+        kept = _idle.get(name)
         if kept:
             return kept.pop()
     return Client(**options, encoding=None, use=tube)
 
 
-def _give_back(options: Mapping[str, Any], tube: str, client: Client[bytes]) -> None:
+def _give_back(name: str, client: Client[bytes]) -> None:
     with _lock:
-        kept = _idle.setdefault(_name(options, tube), [])
+        kept = _idle.setdefault(name, [])
         if len(kept) < MOST_IDLE:
             kept.append(client)
             return
     client.close()
-
-
-def _name(options: Mapping[str, Any], tube: str) -> tuple[str, str]:
-    return repr(sorted(options.items())), tube

@@ -4,24 +4,25 @@
     it returns                                deleted           task_started, task_finished    SUCCESSFUL
     it raises, and has retries left           released, later   task_started                   READY
     it raises, and has none                   buried            task_started, task_finished    FAILED
-    it is not known, or takes other values    buried            none                           -
+    it takes other values                     buried            none                           -
+    it is not known                           released, until another worker has had time to take it; then buried
     the worker ends before it does            ready again       task_started                   -
 
 Beside each job that is buried, a report goes to the tube `<tube>.errors`, as this package's own workers do.
 Database connections are looked after as around a request: those that are too old or broken are closed before and after
 each plain function; a coroutine has a thread of its own for what it lets run in one, whose connections are closed with
 it. What listens to a signal and fails is logged, and changes nothing.
-Must never look at a result once it was told, nor catch what ends the process.
+Must never look at a result once it was told.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import logging
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,8 +36,21 @@ from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS, Backoff, delay_of, describe, is_last_of_server, task_report, tries_of
+from beanstalk_client.tasks.failure import (
+    ERRORS,
+    Backoff,
+    delay_of,
+    describe,
+    is_last_of_server,
+    is_of_worker,
+    take_back_cancellation,
+    task_report,
+    trace_of,
+    tries_of,
+    unknown_delay,
+)
 from beanstalk_client.tasks.reports import Reports
+from beanstalk_client.tasks.runner import LOOKUP_DELAY
 from beanstalk_client.tasks.threads import Threads
 
 from .backend import BeanstalkBackend, shown_moment
@@ -60,6 +74,18 @@ class UnrunnableError(Exception):
     """No worker of this program can run the task; the message says why."""
 
 
+class ArgumentsError(Exception):
+    """The task does not take the arguments of the job; the message says why."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # a function written in C may have none
+        return None
+
+
 def _may_be_imported(module: str) -> bool:
     """Whether a job may name this module: to import one runs it, and a producer need not be allowed to
     may run whatever is installed here.
@@ -74,17 +100,20 @@ class Runner:
         backend: whose tasks.
         threads: how many plain functions run at a time.
         worker_id: who runs them, for `TaskResult.worker_ids`.
+        unknown_task_grace: seconds until a job with an unknown task is buried.
 
     Attributes:
-        is_ending: coroutines that are cancelled now have not failed.
+        threads: those of plain functions.
     """
 
-    def __init__(self, backend: BeanstalkBackend, threads: int, worker_id: str) -> None:
+    def __init__(
+        self, backend: BeanstalkBackend, threads: int, worker_id: str, unknown_task_grace: float = 0.0
+    ) -> None:
         self._backend = backend
-        self._threads = Threads(threads)
+        self._unknown_task_grace = unknown_task_grace
+        self.threads = Threads(threads)
         self._worker_id = worker_id
         self._report = Reports(self.connect)
-        self.is_ending = False
 
     def connect(self) -> AsyncClient[bytes]:
         """A client of the backend's server that is not connected yet."""
@@ -97,7 +126,9 @@ class Runner:
             message = decode(delivery.body)
             name = message.path
             result = self._result(message)
-        except (UnrunnableError, ValueError) as error:
+        except (UnrunnableError, ArgumentsError, ValueError) as error:
+            if isinstance(error, UnrunnableError) and (off := await self._put_off(delivery, error)) is not None:
+                return off
             text = f"job {delivery.job_id} is buried: {error}"
             tell(log, logging.ERROR, "task-unrunnable", text, job=delivery.job_id)
             return await self._bury(delivery, name, error, 1)
@@ -112,13 +143,28 @@ class Runner:
             def count() -> int:
                 return asyncio.run_coroutine_threadsafe(self._count_failure(run, delivery), loop).result()
 
-            await self._threads.run(run.complete, (count,), {})
+            await self.threads.run(run.complete, (count,), {})
         if run.error is not None:
             return await self._bury(delivery, name, run.error, run.tries)
         return DONE if run.delay is None else Release(run.delay)
 
+    async def _put_off(self, delivery: Delivery, error: UnrunnableError) -> Release | None:
+        """Leave a job with an unknown task to a worker of another version; None: it is buried."""
+        if not self._unknown_task_grace:
+            return None
+        try:
+            found = await delivery.stats()
+        except (Error, OSError):
+            return Release(LOOKUP_DELAY)
+        delay = unknown_delay(found, self._unknown_task_grace)
+        if not delay:
+            return None
+        text = f"job {delivery.job_id} is released for {delay:.3g} s: {error}"
+        tell(log, logging.WARNING, "task-unknown", text, job=delivery.job_id, delay=delay)
+        return Release(delay, int(found["pri"]))
+
     async def close(self) -> None:
-        self._threads.close()
+        self.threads.close()
         await self._report.close()
 
     def _result(self, message: Message) -> Any:
@@ -126,6 +172,7 @@ class Runner:
 
         Raises:
             UnrunnableError: it is no task, or not one of this backend.
+            ArgumentsError: its function cannot be called with these arguments.
         """
         module = message.path.rpartition(".")[0]
         if not _may_be_imported(module):
@@ -143,7 +190,7 @@ class Runner:
                 run_after=message.run_after and shown_moment(message.run_after),
                 backend=self._backend.alias,
             )
-            return TaskResult(
+            result: Any = TaskResult(
                 task=task,
                 id=message.id,
                 status=TaskResultStatus.READY,
@@ -159,6 +206,13 @@ class Runner:
             )
         except (InvalidTask, TypeError, ValueError) as error:
             raise UnrunnableError(f"{message.path} does not run here: {error}") from error
+        signature = _signature(result.task.func)
+        if signature is not None:
+            try:
+                signature.bind(*([None] if result.task.takes_context else []), *message.args, **message.kwargs)
+            except TypeError as error:
+                raise ArgumentsError(f"{message.path}: {error}") from None
+        return result
 
     async def _count(self, result: Any, delivery: Delivery, retries: int) -> dict[str, Any]:
         """Find out which try this is, for the result's `attempts`; return what is known of the job."""
@@ -184,11 +238,10 @@ class Runner:
                 try:
                     value = await run.call()
                     await sync_to_async(run.succeed)(value)
-                except (KeyboardInterrupt, GeneratorExit):
-                    raise
                 except BaseException as error:
-                    if isinstance(error, asyncio.CancelledError) and self.is_ending:
+                    if is_of_worker(error, delivery):
                         raise
+                    await take_back_cancellation(delivery)
                     tries = await self._count_failure(run, delivery) if run.retries else 1
                     await sync_to_async(run.fail)(error, tries)
             finally:
@@ -263,9 +316,8 @@ class _Run:
     def fail(self, error: BaseException, tries: int) -> None:
         """To be called where the error is handled: what listens to the signal may want its traceback."""
         kind = type(error)
-        trace = "".join(traceback.format_exception(kind, error, error.__traceback__))
         path = f"{kind.__module__}.{kind.__qualname__}"
-        self.result.errors.append(TaskError(exception_class_path=path, traceback=trace))
+        self.result.errors.append(TaskError(exception_class_path=path, traceback=trace_of(error)))
         self.tries = tries
         if tries <= self.retries:
             self.delay = delay_of(self._backoff, tries)

@@ -6,8 +6,9 @@ Must never run a task itself, nor know what one is.
 from __future__ import annotations
 
 import argparse
-import asyncio
+import functools
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -15,11 +16,12 @@ from django.core.management.base import CommandError
 from django.utils.crypto import get_random_string
 from django.utils.module_loading import autodiscover_modules
 
+from beanstalk_client import signals
 from beanstalk_client.consumer import AT_ONCE, Consumer
-from beanstalk_client.consumers import GRACE, Consumers
+from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, run
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS
+from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.tasks.reports import tidied
 
 from ...backend import BeanstalkBackend
@@ -87,11 +89,24 @@ class Command(BaseCommand):
             help="seconds for running tasks after a stop signal; then they are released (default: %(default)g)",
         )
         parser.add_argument(
+            "--unknown-task-grace",
+            type=seconds,
+            default=UNKNOWN_TASK_GRACE,
+            metavar="S",
+            help="seconds for which jobs with an unknown task are released to other workers before they are buried "
+            "(0: none; default: %(default)g)",
+        )
+        parser.add_argument(
             "--worker-id",
             default=None,
             metavar="ID",
             help="id of this worker in the context of a task (default: random)",
         )
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as a program of its own."""
+        with signals.exiting(FORCE_AFTER):
+            super().run_from_argv(argv)  # type: ignore[misc]
 
     def handle(self, *_: Any, **options: Any) -> None:
         try:
@@ -113,36 +128,29 @@ class Command(BaseCommand):
         autodiscover_modules("tasks")
         worker_id = options["worker_id"] or get_random_string(32)
         at_once, tubes = options["at_once"], [backend.tube(queue) for queue in queues]
+        runner = functools.partial(
+            Runner, backend, options["threads"] or at_once, worker_id, options["unknown_task_grace"]
+        )
         try:
-            asyncio.run(serve(backend, tubes, at_once, options["threads"] or at_once, options["grace"], worker_id))
+            run(serve(runner, tubes, at_once, options["grace"], worker_id))
         except Error as error:
             raise CommandError(f"the server refuses: {error!r}") from error
 
 
-class Worker(Consumers):
-    """What runs, and how it ends."""
-
-    def __init__(self, runner: Runner, grace: float) -> None:
-        super().__init__(log, "worker", "tasks that run", grace)
-        self._runner = runner
-
-    def _end(self) -> None:
-        self._runner.is_ending = True
-        super()._end()
-
-
 async def serve(
-    backend: BeanstalkBackend, tubes: list[str], at_once: int, threads: int, grace: float, worker_id: str
+    make_runner: Callable[[], Runner], tubes: list[str], at_once: int, grace: float, worker_id: str
 ) -> None:
     """Run tasks until a signal comes and they have ended, or have been given back when the grace was over."""
-    runner = Runner(backend, threads, worker_id)
-    worker = Worker(runner, grace)
+    runner = make_runner()
+    worker = Consumers(log, "worker", "tasks that run", grace)
     text = f"worker {worker_id} takes tasks from {', '.join(tubes)}, {at_once} at a time"
     tell(log, logging.INFO, "worker-started", text, tubes=",".join(tubes))
     try:
         with worker.on_signals():
-            async with tidied(runner.connect, [tube + ERRORS for tube in tubes]):
-                await worker.consume([Consumer(runner.connect, tubes, runner, at_once=at_once)])
+            async with tidied(runner.connect, tubes):
+                consumer = Consumer(runner.connect, tubes, runner, at_once=at_once, room=runner.threads.room)
+                runner.threads.on_room = consumer.resume
+                await worker.consume([consumer])
     finally:
         await runner.close()
     tell(log, logging.INFO, "worker-stopped", f"worker {worker_id} has stopped")

@@ -1,0 +1,216 @@
+"""Signals of programs: what forked children keep of them; and tasks, lifespans and threads that do not end."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from beanstalk_client import Client
+from working import ENDS_WITHIN, WorkerProcess
+
+from harness.servers import ROOT
+from harness.waiting import eventually
+
+PROGRAM = """
+import asyncio, contextlib, multiprocessing, os, signal, threading, time
+from beanstalk_client.tasks import Tasks
+
+DIARY = os.environ["DIARY"]
+
+
+def write(*words):
+    with open(DIARY, "a") as diary:
+        diary.write(" ".join(map(str, words)) + "\\n")
+
+
+@contextlib.asynccontextmanager
+async def lifespan():
+    if os.environ.get("WAITS") == "start":
+        write("starts")
+        await asyncio.sleep(1000)
+    yield
+    if os.environ.get("WAITS") == "end":
+        write("ends")
+        await asyncio.sleep(1000)
+
+
+if os.environ.get("WAITS") == "import":
+    write("imports")
+    time.sleep(1000)
+
+tasks = Tasks(os.environ["QUEUE"], connect_timeout=1.0, lifespan=lifespan)
+
+
+def idle():
+    write("child", os.getpid())
+    time.sleep(1000)
+
+
+@tasks.task
+def fork():
+    child = multiprocessing.get_context("fork").Process(target=idle)
+    child.start()
+    while f"child {child.pid}" not in open(DIARY).read():
+        time.sleep(0.01)
+    child.terminate()
+    child.join()
+    write("terminated", child.exitcode)
+
+
+@tasks.task
+async def fork_on_loop():
+    fork.function()
+
+
+@tasks.task
+async def stubborn():
+    write("begins")
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(1000)
+
+
+@tasks.task(retries=0)
+async def sleep():
+    write("begins")
+    await asyncio.sleep(1000)
+
+
+@tasks.task
+async def blocking():
+    write("begins")
+    while True:
+        time.sleep(1000)
+
+
+@tasks.task
+async def lingering():
+    threading.Thread(target=time.sleep, args=[1000]).start()
+    write("begins")
+"""
+
+
+@pytest.fixture
+def server(run):
+    return run()
+
+
+@pytest.fixture
+def work(server, tmp_path, monkeypatch):
+    with contextlib.ExitStack() as stack:
+
+        def begin(*options, waits="", word="takes jobs from"):
+            monkeypatch.setenv("WAITS", waits)
+            worker = WorkerProcess(server, tmp_path, "--grace", "0.1", *options, program=PROGRAM)
+            stack.callback(worker.close)
+            if word:
+                worker.wait_for(word, "it has started")
+            return worker
+
+        yield begin
+
+
+def put(server, task):
+    with Client(server.address, encoding=None) as client:
+        return client.put(b'{"task": "%s"}' % task.encode())
+
+
+@pytest.mark.parametrize("task", ["fork", "fork_on_loop"])
+def test_a_signal_to_a_forked_child_is_its_own(work, server, task):
+    worker = work()
+    put(server, task)
+    eventually(lambda: f"terminated {-signal.SIGTERM}" in worker.lines, "the child has ended")
+    put(server, task)
+    eventually(lambda: worker.lines.count(f"terminated {-signal.SIGTERM}") == 2, "the worker still works")
+    worker.tell()
+    assert worker.end() == 0
+    assert "told to stop" in worker.log
+
+
+@pytest.mark.parametrize("task", ["stubborn", "blocking"])
+def test_a_task_that_does_not_end_holds_up_no_stop(work, server, task):
+    worker = work()
+    put(server, task)
+    eventually(lambda: worker.lines == ["begins"], "it runs")
+    worker.tell()
+    assert worker.end() == 1
+    assert "is ended by force, with status 1" in worker.log
+
+
+def test_a_job_that_is_released_in_its_last_attempt_has_a_report(work, server):
+    worker = work()
+    with Client(server.address, encoding=None, use="default.errors") as errors, Client(server.address) as client:
+        job_id = client.put_with('{"task": "sleep"}', tries=1)
+        eventually(lambda: worker.lines == ["begins"], "it runs")
+        worker.tell()
+        assert worker.end() == 0
+        assert client.stats_job(job_id)["state"] == "buried"
+        report = json.loads(errors.peek_ready().body)
+        assert (report["job"], report["task"], report["tries"]) == (job_id, "sleep", 1)
+        assert report["error"].startswith("WorkerStoppedError: the worker released the job before")
+
+
+def test_a_third_signal_ends_a_worker_at_once(work, server):
+    worker = work("--grace", "1000")
+    put(server, "stubborn")
+    eventually(lambda: worker.lines == ["begins"], "it runs")
+    for word in ("told to stop", "are cancelled and released", "is ended by force"):
+        worker.tell()
+        worker.wait_for(word, word)
+    assert worker.end() == 1
+
+
+def test_a_lifespan_that_waits_at_its_start_is_cancelled(work):
+    worker = work(waits="start", word="")
+    eventually(lambda: worker.lines == ["starts"], "it waits", ENDS_WITHIN)
+    worker.tell()
+    assert worker.end() == 0
+    assert "has stopped" in worker.log
+
+
+def test_a_lifespan_that_waits_at_its_end_holds_up_no_stop(work):
+    worker = work(waits="end")
+    worker.tell()
+    assert worker.end() == 1
+    assert worker.lines == ["ends"]
+    assert "is ended by force, with status 1" in worker.log
+
+
+def test_a_thread_that_does_not_end_holds_up_no_exit(work, server):
+    worker = work()
+    put(server, "lingering")
+    eventually(lambda: worker.lines == ["begins"], "it runs")
+    worker.tell()
+    assert worker.end() == 1
+    assert "has stopped" in worker.log and "is ended by force" in worker.log
+
+
+def test_a_signal_during_a_slow_import_ends_the_program(work):
+    worker = work(waits="import", word="")
+    eventually(lambda: worker.lines == ["imports"], "it imports", ENDS_WITHIN)
+    worker.tell()
+    assert worker.end() == 0  # by a handler: without one, the kernel ignores the signal for process 1
+
+
+def test_a_fork_in_a_thread_restores_the_mask_of_signals():
+    program = (
+        "import os, signal, threading\n"
+        "from beanstalk_client import signals\n"
+        "signals.handle(signal.SIGTERM, lambda *_: None)\n"
+        "def fork():\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        os._exit(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])) or\n"
+        "                 (signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL) * 100)\n"
+        "    status = os.waitpid(child, 0)[1]\n"
+        "    print(status, len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))\n"
+        "thread = threading.Thread(target=fork)\n"
+        "thread.start(); thread.join(); fork()\n"
+        "print(signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "client")}
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60)
+    assert told.stdout.splitlines() == ["0 0", "0 0", "True"], told.stderr

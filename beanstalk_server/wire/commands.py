@@ -156,7 +156,7 @@ class Command:
         self.cost = cost
         self.concerns: int = _CONCERNS[scope] if concerns < 0 else concerns
         self.across: int = _ACROSS.get(scope, IN_ONE) if across < 0 else across
-        self.ends = ends
+        self.ends: tuple[bytes, ...] = ends
         self.is_repeatable: bool = needs == NONE and not acts
         self.counter: int = -1
 

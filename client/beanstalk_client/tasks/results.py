@@ -27,6 +27,7 @@ from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import JobTooBigError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import describe, escaped, trace_of
+from beanstalk_client.tasks.message import current
 
 if TYPE_CHECKING:
     from beanstalk_client.tasks.message import Message, Serializer
@@ -298,8 +299,6 @@ class Result(Generic[R]):
 
     def _warn_of_own_tube(self) -> None:
         """Warn once of a task that waits for a job of its own tube, which needs a slot while the task has one."""
-        from beanstalk_client.tasks.middleware import current
-
         run = current.get(None)
         if run is None or run._owner is not self._owner or run._task_tube != self.tube:
             return

@@ -43,8 +43,8 @@ from beanstalk_client.tasks.failure import (
     tries_of,
     unknown_delay,
 )
-from beanstalk_client.tasks.message import Message, UnreadableError, read
-from beanstalk_client.tasks.middleware import Failure, Run, around, current, tell_failed
+from beanstalk_client.tasks.message import Message, UnreadableError, current, read
+from beanstalk_client.tasks.middleware import Failure, Run, around, tell_failed
 from beanstalk_client.tasks.results import DONE as DONE_RESULT
 from beanstalk_client.tasks.results import put_result, told_failure, ttl_of
 from beanstalk_client.tasks.task import BACKOFF

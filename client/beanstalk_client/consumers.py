@@ -25,10 +25,10 @@ from beanstalk_client.events import tell
 GRACE = 30.0
 """Seconds that jobs may run on when the program is told to stop."""
 
-LAST_GRACE = 3.0
+LAST_GRACE = 2.0
 """Seconds for the release of the jobs that are left then."""
 
-FORCE_AFTER = 4.0
+FORCE_AFTER = 3.0
 """Seconds from the end of the grace period until the process is ended by force: LAST_GRACE, and some for cleaning up.
 """
 

@@ -207,6 +207,9 @@ def run(main: Coroutine[Any, Any, None]) -> None:
                 except (SystemExit, KeyboardInterrupt):
                     if program.done() or signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                         raise
+                except RuntimeError:  # `loop.stop()` of a task
+                    if program.done():
+                        raise
             program.result()
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:

@@ -247,7 +247,15 @@ def test_a_program_that_configures_logging_does_not_silence_the_worker(place, wo
 
 
 @pytest.mark.parametrize("step", ["before", "after"])
-@pytest.mark.parametrize("error", ["ConnectionRefusedError(111, 'Connection refused')", "ValueError('no such pool')"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ConnectionRefusedError(111, 'Connection refused')",
+        "ValueError('no such pool')",
+        "SystemExit('x')",
+        "KeyboardInterrupt('x')",
+    ],
+)
 def test_an_error_of_the_lifespan_is_no_error_of_the_server(step, error, our_server, monkeypatch, caplog):
     @contextlib.asynccontextmanager
     async def lifespan():

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import JobTooBigError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import describe, escaped, trace_of
+from beanstalk_client.tasks.failure import describe, escaped, showable, trace_of
 from beanstalk_client.tasks.message import current
 
 if TYPE_CHECKING:
@@ -364,12 +364,18 @@ async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: 
     """
     try:
         body = owner.serializer.write(content)
-        await _put(owner, tube, job_id, ttl, body)
-    except (TypeError, ValueError) as error:
+    except BaseException as error:  # of the methods of what the task has returned
+        trouble = f"the result cannot be written: {describe(showable(error))}"
+    else:
+        trouble = ""
+    try:
+        if not trouble:
+            await _put(owner, tube, job_id, ttl, body)
+    except ValueError as error:
         trouble = f"the result cannot be written: {error}"
     except JobTooBigError:
         trouble = f"the result is larger than a job of the server may be: {len(body)} bytes"
-    else:
+    if not trouble:
         return ""
     told = {"state": FAILED, "error": content.get("error", trouble), "traceback": []}
     await _put(owner, tube, job_id, ttl, owner.serializer.write(told))

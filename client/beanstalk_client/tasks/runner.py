@@ -24,6 +24,7 @@ import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from beanstalk_client.commands import seconds_of
 from beanstalk_client.consumer import DONE, Bury, Outcome, Release
 from beanstalk_client.errors import BeanstalkdError, Error
 from beanstalk_client.events import tell
@@ -37,7 +38,7 @@ from beanstalk_client.tasks.failure import (
     describe,
     is_last_of_server,
     is_of_worker,
-    of_task,
+    showable,
     take_back_cancellation,
     task_report,
     tries_of,
@@ -61,6 +62,23 @@ LONGEST_NAME = 200
 """Characters of the name of an unknown task that are shown."""
 
 log: logging.Logger = logging.getLogger("beanstalk_client.worker")
+
+
+async def _keep_outcome(call: Awaitable[Any], kept: list[tuple[Any, BaseException | None]]) -> None:
+    """Keep what a call returns or raises, whatever becomes of the asyncio task that awaits it."""
+    try:
+        kept.append((await call, None))
+    except BaseException as error:
+        if issubclass(type(error), GeneratorExit):
+            if asyncio._get_running_loop() is None:
+                raise  # the event loop is closed, and with it this coroutine
+            failure = RuntimeError(
+                f"the task raised {type(error).__name__}"
+            )  # which would close the runner's coroutine
+            failure.__cause__ = error
+            kept.append((None, failure))
+        else:
+            kept.append((None, error))
 
 
 class AnyDelivery(Protocol):
@@ -134,7 +152,7 @@ class Runner:
             if is_of_worker(error, delivery):
                 raise
             await take_back_cancellation(delivery)
-            return await self._fail(delivery, task, of_task(error), ttl_of(message))
+            return await self._fail(delivery, task, showable(error), ttl_of(message))
         if message.meta and ttl_of(message):
             await take_back_cancellation(delivery)
             told = {"state": DONE_RESULT, "value": value}
@@ -175,35 +193,38 @@ class Runner:
         else:
             result = task.function(*message.args, **message.kwargs)
         if inspect.isawaitable(result):  # also of a function that returns a coroutine, without being async
-            if task.timeout is None:
-                result = await result
-            else:
-                result = await self._wait_for(result, task.timeout, delivery)
-        if inspect.isgenerator(result) or inspect.isasyncgen(result):
-            raise TypeError(f"task {task.name} has returned a generator, whose code has not run")
+            result = await self._run_apart(result, task.timeout, delivery)
+        if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise TypeError(f"task {task.name} has returned a coroutine or generator, whose code has not run")
         return result
 
-    async def _wait_for(self, call: Awaitable[Any], seconds: float, delivery: AnyDelivery) -> Any:
-        """Await a call for this many seconds. This costs a timer, and `asyncio.wait_for` a task more."""
-        loop = asyncio.get_running_loop()
-        mine = asyncio.current_task()
-        assert mine is not None
+    async def _run_apart(self, call: Awaitable[Any], timeout: float | None, delivery: AnyDelivery) -> Any:
+        """Await a call in an asyncio task of its own, for this many seconds: a task may cancel that one, even later."""
         is_over = False
 
         def end() -> None:
             nonlocal is_over
             is_over = True
-            mine.cancel()
+            apart.cancel()
 
-        timer = loop.call_later(seconds, end)
+        loop = asyncio.get_running_loop()
+        kept: list[tuple[Any, BaseException | None]] = []
+        apart = loop.create_task(_keep_outcome(call, kept))
+        timer = None if timeout is None else loop.call_later(timeout, end)
         try:
-            return await call
-        except asyncio.CancelledError:
-            if not is_over or delivery.is_called_off:
+            await apart
+        except asyncio.CancelledError:  # before it began; or at its end, by the task
+            if not kept:
                 raise
-            raise RunTimeoutError(f"it took longer than {seconds:g} s") from None
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
+        value, error = kept[0]
+        if error is None:
+            return value
+        if is_over and issubclass(type(error), asyncio.CancelledError) and not delivery.is_called_off:
+            raise RunTimeoutError(f"it took longer than {timeout:g} s")
+        raise error
 
     # What fails
 
@@ -226,16 +247,16 @@ class Runner:
             return Release(0, int(found["pri"]))  # to the dead tube, if there is one
         if tries > task.retries:
             return await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
-        asked = error.delay if isinstance(error, Retry) else None
-        if asked is None:
-            try:
+        try:
+            asked = error.delay if isinstance(error, Retry) else None
+            if asked is None:
                 delay = delay_of(task.backoff, tries, self._jitter)
-            except Exception as trouble:
-                delay = delay_of(BACKOFF, tries, self._jitter)
-                message = f"its backoff failed, {delay:.3g} s is used: {describe(trouble)}"
-                self._tell(logging.ERROR, "backoff-failed", delivery, task.name, message, error=trouble)
-        else:
-            delay = min(asked, LONGEST_DELAY)
+            else:
+                delay = min(Release(seconds_of(asked, "delay")).delay, LONGEST_DELAY)
+        except BaseException as trouble:
+            delay = delay_of(BACKOFF, tries, self._jitter)
+            message = f"its backoff failed, {delay:.3g} s is used: {describe(showable(trouble))}"
+            self._tell(logging.ERROR, "backoff-failed", delivery, task.name, message, error=showable(trouble))
         most = min(task.retries + 1, int(found.get("max-tries", 0)) or task.retries + 1)
         message = f"failed, try {tries} of {most}; again in {delay:.3g} s: {describe(error)}"
         shown = error if self._all_tracebacks and not isinstance(error, (Retry, RunTimeoutError)) else None

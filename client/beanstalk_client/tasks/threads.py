@@ -168,7 +168,9 @@ class Threads:
                 continue
             if error is None:
                 future.set_result(result)
-            elif isinstance(error, (StopIteration, GeneratorExit)):  # no future takes one; the other closes coroutines
+            elif issubclass(
+                type(error), (StopIteration, GeneratorExit)
+            ):  # no future takes one; the other closes coroutines
                 failure = RuntimeError(f"the function raised {type(error).__name__}")
                 failure.__cause__ = error
                 future.set_exception(failure)

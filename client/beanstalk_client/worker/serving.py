@@ -5,6 +5,7 @@ Each group of tubes has slots and connections of its own, so that a flood in one
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -57,17 +58,25 @@ class _Lifespan:
 
     Args:
         make: makes the lifespan.
+        may_be_cancelled: whether the worker may have cancelled its begin.
     """
 
-    def __init__(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+    def __init__(
+        self, make: Callable[[], AbstractAsyncContextManager[Any]], may_be_cancelled: Callable[[], bool]
+    ) -> None:
         self._make = make
+        self._may_be_cancelled = may_be_cancelled
         self._entered: AbstractAsyncContextManager[Any] | None = None
 
     async def __aenter__(self) -> None:
         try:
             entered = self._make()
             await entered.__aenter__()
-        except Exception as error:
+        except asyncio.CancelledError as error:
+            if self._may_be_cancelled():
+                raise
+            raise LifespanError from error
+        except BaseException as error:
             raise LifespanError from error
         self._entered = entered
 
@@ -77,7 +86,7 @@ class _Lifespan:
         assert self._entered is not None
         try:
             await self._entered.__aexit__(kind, error, traceback)
-        except Exception as own:
+        except BaseException as own:
             if own is error:
                 raise
             raise LifespanError from own
@@ -168,7 +177,7 @@ class Worker(Consumers):
                 stack.enter_context(self.on_signals())
                 if self._tasks.lifespan is not None:
                     async with self.starting():
-                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan))
+                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan, lambda: self.is_told))
                     keep_log()  # it may have configured logging
                 if self._tasks.errors is not None:
                     await stack.enter_async_context(
@@ -192,7 +201,7 @@ class Worker(Consumers):
         message = f"all threads, {self._number}, hang in functions that have exceeded their timeout: the worker ends"
         tell(log, logging.ERROR, "threads-hang", message, threads=self._number)
         if not self.is_told:
-            self.stop()
+            self._finish("all threads hang", self._grace)
 
     def _note_buried(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
         # The runner releases with a priority what it has reported.

@@ -16,7 +16,7 @@ A job runs on when its connection is lost. Then its reservation is gone, and it 
 
     it is taken back   by reserve-job over the next connection, if no worker has had it in between
     it comes back      before that, to this consumer: its run goes on, with the new reservation
-    its run ends       before either: it is deleted all the same, and taken back if it is to be released or buried
+    its run ends       before either: it is deleted; before a release or a bury, it is taken back
 
 All this needs certainty that it is the same job. It is if the server has the same `id` in `stats`: ids of jobs mean the
 same for as long as a server runs. If the `id` is another one, or unknown, the server may have given the job's id to

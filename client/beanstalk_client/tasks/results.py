@@ -363,23 +363,29 @@ async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: 
         Error, OSError: the server is not reached, or refuses it.
     """
     try:
-        body = owner.serializer.write(content)
-    except BaseException as error:  # of the methods of what the task has returned
-        trouble = f"the result cannot be written: {describe(showable(error))}"
-    else:
-        trouble = ""
-    try:
-        if not trouble:
-            await _put(owner, tube, job_id, ttl, body)
+        body = _written(owner, content)
+        await _put(owner, tube, job_id, ttl, body)
     except ValueError as error:
         trouble = f"the result cannot be written: {error}"
     except JobTooBigError:
         trouble = f"the result is larger than a job of the server may be: {len(body)} bytes"
-    if not trouble:
+    else:
         return ""
     told = {"state": FAILED, "error": content.get("error", trouble), "traceback": []}
     await _put(owner, tube, job_id, ttl, owner.serializer.write(told))
     return trouble
+
+
+def _written(owner: Owner, content: dict[str, Any]) -> bytes:
+    """The body of a result.
+
+    Raises:
+        ValueError: the value cannot be written, or a method of it has failed.
+    """
+    try:
+        return owner.serializer.write(content)
+    except BaseException as error:
+        raise ValueError(describe(showable(error))) from None
 
 
 async def put_progress(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> None:

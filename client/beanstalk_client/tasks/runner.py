@@ -65,7 +65,7 @@ log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
 
 async def _keep_outcome(call: Awaitable[Any], kept: list[tuple[Any, BaseException | None]]) -> None:
-    """Keep what a call returns or raises, whatever becomes of the asyncio task that awaits it."""
+    """Keep what a call returns or raises, also if the asyncio task that awaits it is cancelled."""
     try:
         kept.append((await call, None))
     except BaseException as error:

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from beanstalk_client import signals
-from beanstalk_client.consumer import Consumer
+from beanstalk_client.consumer import Consumer, start
 from beanstalk_client.events import tell
 
 GRACE = 30.0
@@ -99,8 +99,8 @@ class Consumers:
         self._consumers = list(consumers)
         if self._told:  # while it began
             self._stop_all()
-        runs = [loop.create_task(consumer.run()) for consumer in self._consumers]
-        over = loop.create_task(self._over.wait())
+        runs = [start(consumer.run(), loop) for consumer in self._consumers]
+        over = start(self._over.wait(), loop)
         try:
             while not over.done() and not all(run.done() for run in runs):
                 await asyncio.wait(
@@ -200,7 +200,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     with signals.deadlines_kept():
         try:
             asyncio.set_event_loop(loop)
-            program = loop.create_task(main)
+            program = start(main, loop)
             while not program.done():
                 try:
                     loop.run_until_complete(program)

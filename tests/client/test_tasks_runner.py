@@ -10,6 +10,7 @@ import random
 import sys
 from contextvars import ContextVar
 
+import beanstalk_client.tasks.runner as runner_module
 import pytest
 from beanstalk_client.consumer import DONE, Bury, Release
 from beanstalk_client.tasks import GiveUp, Message, Middleware, Put, Retry, Run, Tasks, current_run
@@ -350,10 +351,37 @@ def test_a_coroutine_that_takes_too_long_is_cancelled(tasks, queue):
     assert not queue.jobs("default", "ready")
 
 
-def test_a_coroutine_that_the_worker_cancels_has_not_timed_out(tasks):
+def test_a_coroutine_that_does_not_end_when_it_is_cancelled_is_given_up_and_goes_on(tasks, queue, monkeypatch):
+    monkeypatch.setattr(runner_module, "CANCELLED_WITHIN", 0.01)
+    gates, cancelled = [], []
+
+    @tasks.task(retries=0, timeout=0.01)
+    async def stubborn():
+        gates.append(asyncio.Event())
+        while not gates[0].is_set():
+            try:
+                await gates[0].wait()
+            except asyncio.CancelledError:
+                cancelled.append(1)
+        cancelled.append("goes on")
+
+    @tasks.task
+    async def end():
+        gates[0].set()
+        await asyncio.sleep(0)
+
+    stubborn.put()
+    end.put()
+    queue.run()
+    assert reports(queue)[0]["error"].endswith("it took longer than 0.01 s, and goes on although it is cancelled")
+    assert cancelled == [1, "goes on"]
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_a_coroutine_that_the_worker_cancels_has_not_timed_out(tasks, timeout):
     """A signal to the worker is handled, also in a task with a timeout."""
 
-    @tasks.task(timeout=30)
+    @tasks.task(timeout=timeout)
     async def slow():
         began.set()
         await asyncio.Event().wait()

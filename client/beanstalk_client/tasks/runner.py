@@ -49,7 +49,6 @@ from beanstalk_client.tasks.middleware import Failure, Run, around, tell_failed
 from beanstalk_client.tasks.results import DONE as DONE_RESULT
 from beanstalk_client.tasks.results import put_result, told_failure, ttl_of
 from beanstalk_client.tasks.task import BACKOFF
-from beanstalk_client.tasks.threads import NoThreadError
 
 if TYPE_CHECKING:
     from beanstalk_client.tasks.task import Registry, Task
@@ -57,6 +56,9 @@ if TYPE_CHECKING:
 
 LOOKUP_DELAY = 5.0
 """Seconds after which a job is tried again whose statistics were not to be had when it failed."""
+
+CANCELLED_WITHIN = 5.0
+"""Seconds that a coroutine may take to end when it is cancelled because of its timeout; then it goes on unheeded."""
 
 LONGEST_NAME = 200
 """Characters of the name of an unknown task that are shown."""
@@ -146,8 +148,6 @@ class Runner:
         began = time.monotonic() if debug else 0.0
         try:
             value = await self._run(task, message, delivery)
-        except NoThreadError:
-            return Release()
         except BaseException as error:  # a task that calls sys.exit, or cancels itself, has failed, and ends no worker
             if is_of_worker(error, delivery):
                 raise
@@ -200,25 +200,27 @@ class Runner:
 
     async def _run_apart(self, call: Awaitable[Any], timeout: float | None, delivery: AnyDelivery) -> Any:
         """Await a call in an asyncio task of its own, for this many seconds: a task may cancel that one, even later."""
-        is_over = False
-
-        def end() -> None:
-            nonlocal is_over
-            is_over = True
-            apart.cancel()
-
-        loop = asyncio.get_running_loop()
         kept: list[tuple[Any, BaseException | None]] = []
-        apart = loop.create_task(_keep_outcome(call, kept))
-        timer = None if timeout is None else loop.call_later(timeout, end)
+        apart = asyncio.get_running_loop().create_task(_keep_outcome(call, kept))
+        is_over = False
         try:
+            if timeout is not None:
+                await asyncio.wait([apart], timeout=timeout)
+                if not apart.done():
+                    is_over = True
+                    apart.cancel()
+                    await asyncio.wait([apart], timeout=CANCELLED_WITHIN)
+                    if not apart.done():
+                        raise RunTimeoutError(
+                            f"it took longer than {timeout:g} s, and goes on although it is cancelled"
+                        )
             await apart
         except asyncio.CancelledError:  # before it began; or at its end, by the task
+            if not apart.done():
+                apart.cancel()
+                await asyncio.wait([apart])
             if not kept:
                 raise
-        finally:
-            if timer is not None:
-                timer.cancel()
         value, error = kept[0]
         if error is None:
             return value

@@ -16,9 +16,10 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from beanstalk_client import signals
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.consumer import Consumer, Delivery, Outcome, Release, look_for_server
-from beanstalk_client.consumers import GRACE, Consumers, StoppedError
+from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, StoppedError
 from beanstalk_client.errors import BuriedError, Error
 from beanstalk_client.events import tell
 from beanstalk_client.logs import keep_log
@@ -166,7 +167,7 @@ class Worker(Consumers):
                 settled=self._note_buried,
                 weights=self._weights,
                 mode=self._mode,
-                room=threads.room if self._tasks._have_plain(group.tubes) else None,
+                room=self._room(threads if self._tasks._have_plain(group.tubes) else None),
             )
             for group in self._groups
         ]
@@ -185,6 +186,7 @@ class Worker(Consumers):
                     )
                 tell(log, logging.INFO, "worker-started", f"worker {who} takes jobs from {tubes}", tubes=tubes)
                 await self.consume(consumers)
+                signals.end_within(self._grace + FORCE_AFTER)  # the end of the lifespan has no more
                 await self._report_buried()
         except StoppedError:
             pass
@@ -194,6 +196,17 @@ class Worker(Consumers):
         tell(log, logging.INFO, "worker-stopped", f"worker {who} has stopped")
         if self._hangs:
             raise ThreadsHangError("all threads hang in functions that have exceeded their timeout")
+
+    def _room(self, threads: Threads | None) -> Callable[[], int] | None:
+        """The number of further jobs that a consumer may begin, if there is a limit."""
+        if not self._max_jobs:
+            return None if threads is None else threads.room
+
+        def room() -> int:
+            left = self._max_jobs - self._begun
+            return left if threads is None else min(left, threads.room())
+
+        return room
 
     def _tell_hang(self) -> None:
         """Stop, as no thread can run a job any more."""

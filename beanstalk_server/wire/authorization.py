@@ -90,7 +90,7 @@ def refusal(session: Session, user: User, command: Command, arguments: Arguments
 
 def need(session: Session, command: Command, arguments: Arguments) -> str:
     """The right that a refused command needs, and to which tubes, for the log."""
-    right = _NAMES.get(command.right, "any right")
+    right = _NAMES.get(command.right, "a right")
     if command.scope == TUBE_IN_USE:
         where = f"in tube {session.use.name}"
     elif command.scope == TUBE_NAMED:

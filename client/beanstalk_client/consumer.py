@@ -16,7 +16,7 @@ A job runs on when its connection is lost. Then its reservation is gone, and it 
 
     it is taken back   by reserve-job over the next connection, if no worker has had it in between
     it comes back      before that, to this consumer: its run goes on, with the new reservation
-    its run ends       before either: it is deleted all the same, and taken back if it is to be released or buried
+    its run ends       before either: it is deleted; before a release or a bury, it is taken back
 
 All this needs certainty that it is the same job. It is if the server has the same `id` in `stats`: ids of jobs mean the
 same for as long as a server runs. If the `id` is another one, or unknown, the server may have given the job's id to
@@ -35,8 +35,8 @@ import itertools
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from beanstalk_client.commands import MAX_PRIORITY, Duration, seconds, seconds_of, within
 from beanstalk_client.errors import (
@@ -85,7 +85,16 @@ LAST_ATTEMPTS = 10.0
 FAULT_DELAY = 60.0
 """Seconds that a job waits whose handler has raised an exception, which none should."""
 
+T = TypeVar("T")
+
 log: logging.Logger = logging.getLogger("beanstalk_client.consumer")
+
+
+def start(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> asyncio.Task[T]:
+    """Start an asyncio task that `asyncio.all_tasks` does not list: a job that cancels them all ends no program."""
+    task = loop.create_task(coroutine)
+    asyncio._unregister_task(task)
+    return task
 
 
 class Outcome:
@@ -384,7 +393,7 @@ class Consumer:
         self._links.append(link)
         if self._waiter is None:
             self._waiter = link
-        link.task = self._loop.create_task(self._converse(link))
+        link.task = start(self._converse(link), self._loop)
 
     def _appoint(self) -> None:
         """Let a link that has nothing in hand wait for jobs."""
@@ -604,7 +613,7 @@ class Consumer:
         """
         assert self._loop is not None
         if delivery._regain is None:
-            delivery._regain = self._loop.create_task(self._regain(link, delivery))
+            delivery._regain = start(self._regain(link, delivery), self._loop)
             self._touches.add(delivery._regain)
             delivery._regain.add_done_callback(self._touches.discard)
         regain = delivery._regain
@@ -663,14 +672,14 @@ class Consumer:
                 former._reissue = delivery
                 former._kept = former._kept or former._link.take_back(former)
                 self._running += 1
-                delivery._task = self._loop.create_task(self._adopt(former, delivery))
+                delivery._task = start(self._adopt(former, delivery), self._loop)
                 continue
             self._in_hand[job.id] = delivery
             if self._ended:
                 link.finished.append((delivery, Release()))
                 continue
             self._running += 1
-            delivery._task = self._loop.create_task(self._attend(delivery))
+            delivery._task = start(self._attend(delivery), self._loop)
         if self._room is not None:
             self._fresh += len(jobs)
             self._loop.call_soon(self._count_begun, len(jobs))  # behind the first steps of the handlers
@@ -784,7 +793,7 @@ class Consumer:
                 due.setdefault(link, []).append(delivery)
         for link, deliveries in due.items():
             link.touches += 1
-            task = self._loop.create_task(self._touch(link, deliveries))
+            task = start(self._touch(link, deliveries), self._loop)
             self._touches.add(task)
             task.add_done_callback(self._touches.discard)
         if any(link.in_hand for link in self._links):

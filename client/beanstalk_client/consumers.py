@@ -19,16 +19,16 @@ from types import FrameType
 from typing import Any
 
 from beanstalk_client import signals
-from beanstalk_client.consumer import Consumer
+from beanstalk_client.consumer import Consumer, start
 from beanstalk_client.events import tell
 
 GRACE = 30.0
 """Seconds that jobs may run on when the program is told to stop."""
 
-LAST_GRACE = 3.0
+LAST_GRACE = 2.0
 """Seconds for the release of the jobs that are left then."""
 
-FORCE_AFTER = 4.0
+FORCE_AFTER = 3.0
 """Seconds from the end of the grace period until the process is ended by force: LAST_GRACE, and some for cleaning up.
 """
 
@@ -99,8 +99,8 @@ class Consumers:
         self._consumers = list(consumers)
         if self._told:  # while it began
             self._stop_all()
-        runs = [loop.create_task(consumer.run()) for consumer in self._consumers]
-        over = loop.create_task(self._over.wait())
+        runs = [start(consumer.run(), loop) for consumer in self._consumers]
+        over = start(self._over.wait(), loop)
         try:
             while not over.done() and not all(run.done() for run in runs):
                 await asyncio.wait(
@@ -200,12 +200,15 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     with signals.deadlines_kept():
         try:
             asyncio.set_event_loop(loop)
-            program = loop.create_task(main)
+            program = start(main, loop)
             while not program.done():
                 try:
                     loop.run_until_complete(program)
                 except (SystemExit, KeyboardInterrupt):
                     if program.done() or signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                        raise
+                except RuntimeError:  # `loop.stop()` of a task
+                    if program.done():
                         raise
             program.result()
             loop.run_until_complete(loop.shutdown_asyncgens())

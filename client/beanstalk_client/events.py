@@ -7,7 +7,9 @@ Must never be given a body, a token or the arguments of a task.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 from typing import Any, Final
 
 from beanstalk_client.errors import shown
@@ -27,5 +29,10 @@ def tell(
         error: an exception whose traceback belongs to it.
         fields: none may be called as an attribute of `logging.LogRecord` is.
     """
-    if log.isEnabledFor(level):
+    if not log.isEnabledFor(level):
+        return
+    try:
         log.log(level, "%s", shown(message, LONGEST), exc_info=error, extra={"event": event, **fields})
+    except Exception as trouble:  # of a handler of the application: it decides nothing about what is logged
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # there may be no standard error
+            sys.stderr.write(f"{shown(message, LONGEST)} (logging failed: {type(trouble).__name__})\n")

@@ -918,7 +918,7 @@ def test_connecting_again_is_part_of_the_timeout(scripted, token):
 
 
 class _Ignored(list):
-    """Problems of servers that are to say nothing, whatever is asked."""
+    """Problems of servers that must answer nothing."""
 
     def append(self, problem):
         pass

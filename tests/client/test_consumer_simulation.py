@@ -8,7 +8,7 @@ none, is paused. What must be true of each seed:
     no job is forgotten  times to run are longer than the simulation: what is reserved and not in hand never ends
     nobody is idle       while jobs are ready and slots are free, and the server is reached
     slots                never more runs than there are
-    no job runs twice    at the same time, whatever was lost
+    no job runs twice    at the same time, after any loss
 """
 
 import asyncio

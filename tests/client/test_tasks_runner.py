@@ -10,6 +10,7 @@ import random
 import sys
 from contextvars import ContextVar
 
+import beanstalk_client.tasks.runner as runner_module
 import pytest
 from beanstalk_client.consumer import DONE, Bury, Release
 from beanstalk_client.tasks import GiveUp, Message, Middleware, Put, Retry, Run, Tasks, current_run
@@ -350,10 +351,37 @@ def test_a_coroutine_that_takes_too_long_is_cancelled(tasks, queue):
     assert not queue.jobs("default", "ready")
 
 
-def test_a_coroutine_that_the_worker_cancels_has_not_timed_out(tasks):
+def test_a_coroutine_that_does_not_end_when_it_is_cancelled_is_given_up_and_goes_on(tasks, queue, monkeypatch):
+    monkeypatch.setattr(runner_module, "CANCELLED_WITHIN", 0.01)
+    gates, cancelled = [], []
+
+    @tasks.task(retries=0, timeout=0.01)
+    async def stubborn():
+        gates.append(asyncio.Event())
+        while not gates[0].is_set():
+            try:
+                await gates[0].wait()
+            except asyncio.CancelledError:
+                cancelled.append(1)
+        cancelled.append("goes on")
+
+    @tasks.task
+    async def end():
+        gates[0].set()
+        await asyncio.sleep(0)
+
+    stubborn.put()
+    end.put()
+    queue.run()
+    assert reports(queue)[0]["error"].endswith("it took longer than 0.01 s, and goes on although it is cancelled")
+    assert cancelled == [1, "goes on"]
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_a_coroutine_that_the_worker_cancels_has_not_timed_out(tasks, timeout):
     """A signal to the worker is handled, also in a task with a timeout."""
 
-    @tasks.task(timeout=30)
+    @tasks.task(timeout=timeout)
     async def slow():
         began.set()
         await asyncio.Event().wait()
@@ -601,7 +629,7 @@ def test_a_function_that_returns_a_generator_has_not_run(tasks, queue):
     tasks.task(name="wrapped", retries=0)(lambda: numbers()).put()
     tasks.task(name="lazy", retries=0)(lambda: (number for number in range(3))).put()
     queue.run()
-    assert ["has returned a generator" in report["error"] for report in reports(queue)] == [True, True]
+    assert ["has returned a coroutine or generator" in report["error"] for report in reports(queue)] == [True, True]
 
 
 def test_lone_surrogates_of_an_error_are_escaped(tasks, queue, monkeypatch):
@@ -778,3 +806,132 @@ def test_what_the_server_gives_up_is_reported_and_released_so_that_it_goes_where
     assert events(caplog) == ["task-failed", "task-buried"]
     (report,) = reports(queue)
     assert (report["job"], report["tries"], report["error"]) == (7, 3, "RuntimeError: no such luck")
+
+
+class NotesFailError(Exception):
+    @property
+    def __notes__(self):
+        raise RuntimeError("no notes")
+
+
+class ClassFailsError(Exception):
+    @property
+    def __class__(self):
+        raise RuntimeError("no class")
+
+
+class TracebackFailsError(Exception):
+    def with_traceback(self, trace):
+        raise RuntimeError("no traceback")
+
+
+class OddRetryError(Retry):
+    delay = "soon"
+
+
+HOSTILE = {
+    "notes": NotesFailError,
+    "class": ClassFailsError,
+    "traceback": TracebackFailsError,
+    "syntax": lambda: SyntaxError("x", ("f", "no", "y", "z")),
+    "retry": OddRetryError,
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+def test_an_exception_whose_methods_fail_is_a_failure_as_well(what, kind):
+    tasks = Tasks(errors=None)
+
+    @tasks.task(name="fail", retries=0)
+    def plain():
+        raise HOSTILE[what]()
+
+    async def story():
+        threads = Threads(1) if kind == "thread" else None
+        task = tasks.get("fail")
+        if kind == "coroutine":
+
+            async def fail():
+                raise HOSTILE[what]()
+
+            task = tasks.task(name="fail_async", retries=0)(fail)
+        outcome = await Runner(tasks, threads)(Job(task.name))
+        if threads is not None:
+            assert threads.room() == 1
+            threads.close()
+        return outcome
+
+    assert isinstance(asyncio.run(asyncio.wait_for(story(), 60)), Bury)
+
+
+class Job:
+    """A delivery of a job in its first try."""
+
+    job_id, tube, is_called_off = 1, "default", False
+
+    def __init__(self, task, **meta):
+        self.body = json.dumps({"task": task, **meta}).encode()
+
+    async def stats(self):
+        await asyncio.sleep(0)
+        return {"pri": 7, "reserves": 1}
+
+
+def test_a_task_that_is_cancelled_by_itself_after_its_end_has_its_own_outcome(tasks):
+    @tasks.task(retries=3, backoff=5)
+    async def late():
+        asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+        raise ValueError("x")
+
+    outcome = asyncio.run(Runner(tasks, None, 0.0)(Job(late.name)))
+    assert (outcome.delay, outcome.priority) == (5, 7)
+
+
+def test_a_coroutine_that_is_returned_has_not_run(tasks, queue):
+    @tasks.task(retries=0)
+    async def outer():
+        return inner
+
+    inner = asyncio.sleep(0)
+    outer.put()
+    queue.run()
+    inner.close()
+    (report,) = reports(queue)
+    assert (
+        report["error"]
+        == "TypeError: task " + outer.name + " has returned a coroutine or generator, whose code has not run"
+    )
+
+
+def test_a_result_whose_methods_fail_is_no_result(tasks, queue):
+    class Odd(dict):
+        def items(self):
+            raise SystemExit(3)
+
+    @tasks.task
+    def odd():
+        return Odd(a=1)
+
+    handle = odd.result().put()
+    queue.run()
+    with pytest.raises(TaskFailedError, match="the result cannot be written: SystemExit: 3"):
+        handle.get()
+
+
+def test_a_handler_of_the_log_that_fails_decides_nothing(tasks, queue, capsys, monkeypatch):
+    def fail(record):
+        raise RuntimeError("the disk is full")
+
+    handler = logging.NullHandler()
+    monkeypatch.setattr(handler, "handle", fail)
+    monkeypatch.setattr(logging.getLogger("beanstalk_client.worker"), "handlers", [handler])
+
+    @tasks.task(retries=1, backoff=1)
+    def bad():
+        raise ValueError("x")
+
+    bad.put()
+    assert queue.run(10) == 2
+    assert [report["error"] for report in reports(queue)] == ["ValueError: x"]
+    assert "buried after 2 tries: ValueError: x (logging failed: RuntimeError)" in capsys.readouterr().err

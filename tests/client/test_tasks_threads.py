@@ -6,7 +6,7 @@ import threading
 import pytest
 from beanstalk_client.tasks import threads as threads_module
 from beanstalk_client.tasks.failure import RunTimeoutError
-from beanstalk_client.tasks.threads import NoThreadError, Threads
+from beanstalk_client.tasks.threads import Threads
 from consuming import run
 
 
@@ -140,20 +140,19 @@ def test_the_clock_of_a_call_starts_when_a_thread_begins_it():
     with_threads(1, story)
 
 
-def test_threads_that_are_all_overdue_for_long_hang_and_what_waits_for_them_fails(monkeypatch):
+def test_calls_that_wait_for_threads_that_hang_get_new_ones(monkeypatch):
     monkeypatch.setattr(threads_module, "PATIENCE", 0.01)
-    gate, hung, ran = threading.Event(), [], []
+    gate, hung = threading.Event(), []
 
     async def story(threads):
-        calls = [asyncio.ensure_future(threads.run(gate.wait, (60,), {}, 0.01)) for _ in range(2)]
-        waits = asyncio.ensure_future(threads.run(ran.append, (1,), {}, 0.01))
-        results = await asyncio.gather(*calls, waits, return_exceptions=True)
-        assert [type(result) for result in results] == [RunTimeoutError, RunTimeoutError, NoThreadError]
-        assert hung == [1] and threads.overdue == 2
-        with pytest.raises(NoThreadError):
-            await threads.run(ran.append, (1,), {})
+        hanging = [asyncio.ensure_future(threads.run(gate.wait, (60,), {}, 0.01)) for _ in range(5)]
+        waits = asyncio.ensure_future(threads.run(int, (1,), {}, 0.01))
+        results = await asyncio.gather(*hanging, return_exceptions=True)
+        assert [type(result) for result in results] == [RunTimeoutError] * 5
+        assert await waits == 1  # by the third pair of threads
+        assert await threads.run(int, (2,), {}) == 2
+        assert hung == [1] and threads.overdue == 5
         gate.set()
-        assert not ran
 
     with_threads(2, story, on_hang=lambda: hung.append(1))
 

@@ -247,7 +247,16 @@ def test_a_program_that_configures_logging_does_not_silence_the_worker(place, wo
 
 
 @pytest.mark.parametrize("step", ["before", "after"])
-@pytest.mark.parametrize("error", ["ConnectionRefusedError(111, 'Connection refused')", "ValueError('no such pool')"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ConnectionRefusedError(111, 'Connection refused')",
+        "ValueError('no such pool')",
+        "SystemExit('x')",
+        "KeyboardInterrupt('x')",
+        "asyncio.CancelledError('x')",
+    ],
+)
 def test_an_error_of_the_lifespan_is_no_error_of_the_server(step, error, our_server, monkeypatch, caplog):
     @contextlib.asynccontextmanager
     async def lifespan():
@@ -262,7 +271,7 @@ def test_an_error_of_the_lifespan_is_no_error_of_the_server(step, error, our_ser
     monkeypatch.setattr(Worker, "consume", lambda *_: asyncio.sleep(0))
     assert main(["program:tasks"]) == 1
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    name, text = error.partition("(")[0], str(eval(error))
+    name, text = error.partition("(")[0].rpartition(".")[2], str(eval(error))
     assert record.event == "lifespan-failed"
     assert record.getMessage().startswith(f"the lifespan of program:tasks has failed: {name}: {text} (")
 

@@ -217,6 +217,37 @@ def test_a_worker_of_one_process_ends_at_its_limit_after_the_jobs_that_run(serve
         worker.close()
 
 
+HANGING_END = """
+import contextlib
+import program_base
+from program_base import *
+
+@contextlib.asynccontextmanager
+async def lifespan():
+    yield
+    await asyncio.sleep(600)
+
+
+tasks = program_base.tasks
+tasks.lifespan = lifespan
+"""
+
+
+def test_at_its_limit_a_worker_has_begun_no_more_jobs_and_waits_for_no_lifespan(server, tmp_path):
+    (tmp_path / "program_base.py").write_text(PROGRAM)
+    with Client(server.address, encoding=None) as client:
+        for number in range(9):
+            client.put(b'{"task": "plain", "args": [%d]}' % number)
+        worker = WorkerProcess(server, tmp_path, "--max-jobs", "2", "--grace", "0.1", program=HANGING_END)
+        try:
+            assert worker.end() == 1
+            assert "it is ended by force" in worker.log
+            assert sorted(worker.lines) == ["plain 0", "plain 1"]
+            assert client.stats_tube("default")["current-jobs-ready"] == 7
+        finally:
+            worker.close()
+
+
 def test_reload_without_watchfiles_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     assert main(["program:tasks", "--reload"]) == 2
@@ -272,6 +303,15 @@ async def ends_the_loop():
 
 
 @tasks.task(retries=0)
+async def cancels_all():
+    write("cancels")
+    await asyncio.sleep(0.1)  # so that the other one runs, too
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await asyncio.sleep(60)
+
+
+@tasks.task(retries=0)
 async def interrupts():
     raise KeyboardInterrupt
 """
@@ -305,6 +345,18 @@ def test_a_worker_takes_no_job_that_no_thread_can_run_and_ends_with_an_error_if_
         eventually(lambda: worker.lines.count("plain 7") == 5, "another worker runs the rest", 60)
 
 
+def test_a_job_of_another_tube_that_waits_for_threads_that_hang_runs(alone, server):
+    worker = alone("--threads", "1", "--tube", "default", "--tube", "other")
+    with Client(server.address, encoding=None) as client:
+        client.put(b'{"task": "hang"}')
+        eventually(lambda: worker.lines == ["hangs"], "no thread is free", 60)
+        client.use("other")
+        client.put_with(b'{"task": "brief"}', tries=1)
+        assert worker.end() == 1
+        assert worker.lines == ["hangs", "brief"]
+        assert client.stats_tube("other")["current-jobs-buried"] == 0
+
+
 def test_jobs_that_no_thread_can_run_wait_in_the_server(alone, server):
     worker = alone("--threads", "1")
     with Client(server.address, encoding=None) as client:
@@ -318,6 +370,15 @@ def test_jobs_that_no_thread_can_run_wait_in_the_server(alone, server):
 
         eventually(is_done, "all have run", 60)
         assert max(most) == 1
+
+
+def test_a_task_that_cancels_all_tasks_ends_no_worker(alone, server):
+    worker = alone()
+    with Client(server.address, encoding=None) as client:
+        client.put_batch([b'{"task": "cancels_all"}'] * 2)
+        eventually(lambda: worker.log.count("buried after 1 try: asyncio.exceptions.CancelledError") == 2, "both", 60)
+        client.put(b'{"task": "note", "args": [1]}')
+        eventually(lambda: worker.lines == ["cancels", "cancels", "note 1"], "it runs on", 60)
 
 
 def test_what_a_task_raises_ends_no_worker(alone, server):

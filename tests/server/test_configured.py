@@ -35,7 +35,8 @@ def test_a_config_file_makes_listeners_and_users(path, launch):
     assert caller.ask(b"use bill-1\r\n") == b"FORBIDDEN\r\n"
     caller.close()
     assert process.stop() == 0
-    assert "WARNING" not in process.log
+    (warning,) = [line for line in process.log.splitlines() if "WARNING" in line]
+    assert "forbidden for user mail at 127.0.0.1:" in warning and "use needs a right in tube bill-1" in warning
     assert hash_of_token(TOKEN) not in process.log
 
 

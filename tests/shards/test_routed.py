@@ -366,6 +366,12 @@ def test_a_node_that_stops_disconnects_all(both):
 # Users
 
 
+@pytest.fixture(autouse=True)
+def no_log_of_forbidden_commands(monkeypatch):
+    """Its timer needs an event loop."""
+    monkeypatch.setattr(Listeners, "note_forbidden", lambda *_: None)
+
+
 def accounts(*names):
     """Users who may do anything with tubes that begin with their name, and watch only these."""
     everything = {"produce": ("*",), "inspect": ("*",), "admin": ("*",)}

@@ -173,6 +173,24 @@ def of_task(error: BaseException) -> BaseException:
     return error if trace is None else error.with_traceback(trace)
 
 
+class UnshowableError(Exception):
+    """In the place of an exception of a task that cannot be shown, because its own methods fail."""
+
+
+def showable(error: BaseException) -> BaseException:
+    """An exception of a task, without this package's part of its traceback; or another one in its place, if
+    `isinstance`, the log or a report would fail because of it.
+    """
+    try:
+        isinstance(error, Exception)  # may call its `__class__`
+        error = of_task(error)
+        describe(error)
+        trace_of(error)
+    except BaseException:
+        return UnshowableError(f"a {type(error).__name__} that cannot be shown")
+    return error
+
+
 class _CanBeCalledOff(Protocol):
     """What is needed of a delivery here."""
 
@@ -182,9 +200,9 @@ class _CanBeCalledOff(Protocol):
 
 def is_of_worker(error: BaseException, delivery: _CanBeCalledOff) -> bool:
     """Whether the worker has ended a run from outside, and not the task itself."""
-    if isinstance(error, GeneratorExit):
+    if issubclass(type(error), GeneratorExit):
         return asyncio._get_running_loop() is None  # the coroutine is closed, as its event loop is
-    return isinstance(error, asyncio.CancelledError) and delivery.is_called_off
+    return issubclass(type(error), asyncio.CancelledError) and delivery.is_called_off
 
 
 async def take_back_cancellation(delivery: _CanBeCalledOff) -> None:

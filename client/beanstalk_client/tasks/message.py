@@ -11,7 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, NamedTuple
+
+current: ContextVar[Any] = ContextVar("beanstalk_client.run")
+"""The Run (tasks/middleware.py) that the code of this context is part of."""
 
 
 class Serializer(NamedTuple):

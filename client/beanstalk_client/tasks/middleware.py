@@ -22,11 +22,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import GiveUp, Retry, describe
+from beanstalk_client.tasks.message import current
 from beanstalk_client.tasks.results import put_progress, tell_progress, told_progress, ttl_of
 
 if TYPE_CHECKING:
@@ -225,9 +225,6 @@ def tell_failed(middleware: Middleware, name: str, subject: Put | Run, error: Ba
     tell(log, logging.ERROR, "middleware-failed", message, error, task=task, tube=tube, job=job)
 
 
-current: ContextVar[Run] = ContextVar("beanstalk_client.run")
-
-
 def current_run() -> Run:
     """The run that the caller is part of.
 
@@ -239,4 +236,5 @@ def current_run() -> Run:
     Raises:
         LookupError: it is part of none.
     """
-    return current.get()
+    run: Run = current.get()
+    return run

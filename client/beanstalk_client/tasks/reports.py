@@ -18,6 +18,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from beanstalk_client.consumer import start
 from beanstalk_client.errors import Error, ExistsError, ForbiddenError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, report
@@ -97,7 +98,7 @@ async def tidied(
         errors: what the names of the tubes of their reports end with.
         name_of: returns the name of the task from the body of a job.
     """
-    tidying = asyncio.get_running_loop().create_task(_tidy(connect, list(tubes), errors, name_of))
+    tidying = start(_tidy(connect, list(tubes), errors, name_of), asyncio.get_running_loop())
     try:
         yield
     finally:

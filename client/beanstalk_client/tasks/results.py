@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import JobTooBigError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import describe, escaped, trace_of
+from beanstalk_client.tasks.failure import describe, escaped, showable, trace_of
+from beanstalk_client.tasks.message import current
 
 if TYPE_CHECKING:
     from beanstalk_client.tasks.message import Message, Serializer
@@ -298,8 +299,6 @@ class Result(Generic[R]):
 
     def _warn_of_own_tube(self) -> None:
         """Warn once of a task that waits for a job of its own tube, which needs a slot while the task has one."""
-        from beanstalk_client.tasks.middleware import current
-
         run = current.get(None)
         if run is None or run._owner is not self._owner or run._task_tube != self.tube:
             return
@@ -364,9 +363,9 @@ async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: 
         Error, OSError: the server is not reached, or refuses it.
     """
     try:
-        body = owner.serializer.write(content)
+        body = _written(owner, content)
         await _put(owner, tube, job_id, ttl, body)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         trouble = f"the result cannot be written: {error}"
     except JobTooBigError:
         trouble = f"the result is larger than a job of the server may be: {len(body)} bytes"
@@ -375,6 +374,18 @@ async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: 
     told = {"state": FAILED, "error": content.get("error", trouble), "traceback": []}
     await _put(owner, tube, job_id, ttl, owner.serializer.write(told))
     return trouble
+
+
+def _written(owner: Owner, content: dict[str, Any]) -> bytes:
+    """The body of a result.
+
+    Raises:
+        ValueError: the value cannot be written, or a method of it has failed.
+    """
+    try:
+        return owner.serializer.write(content)
+    except BaseException as error:
+        raise ValueError(describe(showable(error))) from None
 
 
 async def put_progress(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from beanstalk_client.commands import seconds_of
 from beanstalk_client.consumer import DONE, Bury, Outcome, Release
 from beanstalk_client.errors import BeanstalkdError, Error
 from beanstalk_client.events import tell
@@ -37,18 +38,17 @@ from beanstalk_client.tasks.failure import (
     describe,
     is_last_of_server,
     is_of_worker,
-    of_task,
+    showable,
     take_back_cancellation,
     task_report,
     tries_of,
     unknown_delay,
 )
-from beanstalk_client.tasks.message import Message, UnreadableError, read
-from beanstalk_client.tasks.middleware import Failure, Run, around, current, tell_failed
+from beanstalk_client.tasks.message import Message, UnreadableError, current, read
+from beanstalk_client.tasks.middleware import Failure, Run, around, tell_failed
 from beanstalk_client.tasks.results import DONE as DONE_RESULT
 from beanstalk_client.tasks.results import put_result, told_failure, ttl_of
 from beanstalk_client.tasks.task import BACKOFF
-from beanstalk_client.tasks.threads import NoThreadError
 
 if TYPE_CHECKING:
     from beanstalk_client.tasks.task import Registry, Task
@@ -57,10 +57,30 @@ if TYPE_CHECKING:
 LOOKUP_DELAY = 5.0
 """Seconds after which a job is tried again whose statistics were not to be had when it failed."""
 
+CANCELLED_WITHIN = 5.0
+"""Seconds that a coroutine may take to end when it is cancelled because of its timeout; then it goes on unheeded."""
+
 LONGEST_NAME = 200
 """Characters of the name of an unknown task that are shown."""
 
 log: logging.Logger = logging.getLogger("beanstalk_client.worker")
+
+
+async def _keep_outcome(call: Awaitable[Any], kept: list[tuple[Any, BaseException | None]]) -> None:
+    """Keep what a call returns or raises, also if the asyncio task that awaits it is cancelled."""
+    try:
+        kept.append((await call, None))
+    except BaseException as error:
+        if issubclass(type(error), GeneratorExit):
+            if asyncio._get_running_loop() is None:
+                raise  # the event loop is closed, and with it this coroutine
+            failure = RuntimeError(
+                f"the task raised {type(error).__name__}"
+            )  # which would close the runner's coroutine
+            failure.__cause__ = error
+            kept.append((None, failure))
+        else:
+            kept.append((None, error))
 
 
 class AnyDelivery(Protocol):
@@ -128,13 +148,11 @@ class Runner:
         began = time.monotonic() if debug else 0.0
         try:
             value = await self._run(task, message, delivery)
-        except NoThreadError:
-            return Release()
         except BaseException as error:  # a task that calls sys.exit, or cancels itself, has failed, and ends no worker
             if is_of_worker(error, delivery):
                 raise
             await take_back_cancellation(delivery)
-            return await self._fail(delivery, task, of_task(error), ttl_of(message))
+            return await self._fail(delivery, task, showable(error), ttl_of(message))
         if message.meta and ttl_of(message):
             await take_back_cancellation(delivery)
             told = {"state": DONE_RESULT, "value": value}
@@ -175,35 +193,40 @@ class Runner:
         else:
             result = task.function(*message.args, **message.kwargs)
         if inspect.isawaitable(result):  # also of a function that returns a coroutine, without being async
-            if task.timeout is None:
-                result = await result
-            else:
-                result = await self._wait_for(result, task.timeout, delivery)
-        if inspect.isgenerator(result) or inspect.isasyncgen(result):
-            raise TypeError(f"task {task.name} has returned a generator, whose code has not run")
+            result = await self._run_apart(result, task.timeout, delivery)
+        if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise TypeError(f"task {task.name} has returned a coroutine or generator, whose code has not run")
         return result
 
-    async def _wait_for(self, call: Awaitable[Any], seconds: float, delivery: AnyDelivery) -> Any:
-        """Await a call for this many seconds. This costs a timer, and `asyncio.wait_for` a task more."""
-        loop = asyncio.get_running_loop()
-        mine = asyncio.current_task()
-        assert mine is not None
+    async def _run_apart(self, call: Awaitable[Any], timeout: float | None, delivery: AnyDelivery) -> Any:
+        """Await a call in an asyncio task of its own, for this many seconds: a task may cancel that one, even later."""
+        kept: list[tuple[Any, BaseException | None]] = []
+        apart = asyncio.get_running_loop().create_task(_keep_outcome(call, kept))
         is_over = False
-
-        def end() -> None:
-            nonlocal is_over
-            is_over = True
-            mine.cancel()
-
-        timer = loop.call_later(seconds, end)
         try:
-            return await call
-        except asyncio.CancelledError:
-            if not is_over or delivery.is_called_off:
+            if timeout is not None:
+                await asyncio.wait([apart], timeout=timeout)
+                if not apart.done():
+                    is_over = True
+                    apart.cancel()
+                    await asyncio.wait([apart], timeout=CANCELLED_WITHIN)
+                    if not apart.done():
+                        raise RunTimeoutError(
+                            f"it took longer than {timeout:g} s, and goes on although it is cancelled"
+                        )
+            await apart
+        except asyncio.CancelledError:  # before it began; or at its end, by the task
+            if not apart.done():
+                apart.cancel()
+                await asyncio.wait([apart])
+            if not kept:
                 raise
-            raise RunTimeoutError(f"it took longer than {seconds:g} s") from None
-        finally:
-            timer.cancel()
+        value, error = kept[0]
+        if error is None:
+            return value
+        if is_over and issubclass(type(error), asyncio.CancelledError) and not delivery.is_called_off:
+            raise RunTimeoutError(f"it took longer than {timeout:g} s")
+        raise error
 
     # What fails
 
@@ -226,16 +249,16 @@ class Runner:
             return Release(0, int(found["pri"]))  # to the dead tube, if there is one
         if tries > task.retries:
             return await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
-        asked = error.delay if isinstance(error, Retry) else None
-        if asked is None:
-            try:
+        try:
+            asked = error.delay if isinstance(error, Retry) else None
+            if asked is None:
                 delay = delay_of(task.backoff, tries, self._jitter)
-            except Exception as trouble:
-                delay = delay_of(BACKOFF, tries, self._jitter)
-                message = f"its backoff failed, {delay:.3g} s is used: {describe(trouble)}"
-                self._tell(logging.ERROR, "backoff-failed", delivery, task.name, message, error=trouble)
-        else:
-            delay = min(asked, LONGEST_DELAY)
+            else:
+                delay = min(Release(seconds_of(asked, "delay")).delay, LONGEST_DELAY)
+        except BaseException as trouble:
+            delay = delay_of(BACKOFF, tries, self._jitter)
+            message = f"its backoff failed, {delay:.3g} s is used: {describe(showable(trouble))}"
+            self._tell(logging.ERROR, "backoff-failed", delivery, task.name, message, error=showable(trouble))
         most = min(task.retries + 1, int(found.get("max-tries", 0)) or task.retries + 1)
         message = f"failed, try {tries} of {most}; again in {delay:.3g} s: {describe(error)}"
         shown = error if self._all_tracebacks and not isinstance(error, (Retry, RunTimeoutError)) else None

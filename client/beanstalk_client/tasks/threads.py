@@ -4,8 +4,8 @@
 the end: one that hangs keeps it. These threads are daemons.
 
 A thread cannot be ended from outside. One whose caller has stopped waiting is *overdue* until its function ends.
-Threads that have all been overdue for `PATIENCE` seconds are said to hang: the calls that wait for them fail, and so do
-new ones. All counts belong to the event loop, so they need no lock.
+Threads that have all been overdue for `PATIENCE` seconds are said to hang. Calls that wait for them get new ones, so
+that the program can end in good order. All counts belong to the event loop, so they need no lock.
 """
 
 from __future__ import annotations
@@ -16,17 +16,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from beanstalk_client.tasks.failure import RunTimeoutError
 
 PATIENCE = 5.0
 """Seconds after which threads that are all overdue are said to hang."""
-
-
-class NoThreadError(Exception):
-    """A function has not begun, because all threads hang."""
 
 
 class _Call:
@@ -55,7 +51,7 @@ class Threads:
     Args:
         number: of threads.
         on_room: called when a thread is free after none was.
-        on_hang: called once, when all threads hang.
+        on_hang: called once, when all threads hang: the program should make no calls but those that it must.
     """
 
     def __init__(
@@ -73,7 +69,7 @@ class Threads:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._results: deque[tuple[_Call, Any, BaseException | None]] = deque()
         self._will_collect = False
-        self._hang: asyncio.TimerHandle | None = None  # until `_give_up`
+        self._hang: asyncio.TimerHandle | None = None  # until `_replace`
         self._hangs = False
 
     @property
@@ -97,13 +93,8 @@ class Threads:
 
         Raises:
             RunTimeoutError: the function took longer; it goes on.
-            NoThreadError: all threads hang; the function has not begun.
         """
-        if self._hangs:
-            raise NoThreadError
-        if self._started < min(self._active + 1, self._number):
-            threading.Thread(target=self._work, name=f"task-{self._started + 1}", daemon=True).start()
-            self._started += 1
+        self._start(self._active + 1)
         call = _Call(self._loop.create_future(), function, args, kwargs)
         self._active += 1
         self._calls.put(call)
@@ -125,6 +116,12 @@ class Threads:
             self._hang.cancel()
         for _ in range(self._started):
             self._calls.put(None)
+
+    def _start(self, calls: int) -> None:
+        """Start the threads that this many calls need."""
+        while self._started < min(calls, self._number):
+            threading.Thread(target=self._work, name=f"task-{self._started + 1}", daemon=True).start()
+            self._started += 1
 
     def _work(self) -> None:
         """What a thread does."""
@@ -168,7 +165,9 @@ class Threads:
                 continue
             if error is None:
                 future.set_result(result)
-            elif isinstance(error, (StopIteration, GeneratorExit)):  # no future takes one; the other closes coroutines
+            elif issubclass(
+                type(error), (StopIteration, GeneratorExit)
+            ):  # no future takes one; the other closes coroutines
                 failure = RuntimeError(f"the function raised {type(error).__name__}")
                 failure.__cause__ = error
                 future.set_exception(failure)
@@ -196,8 +195,8 @@ class Threads:
             if not call.is_back:
                 call.is_overdue = True
                 self._overdue += 1
-                if self._overdue == self._number and not self._hangs:
-                    self._hang = self._loop.call_later(PATIENCE, self._give_up)
+                if self._overdue == self._number:
+                    self._hang = self._loop.call_later(PATIENCE, self._replace)
         else:
             had_room = self._active < self._number
             self._active -= 1
@@ -207,19 +206,12 @@ class Threads:
         if self.on_room is not None and not had_room and self._active < self._number:
             self.on_room()
 
-    def _give_up(self) -> None:
-        """All threads hang: fail the calls that wait."""
+    def _replace(self) -> None:
+        """All threads hang: let others take their place."""
         self._hang = None
-        self._hangs = True
-        while True:
-            try:
-                call = self._calls.get_nowait()
-            except Empty:
-                break
-            if call is not None and call.ticket:
-                call.ticket.pop()
-                self._active -= 1
-                if not call.future.done():
-                    call.future.set_exception(NoThreadError())
-        if self._on_hang is not None:
-            self._on_hang()
+        if not self._hangs:
+            self._hangs = True
+            if self._on_hang is not None:
+                self._on_hang()
+        self._number += self._overdue
+        self._start(self._active)

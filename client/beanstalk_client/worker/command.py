@@ -225,7 +225,7 @@ def find_tasks(app: str) -> Tasks:
     return found
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """An exception of an import in one line, with the line that has raised it."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {error.msg}"
@@ -346,7 +346,7 @@ def _main(given: Sequence[str]) -> int:
         return complain(options, PROGRAM, str(error), FAILED)
     except LifespanError as error:
         cause = error.__cause__
-        assert isinstance(cause, Exception)
+        assert cause is not None
         message = f"the lifespan of {options.app} has failed: {_where(cause)}"
         tell(log, logging.ERROR, "lifespan-failed", message, cause)
         return FAILED

@@ -1,6 +1,6 @@
 """Several worker processes, and one that begins anew when a file changes: both run the same command line once more.
 
-ended, though not told to      logged as an error, whatever its status; another one takes its place after a pause
+ended, though not told to      logged as an error, with any status; another one takes its place after a pause
 ended at its limit             after --max-jobs or --max-memory: another one takes its place at once
 told to stop, and hangs        killed
 this process is killed         the others notice that their socket to it is closed, and stop
@@ -71,7 +71,7 @@ class Processes:
     Args:
         line: the command line.
         number: of processes.
-        grace: seconds that a process has to end when it is told to stop, without KILL_AFTER.
+        grace: seconds for the end of a process after SIGTERM, without KILL_AFTER.
     """
 
     def __init__(self, line: Sequence[str], number: int, grace: float = GRACE) -> None:
@@ -140,7 +140,7 @@ class Processes:
         """Run one to its end."""
         ours, its = socket.socketpair()
         with ours, its:
-            # In a session of its own, so that Ctrl-C reaches this process only, and each worker is told once.
+            # In a session of its own, so that Ctrl-C reaches this process only, and each worker gets one signal.
             process = await asyncio.create_subprocess_exec(
                 *self._line,
                 stdin=asyncio.subprocess.DEVNULL,

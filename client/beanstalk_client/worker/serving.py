@@ -5,6 +5,7 @@ Each group of tubes has slots and connections of its own, so that a flood in one
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -15,9 +16,10 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from beanstalk_client import signals
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.consumer import Consumer, Delivery, Outcome, Release, look_for_server
-from beanstalk_client.consumers import GRACE, Consumers, StoppedError
+from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, StoppedError
 from beanstalk_client.errors import BuriedError, Error
 from beanstalk_client.events import tell
 from beanstalk_client.logs import keep_log
@@ -57,17 +59,25 @@ class _Lifespan:
 
     Args:
         make: makes the lifespan.
+        may_be_cancelled: whether the worker may have cancelled its begin.
     """
 
-    def __init__(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+    def __init__(
+        self, make: Callable[[], AbstractAsyncContextManager[Any]], may_be_cancelled: Callable[[], bool]
+    ) -> None:
         self._make = make
+        self._may_be_cancelled = may_be_cancelled
         self._entered: AbstractAsyncContextManager[Any] | None = None
 
     async def __aenter__(self) -> None:
         try:
             entered = self._make()
             await entered.__aenter__()
-        except Exception as error:
+        except asyncio.CancelledError as error:
+            if self._may_be_cancelled():
+                raise
+            raise LifespanError from error
+        except BaseException as error:
             raise LifespanError from error
         self._entered = entered
 
@@ -77,7 +87,7 @@ class _Lifespan:
         assert self._entered is not None
         try:
             await self._entered.__aexit__(kind, error, traceback)
-        except Exception as own:
+        except BaseException as own:
             if own is error:
                 raise
             raise LifespanError from own
@@ -157,7 +167,7 @@ class Worker(Consumers):
                 settled=self._note_buried,
                 weights=self._weights,
                 mode=self._mode,
-                room=threads.room if self._tasks._have_plain(group.tubes) else None,
+                room=self._room(threads if self._tasks._have_plain(group.tubes) else None),
             )
             for group in self._groups
         ]
@@ -168,7 +178,7 @@ class Worker(Consumers):
                 stack.enter_context(self.on_signals())
                 if self._tasks.lifespan is not None:
                     async with self.starting():
-                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan))
+                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan, lambda: self.is_told))
                     keep_log()  # it may have configured logging
                 if self._tasks.errors is not None:
                     await stack.enter_async_context(
@@ -176,6 +186,7 @@ class Worker(Consumers):
                     )
                 tell(log, logging.INFO, "worker-started", f"worker {who} takes jobs from {tubes}", tubes=tubes)
                 await self.consume(consumers)
+                signals.end_within(self._grace + FORCE_AFTER)  # the end of the lifespan has no more
                 await self._report_buried()
         except StoppedError:
             pass
@@ -186,13 +197,24 @@ class Worker(Consumers):
         if self._hangs:
             raise ThreadsHangError("all threads hang in functions that have exceeded their timeout")
 
+    def _room(self, threads: Threads | None) -> Callable[[], int] | None:
+        """The number of further jobs that a consumer may begin, if there is a limit."""
+        if not self._max_jobs:
+            return None if threads is None else threads.room
+
+        def room() -> int:
+            left = self._max_jobs - self._begun
+            return left if threads is None else min(left, threads.room())
+
+        return room
+
     def _tell_hang(self) -> None:
         """Stop, as no thread can run a job any more."""
         self._hangs = True
         message = f"all threads, {self._number}, hang in functions that have exceeded their timeout: the worker ends"
         tell(log, logging.ERROR, "threads-hang", message, threads=self._number)
         if not self.is_told:
-            self.stop()
+            self._finish("all threads hang", self._grace)
 
     def _note_buried(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
         # The runner releases with a priority what it has reported.

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-from collections import Counter
 
 from beanstalk_client import NotFoundError, TimedOutError
 
@@ -105,9 +104,9 @@ def backoffs(kind, history):
                 return
 
 
-def look(client, jobs):
-    """The states of the jobs that the server has, and the number of reports, by id."""
-    states, reports = {}, Counter()
+def look(client, jobs, reports):
+    """Return the states of the jobs that the server has, by id, and count the reports that are new."""
+    states = {}
     for job in jobs:
         if job.job_id is not None and not job.is_lost:
             with contextlib.suppress(NotFoundError):
@@ -117,7 +116,7 @@ def look(client, jobs):
     with contextlib.suppress(TimedOutError):
         while True:
             reports[json.loads(client.reserve(timeout=0).body)["job"]] += 1
-    return states, reports
+    return states
 
 
 def history(job, log):

@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 from beanstalk_client import Client, ConnectionLostError, NotFoundError
@@ -78,6 +79,7 @@ class Round:
         self.options += ["--threads", str(chance.choice([1, 2, 5])), "--grace", str(GRACE), "--log-format", "json"]
         self.chance = chance
         self.problems = []
+        self.reports = Counter()  # by the id of the job
         self.loads = []
         self.stops = []
         self.restarts = 0
@@ -206,7 +208,10 @@ class Round:
             found = self.client.stats_tube("stress")
         except (NotFoundError, ConnectionLostError):
             return all(job.is_lost for job in self.jobs)
-        return not any(found[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed"))
+        if any(found[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed")):
+            return False
+        states = look(self.client, self.jobs, self.reports)  # another worker reports that one was lost
+        return all(self.reports[job_id] for job_id, state in states.items() if state == "buried")
 
     # The round
 
@@ -268,10 +273,10 @@ class Round:
         return not any("within" in one or "for ever" in one for one in self.problems[:1])
 
     def judge(self):
-        states, reports = look(self.client, self.jobs)
+        states = look(self.client, self.jobs, self.reports)
         log = "".join(worker.log for worker in self.logs)
         for job in self.jobs:
-            if found := [*problems_of(job, self, states.get(job.job_id, "done"), reports.get(job.job_id, 0))]:
+            if found := [*problems_of(job, self, states.get(job.job_id, "done"), self.reports[job.job_id])]:
                 self.problems.append("\n  ".join([f"{job.name}: {'; '.join(found)}", *history(job, log)]))
 
     def end_processes(self):

@@ -43,6 +43,7 @@ from beanstalk_client.tasks.failure import (
     describe,
     is_last_of_server,
     is_of_worker,
+    showable,
     take_back_cancellation,
     task_report,
     trace_of,
@@ -243,7 +244,7 @@ class Runner:
                         raise
                     await take_back_cancellation(delivery)
                     tries = await self._count_failure(run, delivery) if run.retries else 1
-                    await sync_to_async(run.fail)(error, tries)
+                    await sync_to_async(run.fail)(showable(error), tries)
             finally:
                 await asyncio.shield(sync_to_async(connections.close_all)())
 
@@ -291,7 +292,7 @@ class _Run:
             try:
                 self.succeed(self.call())
             except BaseException as error:
-                self.fail(error, count() if self.retries else 1)
+                self.fail(showable(error), count() if self.retries else 1)
 
     def start(self) -> None:
         now = timezone.now()

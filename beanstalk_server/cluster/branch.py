@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_server.cluster.reply_framer import LOST, ReplyFramer
-from beanstalk_server.wire.commands import CANCELS
+from beanstalk_server.wire.commands import CANCELS, CHANGES_OF_CLIENT, REPEATABLE, TIMED
 
 if TYPE_CHECKING:
     from beanstalk_server.cluster.relay import Relay
@@ -30,47 +30,6 @@ a body that is larger than this goes on, and then its command is not kept."""
 
 UNANSWERED_LIMIT: Final = 4096
 """Commands of a client at one shard without an answer; one turn may take this many more. The next wait for answers."""
-
-REPEATABLE: Final = frozenset(
-    {
-        b"drain",
-        b"ignore",
-        b"list-clients",
-        b"list-jobs",
-        b"list-tube-used",
-        b"list-tubes",
-        b"list-tubes-watched",
-        b"peek",
-        b"peek-buried",
-        b"peek-delayed",
-        b"peek-keyed",
-        b"peek-ready",
-        b"reserve",
-        b"reserve-batch",
-        b"reserve-mode",
-        b"reserve-with-timeout",
-        b"stats",
-        b"stats-group",
-        b"stats-job",
-        b"stats-tube",
-        b"stats-tubes",
-        b"undrain",
-        b"use",
-        b"watch",
-    }
-)
-"""Commands that may be given again to another leader, whatever became of them at the one before. A job that this one
-may have reserved is ready at the next, and what is used and watched is as it was."""
-
-TIMED: Final = (b"reserve-with-timeout ", b"reserve-batch ")
-"""What a line begins with whose command may have a timeout."""
-
-# The first letters of use, watch and ignore.
-_U: Final = 117
-_W: Final = 119
-_I: Final = 105
-
-_MODE: Final = b"reserve-mode "
 
 
 class Place(Protocol):
@@ -307,7 +266,7 @@ class Branch:
             answered += 1
             if framer.reserved or self.holdings:
                 self.note_jobs(line)
-            if line and (line[0] in (_U, _W, _I) or line.startswith(_MODE)):
+            if line.startswith(CHANGES_OF_CLIENT):
                 relay.note_tubes(line, framer.first)
         if framer.is_within and not entries:
             return False

@@ -14,20 +14,15 @@ from beanstalk_server.cluster.branch import Branch
 from beanstalk_server.cluster.relay import Relay
 from beanstalk_server.cluster.reply_framer import LOST
 from beanstalk_server.queue.native import mypyc_attr
+from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL
+from beanstalk_server.wire.grammar import Arguments
 
 _CRLF: Final = b"\r\n"
 
-GONE: Final = {
-    b"delete": (b"DELETED", b"NOT_FOUND"),
-    b"release": (b"RELEASED", b"BURIED", b"NOT_FOUND"),
-    b"bury": (b"BURIED", b"NOT_FOUND"),
-    b"touch": (b"NOT_FOUND",),
-}
-"""The replies after which a client has a job no more, by the commands that it gave."""
+_ENDING: Final = {command.name.encode(): command for command in PROTOCOL + EXTENSIONS if command.ends}
+"""The commands that end a reservation, by name."""
 
-GONE_TOGETHER: Final = {b"delete-batch": (b"DELETED_BATCH ", 0), b"release-batch": (b"RELEASED_BATCH ", 2)}
-"""Likewise, what the replies begin with after which a client has none of several jobs, and how many words of its
-arguments come before the ids."""
+_ARGUMENTS: Final = Arguments()
 
 Sink = Callable[[int, bytes], None]
 """Gets the key of an ask and its whole reply, with its CR LF; b"" if the place is lost and it is not repeatable."""
@@ -153,14 +148,11 @@ class ShardBranch(Branch):
         if framer.reserved:
             self.holdings.update(framer.reserved)
             framer.reserved.clear()
-        elif line and line[0] in b"drbt":
-            word, _, text = line.partition(b" ")
-            if word in GONE_TOGETHER and framer.first.startswith(GONE_TOGETHER[word][0]):
-                self.holdings.difference_update(map(int, text.split()[GONE_TOGETHER[word][1] :]))
-            if framer.first in GONE.get(word, ()):
-                job_id = text.lstrip(b" ").partition(b" ")[0]
-                if job_id.isdigit():
-                    self.holdings.discard(int(job_id))
+            return
+        word, _, text = line.partition(b" ")
+        command = _ENDING.get(word)
+        if command is not None and framer.first.partition(b" ")[0] in command.ends:
+            self.holdings.difference_update(command.ids(text, _ARGUMENTS))
 
     def _collect(self, data: bytes) -> None:
         """Give replies to the sinks."""

@@ -81,8 +81,8 @@ class SummedStatistics(AllShards):
 
     __slots__ = ("_sum",)
 
-    def __init__(self, router: Router, shards: list[int]) -> None:
-        super().__init__(router, shards, b"stats")
+    def __init__(self, router: Router, shards: list[int], line: bytes) -> None:
+        super().__init__(router, shards, line)
         self._sum = StatisticsSum()
 
     def _add(self, position: int, text: bytes) -> None:
@@ -101,8 +101,8 @@ class AllTubes(AllShards):
 
     __slots__ = ("_lists",)
 
-    def __init__(self, router: Router, shards: list[int]) -> None:
-        super().__init__(router, shards, b"list-tubes")
+    def __init__(self, router: Router, shards: list[int], line: bytes) -> None:
+        super().__init__(router, shards, line)
         self._lists = [b""] * len(shards)
 
     def _add(self, position: int, text: bytes) -> None:
@@ -117,8 +117,8 @@ class AllClients(AllShards):
 
     __slots__ = ("_lists",)
 
-    def __init__(self, router: Router, shards: list[int]) -> None:
-        super().__init__(router, shards, b"list-clients")
+    def __init__(self, router: Router, shards: list[int], line: bytes) -> None:
+        super().__init__(router, shards, line)
         self._lists = [b""] * len(shards)
 
     def _add(self, position: int, text: bytes) -> None:
@@ -136,16 +136,17 @@ class PageOfTubes(AllShards):
 
     Args:
         router, shards: as above.
+        word: the command.
         first: the name from which on; "" for the beginning.
         count: the most tubes, as the client says.
     """
 
     __slots__ = ("_count", "_entries", "_next")
 
-    def __init__(self, router: Router, shards: list[int], first: str, count: int) -> None:
+    def __init__(self, router: Router, shards: list[int], word: bytes, first: str, count: int) -> None:
         self._count = min(count, PAGE_ENTRIES)
         asked = min(self._count + 1, max(MERGED_ENTRIES // len(shards), LEAST_ENTRIES))
-        super().__init__(router, shards, f"stats-tubes {first or '-'} {asked}".encode("ascii"))
+        super().__init__(router, shards, b"%b %b %d" % (word, first.encode("ascii") or b"-", asked))
         self._entries: list[tuple[bytes, bytes]] = []  # names, and what is said of them
         self._next = b""  # the first name of all that no shard has been asked for; b"" if there is none
 

@@ -34,9 +34,39 @@ from beanstalk_server.shards.branch import Operation, Router, ShardBranch, drop
 from beanstalk_server.shards.operations import AllClients, AllShards, AllTubes, Divided, PageOfTubes, SummedStatistics
 from beanstalk_server.shards.reserving import Reserving
 from beanstalk_server.wire import replies
-from beanstalk_server.wire.commands import CANCELS, DIALECTS, EXTENSIONS, PAUSE_TUBE, PROTOCOL, QUIT, Dialect
+from beanstalk_server.wire.commands import (
+    CANCELS,
+    DIALECTS,
+    EXTENSIONS,
+    PAUSE_TUBE,
+    PROTOCOL,
+    QUIT,
+    RESERVE_BATCH,
+    Dialect,
+)
 from beanstalk_server.wire.grammar import Arguments, parse_watched, read_mode, read_name
-from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, JOBS, NAMED, USED, WATCHED, Places
+from beanstalk_server.wire.places import (
+    DIVISION,
+    EVERYTHING,
+    GROUP,
+    IGNORE_TUBE,
+    ITSELF,
+    JOB,
+    JOBS,
+    LIST_OF_CLIENTS,
+    LIST_OF_TUBES,
+    MODE_OF_ALL,
+    NAMED,
+    PAGE_OF_TUBES,
+    RESERVE_OF_BEST,
+    SAME_OF_ALL,
+    SUM,
+    USE_TUBE,
+    USED,
+    WATCH_TUBE,
+    WATCHED,
+    Places,
+)
 from beanstalk_server.wire.yaml import tube_list
 
 # What becomes of a command, if that is not what it concerns: USED, NAMED, JOB or WATCHED.
@@ -52,9 +82,9 @@ def _kinds(has_arguments: bool) -> dict[bytes, int]:
     for command in PROTOCOL + EXTENSIONS:
         if has_arguments is (command.read is not None) and command not in (PAUSE_TUBE, QUIT):
             name = command.name.encode()
-            if name == b"use":
+            if command.across == USE_TUBE:
                 kinds[name] = _USE
-            elif name in (b"watch", b"ignore"):
+            elif command.across in (WATCH_TUBE, IGNORE_TUBE):
                 kinds[name] = _WATCHING
             else:
                 kinds[name] = _HERE if command.concerns in (EVERYTHING, ITSELF) else command.concerns
@@ -63,7 +93,8 @@ def _kinds(has_arguments: bool) -> dict[bytes, int]:
 
 _WITH_ARGUMENTS: Final = _kinds(True)
 _WITHOUT_ARGUMENTS: Final = _kinds(False)
-_PAUSE: Final = b"pause-tube"
+_ROWS: Final = {command.name.encode(): command for command in PROTOCOL + EXTENSIONS}
+_PAUSE: Final = PAUSE_TUBE.name.encode()
 _CRLF: Final = 2
 
 _ARGUMENTS: Final = Arguments()
@@ -275,36 +306,37 @@ class RoutingSession(Router):
 
     def _make_operation(self, word: bytes, text: bytes) -> Operation:
         """An operation for a command that concerns several shards, or changes which ones commands concern."""
+        command = _ROWS[word]
+        across = command.across
+        if across == USE_TUBE:
+            return _Use(self, text)
+        if across == WATCH_TUBE:
+            return _Watch(self, text)
+        if across == IGNORE_TUBE:
+            return _Ignore(self, text)
+        if across == MODE_OF_ALL:
+            return _Mode(self, text)
         first = self.default_shard
         shards = [first, *[shard for shard in range(self.places.shards) if shard != first]]
-        if word == b"use":
-            return _Use(self, text)
-        if word == b"watch":
-            return _Watch(self, text)
-        if word == b"ignore":
-            return _Ignore(self, text)
-        if word == b"reserve-mode":
-            return _Mode(self, text)
-        if word == b"stats":
-            return SummedStatistics(self, shards)
-        if word == b"list-tubes":
-            return AllTubes(self, shards)
-        if word == b"list-clients":
-            return AllClients(self, shards)
-        if word == b"drain":
-            return AllShards(self, shards, word, replies.DRAINING)
-        if word == b"undrain":
-            return AllShards(self, shards, word, replies.NOT_DRAINING)
+        if across == SUM:
+            return SummedStatistics(self, shards, word)
+        if across == LIST_OF_TUBES:
+            return AllTubes(self, shards, word)
+        if across == LIST_OF_CLIENTS:
+            return AllClients(self, shards, word)
+        if across == SAME_OF_ALL:
+            return AllShards(self, shards, word, command.done)
         is_well_formed = self._is_well_formed(word, text)
         assert is_well_formed, "what is malformed goes anywhere"
-        if word == b"stats-tubes":
-            return PageOfTubes(self, shards, _ARGUMENTS.name, _ARGUMENTS.count)
-        if word.endswith(b"-batch") and word != b"reserve-batch":
+        if across == PAGE_OF_TUBES:
+            return PageOfTubes(self, shards, word, _ARGUMENTS.name, _ARGUMENTS.count)
+        if across == DIVISION:
             return Divided(self, word, text, _ARGUMENTS.ids)
+        assert across == RESERVE_OF_BEST, command.name
         concerned = {*self._watching, *self._holding()}
         shards = [shard for shard in shards if shard in concerned]
-        limit = _ARGUMENTS.count if word == b"reserve-batch" else 0
-        return Reserving(self, shards, word, limit, FOREVER if word == b"reserve" else _ARGUMENTS.duration)
+        limit = _ARGUMENTS.count if command is RESERVE_BATCH else 0
+        return Reserving(self, shards, word, limit, FOREVER if command.read is None else _ARGUMENTS.duration)
 
 
 class _OfTube(Operation):

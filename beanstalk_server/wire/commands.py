@@ -1,8 +1,9 @@
 """The table of commands: for each, its name, how its arguments are read, what it asks of the queue, and its reply.
 
-A command is a row of PROTOCOL or EXTENSIONS. Whatever else depends on the commands is derived from the rows: what stats
-counts, which lines may be long, which commands wait for the journal. To add a command, add a row here, the function
-that does it and, unless grammar.py has one already, the function that reads such arguments.
+A command is a row of PROTOCOL or EXTENSIONS, and each fact about it is in its row, or follows from it: what stats
+counts, which lines may be long, which commands wait for the journal, which may be given again to another leader, and
+how several shards do it. To add a command, add a row here, the function that does it and, unless grammar.py has one
+already, the function that reads such arguments.
 """
 
 from __future__ import annotations
@@ -34,7 +35,28 @@ from beanstalk_server.wire.authorization import (
 from beanstalk_server.wire.framing import HTTP_METHODS
 from beanstalk_server.wire.grammar import Arguments, without_token
 from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, GroupListing, JobPage, TubeListing, TubePage
-from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, JOBS, NAMED, USED, WATCHED
+from beanstalk_server.wire.places import (
+    DIVISION,
+    EVERYTHING,
+    GROUP,
+    IGNORE_TUBE,
+    IN_ONE,
+    ITSELF,
+    JOB,
+    JOBS,
+    LIST_OF_CLIENTS,
+    LIST_OF_TUBES,
+    MODE_OF_ALL,
+    NAMED,
+    PAGE_OF_TUBES,
+    RESERVE_OF_BEST,
+    SAME_OF_ALL,
+    SUM,
+    USE_TUBE,
+    USED,
+    WATCH_TUBE,
+    WATCHED,
+)
 from beanstalk_server.wire.yaml import Rows, stats, stats_job, stats_tube, tube_list, yaml
 
 if TYPE_CHECKING:
@@ -72,17 +94,24 @@ class Command:
         cost: what it costs beyond a simple command and its reply. Commands that cost more tell of other clients, and
             wait until the event loop has reported those that have hung up.
         concerns: what it concerns, as places.py names it; -1 if its scope says so.
+        across: how it is done if that is in several shards, as places.py names it; -1 if its scope says so.
+        ends: the first words of the replies after which the client no longer holds the jobs that its line names.
+        acts: done twice, it does more than once, though `needs` is NONE. A command that needs nothing of the journal
+            and does not act may be given again to another leader, if that of its shard is lost before the reply.
     """
 
     __slots__ = (
+        "across",
         "concerns",
         "cost",
         "counter",  # its index in ServerInfo.counts; -1 if it is not counted
         "do",
         "done",  # a reply that is always the same, or b""
+        "ends",
         "has_body",
         "hides",
         "is_counted",
+        "is_repeatable",
         "may_be_long",
         "name",
         "needs",
@@ -108,6 +137,9 @@ class Command:
         is_counted: bool = True,
         cost: int = 0,
         concerns: int = -1,
+        across: int = -1,
+        ends: tuple[bytes, ...] = (),
+        acts: bool = False,
     ) -> None:
         self.name = name
         self.read = read
@@ -123,7 +155,16 @@ class Command:
         self.is_counted = is_counted
         self.cost = cost
         self.concerns: int = _CONCERNS[scope] if concerns < 0 else concerns
+        self.across: int = _ACROSS.get(scope, IN_ONE) if across < 0 else across
+        self.ends: tuple[bytes, ...] = ends
+        self.is_repeatable: bool = needs == NONE and not acts
         self.counter: int = -1
+
+    def ids(self, text: bytes, arguments: Arguments) -> list[int]:
+        """The ids of the jobs that its arguments name."""
+        if self.read is None or not self.read(text, arguments):
+            return []
+        return arguments.ids if self.concerns == JOBS else [arguments.job_id]
 
 
 _CONCERNS: Final = {
@@ -137,6 +178,9 @@ _CONCERNS: Final = {
     EVERY_TUBE: EVERYTHING,
 }
 """What a command concerns, by its scope."""
+
+_ACROSS: Final = {WATCHED_TUBES: RESERVE_OF_BEST, TUBES_OF_JOBS: DIVISION}
+"""How a command is done in several shards, by its scope."""
 
 
 # Producers
@@ -483,17 +527,28 @@ def _unwatch(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 PUT: Final = Command("put", grammar.read_put, _put, PRODUCE, TUBE_IN_USE, needs=DELETIONS, has_body=True)
 RESERVE: Final = Command("reserve", None, _reserve, CONSUME, WATCHED_TUBES)
-DELETE: Final = Command("delete", grammar.read_id, _delete, CONSUME, TUBE_OF_JOB, done=replies.DELETED, needs=DELETIONS)
+DELETE: Final = Command(
+    "delete",
+    grammar.read_id,
+    _delete,
+    CONSUME,
+    TUBE_OF_JOB,
+    done=replies.DELETED,
+    needs=DELETIONS,
+    ends=(b"DELETED", b"NOT_FOUND"),
+)
 RESERVE_WITH_TIMEOUT: Final = Command(
     "reserve-with-timeout", grammar.read_timeout, _reserve_with_timeout, CONSUME, WATCHED_TUBES
 )
 RESERVE_BATCH: Final = Command("reserve-batch", grammar.read_reserve_batch, _reserve_batch, CONSUME, WATCHED_TUBES)
-CANCEL_RESERVE: Final = Command("cancel-reserve", None, _cancel_reserve, NO_RIGHT, NO_TUBE)
+CANCEL_RESERVE: Final = Command("cancel-reserve", None, _cancel_reserve, NO_RIGHT, NO_TUBE, acts=True)
 PAUSE_TUBE: Final = Command(
-    "pause-tube", grammar.read_pause, _pause_tube, ADMIN, TUBE_NAMED, hides=True, done=replies.PAUSED
+    "pause-tube", grammar.read_pause, _pause_tube, ADMIN, TUBE_NAMED, hides=True, done=replies.PAUSED, acts=True
 )
-IGNORE: Final = Command("ignore", grammar.read_name, _ignore, NO_RIGHT, NO_TUBE, done=_watching, concerns=NAMED)
-QUIT: Final = Command("quit", None, _quit, NO_RIGHT, NO_TUBE, is_counted=False)
+IGNORE: Final = Command(
+    "ignore", grammar.read_name, _ignore, NO_RIGHT, NO_TUBE, done=_watching, concerns=NAMED, across=IGNORE_TUBE
+)
+QUIT: Final = Command("quit", None, _quit, NO_RIGHT, NO_TUBE, is_counted=False, acts=True)
 
 PROTOCOL: Final = (
     PUT,
@@ -505,20 +560,40 @@ PROTOCOL: Final = (
     RESERVE_WITH_TIMEOUT,
     Command("reserve-job", grammar.read_id, _reserve_job, CONSUME, TUBE_OF_JOB, needs=ALL, is_counted=False),
     DELETE,
-    Command("release", grammar.read_release, _release, CONSUME, TUBE_OF_JOB, done=replies.RELEASED, needs=ALL),
-    Command("use", grammar.read_name, _use, ANY_RIGHT, TUBE_NAMED, done=_using),
-    Command("watch", grammar.read_watch, _watch, CONSUME, TUBE_NAMED, done=_watching),
+    Command(
+        "release",
+        grammar.read_release,
+        _release,
+        CONSUME,
+        TUBE_OF_JOB,
+        done=replies.RELEASED,
+        needs=ALL,
+        ends=(b"RELEASED", b"BURIED", b"NOT_FOUND"),
+    ),
+    Command("use", grammar.read_name, _use, ANY_RIGHT, TUBE_NAMED, done=_using, across=USE_TUBE),
+    Command("watch", grammar.read_watch, _watch, CONSUME, TUBE_NAMED, done=_watching, across=WATCH_TUBE),
     IGNORE,
-    Command("bury", grammar.read_bury, _bury, CONSUME, TUBE_OF_JOB, done=replies.BURIED, needs=ALL),
+    Command(
+        "bury",
+        grammar.read_bury,
+        _bury,
+        CONSUME,
+        TUBE_OF_JOB,
+        done=replies.BURIED,
+        needs=ALL,
+        ends=(b"BURIED", b"NOT_FOUND"),
+    ),
     Command("kick", grammar.read_kick, _kick, ADMIN, TUBE_IN_USE, needs=ALL),
     Command(
         "kick-job", grammar.read_id, _kick_job, ADMIN, TUBE_OF_JOB, done=replies.KICKED, needs=ALL, is_counted=False
     ),
-    Command("touch", grammar.read_id, _touch, CONSUME, TUBE_OF_JOB, done=replies.TOUCHED),
-    Command("stats", None, _stats, INSPECT, EVERY_TUBE, cost=STATISTICS_COST),
+    Command(
+        "touch", grammar.read_id, _touch, CONSUME, TUBE_OF_JOB, done=replies.TOUCHED, ends=(b"NOT_FOUND",), acts=True
+    ),
+    Command("stats", None, _stats, INSPECT, EVERY_TUBE, cost=STATISTICS_COST, across=SUM),
     Command("stats-job", grammar.read_id, _stats_job, INSPECT, TUBE_OF_JOB, cost=STATISTICS_COST),
     Command("stats-tube", grammar.read_name, _stats_tube, INSPECT, TUBE_NAMED, hides=True, cost=STATISTICS_COST),
-    Command("list-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE, concerns=EVERYTHING),
+    Command("list-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE, concerns=EVERYTHING, across=LIST_OF_TUBES),
     Command("list-tube-used", None, _list_tube_used, NO_RIGHT, NO_TUBE),
     Command("list-tubes-watched", None, _list_tubes_watched, NO_RIGHT, NO_TUBE),
     PAUSE_TUBE,
@@ -527,8 +602,8 @@ PROTOCOL: Final = (
 """The commands of beanstalkd, in the order in which stats counts them."""
 
 
-def _batch_command(name: str, read: Reader, do: Handler, needs: int) -> Command:
-    return Command(name, read, do, CONSUME, TUBES_OF_JOBS, needs=needs, may_be_long=True)
+def _batch_command(name: str, read: Reader, do: Handler, needs: int, ends: tuple[bytes, ...] = ()) -> Command:
+    return Command(name, read, do, CONSUME, TUBES_OF_JOBS, needs=needs, may_be_long=True, ends=ends, acts=True)
 
 
 def _put_command(name: str, read: Reader) -> Command:
@@ -578,11 +653,12 @@ EXTENSIONS: Final = (
         may_be_long=True,
         cost=STATISTICS_COST,
         concerns=EVERYTHING,
+        across=PAGE_OF_TUBES,
     ),
-    Command("list-clients", None, _list_clients, ADMIN, EVERY_TUBE, cost=STATISTICS_COST),
+    Command("list-clients", None, _list_clients, ADMIN, EVERY_TUBE, cost=STATISTICS_COST, across=LIST_OF_CLIENTS),
     Command("move-jobs", grammar.read_move_jobs, _move_jobs, ADMIN, TWO_TUBES, hides=True, needs=ALL, may_be_long=True),
-    Command("drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING),
-    Command("undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING),
+    Command("drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING, across=SAME_OF_ALL),
+    Command("undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING, across=SAME_OF_ALL),
     Command(
         "stats-group",
         grammar.read_group,
@@ -613,10 +689,10 @@ EXTENSIONS: Final = (
         needs=DELETIONS,
         has_body=True,
     ),
-    _batch_command("delete-batch", grammar.read_ids, _delete_batch, DELETIONS),
-    _batch_command("release-batch", grammar.read_release_batch, _release_batch, ALL),
+    _batch_command("delete-batch", grammar.read_ids, _delete_batch, DELETIONS, (b"DELETED_BATCH",)),
+    _batch_command("release-batch", grammar.read_release_batch, _release_batch, ALL, (b"RELEASED_BATCH",)),
     _batch_command("touch-batch", grammar.read_ids, _touch_batch, NONE),
-    Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE),
+    Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE, across=MODE_OF_ALL),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 
@@ -667,6 +743,19 @@ DELETES: Final = _prefixes(
     [command for command in PROTOCOL + EXTENSIONS if command.needs == DELETIONS and not command.has_body]
 )
 """The prefixes of lines that wait until it admits deletions, as the end of a put's body does."""
+
+REPEATABLE: Final = frozenset([command.name.encode() for command in PROTOCOL + EXTENSIONS if command.is_repeatable])
+"""The names of commands that may be given again to another leader."""
+
+TIMED: Final = _prefixes(
+    [command for command in PROTOCOL + EXTENSIONS if command.scope == WATCHED_TUBES and command.read is not None]
+)
+"""The prefixes of lines that may have a timeout."""
+
+CHANGES_OF_CLIENT: Final = _prefixes(
+    [command for command in PROTOCOL + EXTENSIONS if command.across in (USE_TUBE, WATCH_TUBE, IGNORE_TUBE, MODE_OF_ALL)]
+)
+"""The prefixes of lines that change which tubes a client uses and watches, and how these are served."""
 
 CANCELS: Final = (CANCEL_RESERVE.name.encode() + b"\r\n",)
 """The line that calls off the reserve that waits. It is looked for while nothing else is done."""

@@ -35,6 +35,40 @@ GROUP: Final = 6
 JOBS: Final = 7
 """The jobs whose ids the command gives, which may be of several shards."""
 
+# How a command is done if what it concerns is in several shards, or depends on what the client has at each.
+
+IN_ONE: Final = 0
+"""It never is: the command goes to one shard, or is answered where the client is."""
+
+USE_TUBE: Final = 1
+"""The shard of the tube is told, and the one before it."""
+
+WATCH_TUBE: Final = 2
+IGNORE_TUBE: Final = 3
+"""The shard of the tube is told; the reply counts the tubes of all shards."""
+
+MODE_OF_ALL: Final = 4
+"""Each shard where the client is learns how its tubes are served."""
+
+RESERVE_OF_BEST: Final = 5
+"""Each shard says which job it would give, and the best one is reserved."""
+
+SAME_OF_ALL: Final = 6
+"""Each shard does it, and all reply alike."""
+
+SUM: Final = 7
+"""The statistics of all shards are added up."""
+
+LIST_OF_TUBES: Final = 8
+LIST_OF_CLIENTS: Final = 9
+"""The lists of all shards follow one another."""
+
+PAGE_OF_TUBES: Final = 10
+"""The first tubes of all shards, by name."""
+
+DIVISION: Final = 11
+"""Each shard does its part of the jobs, and the counts are added up."""
+
 
 class Places:
     """The places of tubes and jobs among this many shards.

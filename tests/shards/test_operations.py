@@ -219,7 +219,9 @@ def test_a_page_of_tubes_of_a_thousand_shards_is_full_and_ends_before_what_has_n
         return b"OK 1\r\n" + text + b"".join([b'- {name: "%b", x: 1}\n' % name for name in names[:asked]]) + b"\r\n"
 
     reply = answered(
-        lambda router, shards: PageOfTubes(router, shards, "", 1000), 1024, [page_of(names, 8) for names in names_of]
+        lambda router, shards: PageOfTubes(router, shards, b"stats-tubes", "", 1000),
+        1024,
+        [page_of(names, 8) for names in names_of],
     )
     following, entries = page(reply)
     assert list(entries) == everything[: len(entries)]
@@ -230,7 +232,7 @@ def test_a_page_of_tubes_of_a_thousand_shards_is_full_and_ends_before_what_has_n
 def test_the_list_of_all_tubes_takes_no_more_memory_than_the_answer_and_what_it_is_made_of():
     answers = [b"OK 1000009\r\n---\n- " + b"x" * 1_000_002 + b"\n\r\n"] * SHARDS
     asked = Asked()
-    AllTubes(asked, list(range(SHARDS))).begin()
+    AllTubes(asked, list(range(SHARDS)), b"list-tubes").begin()
     tracemalloc.start()
     try:
         for sink, answer in zip(asked.sinks, answers, strict=True):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from beanstalk_client import commands as client
 from virtual import World
 
 from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE
@@ -52,6 +53,13 @@ SCOPES = {
 }
 
 ACCESS = Path(__file__).parents[2] / "docs/access.md"
+
+
+def test_the_client_has_the_same_commands():
+    assert {row.name for row in PROTOCOL} == client.BASE
+    assert {row.name for row in (*EXTENSIONS, AUTH)} == client.EXTENSIONS
+    assert set(client.WITHOUT_BODY) == {row.name for row in EXTENSIONS if row.has_body}
+    assert {row.name for row in EXTENSIONS if row.read is None} <= client.COUNTED
 
 
 def test_no_two_commands_have_the_same_name():

@@ -83,8 +83,8 @@ class AsyncClient(Asynchronous[TBody]):
         server_name: the name that the server's certificate must have; by default the host of the address.
         token: of a user, for servers that ask for one; "" for none.
         connect_timeout: seconds for connecting, TLS and the token, for each address.
-        timeout: seconds for which the server may be silent beyond what it was asked to wait; None for ever. Then the
-            connection is given up, with a NoAnswerError.
+        timeout: seconds that a call may take beyond what the server is asked to wait; None for ever. Then it raises a
+            NoAnswerError.
         reconnect: connect again with the next command, after a loss.
         reconnect_timeout: seconds for which a command waits for that; connecting goes on then, for those that follow.
         on_reconnect: is called then with the ids of the jobs that were reserved, and are so no more.

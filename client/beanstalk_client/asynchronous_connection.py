@@ -48,7 +48,8 @@ class AsyncConnection(asyncio.Protocol):
     Args:
         session: what outlives it.
         name: what errors call the server.
-        timeout: the seconds for which the server may be silent beyond what it was asked to wait.
+        timeout: the seconds that a reply may take beyond what the server was asked to wait, from the end of the one
+            before.
         on_loss: is called once, when it is lost.
         on_unclaimed: is called with jobs that were granted to nobody, and are to be given back.
 
@@ -314,7 +315,7 @@ class AsyncConnection(asyncio.Protocol):
         if patience > 0:
             self._timer = self.loop.call_later(min(patience, timeout), self._look_at_silence)
         else:
-            self.lose(f"the server has been silent for {timeout:g} s", NoAnswerError)
+            self.lose(f"no answer within {timeout + (wait or 0):g} s", NoAnswerError)
 
     # The end
 

@@ -80,7 +80,7 @@ class Client(Blocking[TBody]):
         server_name: the name that the server's certificate must have; by default the host of the address.
         token: the token of a user, sent before anything else; "" for none. It is kept only where `reconnect` needs it.
         connect_timeout: seconds for connecting, TLS and the token, for each address.
-        timeout: seconds for which the server may be silent beyond what it was asked to wait; None: for ever.
+        timeout: seconds that a call may take beyond what the server is asked to wait; None: for ever.
         reconnect: whether a command connects again when the connection is lost.
         reconnect_timeout: seconds for which it tries to, while no address lets it connect.
         on_reconnect: called after that, with the ids of the jobs that were reserved and are so no more.

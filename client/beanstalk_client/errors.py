@@ -393,11 +393,11 @@ class ConnectionLostError(Error, ConnectionError):
 
 
 class NoAnswerError(ConnectionLostError, TimeoutError):
-    """The server has been silent for too long, and the connection was given up.
+    """The reply was not complete in time.
 
     Example:
         except NoAnswerError:
-            print("the server is silent")
+            print("no reply within the timeout")
     """
 
 

@@ -96,15 +96,17 @@ class Connection:
         """
         protocol = self.protocol
         data = protocol.send(command)
-        sending = time.monotonic() if len(data) > WRITE else 0.0
+        is_long = len(data) > WRITE
+        if is_long:
+            began -= time.monotonic()
         try:
             self._sock.sendall(data)
         except SILENT:
             return self._lose(self._silence())[0][1]
         except OSError as error:
             return self._rest(error)[0][1]
-        if sending:
-            began += time.monotonic() - sending  # a server that reads is not silent
+        if is_long:
+            began += time.monotonic()  # the time in which the server reads does not count
         done: list[tuple[Command[Any], Any]] = []
         if not is_late:
             try:

@@ -499,6 +499,7 @@ class AsyncClient(Asynchronous[TBody]):
             job_id = await queue.execute(make.put(b"hello"))
         """
         loop, connection = asyncio.get_running_loop(), self._connection
+        until = None if self._timeout is None else loop.time() + self._timeout
         if (
             connection is None
             or connection.is_hindered
@@ -506,8 +507,9 @@ class AsyncClient(Asynchronous[TBody]):
             or command.needs
             or not (command.origin is None or command.origin is self._session.origin)
         ):
-            return await self._do(command, await self._begin(), self._connection)
-        until = None if self._timeout is None else loop.time() + self._timeout
+            if not self._was_connected:
+                until = await self._begin()
+            return await self._do(command, until, self._connection)
         waiter = connection.call(command)
         try:
             return await waiter

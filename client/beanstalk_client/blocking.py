@@ -532,14 +532,14 @@ class Client(Blocking[TBody]):
         assert failure is not None
         raise failure
 
-    def _greet(self, sock: socket.socket, address: Address, known: float, until: float | None = None) -> Connection:
+    def _greet(self, sock: socket.socket, address: Address, deadline: float, until: float | None = None) -> Connection:
         """Shake hands, and say what a new connection must be told.
 
         Args:
-            known: when TLS and the token must be done.
+            deadline: when TLS and the token must be done.
             until: when all of it must be done; None: each reply has its own time.
         """
-        known = known if until is None else min(known, until)
+        deadline = deadline if until is None else min(deadline, until)
         if _is_of_running_loop(sock):
             sock.close()
             raise RuntimeError(
@@ -547,10 +547,10 @@ class Client(Blocking[TBody]):
                 "client waits: use AsyncClient, or make the client in another thread"
             )
         if self._target.context is not None:
-            left = max(known - time.monotonic(), 0.001)
+            left = max(deadline - time.monotonic(), 0.001)
             sock = speak_tls(sock, self._target.context, self._target.server_name or address.host or None, left)
         connection = Connection(sock, self._session, str(address), self._connect_timeout)
-        connection.until = known
+        connection.until = deadline
         try:
             greeting = self._session.greet()
             proof = [command for command in greeting if command.reply is AUTHENTICATED]

@@ -134,20 +134,24 @@ class Connection:
         protocol = self.protocol
         done: list[tuple[Command[Any], Any]] = []
         data = memoryview(b"".join([protocol.send(command) for command in commands]))
-        position = at = 0
+        position = 0
+        is_held_up = False
         try:
             self._sock.settimeout(0)
             while position < len(data) and not self.is_lost:
                 try:
                     position += self._sock.send(data[position : position + WRITE])
+                    if is_held_up:  # and the server reads: that is no silence
+                        began, is_held_up = time.monotonic(), False
                 except OSError as error:
                     if not _would_block(error):
                         done += self._rest(error)
                     elif self._wait_for_room(began):
                         come = self._read_what_has_come()
                         done += come
-                        if come or position > at:
-                            at, began = position, time.monotonic()
+                        if come:
+                            began = time.monotonic()
+                        is_held_up = True
                     else:
                         done += self._lose(self._silence())
         except OSError as error:  # somebody else has closed the socket

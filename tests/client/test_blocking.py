@@ -33,6 +33,7 @@ from beanstalk_client import (
     UnsupportedError,
 )
 from beanstalk_client.commands import make
+from beanstalk_client.connection import Connection
 from consuming import BEANSTALKD, imported, restartable
 from scripted_server import CLOSE, RESET, SILENCE
 from tls_peers import Files, client_context
@@ -1105,3 +1106,24 @@ def test_the_time_in_which_a_server_reads_a_long_body_is_no_silence(slow, clock)
 
     queue.sockets[0].sendall = slowly
     assert queue.put("x" * (1 << 19)) == 7
+
+
+def test_a_server_that_reads_a_batch_late_has_time_for_its_reply(slow, clock, monkeypatch):
+    """It is full for most of the time, then reads all, and takes as long again for its replies."""
+    queue = slow([(0.8, b"INSERTED 1\r\n"), (0.8, b"INSERTED 2\r\n")])
+    (sock,) = queue.sockets
+    held_up = [True]
+
+    def send(data):
+        if sock.timeout == 0 and held_up:
+            raise BlockingIOError
+        return len(data)
+
+    def wait_for_room(*_):
+        held_up.clear()
+        clock.now += 0.9
+        return True
+
+    sock.send = send
+    monkeypatch.setattr(Connection, "_wait_for_room", wait_for_room)
+    assert queue.run_all([make.put(b"x")] * 2) == [1, 2]

@@ -1065,7 +1065,7 @@ def put_later(queue):
         together.put("x", delay=0.5)
 
 
-def test_tls_and_the_token_are_part_of_connect_timeout(slow, clock):
+def test_the_token_is_part_of_connect_timeout(slow, clock):
     with pytest.raises(NoAnswerError, match="no answer within 1 s"):
         slow(drip(b"AUTHENTICATED\r\n"), token="secret", insecure_token=True)
     assert clock.now == pytest.approx(1, abs=0.02)

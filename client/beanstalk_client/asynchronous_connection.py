@@ -48,7 +48,8 @@ class AsyncConnection(asyncio.Protocol):
     Args:
         session: what outlives it.
         name: what errors call the server.
-        timeout: the seconds for which the server may be silent beyond what it was asked to wait.
+        timeout: the seconds that a reply may take beyond what the server was asked to wait, from the end of the one
+            before.
         on_loss: is called once, when it is lost.
         on_unclaimed: is called with jobs that were granted to nobody, and are to be given back.
 
@@ -60,8 +61,9 @@ class AsyncConnection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_begun",  # when a reply has begun to come that may take any time to begin: time of the loop
         "_closed",  # done when its socket is
-        "_heard",  # when something has come last, or was sent to a server that owed nothing: time of the loop
+        "_heard",  # since when the next reply is owed: the one before, or a command to a server that owed nothing
         "_is_flushing",  # the end of this turn writes what is there
         "_last",  # the last command
         "_left_over",  # bytes that the transport could not write, when that was looked at last
@@ -107,7 +109,7 @@ class AsyncConnection(asyncio.Protocol):
         self._out_size = 0
         self._is_flushing = False
         self._last: Command[Any] | None = None
-        self._heard = 0.0
+        self._heard = self._begun = 0.0
         self._left_over = 0
         self._was_idle = False
         self._room: deque[asyncio.Future[None]] = deque()
@@ -229,9 +231,10 @@ class AsyncConnection(asyncio.Protocol):
                     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self.loop.time()
         protocol = self._protocol
         done = protocol.receive(data)
+        if done:
+            self._heard = self.loop.time()
         if protocol.is_lost:
             if not self.is_lost:
                 self._end(done)
@@ -246,6 +249,10 @@ class AsyncConnection(asyncio.Protocol):
                 waiter.set_exception(of_command(result, command.line, self._name))
             else:
                 waiter.set_result(result)
+        if not done and self._heard != self._begun:
+            first = protocol.first
+            if first is not None and first.wait is None:
+                self._heard = self._begun = self.loop.time()
 
     def eof_received(self) -> None:
         self.lose(f"the server has closed the connection{self._hint()}")
@@ -281,7 +288,9 @@ class AsyncConnection(asyncio.Protocol):
     # Silence
 
     def _expect_a_reply(self) -> None:
-        """The server owes a reply from now on. One timer serves them all: it looks whether it may still be silent."""
+        """The server owes a reply from now on. One timer serves them all: it looks whether there is time left for the
+        next one, which must be whole then.
+        """
         now = self.loop.time()
         self._was_idle = now - self._heard > IDLE
         self._heard = now
@@ -299,12 +308,14 @@ class AsyncConnection(asyncio.Protocol):
         if left_over < self._left_over:
             self._heard = now  # it reads
         self._left_over = left_over
-        wait = 0 if self._protocol.is_in_reply else first.wait  # who has begun to reply waits for nothing
+        wait = first.wait
+        if wait is None and self._protocol.is_in_reply:
+            wait = 0  # it must end what it has begun
         patience = timeout if wait is None else timeout + wait + self._heard - now
         if patience > 0:
             self._timer = self.loop.call_later(min(patience, timeout), self._look_at_silence)
         else:
-            self.lose(f"the server has been silent for {timeout:g} s", NoAnswerError)
+            self.lose(f"no answer within {timeout + (wait or 0):g} s", NoAnswerError)
 
     # The end
 

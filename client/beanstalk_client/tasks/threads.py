@@ -60,7 +60,7 @@ class Threads:
         if number < 1:
             raise ValueError(f"{number} threads; there must be 1 or more")
         self._loop = asyncio.get_running_loop()
-        self._number = number
+        self._number: int = number
         self.on_room = on_room
         self._on_hang = on_hang
         self._started = 0

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import os
 import socket
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
@@ -76,6 +78,7 @@ class AsyncConnection(asyncio.Protocol):
         "_timer",  # looks after the server's silence while it owes replies
         "_transport",
         "_waiters",  # one for each command without a reply, in order
+        "__weakref__",
         "_was_idle",  # nothing was asked for a while
         "is_full",
         "is_hindered",
@@ -220,6 +223,7 @@ class AsyncConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # which uvloop's does not inherit from
+        _connections.add(self)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -252,6 +256,7 @@ class AsyncConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lose(f"the connection is lost{f' ({error})' if error else ''}{self._hint()}")
+        _connections.discard(self)
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -348,6 +353,18 @@ class AsyncConnection(asyncio.Protocol):
             with contextlib.suppress(OSError):  # uvloop has closed it
                 sock.shutdown(socket.SHUT_RDWR)
 
+    def leave_to_parent(self) -> None:
+        """In a process that was forked: close its copy of the socket, so that the connection ends with the parent.
+
+        The number stays in use, by /dev/null: the copy of the transport would close it again.
+        """
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and not self.loop.is_closed():
+            null = os.open(os.devnull, os.O_RDWR)
+            with contextlib.suppress(OSError):  # asyncio has closed it
+                os.dup2(null, sock.fileno(), inheritable=False)
+            os.close(null)
+
     def abort(self) -> None:
         """Close the socket at once."""
         transport = getattr(self, "_transport", None)
@@ -368,3 +385,16 @@ class AsyncConnection(asyncio.Protocol):
             raise
         finally:
             timer.cancel()
+
+
+_connections: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
+"""All open connections of this process."""
+
+
+def _leave_to_parent() -> None:
+    for connection in list(_connections):
+        connection.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)

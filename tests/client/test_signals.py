@@ -84,6 +84,27 @@ async def fork_on_loop():
 
 
 @tasks.task
+def fork_and_return(error):
+    child = os.fork()
+    if child:
+        write("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    elif error:
+        raise RuntimeError(error)
+
+
+@tasks.task
+def outlive():
+    multiprocessing.get_context("fork").Process(target=idle).start()
+    time.sleep(1000)
+
+
+@tasks.task
+async def outlive_on_loop():
+    multiprocessing.get_context("fork").Process(target=idle).start()
+    await asyncio.sleep(1000)
+
+
+@tasks.task
 async def stubborn():
     write("begins")
     while True:
@@ -146,6 +167,28 @@ def test_a_signal_to_a_forked_child_is_its_own(work, server, task):
     worker.tell()
     assert worker.end() == 0
     assert "told to stop" in worker.log
+
+
+@pytest.mark.parametrize(("error", "status"), [("", 0), ("no such luck", 1)])
+def test_a_forked_child_that_returns_from_the_task_ends(work, server, error, status):
+    worker = work()
+    with Client(server.address, encoding=None) as client:
+        client.put(json.dumps({"task": "fork_and_return", "args": [error]}).encode())
+    eventually(lambda: worker.lines == [f"ended {status}"], "the child has ended")
+
+
+@pytest.mark.parametrize("task", ["outlive", "outlive_on_loop"])
+def test_a_forked_child_does_not_keep_the_jobs_of_a_worker_that_is_killed(work, server, task):
+    worker = work()
+    with Client(server.address, encoding=None) as client:
+        job = client.put(b'{"task": "%s"}' % task.encode(), ttr=1000)
+        eventually(lambda: worker.lines, "the child has begun")
+        try:
+            assert client.stats_job(job)["state"] == "reserved"
+            worker.kill()
+            eventually(lambda: client.stats_job(job)["state"] == "ready", "the job is free")
+        finally:
+            os.kill(int(worker.lines[0].split()[1]), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("task", ["stubborn", "blocking"])

@@ -62,6 +62,7 @@ class AsyncConnection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "__weakref__",
         "_closed",  # done when its socket is
         "_heard",  # when something has come last, or was sent to a server that owed nothing: time of the loop
         "_is_flushing",  # the end of this turn writes what is there
@@ -78,7 +79,6 @@ class AsyncConnection(asyncio.Protocol):
         "_timer",  # looks after the server's silence while it owes replies
         "_transport",
         "_waiters",  # one for each command without a reply, in order
-        "__weakref__",
         "_was_idle",  # nothing was asked for a while
         "is_full",
         "is_hindered",

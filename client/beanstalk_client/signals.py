@@ -74,8 +74,8 @@ def exiting(within: float) -> Iterator[None]:
     """
     global _is_program
     _is_program = True
-    for number in (signal.SIGTERM, signal.SIGINT):
-        handle(number, _leave)
+    handle(signal.SIGTERM, _leave)
+    handle(signal.SIGINT, _leave)
     try:
         yield
     finally:

@@ -400,8 +400,9 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class _Protocol(ResponseHandler):
-    """Feeds the parser the lines of a head one by one: it drops a head if an error follows in the same bytes. What comes
-    while no response is awaited closes the connection: the library would take it for the next response.
+    """Feeds the parser the lines of a head one by one: it drops a head if an error follows in the same bytes.
+
+    What comes while no response is awaited closes the connection: the library would take it for the next response.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

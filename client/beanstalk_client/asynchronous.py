@@ -421,6 +421,9 @@ class AsyncClient(Asynchronous[TBody]):
                 await loop.create_connection(
                     lambda: connection, address.host, address.port, ssl=context, server_hostname=name, **how
                 )
+            if connection.is_shared:
+                connection.shut()
+                return await self._open(address)
             greeting = [connection.call(command) for command in self._session.greet()]
             results = await asyncio.gather(*greeting, return_exceptions=True)
             for result in results:

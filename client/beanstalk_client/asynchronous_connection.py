@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import os
 import socket
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
@@ -55,14 +57,17 @@ class AsyncConnection(asyncio.Protocol):
 
     Attributes:
         is_lost: it is gone, or given up.
+        is_shared: a child that was forked while it was made may have a copy of its socket.
         loop: the one that it was made in, and can be used in.
         is_hindered: a command must not go out at once: the server does not read, or nobody waits for what it waits for.
         orphans: reserves that wait at the server and whose callers were cancelled.
     """
 
     __slots__ = (
+        "__weakref__",
         "_begun",  # when a reply has begun to come that may take any time to begin: time of the loop
         "_closed",  # done when its socket is
+        "_forks",  # of this process when it began
         "_heard",  # since when the next reply is owed: the one before, or a command to a server that owed nothing
         "_is_flushing",  # the end of this turn writes what is there
         "_last",  # the last command
@@ -82,6 +87,7 @@ class AsyncConnection(asyncio.Protocol):
         "is_full",
         "is_hindered",
         "is_lost",
+        "is_shared",
         "loop",
         "orphans",
     )
@@ -99,6 +105,7 @@ class AsyncConnection(asyncio.Protocol):
         self._on_loss = on_loss
         self._on_unclaimed = on_unclaimed
         self._name = name
+        self._forks = _forks
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._protocol = Protocol(session)
         self._timeout = timeout
@@ -117,6 +124,7 @@ class AsyncConnection(asyncio.Protocol):
         self.is_full: bool = False
         self.is_hindered: bool = False
         self.is_lost: bool = False
+        self.is_shared: bool = False
 
     # Commands
 
@@ -222,6 +230,8 @@ class AsyncConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # which uvloop's does not inherit from
+        _connections.add(self)
+        self.is_shared = self._forks != _forks
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -259,6 +269,7 @@ class AsyncConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lose(f"the connection is lost{f' ({error})' if error else ''}{self._hint()}")
+        _connections.discard(self)
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -351,6 +362,15 @@ class AsyncConnection(asyncio.Protocol):
     def _unsent(self) -> ConnectionLostError:
         return ConnectionLostError(f"{self._name}: the connection is lost, and the command was not sent")
 
+    def shut(self) -> None:
+        """Close a connection of whose socket a child may have a copy."""
+        self.is_lost = True
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError), sock.dup() as copied:  # uvloop's own can not
+                copied.shutdown(socket.SHUT_RDWR)
+        self.abort()
+
     def leave_closed_loop(self) -> None:
         """End a connection whose loop is closed, and can close no socket any more."""
         self.is_lost = True
@@ -358,6 +378,18 @@ class AsyncConnection(asyncio.Protocol):
         if sock is not None:
             with contextlib.suppress(OSError):  # uvloop has closed it
                 sock.shutdown(socket.SHUT_RDWR)
+
+    def leave_to_parent(self) -> None:
+        """In a process that was forked: close its copy of the socket, so that the connection ends with the parent.
+
+        The number stays in use, by /dev/null: the copy of the transport would close it again.
+        """
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and not self.loop.is_closed():  # which would have closed it
+            null = os.open(os.devnull, os.O_RDWR)
+            with contextlib.suppress(OSError):  # asyncio has closed it
+                os.dup2(null, sock.fileno(), inheritable=False)
+            os.close(null)
 
     def abort(self) -> None:
         """Close the socket at once."""
@@ -379,3 +411,23 @@ class AsyncConnection(asyncio.Protocol):
             raise
         finally:
             timer.cancel()
+
+
+_connections: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
+"""All open connections of this process."""
+
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+def _leave_to_parent() -> None:
+    for connection in list(_connections):
+        connection.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_count_fork, after_in_parent=_count_fork, after_in_child=_leave_to_parent)

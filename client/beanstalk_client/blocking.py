@@ -615,6 +615,8 @@ _clients: weakref.WeakSet[Client[Any]] = weakref.WeakSet()
 def _part_from_parent() -> None:
     """This process is a fork: the connections are its parent's, and the next command of each client makes another."""
     for client in list(_clients):
+        if client._connection is not None:
+            client._connection.abandon()
         client._drop()
 
 

@@ -183,6 +183,10 @@ class Connection:
                 self._sock.shutdown(socket.SHUT_RDWR)
         self._lose(_closed())
 
+    def abandon(self) -> None:
+        """End it in a process that is a fork. Its parent may wait for a reply, so there is no shutdown."""
+        self._lose(_closed())
+
     def quit(self) -> None:
         """End it, and let the server know."""
         if not self.is_lost:

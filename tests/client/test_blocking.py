@@ -768,9 +768,15 @@ def test_a_timeout_that_cannot_be_is_refused_at_once(name, seconds):
 
 
 FORK = """
-import os, sys
+import os, sys, threading
 from beanstalk_client import Client, ReservationLostError
+found = []
 with Client(sys.argv[1], use="mine") as queue:
+    busy = Client(sys.argv[1], watch="other")
+    waits = threading.Thread(target=lambda: found.append(busy.reserve()), daemon=True)
+    waits.start()
+    while not queue.stats()["current-waiting"]:
+        pass
     queue.put("a")
     queue.watch("mine")
     job = queue.reserve()
@@ -783,6 +789,11 @@ with Client(sys.argv[1], use="mine") as queue:
             sys.exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     queue.release(job)
+    queue.use("other")
+    queue.put("b")
+    waits.join(60)
+    assert found[0].body == "b"
+    assert queue.stats()["total-connections"] == 3  # of the child one
 """
 
 

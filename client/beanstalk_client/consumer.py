@@ -890,7 +890,7 @@ async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> l
     Return those that the server has not, so far.
 
     Raises:
-        OSError, Error: there is none, or it does not take our token.
+        OSError, Error: there is none, or it does not take our token; ForbiddenError: the right to consume is missing.
         PermissionError: how often a job has been tried could not be asked for: the right to inspect a tube is missing.
     """
     missing = []
@@ -906,6 +906,7 @@ async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> l
                 raise PermissionError(message) from None
             except NotFoundError:
                 missing.append(tube)
+            await client.watch(tube)
     finally:
         await client.close()
     return missing

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union, cast
 from urllib.parse import unquote
 
-from beanstalk_client.commands import is_token
+from beanstalk_client.commands import is_token, text_of
 
 if TYPE_CHECKING:
     import ssl
@@ -127,6 +127,10 @@ def _read_target(
         raise TypeError(f"tls is {tls!r}: must be True, or ssl.create_default_context(cafile=…)")
     found, schemes, secret = read_addresses(addresses)
     token = token or secret
+    if server_name is not None:
+        text_of(server_name, "server_name")
+    if token and not isinstance(token, str):
+        raise TypeError("a token is a text")  # and does not belong in a message
     if len(schemes) > 1 and tls is False:
         raise ValueError(f"all addresses must be of {TLS} or none, for the nodes of one cluster")
     if token and not is_token(token):

@@ -528,10 +528,41 @@ class Reply(Generic[T]):
         return self._is_cancelled
 
 
+def text_of(value: Any, name: str) -> str:
+    """A text.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}: must be a text")
+    return value
+
+
+def function_of(value: Any, name: str) -> Any:
+    """What can be called.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    if not callable(value):
+        raise TypeError(f"{name} is {value!r}: must be a function")
+    return value
+
+
+def sequence_of(values: Any, name: str) -> tuple[Any, ...]:
+    """The values of a sequence, which a text is not.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} is {values!r}: must be a list or a tuple")
+    return tuple(values)
+
+
 def _name(name: str, what: str = "tube") -> bytes:
-    if not isinstance(name, str):
-        raise TypeError(f"{what} is {name!r}: must be a text")
-    data = name.encode("utf-8", "replace")
+    data = text_of(name, what).encode("utf-8", "replace")
     if not is_name(data):
         raise ValueError(
             f"bad {what} {name[: MAX_NAME + 1]!r}: must be 1 to {MAX_NAME} of A-Z a-z 0-9 - + / ; . $ _ ( ), "
@@ -598,7 +629,7 @@ def _is_whole(duration: Seconds) -> bool:
     return duration == int(duration)
 
 
-def unix_time_of(at: float | datetime.datetime) -> float:
+def unix_time_of(at: float | datetime.datetime, name: str = "at") -> float:
     """The Unix time of a moment.
 
     Raises:
@@ -607,11 +638,11 @@ def unix_time_of(at: float | datetime.datetime) -> float:
     if isinstance(at, datetime.datetime):
         return at.timestamp()
     if not hasattr(at, "__float__"):
-        raise TypeError(f"at is {at!r}: must be a datetime, or Unix time")
+        raise TypeError(f"{name} is {at!r}: must be a datetime, or Unix time")
     return at
 
 
-def _moment(at: float | datetime.datetime) -> bytes:
+def moment(at: float | datetime.datetime) -> bytes:
     """Unix time, with nanoseconds."""
     return b"%.9f" % _between("at", unix_time_of(at), MAX_SECONDS)
 
@@ -843,11 +874,13 @@ class Commands(Generic[TBody]):
             raise ValueError("at and delay: only one of them may be given")
         if after and (at is not None or after == group):
             raise ValueError("after goes neither with at nor with the group of the same name")
+        if limit_count != 1 and not limit:
+            raise ValueError("limit_count is about a limit: it must be given")
         attributes = [b" key=%b" % _name(key, "key")] if key else []
         if replace:
             attributes.append(b" replace=1")
         if at is not None:
-            attributes.append(b" at=%b" % _moment(at))
+            attributes.append(b" at=%b" % moment(at))
         if tries:
             attributes.append(b" tries=%d" % within("tries", tries, MAX_SECONDS))
         for name, duration in (("backoff", backoff), ("ttl", ttl), ("hold", hold)):

@@ -38,7 +38,17 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from beanstalk_client.commands import MAX_PRIORITY, Duration, seconds, seconds_of, within
+from beanstalk_client.commands import (
+    MAX_PRIORITY,
+    MAX_SECONDS,
+    Duration,
+    function_of,
+    make,
+    seconds,
+    seconds_of,
+    sequence_of,
+    within,
+)
 from beanstalk_client.errors import (
     BeanstalkdError,
     ConnectionLostError,
@@ -278,15 +288,19 @@ class Consumer:
         settled: Callable[[Delivery, Outcome, Exception | None], None] | None = None,
         room: Callable[[], int] | None = None,
     ) -> None:
-        if not tubes:
+        self._tubes: tuple[str, ...] = sequence_of(tubes, "tubes")
+        if not self._tubes:
             raise ValueError("a consumer needs a tube")
-        if at_once < 1:
-            raise ValueError(f"at_once is {at_once}; it must be 1 or more")
-        self._connect = connect
-        self._tubes = tuple(tubes)
-        self._handle = handle
+        for tube in self._tubes:
+            make.watch(tube)  # which refuses a bad one
+        if mode:
+            make.reserve_mode(mode)
+        within("at_once", at_once, MAX_SECONDS, 1)
+        seconds("last_attempts", last_attempts)
+        self._connect: Callable[[], AsyncClient[bytes]] = function_of(connect, "connect")
+        self._handle: Callable[[Delivery], Awaitable[Outcome]] = function_of(handle, "handle")
         self._at_once = at_once
-        self._last_attempts = last_attempts
+        self._last_attempts = seconds_of(last_attempts)
         self._weights = dict(weights or {})
         self._mode = mode
         self._settled = settled
@@ -876,7 +890,7 @@ async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> l
     Return those that the server has not, so far.
 
     Raises:
-        OSError, Error: there is none, or it does not take our token.
+        OSError, Error: there is none, or it does not take our token; ForbiddenError: the right to consume is missing.
         PermissionError: how often a job has been tried could not be asked for: the right to inspect a tube is missing.
     """
     missing = []
@@ -892,6 +906,7 @@ async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> l
                 raise PermissionError(message) from None
             except NotFoundError:
                 missing.append(tube)
+            await client.watch(tube)
     finally:
         await client.close()
     return missing

@@ -18,6 +18,11 @@ LONGEST: Final = 4000
 """Characters of a message."""
 
 
+def reason_of(error: BaseException) -> str:
+    """What an exception says; its class, if it says nothing."""
+    return str(error) or type(error).__name__
+
+
 def tell(
     log: logging.Logger, level: int, event: str, message: str, error: BaseException | None = None, **fields: Any
 ) -> None:

@@ -21,7 +21,19 @@ import time
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, STATES, Duration, make, seconds_of
+from beanstalk_client.commands import (
+    DEFAULT_PRIORITY,
+    DEFAULT_TTR,
+    DEFAULT_TUBE,
+    MAX_ID,
+    STATES,
+    Duration,
+    make,
+    seconds_of,
+    unix_time_of,
+    within,
+)
+from beanstalk_client.commands import seconds as checked
 from beanstalk_client.consumer import Bury, Outcome, Release
 from beanstalk_client.errors import BuriedError, ExistsError, JobTooBigError, NotFoundError, TimedOutError, TooLateError
 from beanstalk_client.session import Session
@@ -119,8 +131,9 @@ class MemoryQueue:
         self._tasks = tasks
         self._has_schedules = schedules
         self._firings: dict[str, float] = {}  # the next moment of each schedule
-        self._max_job_size = max_job_size
-        self.now: float = round(time.time() if now is None else now, 6)
+        self._max_job_size: int = within("max_job_size", max_job_size, MAX_ID)
+        self.now: float = round(time.time() if now is None else unix_time_of(now, "now"), 6)
+        checked("now", self.now)
         self.errors: list[BaseException] = []
         self._jobs: dict[int, MemoryJob] = {}  # in the order of their ids
         self._keyed_jobs: dict[tuple[str, str], MemoryJob] = {}  # by tube and key
@@ -144,17 +157,20 @@ class MemoryQueue:
 
     def advance(self, seconds: Duration) -> None:
         """Let time pass, in which nothing runs: seconds, "15m", or a timedelta."""
-        seconds = seconds_of(seconds)
-        if seconds < 0:
-            raise ValueError(f"{seconds} seconds: time does not go back")
+        checked("seconds", seconds)
+        end = self._after(seconds_of(seconds))
         self._settle()
-        self.now = self._after(seconds)
+        while self._timers and self._timers[0][0] < end:  # a job may wait for one that goes
+            self.now = self._timers[0][0]
+            self._settle()
+        self.now = end
 
     def run(self, seconds: Duration = 0.0) -> int:
         """Run what is due within this many seconds from now ("15m", a timedelta), each at its moment; return how many
-        runs that were.
+        runs that were. `math.inf`: until nothing is left.
 
         Raises:
+            ValueError: that is no time, or never ends, as schedules fire again and again.
             RuntimeError: the test is a coroutine, for which there is `await queue.arun()`.
         """
         try:
@@ -167,7 +183,13 @@ class MemoryQueue:
 
     async def arun(self, seconds: Duration = 0.0) -> int:
         """As `run`, in asyncio."""
-        end = self._after(seconds_of(seconds))
+        length = seconds_of(seconds)
+        if length != math.inf:
+            checked("seconds", length)
+        end = self._after(length)
+        self._settle()
+        if end == math.inf and self._firings:
+            raise ValueError("seconds is inf: schedules fire again and again; say how long to run")
         runner = _Runner(self)
         runs = 0
         while True:
@@ -178,8 +200,8 @@ class MemoryQueue:
                 continue
             timer = self._timers[0][0] if self._timers else math.inf
             moment = min(timer, *self._firings.values(), math.inf)
-            if moment > end:
-                self.now = max(self.now, end)
+            if moment > end or moment == math.inf:
+                self.now = max(self.now, end if end < math.inf else self.now)
                 return runs
             self.now = max(self.now, moment)
 

@@ -14,9 +14,9 @@ from beanstalk_client import signals
 from beanstalk_client.errors import Error
 from beanstalk_client.logs import add_log_options, complain, keep_log, start_log
 from beanstalk_client.schedules.schedule import Schedule
-from beanstalk_client.schedules.scheduler import AHEAD, END_WITHIN, GROUP, HOLD, Scheduler
+from beanstalk_client.schedules.scheduler import AHEAD, END_WITHIN, GROUP, HOLD, LONGEST, Scheduler
 from beanstalk_client.version import VERSION
-from beanstalk_client.worker.command import FAILED, USAGE, UsageError, find_tasks
+from beanstalk_client.worker.command import USAGE, UsageError, complain_of_server, find_tasks
 
 PROGRAM = "beanstalk_client.scheduler"
 
@@ -67,7 +67,7 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0
-    if not 0 < seconds < 1e9:
+    if not 0 < seconds < LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r} must be seconds, more than 0")
     return seconds
 
@@ -110,8 +110,7 @@ def _main(arguments: Sequence[str]) -> int:
             else:
                 scheduler.run()
     except (Error, OSError, ValueError) as error:
-        reason = str(error) or type(error).__name__
-        return complain(options, PROGRAM, f"server {tasks.where}: {reason}", FAILED)
+        return complain_of_server(options, PROGRAM, tasks, error)
     return 0
 
 

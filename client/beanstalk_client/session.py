@@ -27,6 +27,7 @@ from beanstalk_client.commands import (
     make,
     probe,
     seconds_of,
+    sequence_of,
 )
 from beanstalk_client.errors import ReservationLostError, UnsupportedError
 from beanstalk_client.job import Job, Origin
@@ -72,7 +73,9 @@ class Session(Maker):
             _check_encoding(encoding)
         self.encoding: str | None = encoding
         self.used: str = use
-        self.watched: dict[str, int | None] = dict.fromkeys([watch] if isinstance(watch, str) else watch)
+        self.watched: dict[str, int | None] = dict.fromkeys(
+            [watch] if isinstance(watch, str) else sequence_of(watch, "watch")
+        )
         self.mode: str = MODES[0]
         self.reserved: set[int] = set()
         self.origin: Origin = Origin()

@@ -549,3 +549,20 @@ def test_a_consumer_has_a_tube_and_a_slot(server):
         Consumer(lambda: None, [], Handler())
     with pytest.raises(ValueError, match="at_once is 0"):
         Consumer(lambda: None, ["x"], Handler(), at_once=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"tubes": "abc"}, "tubes is 'abc': must be a list or a tuple"),
+        ({"tubes": ["a b"]}, "bad tube 'a b'"),
+        ({"at_once": 1.5}, "at_once is 1.5: must be a whole number"),
+        ({"last_attempts": float("nan")}, "last_attempts is nan: must be from 0"),
+        ({"mode": "quick"}, "bad mode 'quick'"),
+        ({"handle": 5}, "handle is 5: must be a function"),
+        ({"connect": 5}, "connect is 5: must be a function"),
+    ],
+)
+def test_an_argument_of_a_consumer_that_cannot_be_is_refused_at_once(options, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        Consumer(**{"connect": print, "tubes": ["a"], "handle": print, **options})

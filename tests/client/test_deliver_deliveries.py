@@ -234,6 +234,7 @@ def test_a_report_that_cannot_be_put_is_told(told):
     world.handle._report = fail
     assert isinstance(world.outcome(Job(request())), Bury)
     assert events(told) == ["delivery-buried", "report-lost"]
+    assert told.records[-1].getMessage().endswith("there is no report of it: lost")
 
 
 def test_what_is_put_off_has_not_been_tried(told):

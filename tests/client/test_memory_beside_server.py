@@ -324,3 +324,13 @@ def test_the_queue_in_memory_answers_as_a_server_does(script):
         answers.append(follow(side, script))
         side.close()
     assert answers[0] == answers[1]
+
+
+def test_who_waits_for_a_job_that_expires_waits_from_that_moment_on():
+    tasks = Tasks()
+    with tasks.in_memory() as queue:
+        client = queue.client()
+        client.put_with(b"member", group="g", ttl=10)
+        client.put_with(b"waiting", after="g", delay=30)
+        queue.advance(40)
+        assert [(job.body, job.state) for job in queue.jobs()] == [(b"waiting", "ready")]

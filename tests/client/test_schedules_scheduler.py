@@ -194,6 +194,40 @@ def test_a_demand_that_no_server_takes_is_refused_at_once(demand):
         schedule(every(minutes=5), **demand)
 
 
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"args": 5}, "args is 5: must be a list or a tuple"),
+        ({"args": "abc"}, "args is 'abc': must be a list or a tuple"),
+        ({"kwargs": 5}, "kwargs is 5: must be a dict"),
+        ({"delay": 5}, "a schedule has no option delay; it may demand ttl, tries, limit, limit_count"),
+        ({"limit_count": 2}, "limit_count is about a limit"),
+    ],
+)
+def test_an_argument_of_a_schedule_that_cannot_be_is_refused_at_once(options, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        Schedule("note", Every("5m"), note, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: Schedule(5, Every(60), Tasks().task(print)), "name of a schedule is 5: must be a text"),
+        (lambda: Cron(5), "expression is 5: must be a text"),
+        (lambda: Cron("* * * * *", 5), "tz is 5: must be a text"),
+        (lambda: Every(float("inf")), "an interval has whole seconds, from 1"),
+        (lambda: scheduler(group=5), "group is 5: must be a text"),
+        (lambda: scheduler(ahead=1e12), "below 1e"),
+        (lambda: scheduler(hold=1e12), "below 1e"),
+        (lambda: Scheduler(5, []), "connect is 5: must be a function"),
+        (lambda: Scheduler(print, "abc"), "schedules is 'abc': must be a list or a tuple"),
+    ],
+)
+def test_what_no_scheduler_could_plan_is_refused_at_once(make, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        make()
+
+
 def test_a_server_that_does_not_have_an_attribute_is_told_of(times, caplog):
     queue = times.queue()
     put_with = queue.put_with

@@ -6,6 +6,7 @@ import datetime
 import functools
 import inspect
 import json
+import math
 import os
 import subprocess
 import sys
@@ -342,6 +343,11 @@ def test_two_tasks_have_two_names(tasks):
         ({"ttr": "long"}, "ttr is 'long'"),
         ({"retries": "3"}, "retries is '3': must be a whole number"),
         ({"backoff": None}, "backoff is None: must be seconds"),
+        ({"give_up_on": "KeyError"}, "give_up_on is 'KeyError': must be a list or a tuple"),
+        ({"give_up_on": 5}, "give_up_on is 5: must be a list or a tuple"),
+        ({"give_up_on": int}, "give_up_on has <class 'int'>: must be classes of exceptions"),
+        ({"give_up_on": (KeyError, None)}, "give_up_on has None: must be classes of exceptions"),
+        ({"give_up_on": (KeyError, (OSError,))}, "give_up_on has .*: must be classes of exceptions"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(tasks, options, error):
@@ -585,3 +591,86 @@ def test_the_server_counts_the_attempts_of_a_task(our_server):
 
         found.append(client.stats_job(asyncio.run(aput()))["max-tries"])
         assert found == [3, 3, 7, 3]
+
+
+@pytest.mark.parametrize("given", [KeyError, [KeyError], (KeyError, OSError), {KeyError}])
+def test_the_exceptions_after_which_a_task_is_given_up_are_a_class_or_several(tasks, queue, given):
+    @tasks.task(give_up_on=given)
+    def fail():
+        raise KeyError
+
+    fail.put()
+    assert queue.run(math.inf) == 1
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: Tasks(errors=""), "errors is '': must be"),
+        (lambda: Tasks(errors=5), "errors is 5: must be a text"),
+        (lambda: Tasks(errors=" of mail"), "bad tube 'TUBE of mail': must be"),
+        (lambda: Tasks(tube=5), "tube is 5: must be a text"),
+        (lambda: Tasks(tube="a b"), "bad tube 'a b'"),
+        (lambda: Tasks(lifespan=5), "lifespan is 5: must be a function"),
+        (lambda: Tasks(middleware=5), "middleware is 5: must be a list or a tuple"),
+        (lambda: Tasks(middleware="abc"), "middleware is 'abc': must be a list or a tuple"),
+        (lambda: Tasks(middleware=[Middleware]), "middleware has <class .*>: must be an instance"),
+        (lambda: Tasks().task(5), "function is 5: must be a function"),
+        (lambda: Tasks().task(name=5)(print), "name of a task is 5: must be a text"),
+        (lambda: Tasks().result_of(5, 1), "tube is 5: must be a text"),
+        (lambda: Tasks().result_of("a", "x"), "job_id is 'x': must be a whole number"),
+        (lambda: Tasks().group(tube=5), "tube is 5: must be a text"),
+        (lambda: Tasks().group(name=5), "name is 5: must be a text"),
+        (lambda: Tasks().task(print).group(5), "group is 5: must be a text"),
+        (lambda: Tasks().task(print).after(5), "group is 5: must be a text"),
+        (lambda: Tasks().task(print).priority("x"), "priority is 'x': must be a whole number"),
+        (lambda: Tasks().task(print).priority(-1), "priority is -1: must be from 0"),
+        (lambda: Tasks().task(print).tries("x"), "tries is 'x': must be a whole number"),
+        *((lambda at=at: Tasks().task(print).at(at), f"at is {at}: must be from 0") for at in (INF, NAN, -1, 1e12)),
+        *((lambda days=days: Tasks().every(days=days), "interval: its parts are longer") for days in (INF, 1e12)),
+        *((lambda given=given: Tasks().every(given), "interval: its parts are longer") for given in (INF, 10**30)),
+        *(
+            (lambda given=given: Tasks().every(given), "an interval has whole seconds, from 1")
+            for given in (1e12, "100000d")
+        ),
+        (lambda: Client("127.0.0.1:1", watch=5), "watch is 5: must be a list or a tuple"),
+        (lambda: Client("127.0.0.1:1", token=5), "a token is a text"),
+        (lambda: AsyncClient("127.0.0.1:1", server_name=5), "server_name is 5: must be a text"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:a call of task")
+def test_an_argument_that_cannot_be_is_refused_at_once(make, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        make()
+
+
+@pytest.mark.parametrize("value", [NAN, -1, 1e400, "long", None])
+@pytest.mark.parametrize("method", ["advance", "run"])
+def test_the_clock_of_a_test_moves_by_a_time_only(tasks, queue, method, value):
+    tasks.every("5m")(tasks.task(name="note")(print))
+    before = queue.now
+    with pytest.raises((TypeError, ValueError), match=r"seconds|duration"):
+        getattr(queue, method)(value)
+    assert queue.now == before
+
+
+@pytest.mark.parametrize(
+    "options", [{"now": NAN}, {"now": "5s"}, {"now": INF}, {"now": -1}, {"max_job_size": "x"}, {"max_job_size": -1}]
+)
+def test_a_queue_in_memory_has_a_clock_and_a_size_that_can_be(tasks, options):
+    with pytest.raises((TypeError, ValueError), match=next(iter(options))), tasks.in_memory(**options):
+        pass
+
+
+def test_a_test_can_run_until_nothing_is_left(tasks, queue):
+    ran = []
+    note = tasks.task(name="note")(lambda: ran.append(queue.now))
+    began = queue.now
+    note.delay("1h").put()
+    note.delay("30d").put()
+    assert queue.run(INF) == 2
+    assert [moment - began for moment in ran] == pytest.approx([3600, 30 * 86400])
+    assert queue.now == ran[-1]

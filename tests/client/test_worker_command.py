@@ -185,6 +185,46 @@ def test_a_worker_that_could_not_count_tries_does_not_begin(run):
         asyncio.run(Worker(tasks, [Group(("work",), 2)], threads=1).run())
 
 
+@pytest.mark.parametrize("options", [(), ("--processes", "2")])
+def test_a_worker_that_may_not_consume_exits_at_once(run, tmp_path, monkeypatch, capsys, options):
+    where = "{}:{}".format(*run(**users("inspect")).address)
+    source = f"from beanstalk_client import Tasks\ntasks = Tasks({where!r}, token={WORKER!r}, tube='work')\n"
+    name = f"unwanted{len(options)}"
+    (tmp_path / f"{name}.py").write_text(f"{source}tasks.task(name='x')(print)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main([f"{name}:tasks", *options]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(
+        f"beanstalk-worker: server {where}: watch work: FORBIDDEN: this user lacks the right to con"
+    )
+    assert error.count("\n") == 1
+
+
+def test_the_log_says_which_right_a_report_and_a_result_lack(run, caplog):
+    server = run(**users("consume", "inspect"))
+    tasks = Tasks(server.address, token=WORKER, tube="work")
+
+    @tasks.task(retries=0)
+    def fail():
+        raise RuntimeError
+
+    async def story():
+        worker = Worker(tasks, [Group(("work",), 1)], threads=1)
+        work = asyncio.ensure_future(worker.run())
+        async with AsyncClient(server.address, token=PRODUCER, encoding=None, use="work") as client:
+            await client.put(fail.encode(fail.message([], {}, 60.0)))
+            while not (await client.stats_tube("work"))["current-jobs-buried"]:
+                assert not work.done()
+                await asyncio.sleep(0.01)
+        worker.stop()
+        await work
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    said = {record.event: record.getMessage() for record in caplog.records if hasattr(record, "event")}
+    assert "FORBIDDEN: this user lacks" in said["report-lost"] and "in tube work.errors" in said["report-lost"]
+    assert "FORBIDDEN: this user lacks" in said["result-lost"] and "in tube work.results" in said["result-lost"]
+
+
 def test_a_lifespan_is_around_all_jobs(work, client):
     program = """
 import contextlib
@@ -322,7 +362,7 @@ def test_no_server_is_told_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["lonely:tasks"]) == 1
     error = capsys.readouterr().err
-    assert f"server 127.0.0.1:{port}: " in error
+    assert error.count(f"127.0.0.1:{port}: ") == 1
     assert error.count("\n") == 1
 
 

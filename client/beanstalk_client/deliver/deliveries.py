@@ -32,7 +32,7 @@ from beanstalk_client.deliver.sending import FailedError, Sender
 from beanstalk_client.deliver.turns import PutOff, Stopped, Turns
 from beanstalk_client.deliver.verdicts import BURY, Rules, is_delivered, judge, read_retry_after
 from beanstalk_client.errors import Error
-from beanstalk_client.events import tell
+from beanstalk_client.events import reason_of, tell
 from beanstalk_client.tasks.failure import ERRORS, describe, is_last_of_server, is_of_worker, report, tries_of
 
 MOST_REMEMBERED: Final = 250_000
@@ -202,7 +202,8 @@ class Deliveries:
                 body = report(delivery.job_id, tube, reason, tries, by="sender", **known)
                 await self._report(tube + ERRORS, delivery.job_id, body)
             except (Error, OSError, ValueError) as trouble:
-                self._tell(logging.WARNING, "report-lost", delivery, f"there is no report of it: {trouble!r}", tube)
+                message = f"there is no report of it: {reason_of(trouble)}"
+                self._tell(logging.WARNING, "report-lost", delivery, message, tube)
         return Bury(int(found["pri"]) if "pri" in found else None)
 
     def _tries(self, delivery: Delivery, found: dict[str, Any]) -> int:

@@ -17,7 +17,7 @@ import datetime
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
-from beanstalk_client.commands import Duration, seconds_of
+from beanstalk_client.commands import MAX_SECONDS, Duration, seconds_of, text_of
 
 if TYPE_CHECKING:
     from cronsim import CronSim
@@ -74,8 +74,8 @@ class Cron:
             raise ImportError(
                 "cron expressions need an extra: pip install './client[cron]' in a clone of beanstalk-server"
             ) from None
-        self.expression: str = " ".join(expression.split())
-        self.tz: str = tz
+        self.expression: str = " ".join(text_of(expression, "expression").split())
+        self.tz: str = text_of(tz, "tz")
         self.zone: datetime.tzinfo = _zone(tz)
         self._parse: type[CronSim] = CronSim
         self._names_its_hour = not any(field.startswith("*") for field in self.expression.split()[:2])
@@ -158,7 +158,7 @@ class Every:
         first = Every("5m").after(int(time.time()))
 
     Args:
-        interval: whole seconds, one at least; or as "5m", or a timedelta.
+        interval: whole seconds, at least one and at most 136 years; or as "5m", or a timedelta.
 
     Raises:
         ValueError: the interval is none of these.
@@ -167,11 +167,10 @@ class Every:
     __slots__ = ("seconds",)
 
     def __init__(self, interval: Duration) -> None:
-        length = datetime.timedelta(seconds=seconds_of(interval, "interval"))
-        seconds, rest = divmod(length, datetime.timedelta(seconds=1))
-        if seconds < 1 or rest:
-            raise ValueError(f"an interval has whole seconds, and one at least, not {interval}")
-        self.seconds: int = seconds
+        seconds = round(seconds_of(interval, "interval"), 6)
+        if not 1 <= seconds <= MAX_SECONDS or seconds % 1:
+            raise ValueError(f"an interval has whole seconds, from 1 to {MAX_SECONDS}, not {interval}")
+        self.seconds: int = int(seconds)
 
     def after(self, moment: int) -> int:
         return (moment // self.seconds + 1) * self.seconds

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
-from beanstalk_client.commands import Duration, make
+from beanstalk_client.commands import Duration, make, sequence_of, text_of
 from beanstalk_client.schedules.moments import Moments
 from beanstalk_client.schedules.planner import NAME, ONCE, RULES, SKIP
 from beanstalk_client.tasks.failure import tries_for
@@ -84,7 +84,7 @@ class Schedule:
             the next firing.
 
     Raises:
-        ValueError: a name or a rule that cannot be.
+        TypeError, ValueError: an argument that cannot be.
         TypeError, ValueError: the task's serializer cannot write an argument.
     """
 
@@ -101,7 +101,7 @@ class Schedule:
         kwargs: Mapping[str, Any] | None = None,
         **demands: Unpack[Demands],
     ) -> None:
-        if not re.fullmatch(NAME, name):
+        if not re.fullmatch(NAME, text_of(name, "name of a schedule")):
             raise ValueError(f"schedule {name!r}: its name can be no key of a job; give it another one: name=…")
         if missed not in RULES:
             raise ValueError(f"schedule {name}: missed is one of {', '.join(RULES)}, not {missed!r}")
@@ -109,8 +109,13 @@ class Schedule:
         self.moments: Moments = moments
         self.task: Task[..., Any] = task
         self.missed = missed
-        self._args = tuple(args)
+        self._args = sequence_of(args, "args")
+        if not isinstance(kwargs or {}, Mapping):
+            raise TypeError(f"kwargs is {kwargs!r}: must be a dict")
         self._kwargs = dict(kwargs or {})
+        for each in demands:
+            if each not in Demands.__annotations__:
+                raise TypeError(f"a schedule has no option {each}; it may demand {', '.join(Demands.__annotations__)}")
         self._demands: Demands = {"tries": tries_for(task.retries), **demands}
         make.put_with(b"", **demands)  # which refuses bad ones
         self.firing(0)

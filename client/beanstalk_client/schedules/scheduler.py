@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_client.commands import Duration, seconds_of
+from beanstalk_client.commands import Duration, function_of, seconds_of, sequence_of, text_of
 from beanstalk_client.errors import (
     BadFormatError,
     BeanstalkdError,
@@ -58,6 +58,9 @@ HOLD: Final = 86400.0
 """How many seconds the key of a firing that is done stays held, by default. No scheduler that stands still for less can
 repeat one, and what a crash has left half done is completed without doubles for this long. A held key takes 250
 bytes."""
+
+LONGEST: Final = 1e9
+"""Seconds that `ahead` and `hold` are below: 31 years."""
 
 PASSES: Final = 4
 """How many passes there are in `ahead` seconds: three of them may fail before a firing could be missed."""
@@ -121,18 +124,18 @@ class Scheduler:
         hold: Duration = HOLD,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        if not re.fullmatch(NAME, group):
+        if not re.fullmatch(NAME, text_of(group, "group")):
             raise ValueError(f"group {group!r} can be no tube")
         ahead, hold = seconds_of(ahead, "ahead"), seconds_of(hold, "hold")
-        if not (0 < ahead < math.inf and 0 < hold < math.inf):
-            raise ValueError(f"ahead and hold are seconds, more than 0: not {ahead:g} and {hold:g}")
+        if not (0 < ahead < LONGEST and 0 < hold < LONGEST):
+            raise ValueError(f"ahead and hold are seconds, more than 0 and below {LONGEST:g}: not {ahead} and {hold}")
         self.group = group
         self.ahead = ahead
         self.hold = hold
-        self._connect = connect
+        self._connect: Callable[[], Client[bytes]] = function_of(connect, "connect")
         self._clock = clock
         self._schedules: dict[str, Schedule] = {}
-        for schedule in schedules:
+        for schedule in sequence_of(schedules, "schedules"):
             if schedule.name in self._schedules:
                 raise ValueError(f"two schedules are called {schedule.name!r}: give one another name: name=…")
             if schedule.task.tube == group:

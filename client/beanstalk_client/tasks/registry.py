@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
 
 from beanstalk_client.address import read_addresses
 from beanstalk_client.clients import LoopClients, ThreadClients
-from beanstalk_client.commands import Duration, make, seconds_of
+from beanstalk_client.commands import MAX_ID, Duration, function_of, make, seconds_of, sequence_of, text_of, within
 from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
 from beanstalk_client.tasks.failure import ERRORS, Backoff, tries_for
 from beanstalk_client.tasks.message import JSON, Serializer
@@ -75,8 +75,8 @@ class Tasks:
         tube: where the jobs of tasks go that name no other.
         serializer: how bodies are written and read.
         middleware: what is wrapped around puts and runs; the first is the outermost.
-        errors: what the name of a tube ends with where errors of buried jobs are put for people to read; None for
-            nowhere.
+        errors: what the name of a tube ends with where errors of buried jobs are put for people to read, one character
+            at the least; None for nowhere.
         lifespan: makes an asynchronous context manager that a worker enters before its first job, and leaves after its
             last: for what all its tasks share, such as a pool of connections to a database.
         options: any keyword of `Client` that says how a server is reached: tls, server_name, token, connect_timeout,
@@ -87,7 +87,7 @@ class Tasks:
             forgotten. `Tasks.only_in_memory = True` is for all Tasks of a program.
 
     Raises:
-        TypeError: an option that no client has.
+        TypeError, ValueError: an option that no client has, or an argument that cannot be.
     """
 
     only_in_memory: bool = False
@@ -108,10 +108,20 @@ class Tasks:
                 known = ", ".join(sorted(ClientOptions.__annotations__))
                 raise TypeError(f"Tasks has no option {name}; those of clients are {known}")
         read_addresses(addresses)  # which refuses a bad one
+        make.use(tube)  # likewise
+        if errors is not None:
+            if not text_of(errors, "errors"):  # reports would be taken for jobs, fail, and be reported
+                raise ValueError("errors is '': must be the end of a tube's name, or None for no reports")
+            make.use(f"TUBE{errors}")
+        if lifespan is not None:
+            function_of(lifespan, "lifespan")
         self.addresses = addresses
         self.tube = tube
         self.serializer: Serializer = Serializer(*serializer)
-        self.middleware: list[Middleware] = list(middleware)
+        self.middleware: list[Middleware] = list(sequence_of(middleware, "middleware"))
+        for each in self.middleware:
+            if not isinstance(each, Middleware):
+                raise TypeError(f"middleware has {each!r}: must be an instance of a subclass of Middleware")
         self.errors = errors
         self.lifespan = lifespan
         self.options = options
@@ -141,7 +151,7 @@ class Tasks:
         timeout: Duration | None = None,
         priority: int = PRIORITY,
         ttr: Duration = TIME_TO_RUN,
-        give_up_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        give_up_on: type[BaseException] | Sequence[type[BaseException]] = (),
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
@@ -156,7 +166,7 @@ class Tasks:
         timeout: Duration | None = None,
         priority: int = PRIORITY,
         ttr: Duration = TIME_TO_RUN,
-        give_up_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        give_up_on: type[BaseException] | Sequence[type[BaseException]] = (),
     ) -> Any:
         """Make a function a task: `@tasks.task`, or `@tasks.task(tube="mail", retries=3)`.
 
@@ -178,24 +188,24 @@ class Tasks:
             priority: of its jobs; the smallest run first.
             ttr: seconds after which a job is another worker's if its own has fallen silent. It may run for longer: the
                 worker touches it.
-            give_up_on: exceptions after which no further try is made.
+            give_up_on: the class of exceptions after which no further try is made, or several.
 
         Raises:
-            ValueError: there is a task of this name, or a number cannot be.
+            TypeError, ValueError: there is a task of this name, or an argument cannot be.
         """
 
         def make(function: Callable[..., Any]) -> Task[..., Any]:
             made: Task[..., Any] = Task(
                 self,
                 function,
-                name=name or function.__name__,
+                name=name or function_of(function, "function").__name__,
                 tube=tube or self.tube,
                 retries=retries,
                 backoff=backoff,
                 timeout=timeout,
                 priority=priority,
                 ttr=ttr,
-                give_up_on=give_up_on if isinstance(give_up_on, tuple) else (give_up_on,),
+                give_up_on=give_up_on,
             )
             if made.name in self._tasks:
                 raise ValueError(f"there is a task {made.name} already; give one of the two another name: name=…")
@@ -254,7 +264,7 @@ class Tasks:
         """
         from beanstalk_client.tasks.group import JobGroup
 
-        whole = f"{tube or self.tube}/{name or secrets.token_hex(8)}"
+        whole = f"{text_of(tube or self.tube, 'tube')}/{text_of(name or secrets.token_hex(8), 'name')}"
         make.stats_group(whole)  # which refuses a bad one
         return JobGroup(self, whole)
 
@@ -325,9 +335,12 @@ class Tasks:
         """
         from beanstalk_client.schedules import Every
 
-        given = datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        if interval is not None:
-            given += datetime.timedelta(seconds=seconds_of(interval, "interval"))
+        try:
+            given = datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+            if interval is not None:
+                given += datetime.timedelta(seconds=seconds_of(interval, "interval"))
+        except OverflowError:
+            raise ValueError("interval: its parts are longer than any duration") from None
         return self._schedule(Every(given), missed, name, args, kwargs, demands)
 
     def _schedule(
@@ -521,7 +534,8 @@ class Tasks:
         Example:
             value = tasks.result_of("shop", 42).get(timeout=5)
         """
-        return Result(self, tube, job_id)
+        make.use(tube)  # which refuses a bad one
+        return Result(self, tube, within("job_id", job_id, MAX_ID))
 
     @property
     def is_in_memory(self) -> bool:

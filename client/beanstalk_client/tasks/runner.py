@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from beanstalk_client.commands import seconds_of
 from beanstalk_client.consumer import DONE, Bury, Outcome, Release
 from beanstalk_client.errors import BeanstalkdError, Error
-from beanstalk_client.events import tell
+from beanstalk_client.events import reason_of, tell
 from beanstalk_client.tasks.failure import (
     JITTER,
     LONGEST_DELAY,
@@ -318,7 +318,7 @@ class Runner:
                     tube + self._tasks.errors, delivery.job_id, task_report(delivery.job_id, tube, name, tries, error)
                 )
             except (Error, OSError, ValueError) as trouble:
-                message = f"no report of it in {tube}{self._tasks.errors}: {trouble!r}"
+                message = f"no report of it in {tube}{self._tasks.errors}: {reason_of(trouble)}"
                 self._tell(logging.WARNING, "report-lost", delivery, name, message)
         if task is not None and result_ttl:
             await self._tell_result(delivery, task, result_ttl, told_failure(error))
@@ -341,9 +341,10 @@ class Runner:
         try:
             trouble = await put_result(self._tasks, task.tube, delivery.job_id, ttl, content)
         except (BeanstalkdError, ValueError) as error:
-            trouble = f"no result of it is kept: {error!r}"
+            trouble = f"no result of it is kept: {reason_of(error)}"
         except (Error, OSError) as error:
-            self._tell(logging.WARNING, "result-lost", delivery, task.name, f"no result of it is kept: {error!r}")
+            message = f"no result of it is kept: {reason_of(error)}"
+            self._tell(logging.WARNING, "result-lost", delivery, task.name, message)
             return False
         if trouble:
             self._tell(logging.WARNING, "result-lost", delivery, task.name, trouble)

@@ -21,8 +21,11 @@ from beanstalk_client.commands import (
     MAX_SECONDS,
     Duration,
     make,
+    moment,
     seconds,
     seconds_of,
+    sequence_of,
+    text_of,
     unix_time_of,
     within,
 )
@@ -63,7 +66,7 @@ class Group(Protocol):
 
 
 def _named(group: Group | str) -> str:
-    name = group if isinstance(group, str) else group.name
+    name = text_of(group if isinstance(group, str) else getattr(group, "name", group), "group")
     make.stats_group(name)  # which refuses a bad one
     return name
 
@@ -138,8 +141,9 @@ class Task(Generic[P, R]):
         timeout: Duration | None,
         priority: int,
         ttr: Duration,
-        give_up_on: tuple[type[BaseException], ...],
+        give_up_on: type[BaseException] | Sequence[type[BaseException]],
     ) -> None:
+        text_of(name, "name of a task")
         backoff = backoff if callable(backoff) else seconds_of(backoff, f"task {name}: backoff")
         timeout = None if timeout is None else seconds_of(timeout, f"task {name}: timeout")
         ttr = seconds_of(ttr, f"task {name}: ttr")
@@ -157,6 +161,11 @@ class Task(Generic[P, R]):
         make.use(tube)  # which refuses a bad name
         if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _bodies(function)):
             raise TypeError(f"task {name}: {function!r} is a generator function: a call of it runs none of its code")
+        several = [give_up_on] if isinstance(give_up_on, type) else give_up_on
+        kinds = sequence_of(several, f"task {name}: give_up_on")
+        for each in kinds:
+            if not (isinstance(each, type) and issubclass(each, BaseException)):
+                raise TypeError(f"task {name}: give_up_on has {each!r}: must be classes of exceptions")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name
@@ -166,7 +175,7 @@ class Task(Generic[P, R]):
         self.timeout = timeout
         self.default_priority = priority
         self.default_ttr = ttr
-        self.give_up_on = give_up_on
+        self.give_up_on: tuple[type[BaseException], ...] = kinds
         self.is_async: bool = inspect.iscoroutinefunction(function)
         self.tasks = tasks
         try:  # not what a decorator has wrapped: it may give arguments of its own
@@ -438,12 +447,17 @@ class Options:
         """A copy that differs.
 
         Raises:
-            TypeError, ValueError: what is no duration, or longer than a server takes.
+            TypeError, ValueError: what no server takes.
         """
         for name in _DURATIONS:
             if changes.get(name) is not None:
                 changes[name] = seconds_of(changes[name], name)
                 seconds(name, changes[name])
+        for name, most in (("priority", MAX_PRIORITY), ("tries", MAX_SECONDS)):
+            if changes.get(name) is not None:
+                within(name, changes[name], most)
+        if changes.get("at") is not None:
+            moment(changes["at"])
         copy = Options()
         for name in self.__slots__:
             setattr(copy, name, changes.get(name, getattr(self, name)))

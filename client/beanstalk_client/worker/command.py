@@ -20,7 +20,7 @@ from beanstalk_client.commands import MAX_WEIGHT, MODES
 from beanstalk_client.consumer import AT_ONCE, look_for_server
 from beanstalk_client.consumers import FORCE_AFTER, GRACE, run
 from beanstalk_client.errors import Error, UnsupportedError
-from beanstalk_client.events import tell
+from beanstalk_client.events import reason_of, tell
 from beanstalk_client.logs import add_log_options, complain, keep_log, start_log
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
@@ -319,7 +319,7 @@ def _main(given: Sequence[str]) -> int:
             if options.schedule:
                 _look_for_moments(tasks)
         except (Error, OSError, ValueError) as error:
-            return _complain_of_server(options, tasks, error)
+            return complain_of_server(options, PROGRAM, tasks, error)
         return asyncio.run(Processes(command_line(given), options.processes, options.grace).run())
     if parent is not None:
         parent.stop_with_it()
@@ -351,11 +351,13 @@ def _main(given: Sequence[str]) -> int:
         tell(log, logging.ERROR, "lifespan-failed", message, cause)
         return FAILED
     except (Error, OSError, ValueError) as error:
-        return _complain_of_server(options, tasks, error)
+        return complain_of_server(options, PROGRAM, tasks, error)
     if parent is not None and worker.is_recycled:
         parent.announce_recycling()
     return 0
 
 
-def _complain_of_server(options: argparse.Namespace, tasks: Tasks, error: Exception) -> int:
-    return complain(options, PROGRAM, f"server {tasks.where}: {str(error) or type(error).__name__}", FAILED)
+def complain_of_server(options: argparse.Namespace, program: str, tasks: Tasks, error: Exception) -> int:
+    """Say why a program ends that its server does not let go on; return the exit status."""
+    reason = reason_of(error).removeprefix(f"{tasks.where}: ")
+    return complain(options, program, f"server {tasks.where}: {reason}", FAILED)

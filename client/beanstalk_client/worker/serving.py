@@ -21,7 +21,7 @@ from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.consumer import Consumer, Delivery, Outcome, Release, look_for_server
 from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, StoppedError
 from beanstalk_client.errors import BuriedError, Error
-from beanstalk_client.events import tell
+from beanstalk_client.events import reason_of, tell
 from beanstalk_client.logs import keep_log
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE, report
 from beanstalk_client.tasks.message import UnreadableError, read
@@ -230,7 +230,8 @@ class Worker(Consumers):
                 body = report(job_id, tube, STOPPED, tries, by="worker", task=self._name_of(delivery.body))
                 await self._tasks._report(f"{tube}{self._tasks.errors}", job_id, body)
             except (Error, OSError, ValueError) as error:
-                tell(log, logging.WARNING, "report-lost", f"job {job_id}: no report of it: {error!r}", job=job_id)
+                message = f"job {job_id}: no report of it: {reason_of(error)}"
+                tell(log, logging.WARNING, "report-lost", message, job=job_id)
 
     def _name_of(self, body: bytes) -> str:
         """The name of the task in the body of a job; "" if it cannot be read."""

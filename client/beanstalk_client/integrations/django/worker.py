@@ -35,7 +35,7 @@ from django.utils.module_loading import import_string
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
 from beanstalk_client.errors import Error
-from beanstalk_client.events import tell
+from beanstalk_client.events import reason_of, tell
 from beanstalk_client.tasks.failure import (
     ERRORS,
     Backoff,
@@ -256,7 +256,7 @@ class Runner:
             tube = str(found["tube"])
             await self._report(tube + ERRORS, delivery.job_id, task_report(delivery.job_id, tube, name, tries, error))
         except (Error, OSError, ValueError) as trouble:
-            text = f"job {delivery.job_id}: no report of why it is buried: {trouble!r}"
+            text = f"job {delivery.job_id}: no report of why it is buried: {reason_of(trouble)}"
             tell(log, logging.WARNING, "report-lost", text, job=delivery.job_id)
         return Release() if is_last_of_server(found) else Bury()  # to the dead tube, if there is one
 

@@ -20,7 +20,7 @@ from beanstalk_client import signals
 from beanstalk_client.consumer import AT_ONCE, Consumer
 from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, run
 from beanstalk_client.errors import Error
-from beanstalk_client.events import tell
+from beanstalk_client.events import reason_of, tell
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.tasks.reports import tidied
 
@@ -134,7 +134,7 @@ class Command(BaseCommand):
         try:
             run(serve(runner, tubes, at_once, options["grace"], worker_id))
         except Error as error:
-            raise CommandError(f"the server refuses: {error!r}") from error
+            raise CommandError(f"the server refuses: {reason_of(error)}") from error
 
 
 async def serve(

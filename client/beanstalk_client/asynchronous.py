@@ -33,6 +33,7 @@ from beanstalk_client.errors import (
     NotFoundError,
     ReservationLostError,
     UnknownCommandError,
+    UnreachableError,
     of_attempt,
     unreachable,
 )
@@ -82,8 +83,8 @@ class AsyncClient(Asynchronous[TBody]):
         server_name: the name that the server's certificate must have; by default the host of the address.
         token: of a user, for servers that ask for one; "" for none.
         connect_timeout: seconds for connecting, TLS and the token, for each address.
-        timeout: seconds for which the server may be silent beyond what it was asked to wait; None for ever. Then the
-            connection is given up, with a NoAnswerError.
+        timeout: seconds that a call may take beyond what the server is asked to wait; None for ever. Then it raises a
+            NoAnswerError.
         reconnect: connect again with the next command, after a loss.
         reconnect_timeout: seconds for which a command waits for that; connecting goes on then, for those that follow.
         on_reconnect: is called then with the ids of the jobs that were reserved, and are so no more.
@@ -399,7 +400,8 @@ class AsyncClient(Asynchronous[TBody]):
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _unreachable(self, within: float, failure: OSError | None) -> ConnectionLostError:
-        error = unreachable(f"{self._names()}: no server can be reached within {within:.3g} s", failure)
+        why = TimeoutError("no answer") if failure is None else failure
+        error = unreachable(f"{self._names()}: no server can be reached within {within:.3g} s", why)
         error.__cause__ = failure
         return error
 
@@ -419,6 +421,9 @@ class AsyncClient(Asynchronous[TBody]):
                 await loop.create_connection(
                     lambda: connection, address.host, address.port, ssl=context, server_hostname=name, **how
                 )
+            if connection.is_shared:
+                connection.shut()
+                return await self._open(address)
             greeting = [connection.call(command) for command in self._session.greet()]
             results = await asyncio.gather(*greeting, return_exceptions=True)
             for result in results:
@@ -447,15 +452,12 @@ class AsyncClient(Asynchronous[TBody]):
         if self._on_reconnect is not None and not is_first:
             self._on_reconnect(lost)
 
-    async def _usable(
-        self, command: Command[Any], origin: Origin | None = None, until: float | None = None
-    ) -> AsyncConnection:
-        """A connection to which the command may be given at once; it was meant for that of `origin`, or the one now.
+    async def _usable(self, command: Command[Any], origin: Origin | None, until: float | None) -> AsyncConnection:
+        """A connection to which the command may be given at once; it was meant for that of `origin`.
 
         Args:
             until: when the time of the call ends, on the loop's clock.
         """
-        origin = self._session.origin if origin is None else origin
         reconnects = 0
         while True:
             self._look_at_loop()
@@ -467,7 +469,7 @@ class AsyncClient(Asynchronous[TBody]):
                 within = self._reconnect_timeout
                 if until is not None:
                     within = min(within, max(until - asyncio.get_running_loop().time(), 0.0))
-                await self._wait_for_connection(within if self._was_connected else None)
+                await self._wait_for_connection(within)
             elif connection.is_forsaken and not connection.may_adopt(command) and not self._session.reserved:
                 self._forsakes = True
                 connection.lose("the connection waited for a job, and nobody for it")
@@ -499,83 +501,89 @@ class AsyncClient(Asynchronous[TBody]):
         Example:
             job_id = await queue.execute(make.put(b"hello"))
         """
-        if command.needs or not (command.origin is None or command.origin is self._session.origin):
-            return await self._do_fitting(command)
-        loop = asyncio.get_running_loop()
-        until = None if self._timeout is None or command.wait != 0 else loop.time() + self._timeout
-        connection = self._connection
-        is_new = False
-        if connection is None or connection.is_hindered or connection.loop is not loop:
-            is_new = connection is None and self._was_connected
-            connection = await self._usable(command, until=until)
-            if not self._session.is_origin(command.origin):
-                return await self._do_fitting(command)
+        loop, connection = asyncio.get_running_loop(), self._connection
+        until = None if self._timeout is None else loop.time() + self._timeout
+        if (
+            connection is None
+            or connection.is_hindered
+            or connection.loop is not loop
+            or command.needs
+            or not (command.origin is None or command.origin is self._session.origin)
+        ):
+            if not self._was_connected:
+                until = await self._begin()
+            return await self._do(command, until, self._connection)
         waiter = connection.call(command)
         try:
-            return await (self._wait_until(until, connection, command, waiter) if is_new else waiter)
+            return await waiter
         except ConnectionLostError as error:
-            is_silent = isinstance(error, NoAnswerError)  # then the time is over
-            may_repeat = command.repeatable and connection.may_repeat and not is_silent
-            if self._is_closed or not self._reconnects or (error.maybe_done and not may_repeat):
+            if not self._may_repeat(command, connection, error):
                 raise
         except asyncio.CancelledError:
             connection.forsake(command, waiter)
             raise
-        connection = await self._usable_again(command, until)
-        if command.origin is not None:
-            return await self._do_fitting(command)
-        waiter = connection.call(command)
-        try:
-            return await self._wait_until(until, connection, command, waiter)
-        except asyncio.CancelledError:
-            connection.forsake(command, waiter)
-            raise
-
-    async def _wait_until(
-        self, until: float | None, connection: AsyncConnection, command: Command[T], waiter: asyncio.Future[T]
-    ) -> T:
-        """Wait for a reply on a connection that is newer than the call, whose time ends then."""
-        if until is not None:
-            await asyncio.wait([waiter], timeout=max(until - connection.loop.time(), 0))
-            if not waiter.done():
-                waiter.cancel()
-                connection.forsake(command, waiter)
-                reason = f"no answer within {self._timeout:g} s"
-                raise NoAnswerError(f"{self._names()}: {reason}", reason=reason, maybe_done=True)
-        return await waiter
-
-    async def _do_once(self, command: Command[T], connection: AsyncConnection) -> T:
-        waiter = connection.call(command)
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            connection.forsake(command, waiter)
-            raise
-
-    async def _usable_again(self, command: Command[Any], until: float | None) -> AsyncConnection:
-        """A connection for a command of the one before."""
         if command.is_bound:
             raise ReservationLostError("the job was reserved on a connection that is lost")
-        return await self._usable(command, until=until)
+        return await self._do(command, until, attempts=1)
 
-    async def _do_fitting(self, command: Command[T]) -> T:
-        """Give a command that servers may take for something else, as this one knows it: see `Session.fit`."""
-        may_repeat, origin = command.repeatable, self._session.origin
+    def _may_repeat(self, command: Command[Any], connection: AsyncConnection, error: ConnectionLostError) -> bool:
+        """Whether a command may be given again after a loss: not after a silence, when the time of the call is over."""
+        if self._is_closed or not self._reconnects:
+            return False
+        is_silent = isinstance(error, NoAnswerError)
+        return not error.maybe_done or (command.repeatable and connection.may_repeat and not is_silent)
+
+    async def _begin(self) -> float | None:
+        """Connect, if that is the first time, which is no part of a call. Return when a call that begins now ends."""
+        if not self._was_connected:
+            await self.connect()
+        return None if self._timeout is None else asyncio.get_running_loop().time() + self._timeout
+
+    async def _do(
+        self, command: Command[T], until: float | None, former: AsyncConnection | None = None, attempts: int = 2
+    ) -> T:
+        """Give a command as this server knows it (see `Session.fit`), and again after a loss, if that does no harm.
+
+        Args:
+            until: when the time of the call ends, to which the server may add what the command asks it to wait.
+            former: the connection with which the call began, if it has used none of its time: the connection's own
+                measure of silence is enough there.
+        """
+        origin = self._session.origin
         while True:
-            connection = await self._usable(command, origin)
+            connection = await self._usable(command, origin, until)
             needs = self._session.needs(command)
             if needs and self._session.probes(needs):
-                await self.knows(needs)
+                await self._ask(needs, until)
+                former = None
                 continue
+            attempts -= 1
             try:
-                return await self._do_once(self._session.fit(command), connection)
+                fitting = self._session.fit(command)
+                return await self._do_once(fitting, connection, None if connection is former else until)
             except ConnectionLostError as error:
-                if self._is_closed or not self._reconnects:
+                if not attempts or not self._may_repeat(command, connection, error):
                     raise
-                if error.maybe_done:
-                    if not (may_repeat and connection.may_repeat) or isinstance(error, NoAnswerError):
-                        raise
-                    may_repeat = False
+                former = None
+
+    async def _do_once(self, command: Command[T], connection: AsyncConnection, until: float | None) -> T:
+        waiter = connection.call(command)
+        try:
+            if until is not None and command.wait is not None:
+                await asyncio.wait([waiter], timeout=max(until + command.wait - connection.loop.time(), 0))
+                if not waiter.done():
+                    waiter.cancel()
+                    connection.forsake(command, waiter)
+                    raise self._no_answer(command)
+            return await waiter
+        except asyncio.CancelledError:
+            waiter.cancel()
+            connection.forsake(command, waiter)
+            raise
+
+    def _no_answer(self, command: Command[Any]) -> NoAnswerError:
+        reason = f"no answer within {(self._timeout or 0) + (command.wait or 0):g} s"
+        return NoAnswerError(f"{self._names()}: {reason}", reason=reason, maybe_done=True)
 
     async def knows(self, command: str) -> bool:
         """Whether the server knows a command, by its name in the protocol. It is asked once for each connection.
@@ -587,10 +595,14 @@ class AsyncClient(Asynchronous[TBody]):
         Raises:
             ValueError: no server knows it.
         """
+        return await self._ask(command, await self._begin())
+
+    async def _ask(self, command: str, until: float | None) -> bool:
+        """Whether the server knows a command, for a call whose time ends then."""
         answer = None
         for probe in self._session.probes(command):
             try:
-                answer = await self.execute(probe)
+                answer = await self._do(probe, until)
             except Error:
                 if command not in self._session.known:
                     raise
@@ -637,11 +649,13 @@ class AsyncClient(Asynchronous[TBody]):
         """Give the commands of a pipeline, and wait for all replies. What is lost is not given again."""
         if not replies:
             return
-        connection = await self._usable(replies[0].command)
+        until, former = await self._begin(), self._connection
+        connection = await self._usable(replies[0].command, self._session.origin, until)
         for reply in replies:
             while (name := self._session.needs(reply.command)) and self._session.probes(name):
-                await self.knows(name)
-                connection = await self._usable(replies[0].command)
+                await self._ask(name, until)
+                former = None
+                connection = await self._usable(replies[0].command, self._session.origin, until)
         given: list[Reply[Any]] = []
         try:
             for reply in replies:
@@ -652,8 +666,16 @@ class AsyncClient(Asynchronous[TBody]):
                 given.append(reply)
                 connection.send(reply.command, reply)
             if given and not given[-1].is_there:
-                given[-1].last = asyncio.get_running_loop().create_future()
-                await given[-1].last
+                given[-1].last = last = connection.loop.create_future()
+                first = given[0].command
+                if until is not None and first.wait is not None and connection is not former:
+                    await asyncio.wait([last], timeout=max(until + first.wait - connection.loop.time(), 0))
+                    if not given[0].is_there:  # else the connection measures the silence behind each reply
+                        for reply in given:
+                            reply.cancel()
+                            connection.forsake(reply.command, reply)
+                            reply.set_exception(self._no_answer(first))
+                await last
         except asyncio.CancelledError:
             for reply in given:
                 reply.cancel()
@@ -685,8 +707,8 @@ class AsyncClient(Asynchronous[TBody]):
                 known["reserve-batch"] = False
         try:
             return await self._reserve_each(limit, timeout)
-        except ConnectionLostError:  # and what was reserved has gone back
-            if self._is_closed or not self._reconnects:
+        except ConnectionLostError as error:  # and what was reserved has gone back
+            if self._is_closed or not self._reconnects or isinstance(error, (NoAnswerError, UnreachableError)):
                 raise
         return await self._reserve_each(limit, timeout)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import os
 import socket
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
@@ -48,20 +50,25 @@ class AsyncConnection(asyncio.Protocol):
     Args:
         session: what outlives it.
         name: what errors call the server.
-        timeout: the seconds for which the server may be silent beyond what it was asked to wait.
+        timeout: the seconds that a reply may take beyond what the server was asked to wait, from the end of the one
+            before.
         on_loss: is called once, when it is lost.
         on_unclaimed: is called with jobs that were granted to nobody, and are to be given back.
 
     Attributes:
         is_lost: it is gone, or given up.
+        is_shared: a child that was forked while it was made may have a copy of its socket.
         loop: the one that it was made in, and can be used in.
         is_hindered: a command must not go out at once: the server does not read, or nobody waits for what it waits for.
         orphans: reserves that wait at the server and whose callers were cancelled.
     """
 
     __slots__ = (
+        "__weakref__",
+        "_begun",  # when a reply has begun to come that may take any time to begin: time of the loop
         "_closed",  # done when its socket is
-        "_heard",  # when something has come last, or was sent to a server that owed nothing: time of the loop
+        "_forks",  # of this process when it began
+        "_heard",  # since when the next reply is owed: the one before, or a command to a server that owed nothing
         "_is_flushing",  # the end of this turn writes what is there
         "_last",  # the last command
         "_left_over",  # bytes that the transport could not write, when that was looked at last
@@ -80,6 +87,7 @@ class AsyncConnection(asyncio.Protocol):
         "is_full",
         "is_hindered",
         "is_lost",
+        "is_shared",
         "loop",
         "orphans",
     )
@@ -97,6 +105,7 @@ class AsyncConnection(asyncio.Protocol):
         self._on_loss = on_loss
         self._on_unclaimed = on_unclaimed
         self._name = name
+        self._forks = _forks
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._protocol = Protocol(session)
         self._timeout = timeout
@@ -107,7 +116,7 @@ class AsyncConnection(asyncio.Protocol):
         self._out_size = 0
         self._is_flushing = False
         self._last: Command[Any] | None = None
-        self._heard = 0.0
+        self._heard = self._begun = 0.0
         self._left_over = 0
         self._was_idle = False
         self._room: deque[asyncio.Future[None]] = deque()
@@ -115,6 +124,7 @@ class AsyncConnection(asyncio.Protocol):
         self.is_full: bool = False
         self.is_hindered: bool = False
         self.is_lost: bool = False
+        self.is_shared: bool = False
 
     # Commands
 
@@ -220,6 +230,8 @@ class AsyncConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # which uvloop's does not inherit from
+        _connections.add(self)
+        self.is_shared = self._forks != _forks
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -229,9 +241,10 @@ class AsyncConnection(asyncio.Protocol):
                     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self.loop.time()
         protocol = self._protocol
         done = protocol.receive(data)
+        if done:
+            self._heard = self.loop.time()
         if protocol.is_lost:
             if not self.is_lost:
                 self._end(done)
@@ -246,12 +259,17 @@ class AsyncConnection(asyncio.Protocol):
                 waiter.set_exception(of_command(result, command.line, self._name))
             else:
                 waiter.set_result(result)
+        if not done and self._heard != self._begun:
+            first = protocol.first
+            if first is not None and first.wait is None:
+                self._heard = self._begun = self.loop.time()
 
     def eof_received(self) -> None:
         self.lose(f"the server has closed the connection{self._hint()}")
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lose(f"the connection is lost{f' ({error})' if error else ''}{self._hint()}")
+        _connections.discard(self)
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -281,7 +299,9 @@ class AsyncConnection(asyncio.Protocol):
     # Silence
 
     def _expect_a_reply(self) -> None:
-        """The server owes a reply from now on. One timer serves them all: it looks whether it may still be silent."""
+        """The server owes a reply from now on. One timer serves them all: it looks whether there is time left for the
+        next one, which must be whole then.
+        """
         now = self.loop.time()
         self._was_idle = now - self._heard > IDLE
         self._heard = now
@@ -299,12 +319,14 @@ class AsyncConnection(asyncio.Protocol):
         if left_over < self._left_over:
             self._heard = now  # it reads
         self._left_over = left_over
-        wait = 0 if self._protocol.is_in_reply else first.wait  # who has begun to reply waits for nothing
+        wait = first.wait
+        if wait is None and self._protocol.is_in_reply:
+            wait = 0  # it must end what it has begun
         patience = timeout if wait is None else timeout + wait + self._heard - now
         if patience > 0:
             self._timer = self.loop.call_later(min(patience, timeout), self._look_at_silence)
         else:
-            self.lose(f"the server has been silent for {timeout:g} s", NoAnswerError)
+            self.lose(f"no answer within {timeout + (wait or 0):g} s", NoAnswerError)
 
     # The end
 
@@ -340,6 +362,15 @@ class AsyncConnection(asyncio.Protocol):
     def _unsent(self) -> ConnectionLostError:
         return ConnectionLostError(f"{self._name}: the connection is lost, and the command was not sent")
 
+    def shut(self) -> None:
+        """Close a connection of whose socket a child may have a copy."""
+        self.is_lost = True
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError), sock.dup() as copied:  # uvloop's own can not
+                copied.shutdown(socket.SHUT_RDWR)
+        self.abort()
+
     def leave_closed_loop(self) -> None:
         """End a connection whose loop is closed, and can close no socket any more."""
         self.is_lost = True
@@ -347,6 +378,18 @@ class AsyncConnection(asyncio.Protocol):
         if sock is not None:
             with contextlib.suppress(OSError):  # uvloop has closed it
                 sock.shutdown(socket.SHUT_RDWR)
+
+    def leave_to_parent(self) -> None:
+        """In a process that was forked: close its copy of the socket, so that the connection ends with the parent.
+
+        The number stays in use, by /dev/null: the copy of the transport would close it again.
+        """
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and not self.loop.is_closed():  # which would have closed it
+            null = os.open(os.devnull, os.O_RDWR)
+            with contextlib.suppress(OSError):  # asyncio has closed it
+                os.dup2(null, sock.fileno(), inheritable=False)
+            os.close(null)
 
     def abort(self) -> None:
         """Close the socket at once."""
@@ -368,3 +411,23 @@ class AsyncConnection(asyncio.Protocol):
             raise
         finally:
             timer.cancel()
+
+
+_connections: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
+"""All open connections of this process."""
+
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+def _leave_to_parent() -> None:
+    for connection in list(_connections):
+        connection.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_count_fork, after_in_parent=_count_fork, after_in_child=_leave_to_parent)

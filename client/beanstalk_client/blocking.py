@@ -35,6 +35,7 @@ from beanstalk_client.errors import (
     NoAnswerError,
     NotFoundError,
     UnknownCommandError,
+    UnreachableError,
     of_attempt,
     of_command,
     unreachable,
@@ -79,7 +80,7 @@ class Client(Blocking[TBody]):
         server_name: the name that the server's certificate must have; by default the host of the address.
         token: the token of a user, sent before anything else; "" for none. It is kept only where `reconnect` needs it.
         connect_timeout: seconds for connecting, TLS and the token, for each address.
-        timeout: seconds for which the server may be silent beyond what it was asked to wait; None: for ever.
+        timeout: seconds that a call may take beyond what the server is asked to wait; None: for ever.
         reconnect: whether a command connects again when the connection is lost.
         reconnect_timeout: seconds for which it tries to, while no address lets it connect.
         on_reconnect: called after that, with the ids of the jobs that were reserved and are so no more.
@@ -192,7 +193,7 @@ class Client(Blocking[TBody]):
         self._is_closed = False
         self._connection: Connection | None = None
         if given is not None:
-            self._greet(given, self._target.addresses[0])
+            self._greet(given, self._target.addresses[0], time.monotonic() + self._connect_timeout)
         else:
             self._open()
         if not self._reconnect:
@@ -271,8 +272,8 @@ class Client(Blocking[TBody]):
                 known["reserve-batch"] = False
         try:
             return self._reserve_each(limit, timeout)
-        except ConnectionLostError:  # and what was reserved has gone back
-            if self._is_closed or not self._reconnect:
+        except ConnectionLostError as error:  # and what was reserved has gone back
+            if self._is_closed or not self._reconnect or isinstance(error, (NoAnswerError, UnreachableError)):
                 raise
         return self._reserve_each(limit, timeout)
 
@@ -342,11 +343,15 @@ class Client(Blocking[TBody]):
             if queue.knows("put-with"):
                 queue.put_with("hello", tries=5)
         """
-        self._ready()
+        return self._ask(command, time.monotonic())
+
+    def _ask(self, command: str, began: float) -> bool:
+        """Whether the server knows a command, for a call that has begun then."""
+        self._ready(began)
         answer = None
         for question in self._session.probes(command):
             try:
-                answer = self.execute(question)
+                answer = self._run_late(question, began, attempts=2)
             except Error as error:
                 if command not in self._session.known:
                     raise
@@ -371,86 +376,84 @@ class Client(Blocking[TBody]):
         """Send the commands of a pipeline, but for those whose bodies the server would take for commands."""
         if not replies:
             return
-        self._ready()
+        began = time.monotonic()
+        self._ready(began)
         for name in {self._session.needs(reply.command) for reply in replies} - {""}:
-            self.knows(name)
+            self._ask(name, began)
         sent = [reply for reply in replies if may_be_sent(reply, self._session)]
-        for reply, result in zip(sent, self.run_all([reply.command for reply in sent])):
+        for reply, result in zip(sent, self._run_all([reply.command for reply in sent], began)):
             reply.settle(result)
 
-    def _fit(self, command: Command[T]) -> Command[T]:
+    def _fit(self, command: Command[T], began: float) -> Command[T]:
         """What to send for a command that servers may take for something else: see `Session.fit`."""
-        connection = self._ready()
+        connection = self._ready(began)
         needs = self._session.needs(command)
         if needs and needs not in self._session.known:
-            self.knows(needs)
+            self._ask(needs, began)
         if command.origin is not None and self._connection is not connection:
             raise ConnectionLostError(f"{self._names()}: the connection is lost, and the command was not sent")
         return self._session.fit(command)
 
     def _held(self, job: JobOrID[TBody]) -> int:
-        self._ready()
+        if isinstance(job, Job):
+            self._ready()
         return self._session.held(job)
 
     # The connection
 
     def execute(self, command: Command[T]) -> T:
-        if command.needs:
-            command = self._fit(command)
-        connection, now = self._connection, time.monotonic()
-        is_new = False
-        if connection is None or now - self._used > IDLE:
-            former, connection = connection, self._ready()
-            is_new = connection is not former
+        began = time.monotonic()
+        is_late = command.needs != ""
+        if is_late:
+            command = self._fit(command, began)
+        connection = self._connection
+        if connection is None or began - self._used > IDLE:
+            former, connection = connection, self._ready(began)
+            is_late = is_late or connection is not former
         elif connection.protocol.pending:
             raise _in_use()
         else:
-            self._used = now
+            self._used = began
         if not (command.origin is None or command.origin is self._session.origin):
-            command = self._fit(command)
+            command, is_late = self._fit(command, began), True
         result: Any
         try:
-            result = self._run_until(connection, command, now) if is_new else connection.run(command)
+            result = connection.run(command, began, is_late)
         except BaseException:  # an interrupt: what is pending would be taken for the reply to the next command
             self._drop()
             raise
         if isinstance(result, Exception):
             if connection.is_lost:
                 self._drop()
-                is_silent = isinstance(result, NoAnswerError)  # then the time is over
-                if command.repeatable and self._reconnect and connection.may_repeat and not is_silent:
-                    return self._run_again(command, now)
+                if self._may_repeat(command, connection, result):
+                    return self._run_late(command, began)
             raise of_command(result, command.line, connection.name)
         if connection.protocol.is_lost:  # more has come than was asked for
             self._drop()
         return result  # type: ignore[no-any-return]  # where typing.cast would be a call
 
-    def _run_until(self, connection: Connection, command: Command[Any], began: float) -> Any:
-        """Send a command that has taken some of its time already, since `began`."""
-        if command.wait == 0:
-            connection.set_timeout(self._left(began))
-        try:
-            return connection.run(command)
-        finally:
-            connection.set_timeout(self._timeout)
+    def _may_repeat(self, command: Command[Any], connection: Connection, error: Exception) -> bool:
+        """Whether a command may be sent again after a loss: not after a silence, when the time of the call is over."""
+        is_silent = isinstance(error, NoAnswerError)
+        return command.repeatable and self._reconnect and connection.may_repeat and not is_silent
 
-    def _left(self, began: float) -> float | None:
-        """The seconds for which the server may be silent, of a call that has begun then."""
-        return None if self._timeout is None else max(began + self._timeout - time.monotonic(), 0.001)
-
-    def _run_again(self, command: Command[T], began: float) -> T:
-        """Send a command on a new connection, and no third time."""
-        connection = self._ready(began)
-        try:
-            result = self._run_until(connection, command, began)
-        except BaseException:
-            self._drop()
-            raise
-        if connection.is_lost:
-            self._drop()
-        if isinstance(result, Exception):
-            raise of_command(result, command.line, connection.name)
-        return cast(T, result)
+    def _run_late(self, command: Command[T], began: float, attempts: int = 1) -> T:
+        """Send a command of a call that has begun then, and again after a loss, as long as there are attempts."""
+        while True:
+            connection = self._ready(began)
+            attempts -= 1
+            try:
+                result = connection.run(command, began, is_late=True)
+            except BaseException:
+                self._drop()
+                raise
+            is_lost = connection.is_lost
+            if is_lost:
+                self._drop()
+            if not isinstance(result, Exception):
+                return cast(T, result)
+            if not (is_lost and attempts and self._may_repeat(command, connection, result)):
+                raise of_command(result, command.line, connection.name)
 
     def run_all(self, batch: Sequence[Command[Any]]) -> list[Any]:
         """Send commands in as few writes as there can be; return what has become of each: a result, or an Exception.
@@ -460,21 +463,19 @@ class Client(Blocking[TBody]):
         Example:
             first, second = queue.run_all([make.put(b"a"), make.put(b"b")])
         """
+        return self._run_all(batch, time.monotonic())
+
+    def _run_all(self, batch: Sequence[Command[Any]], began: float) -> list[Any]:
+        """As `run_all`, for a call that has begun then."""
         if not batch:
             return []
         if any(command.needs for command in batch):
-            batch = [self._fit(command) if command.needs else command for command in batch]
-        now = time.monotonic()
-        former, connection = self._connection, self._ready()
+            batch = [self._fit(command, began) if command.needs else command for command in batch]
+        connection = self._ready(began)
         if not all(self._session.is_origin(command.origin) for command in batch):
-            batch = [self._fit(command) for command in batch]
-        is_new = connection is not former and all(command.wait == 0 for command in batch)
+            batch = [self._fit(command, began) for command in batch]
         try:
-            if is_new:
-                connection.set_timeout(self._left(now))
-            results = connection.run_all(batch)
-            if is_new:
-                connection.set_timeout(self._timeout)
+            results = connection.run_all(batch, began)
         except BaseException:
             self._drop()
             raise
@@ -518,23 +519,27 @@ class Client(Blocking[TBody]):
         for number in range(len(addresses)):
             address = addresses[self._next % len(addresses)]
             self._next += 1  # if this one is lost, the next one is tried first
+            now, until = time.monotonic(), None
             if deadline is not None:
-                within = min(within, max(deadline - time.monotonic(), 0.001) / (len(addresses) - number))
-            left = None if began is None else self._left(began)
-            until = None if left is None else time.monotonic() + left / (len(addresses) - number)
+                within = min(within, max(deadline - now, 0.001) / (len(addresses) - number))
+            if began is not None and self._timeout is not None:
+                until = now + max(began + self._timeout - now, 0.001) / (len(addresses) - number)
             try:
                 sock = open_socket(address.path or (address.host, address.port), within)
-                return self._greet(sock, address, until)
+                return self._greet(sock, address, now + self._connect_timeout, until)
             except OSError as error:
                 failure = failure or of_attempt(error, address)
         assert failure is not None
         raise failure
 
-    def _greet(self, sock: socket.socket, address: Address, until: float | None = None) -> Connection:
-        """Shake hands, and say what a new connection must be told, all until this time."""
-        within = self._connect_timeout
-        if until is not None:
-            within = min(within, max(until - time.monotonic(), 0.001))
+    def _greet(self, sock: socket.socket, address: Address, deadline: float, until: float | None = None) -> Connection:
+        """Shake hands, and say what a new connection must be told.
+
+        Args:
+            deadline: when TLS and the token must be done.
+            until: when all of it must be done; None: each reply has its own time.
+        """
+        deadline = deadline if until is None else min(deadline, until)
         if _is_of_running_loop(sock):
             sock.close()
             raise RuntimeError(
@@ -542,16 +547,18 @@ class Client(Blocking[TBody]):
                 "client waits: use AsyncClient, or make the client in another thread"
             )
         if self._target.context is not None:
-            sock = speak_tls(sock, self._target.context, self._target.server_name or address.host or None, within)
-        connection = Connection(sock, self._session, str(address), within)
+            left = max(deadline - time.monotonic(), 0.001)
+            sock = speak_tls(sock, self._target.context, self._target.server_name or address.host or None, left)
+        connection = Connection(sock, self._session, str(address), self._connect_timeout)
+        connection.until = deadline
         try:
             greeting = self._session.greet()
             proof = [command for command in greeting if command.reply is AUTHENTICATED]
             self._say(connection, proof)
-            patience = self._timeout if until is None else max(until - time.monotonic(), 0.001)
-            connection.set_timeout(patience)  # a node of a cluster without a leader knows a token, and then waits
+            connection.until = until
+            connection.set_timeout(self._timeout)  # a node of a cluster without a leader knows a token, and then waits
             self._say(connection, greeting[len(proof) :])
-            connection.set_timeout(self._timeout)
+            connection.until = None
         except BaseException:
             connection.close()
             self._session.lose()
@@ -608,6 +615,8 @@ _clients: weakref.WeakSet[Client[Any]] = weakref.WeakSet()
 def _part_from_parent() -> None:
     """This process is a fork: the connections are its parent's, and the next command of each client makes another."""
     for client in list(_clients):
+        if client._connection is not None:
+            client._connection.abandon()
         client._drop()
 
 

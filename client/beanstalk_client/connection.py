@@ -1,8 +1,8 @@
-"""One connection of the blocking client: a socket and the protocol, and how long a server may be silent.
+"""One connection of the blocking client: a socket and the protocol, and how long a reply may take.
 
-A silence ends the connection when it has lasted for `timeout` seconds beyond what the server was asked to wait. The
-kernel measures it (SO_RCVTIMEO) where it can: a timeout of Python's own costs a system call more for each one that
-reads or writes.
+A reply must be whole within `timeout` seconds, beyond what the server was asked to wait; of several that are owed, each
+has this time from the end of the one before. The kernel measures it (SO_RCVTIMEO) where it can: a timeout of Python's
+own costs a system call more for each one that reads or writes. Only a reply in pieces needs a look at the clock.
 
 Must never decide whether a command is said again, or where servers are.
 """
@@ -52,13 +52,14 @@ class Connection:
     Args:
         sock: connected.
         name: what errors call the server.
-        timeout: how many seconds the server may be silent beyond what it was asked to wait; None: for ever.
+        timeout: how many seconds a reply may take beyond what the server was asked to wait; None: for ever.
 
     Attributes:
         is_lost: there is no use in sending anything more.
+        until: when all replies must be there, on the monotonic clock; None: each has its own time.
     """
 
-    __slots__ = ("_is_kernel", "_sock", "_timeout", "name", "protocol")
+    __slots__ = ("_is_kernel", "_sock", "_timeout", "name", "protocol", "until")
 
     def __init__(self, sock: socket.socket, session: Session, name: str, timeout: float | None) -> None:
         self.protocol: Protocol = Protocol(session)
@@ -66,6 +67,7 @@ class Connection:
         self._sock = sock
         self._is_kernel = type(sock) is socket.socket  # of a TLS socket, OpenSSL would try again for ever
         self._timeout = timeout
+        self.until: float | None = None
         self.set_timeout(timeout)
 
     @property
@@ -81,53 +83,75 @@ class Connection:
         return self._sock.fileno()
 
     def set_timeout(self, timeout: float | None) -> None:
-        """Let the server be silent for this many seconds."""
+        """Let a reply take this many seconds."""
         self._timeout = timeout
         self._allow(timeout)
 
-    def run(self, command: Command[Any]) -> Any:
-        """Send a command, and wait for its reply; return its Result. Nothing else may be pending."""
+    def run(self, command: Command[Any], began: float, is_late: bool = False) -> Any:
+        """Send a command, and wait for its reply; return its Result. Nothing else may be pending.
+
+        Args:
+            began: when the call began, whose time this is, on the monotonic clock.
+            is_late: some of that time has passed already.
+        """
         protocol = self.protocol
+        data = protocol.send(command)
+        is_long = len(data) > WRITE
+        if is_long:
+            began -= time.monotonic()
         try:
-            self._sock.sendall(protocol.send(command))
+            self._sock.sendall(data)
         except SILENT:
             return self._lose(self._silence())[0][1]
         except OSError as error:
             return self._rest(error)[0][1]
-        while True:
-            missing = protocol.missing
+        if is_long:
+            began += time.monotonic()  # the time in which the server reads does not count
+        done: list[tuple[Command[Any], Any]] = []
+        if not is_late:
             try:
-                data = self._sock.recv(READ if missing < READ else min(missing, READ_AT_MOST))
+                data = self._sock.recv(READ)
             except SILENT:
-                done = self._receive_later(command.wait)
+                pass
             except OSError as error:
                 done = self._lose(self._loss(error))
             else:
                 done = protocol.receive(data) if data else self._lose(self._loss())
-            if done:
-                return done[0][1]
-            if protocol.is_lost:
-                return _closed()
+        if not done:
+            done = self._receive(began)
+        return done[0][1] if done else _closed()
 
-    def run_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    def run_all(self, commands: Sequence[Command[Any]], began: float | None = None) -> list[Any]:
         """Send commands in as few writes as there can be, and wait for all replies; return their Results.
 
         Replies are read while there is still something to write, so that any number of commands can be sent.
+
+        Args:
+            began: since when the time of the first reply runs, on the monotonic clock; None: now.
         """
+        if began is None:
+            began = time.monotonic()
         protocol = self.protocol
         done: list[tuple[Command[Any], Any]] = []
         data = memoryview(b"".join([protocol.send(command) for command in commands]))
         position = 0
+        is_held_up = False
         try:
             self._sock.settimeout(0)
             while position < len(data) and not self.is_lost:
                 try:
                     position += self._sock.send(data[position : position + WRITE])
+                    if is_held_up:  # and the server reads: that is no silence
+                        began, is_held_up = time.monotonic(), False
                 except OSError as error:
                     if not _would_block(error):
                         done += self._rest(error)
-                    elif self._wait_for_room():
-                        done += self._read_what_has_come()
+                    elif self._wait_for_room(began):
+                        come = self._read_what_has_come()
+                        done += come
+                        if come:
+                            began = time.monotonic()
+                        is_held_up = True
                     else:
                         done += self._lose(self._silence())
         except OSError as error:  # somebody else has closed the socket
@@ -135,7 +159,8 @@ class Connection:
         finally:
             self._wait_again()
         while len(done) < len(commands):
-            done += self._receive()
+            done += self._receive(began)
+            began = time.monotonic()
             if self.is_lost:
                 done += [(command, _closed()) for command in commands[len(done) :]]
         return [result for _, result in done]
@@ -158,6 +183,10 @@ class Connection:
                 self._sock.shutdown(socket.SHUT_RDWR)
         self._lose(_closed())
 
+    def abandon(self) -> None:
+        """End it in a process that is a fork. Its parent may wait for a reply, so there is no shutdown."""
+        self._lose(_closed())
+
     def quit(self) -> None:
         """End it, and let the server know."""
         if not self.is_lost:
@@ -165,32 +194,46 @@ class Connection:
                 self._sock.sendall(b"quit\r\n")
         self.close()
 
-    def _receive(self) -> list[tuple[Command[Any], Any]]:
-        """Wait for something of the server, and return what follows from it."""
-        protocol = self.protocol
-        try:
-            data = self._sock.recv(min(max(protocol.missing, READ), READ_AT_MOST))
-        except SILENT:
-            return self._receive_later(protocol.first.wait if protocol.first else 0)
-        except OSError as error:
-            return self._lose(self._loss(error))
-        return protocol.receive(data) if data else self._lose(self._loss())
+    def _receive(self, began: float) -> list[tuple[Command[Any], Any]]:
+        """Wait for the replies that are owed: return what has become of commands once the next reply is whole.
 
-    def _receive_later(self, wait: float | None) -> list[tuple[Command[Any], Any]]:
-        """As `_receive`, after a silence for the usual time, of a server that was asked to wait for some seconds."""
-        if wait is None and not self.protocol.is_in_reply:
-            return []
-        if not wait or self.protocol.is_in_reply:
-            return self._lose(self._silence())
-        self._allow(wait)
-        try:
-            data = self._sock.recv(READ)
-        except SILENT:
-            return self._lose(self._silence(wait))
-        except OSError as error:
-            return self._lose(self._loss(error))
-        self._allow(self._timeout)
-        return self.protocol.receive(data) if data else self._lose(self._loss())
+        Args:
+            began: since when its time runs.
+        """
+        protocol = self.protocol
+        first = protocol.first
+        wait = first.wait if first is not None else 0
+        has_begun = False
+        allowed = self._timeout
+        done: list[tuple[Command[Any], Any]] = []
+        while not done and not protocol.is_lost:
+            now = time.monotonic()
+            if wait is None and not has_begun:  # it may begin at any time, and must be whole in time then
+                began, has_begun = now, protocol.is_in_reply
+            left = self._left(began, wait or 0, now)
+            if left is not None:
+                if left <= 0:
+                    return self._lose(self._silence(wait or 0))
+                if allowed is None or left < 0.99 * allowed:
+                    self._allow(left)
+                    allowed = left
+            try:
+                data = self._sock.recv(min(max(protocol.missing, READ), READ_AT_MOST))
+            except SILENT:
+                continue
+            except OSError as error:
+                return self._lose(self._loss(error))
+            done = protocol.receive(data) if data else self._lose(self._loss())
+        if allowed != self._timeout:
+            self._allow(self._timeout)
+        return done
+
+    def _left(self, began: float, wait: float, now: float) -> float | None:
+        """The seconds until a reply must be whole, whose time runs since `began`; None for no end."""
+        left = None if self._timeout is None else began + self._timeout + wait - now
+        if self.until is not None:
+            left = self.until - now if left is None else min(left, self.until - now)
+        return left
 
     def _rest(self, error: OSError) -> list[tuple[Command[Any], Any]]:
         """What the server has said before it would take no more."""
@@ -204,11 +247,13 @@ class Connection:
             done += self.protocol.receive(data) if data else self._lose(self._loss(error))
         return done
 
-    def _wait_for_room(self) -> bool:
-        """Wait until something can be written or read; return whether it can."""
+    def _wait_for_room(self, began: float) -> bool:
+        """Wait until something can be written or read; return whether it can before the time since `began` is over."""
         first = self.protocol.first
         wait = first.wait if first else 0
-        longest = None if self._timeout is None or wait is None else self._timeout + wait
+        longest = None if wait is None else self._left(began, wait, time.monotonic())
+        if longest is not None and longest <= 0:
+            return False
         with selectors.DefaultSelector() as selector:
             selector.register(self._sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
             return bool(selector.select(longest))

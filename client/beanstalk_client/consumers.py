@@ -81,7 +81,7 @@ class Consumers:
         finally:
             for number, former in before.items():
                 loop.remove_signal_handler(number)
-                signal.signal(number, signal.SIG_DFL if former is None else former)
+                signals.unhandle(number, former)
 
     def _count_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Set the deadline, also while a task blocks the loop."""
@@ -189,7 +189,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     """Run a program's coroutine in an event loop, uvloop's where it is installed; no library may choose the loop.
 
     asyncio lets SystemExit and KeyboardInterrupt of any asyncio task end the loop. Here, it goes on: the exception is
-    that of the handler which waits for the task. Only before and after signals are handled, Ctrl-C raises one itself.
+    that of the handler which waits for the task. Where no handler is set, Ctrl-C raises one itself.
     """
     try:
         import uvloop

@@ -393,11 +393,11 @@ class ConnectionLostError(Error, ConnectionError):
 
 
 class NoAnswerError(ConnectionLostError, TimeoutError):
-    """The server has been silent for too long, and the connection was given up.
+    """The reply was not complete in time.
 
     Example:
         except NoAnswerError:
-            print("the server is silent")
+            print("no reply within the timeout")
     """
 
 
@@ -411,6 +411,9 @@ class UnreachableError(ConnectionLostError):
         except UnreachableError as error:
             print("no server:", error.reason)
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args, {**vars(self), "errno": self.errno}  # which an OSError has in its args
 
 
 class _RefusedError(UnreachableError, ConnectionRefusedError):
@@ -443,15 +446,15 @@ _UNREACHABLE: tuple[tuple[type[OSError], type[UnreachableError]], ...] = (
 )
 
 
-def unreachable(where: str, error: OSError | None) -> UnreachableError:
+def unreachable(where: str, error: OSError) -> UnreachableError:
     """The error of a server that cannot be reached, for this reason."""
     kinds = (made for kind, made in _UNREACHABLE if isinstance(error, kind))
     if isinstance(error, ConnectionLostError):
         reason = error.reason
     else:
-        reason = "no answer" if error is None else str(error.strerror or error) or type(error).__name__
+        reason = str(error.strerror or error) or type(error).__name__
     made = next(kinds, UnreachableError)(f"{where}: {reason}", reason=reason)
-    made.errno = None if error is None else error.errno
+    made.errno = error.errno
     return made
 
 

@@ -1,7 +1,8 @@
 """Signals of this package's programs, and the deadline at which a program ends by force.
 
-the program starts    SIGTERM ends the process: the kernel ignores it for process 1 until there is a handler
+the program starts    SIGTERM or SIGINT ends the process: the kernel ignores them for process 1 without a handler
 the loop runs         the loop's own handlers act; handlers of Python count, because a task may block the loop
+the program ends      signals are ignored: its exit status is decided
 a child is forked     it has neither the handlers nor the wake-up descriptor: its signals do not reach its parent
 
 The deadline is kept by a thread. It ends a process whose event loop, lifespan, threads or exit handlers do not end.
@@ -32,6 +33,7 @@ LOG_WITHIN: Final = 0.5
 log: logging.Logger = logging.getLogger("beanstalk_client")
 
 _handled: set[int] = set()  # signals with a handler of ours
+_is_program = False
 _masks = threading.local()  # the signals that a thread blocked before it forked
 _ends: queue.SimpleQueue[float | None] | None = None  # new deadlines, on the monotonic clock; None lifts them
 
@@ -46,6 +48,15 @@ def handle(number: int, handler: Callable[[int, FrameType | None], Any]) -> None
     _handled.add(number)
 
 
+def unhandle(number: int, former: Any) -> None:
+    """Handle a signal as before, or ignore it in a program, which ends now: Python itself keeps no handler to its end.
+
+    Args:
+        former: what `signal.getsignal` has returned.
+    """
+    signal.signal(number, signal.SIG_IGN if _is_program else signal.SIG_DFL if former is None else former)
+
+
 def run_program(main: Callable[[Sequence[str]], int], exit_within: float) -> int:
     """Run what a command line says; return the exit status.
 
@@ -58,11 +69,18 @@ def run_program(main: Callable[[Sequence[str]], int], exit_within: float) -> int
 
 @contextlib.contextmanager
 def exiting(within: float) -> Iterator[None]:
-    """Let SIGTERM end this process with status 0 until the block handles it, and bound the exit after the block."""
+    """Let SIGTERM and SIGINT end this process with status 0 until the block handles them. After the block, ignore them,
+    and bound the exit.
+    """
+    global _is_program
+    _is_program = True
     handle(signal.SIGTERM, _leave)
+    handle(signal.SIGINT, _leave)
     try:
         yield
     finally:
+        for number in _handled:
+            unhandle(number, None)
         ends: queue.SimpleQueue[float | None] = queue.SimpleQueue()
         ends.put(time.monotonic() + within)
         threading.Thread(target=_keep, args=[ends], name="deadline", daemon=True).start()
@@ -131,8 +149,9 @@ def _unblock() -> None:
 
 def _forget() -> None:
     """In a child: drop the handlers and the wake-up descriptor."""
-    global _ends
+    global _ends, _is_program
     _ends = None
+    _is_program = False
     if _handled:
         signal.set_wakeup_fd(-1)
         for number in _handled:

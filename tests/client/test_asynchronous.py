@@ -3,18 +3,22 @@
 import asyncio
 import contextlib
 import functools
+import gc
 
 import pytest
 from beanstalk_client import (
     AsyncClient,
     ConnectionLostError,
+    Job,
     NoAnswerError,
     NotFoundError,
     ReservationLostError,
     TimedOutError,
     UnauthorizedError,
+    UnreachableError,
     UnsupportedError,
 )
+from beanstalk_client.job import Origin
 from fake_network import network
 
 from harness.waiting import WITHIN
@@ -648,7 +652,7 @@ async def test_a_server_that_begins_a_reply_must_end_it_also_where_it_may_wait_f
         await asyncio.wait([reserve], timeout=0.05)
         assert not reserve.done()
         peer.say(b"RESERVED 1 5\r\nhe")
-        with pytest.raises(NoAnswerError, match="h:1: the server has been silent"):
+        with pytest.raises(NoAnswerError, match=r"h:1: no answer within 0\.01 s"):
             await reserve
 
 
@@ -705,31 +709,266 @@ async def test_jobs_that_come_too_late_are_given_back_also_if_one_is_no_text():
         await turns()
 
 
+def moved():
+    """What moves the clock of the running loop by some seconds, and lets the loop see that."""
+    loop = asyncio.get_running_loop()
+    time, later = loop.time, 0.0
+    loop.time = lambda: time() + later
+
+    async def wait(seconds):
+        nonlocal later
+        later += seconds
+        await turns()
+
+    return wait
+
+
 @run
 async def test_a_silent_server_costs_one_timeout_and_no_second_attempt():
     async with connected(timeout=0.05) as (queue, net, _peer):
-        with pytest.raises(NoAnswerError, match=r"silent for 0\.05 s"):
+        with pytest.raises(NoAnswerError, match=r"no answer within 0\.05 s"):
             await queue.stats()
         assert len(net.peers) == 1
 
 
 @run
 async def test_a_second_attempt_ends_with_the_time_of_the_call():
-    loop = asyncio.get_running_loop()
-    time, later = loop.time, 0.0
-    loop.time = lambda: time() + later
+    wait = moved()
     async with connected(timeout=1000) as (queue, net, peer):
         stats = begin(queue.stats())
         await turns()
-        later += 900
+        await wait(900)
         peer.hang_up()
         other = await net.peer(1)
         put = begin(queue.put("x"))
         await turns()
-        later += 100
+        await wait(100)
         with pytest.raises(NoAnswerError, match="no answer within 1000 s"):
             await stats
         assert not put.done(), "which has time left"
         await other.expect(b"stats\r\nput 65536 0 60 1\r\nx\r\n")
         other.say(b"OK 4\r\n---\n\r\nINSERTED 5\r\n")
         assert await put == 5
+
+
+async def in_pipeline(queue):
+    async with queue.pipeline() as together:
+        together.put("x")
+        together.put("y")
+
+
+async def keyed_in_pipeline(queue):
+    async with queue.pipeline() as together:
+        together.put("x")
+        together.put_keyed("key", "y")
+
+
+def job_of_server():
+    origin = Origin()
+    origin.server = "id"
+    return Job(1, "", origin, False)
+
+
+CALLS = {
+    "put": lambda queue: queue.put("x"),
+    "put_with": lambda queue: queue.put_with("x", tries=2),
+    "put_delay": lambda queue: queue.put("x", delay=0.5),
+    "delete_job": lambda queue: queue.delete(job_of_server()),
+    "pipeline": in_pipeline,
+    "keyed_in_pipeline": keyed_in_pipeline,
+    "knows": lambda queue: queue.knows("put-with"),
+    "reserve_0": lambda queue: queue.reserve(0),
+    "reserve_1": lambda queue: queue.reserve(1),
+}
+RECONNECTS_SLOWLY = {
+    "use": "t",
+    "greeting": b"USING t\r\n",
+    "timeout": 1000,
+    "connect_timeout": 9000,
+    "reconnect_timeout": 9000,
+}
+ASKS_FIRST = ("put_with", "put_delay", "delete_job", "keyed_in_pipeline")
+KNOWN = b"OK 11\r\n---\nid: id\n\r\n"
+
+
+@pytest.mark.parametrize("name", CALLS)
+@run
+async def test_connecting_again_is_part_of_the_timeout(name):
+    wait = moved()
+    async with connected(**RECONNECTS_SLOWLY) as (queue, net, peer):
+        peer.hang_up()
+        call = begin(CALLS[name](queue))
+        await (await net.peer(1)).expect(b"use t\r\n")
+        await wait(999)
+        assert not call.done()
+        await wait(1)
+        with pytest.raises(UnreachableError, match="within 1e\\+03 s: no answer") as lost:
+            await asyncio.wait_for(call, WITHIN)
+        assert isinstance(lost.value, NoAnswerError)
+        assert not lost.value.maybe_done
+
+
+@pytest.mark.parametrize("name", CALLS)
+@run
+async def test_the_time_that_connecting_again_took_is_not_given_again(name):
+    wait = moved()
+    async with connected(**RECONNECTS_SLOWLY) as (queue, net, peer):
+        peer.hang_up()
+        call = begin(CALLS[name](queue))
+        other = await net.peer(1)
+        await other.expect(b"use t\r\n")
+        await wait(900)
+        other.say(b"USING t\r\n")
+        await turns()
+        assert other.take()
+        await wait(99 if name != "reserve_1" else 100)
+        assert not call.done()
+        await wait(1)
+        with pytest.raises(NoAnswerError, match=r"no answer within 100[01] s"):
+            await asyncio.wait_for(call, WITHIN)
+        assert queue.is_connected, "which other calls may use"
+
+
+@pytest.mark.parametrize("name", ASKS_FIRST)
+@run
+async def test_a_question_before_a_command_is_part_of_its_timeout(name):
+    wait = moved()
+    async with connected(timeout=1000) as (queue, _, peer):
+        call = begin(CALLS[name](queue))
+        await turns()
+        asked = peer.take()
+        await wait(900)
+        peer.say(KNOWN if asked == b"stats\r\n" else b"NOT_FOUND\r\n")
+        await turns()
+        assert peer.take()
+        await wait(99)
+        assert not call.done()
+        await wait(1)
+        with pytest.raises(NoAnswerError, match="no answer within 1000 s"):
+            await asyncio.wait_for(call, WITHIN)
+
+
+@run
+async def test_the_first_connection_is_no_part_of_the_timeout():
+    wait = moved()
+    with network() as net:
+        async with contextlib.AsyncExitStack() as stack:
+            queue = AsyncClient("h:1", use="t", timeout=1000, connect_timeout=9000)
+            stack.push_async_callback(queue.close)
+            call = begin(queue.put_with("x", tries=2))
+            peer = await net.peer(0)
+            await peer.expect(b"use t\r\n")
+            await wait(900)
+            peer.say(b"USING t\r\n")
+            await turns()
+            assert peer.take()
+            await wait(900)
+            assert not call.done()
+            peer.say(b"NOT_FOUND\r\n")
+            await turns()
+            peer.say(b"INSERTED 3\r\n")
+            assert await call == 3
+
+
+@pytest.mark.parametrize("asked", [0, 5, None])
+@run
+async def test_a_reply_that_drips_must_be_whole_in_time(asked):
+    wait = moved()
+    async with connected(timeout=1000, reconnect=False) as (queue, _, peer):
+        call = begin(queue.reserve(asked))
+        await turns()
+        if asked is None:
+            await wait(5000)
+        for byte in b"RESERV":
+            await wait(150)
+            peer.say(bytes([byte]))
+        await wait({0: 99, 5: 104, None: 999 - 5 * 150}[asked])
+        assert not call.done()
+        await wait(1)
+        with pytest.raises(NoAnswerError, match=f"no answer within {1000 + (asked or 0)} s"):
+            await asyncio.wait_for(call, WITHIN)
+
+
+@run
+async def test_the_time_of_each_reply_of_a_pipeline_begins_with_the_one_before():
+    wait = moved()
+    async with connected(timeout=1000) as (queue, net, peer):
+        peer.hang_up()
+        call = begin(in_pipeline(queue))
+        other = await net.peer(1)
+        for _ in range(2):
+            await wait(900)
+            assert not call.done()
+            other.say(b"INSERTED 1\r\n")
+        await call
+        call = begin(in_pipeline(queue))
+        await wait(900)
+        other.say(b"INSERTED 1\r\n")
+        await wait(999)
+        assert not call.done()
+        await wait(1)
+        with pytest.raises(NoAnswerError):
+            await asyncio.wait_for(call, WITHIN)
+
+
+@run
+async def test_a_pipeline_whose_time_is_over_gives_back_what_it_is_granted():
+    wait = moved()
+    async with connected(**RECONNECTS_SLOWLY) as (queue, net, peer):
+        peer.hang_up()
+        replies = []
+
+        async def reserve():
+            async with queue.pipeline(raise_errors=False) as together:
+                replies.append(together.reserve(0))
+
+        reserving = begin(reserve())
+        other = await net.peer(1)
+        await wait(900)
+        other.say(b"USING t\r\n")
+        await other.expect(b"use t\r\nreserve-with-timeout 0\r\n")
+        await wait(100)
+        await reserving
+        assert type(replies[0].exception()) is NoAnswerError
+        other.say(b"RESERVED 5 1\r\nx\r\n")
+        await other.expect(b"stats-job 5\r\n")
+        other.say(b"OK 11\r\n---\npri: 7\n\r\n")
+        await other.expect(b"release 5 7 0\r\n")
+        other.say(b"RELEASED\r\n")
+        await turns()
+
+
+@pytest.mark.parametrize("reply", [b"RESERVED 5 1\r\nx\r\n", b"OUT_OF_MEMORY\r\n"], ids=["job", "error"])
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "same turn"])
+@run
+async def test_a_reserve_that_is_cancelled_after_connecting_again_loses_no_job(reply, is_late):
+    async with connected() as (queue, net, peer):
+        peer.hang_up()
+        reserve = begin(queue.reserve(0))
+        other = await net.peer(1)
+        await other.expect(b"reserve-with-timeout 0\r\n")
+        if is_late:
+            other.say(reply)
+        reserve.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reserve
+        if not is_late:
+            other.say(reply)
+        if reply.startswith(b"RESERVED"):
+            await other.expect(b"stats-job 5\r\n")
+            other.say(b"OK 11\r\n---\npri: 7\n\r\n")
+            await other.expect(b"release 5 7 0\r\n")
+            other.say(b"RELEASED\r\n")
+        await turns()
+        gc.collect()  # of an error that no task has looked at, the loop tells now
+
+
+@run
+async def test_a_batch_that_is_reserved_one_by_one_is_not_begun_again_after_a_silence():
+    async with connected(timeout=0.05) as (queue, net, peer):
+        batch = begin(queue.reserve_batch(3, 0))
+        await peer.expect(b"reserve-batch 3 0\r\n")
+        peer.say(b"BAD_FORMAT\r\n")
+        with pytest.raises(NoAnswerError):
+            await batch
+        assert len(net.peers) == 1

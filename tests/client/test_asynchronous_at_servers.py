@@ -24,7 +24,9 @@ from beanstalk_client import (
     TimedOutError,
     TooLateError,
     UnauthorizedError,
+    asynchronous_connection,
 )
+from beanstalk_client.asynchronous_connection import AsyncConnection
 from tls_peers import Files, client_context
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
@@ -189,6 +191,31 @@ def test_a_server_may_be_silent_for_as_long_as_it_was_asked_to_wait(at, either):
             await queue.reserve()
             with pytest.raises(DeadlineSoonError):
                 await queue.reserve()
+
+    at(work())
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_connection_that_a_child_may_have_is_made_anew(at, run, tmp_path, monkeypatch, tls):
+    """A child that is forked before the connection is made cannot close its copy of the socket."""
+    server = run(listeners=(Files(tmp_path).listener(),)) if tls else run()
+    how = {"tls": client_context(), "server_name": "localhost"} if tls else {}
+    make, made = AsyncConnection.connection_made, []
+
+    def fork_before(connection, transport):
+        made.append(connection)
+        if len(made) == 1:
+            asynchronous_connection._count_fork()
+        make(connection, transport)
+
+    monkeypatch.setattr(AsyncConnection, "connection_made", fork_before)
+
+    async def work():
+        async with AsyncClient(server.address, **how) as queue:
+            await queue.put("x")
+            assert [connection.is_lost for connection in made] == [True, False]
+            while (await queue.stats())["current-connections"] > 1:
+                await asyncio.sleep(0.001)
 
     at(work())
 

@@ -33,6 +33,7 @@ from beanstalk_client import (
     UnsupportedError,
 )
 from beanstalk_client.commands import make
+from beanstalk_client.connection import Connection
 from consuming import BEANSTALKD, imported, restartable
 from scripted_server import CLOSE, RESET, SILENCE
 from tls_peers import Files, client_context
@@ -767,9 +768,15 @@ def test_a_timeout_that_cannot_be_is_refused_at_once(name, seconds):
 
 
 FORK = """
-import os, sys
+import os, sys, threading
 from beanstalk_client import Client, ReservationLostError
+found = []
 with Client(sys.argv[1], use="mine") as queue:
+    busy = Client(sys.argv[1], watch="other")
+    waits = threading.Thread(target=lambda: found.append(busy.reserve()), daemon=True)
+    waits.start()
+    while not queue.stats()["current-waiting"]:
+        pass
     queue.put("a")
     queue.watch("mine")
     job = queue.reserve()
@@ -782,6 +789,11 @@ with Client(sys.argv[1], use="mine") as queue:
             sys.exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     queue.release(job)
+    queue.use("other")
+    queue.put("b")
+    waits.join(60)
+    assert found[0].body == "b"
+    assert queue.stats()["total-connections"] == 3  # of the child one
 """
 
 
@@ -924,16 +936,205 @@ class _Ignored(list):
         pass
 
 
-def test_the_time_that_a_reconnect_took_is_not_given_again(scripted):
-    server = scripted([(b"stats\r\n", CLOSE)], [(b"stats\r\n", SILENCE)])
-    with Client(server.address, timeout=1000) as queue:
-        open_again = queue._open_again
+class SlowSocket:
+    """A connected socket of a clock that stands still but for the seconds that the pieces of replies take.
 
-        def slowly(began):
-            connection = open_again(began)
-            queue._timeout = 0.05
-            return connection
+    Args:
+        pieces: seconds and bytes, as they come; nothing comes after them, and an empty one is the end.
+    """
 
-        queue._open_again = slowly
-        with pytest.raises(NoAnswerError):
-            queue.stats()
+    family = socket.AF_INET
+
+    def __init__(self, clock, *pieces):
+        self.clock = clock
+        self.pieces = list(pieces)
+        self.sent = b""
+        self.timeout = None
+
+    def settimeout(self, seconds):
+        self.timeout = seconds
+
+    def sendall(self, data):
+        self.sent += data
+
+    def send(self, data):
+        self.sent += data
+        return len(data)
+
+    def recv(self, _):
+        if self.timeout == 0:
+            raise BlockingIOError
+        seconds, data = self.pieces[0] if self.pieces else (float("inf"), b"")
+        if self.timeout is not None and seconds > self.timeout:
+            self.clock.now += self.timeout
+            if self.pieces:
+                self.pieces[0] = (seconds - self.timeout, data)
+            raise TimeoutError
+        self.clock.now += seconds
+        if data:
+            self.pieces.pop(0)
+        return data
+
+    def fileno(self):
+        return 0
+
+    def shutdown(self, how):
+        pass
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("beanstalk_client.blocking.time", clock)
+    monkeypatch.setattr("beanstalk_client.connection.time", clock)
+    return clock
+
+
+@pytest.fixture
+def slow(clock, monkeypatch):
+    """Makes a client that connects, one after the other, to sockets with these pieces."""
+
+    def connect(*connections, **keywords):
+        sockets = [SlowSocket(clock, *pieces) for pieces in connections]
+        opened = iter(sockets)
+        monkeypatch.setattr("beanstalk_client.blocking.open_socket", lambda *_: next(opened))
+        queue = Client("h:1", **{"timeout": 1, "connect_timeout": 1, "reconnect_timeout": 9, **keywords})
+        queue.sockets = sockets
+        return queue
+
+    return connect
+
+
+def drip(data, seconds=0.4):
+    return [(seconds, bytes([byte])) for byte in data]
+
+
+def reserve_all(queue):
+    return queue.run_all([make.reserve(5)])[0]
+
+
+def raise_result(ask):
+    def asked(queue):
+        result = ask(queue)
+        if isinstance(result, Exception):
+            raise result
+
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("ask", "began", "ends"),
+    [
+        (lambda queue: queue.put("x"), 0, 1),
+        (lambda queue: queue.reserve(5), 0, 6),
+        (lambda queue: queue.reserve(5), 5.5, 6),
+        (lambda queue: queue.reserve(), 100, 101),
+        (raise_result(reserve_all), 5.5, 6),
+        (reserve_in_pipeline, 100, 101),
+    ],
+    ids=["put", "waiting", "late", "endless", "together", "endless-together"],
+)
+def test_a_reply_that_drips_must_be_whole_in_time(slow, clock, ask, began, ends):
+    queue = slow([(began, b"R"), *drip(b"ESERVED 1 1000000000000000000")], reconnect=False)
+    with pytest.raises(NoAnswerError, match=r"no answer within [16] s"):
+        ask(queue)
+    assert clock.now == pytest.approx(ends, abs=0.02)
+
+
+def test_a_long_body_that_comes_in_time_costs_no_more_than_the_looks_at_the_clock(slow, clock):
+    queue = slow([(0, b"RESERVED 1 2000\r\n"), *drip(2000 * b"x" + b"\r\n", 0.0001)])
+    allowed = []
+    queue.sockets[0].settimeout = allowed.append
+    assert queue.reserve(0).body == 2000 * "x"
+    assert len(allowed) < 30
+    assert allowed[-1] == 1
+
+
+def test_the_time_of_each_reply_of_a_pipeline_begins_with_the_one_before(slow, clock):
+    queue = slow(3 * [(0.9, b"INSERTED 1\r\n")] + drip(b"INSERTED 1111111"))
+    assert queue.run_all([make.put(b"x")] * 3) == [1, 1, 1]
+    assert clock.now == pytest.approx(2.7)
+    with pytest.raises(NoAnswerError):
+        queue.put("x")
+    assert clock.now == pytest.approx(3.7, abs=0.02)
+
+
+@pytest.mark.parametrize("ask", [lambda queue: queue.put("x", delay=0.5), lambda queue: put_later(queue)])
+def test_a_question_before_a_command_is_part_of_its_timeout(slow, clock, ask):
+    queue = slow([(0.9, b"NOT_FOUND\r\n")])
+    with pytest.raises(NoAnswerError, match="no answer within 1 s"):
+        ask(queue)
+    assert b"put" in queue.sockets[0].sent
+    assert clock.now == pytest.approx(1, abs=0.02)
+
+
+def put_later(queue):
+    with queue.pipeline() as together:
+        together.put("x", delay=0.5)
+
+
+def test_the_token_is_part_of_connect_timeout(slow, clock):
+    with pytest.raises(NoAnswerError, match="no answer within 1 s"):
+        slow(drip(b"AUTHENTICATED\r\n"), token="secret", insecure_token=True)
+    assert clock.now == pytest.approx(1, abs=0.02)
+
+
+def test_the_tubes_of_a_new_connection_are_part_of_the_timeout_of_a_call_only(slow, clock):
+    told = [(0.9, b"USING t\r\n"), (0.9, b"WATCHING 2\r\n"), (0.9, b"WATCHING 1\r\n")]
+    queue = slow([*told, (0, b"")], told, use="t", watch="t")
+    assert clock.now == pytest.approx(2.7)
+    with pytest.raises(NoAnswerError):
+        queue.stats()
+    assert clock.now == pytest.approx(3.7, abs=0.02)
+
+
+@pytest.mark.parametrize("ask", [Client.stats, lambda queue: put_later(queue)], ids=["one", "together"])
+def test_the_time_that_a_reconnect_took_is_not_given_again(slow, clock, ask):
+    queue = slow([(0, b"USING t\r\n"), (0, b"")], [(0.9, b"USING t\r\n")], use="t")
+    if ask is not Client.stats:
+        queue._drop()
+    with pytest.raises(NoAnswerError, match="no answer within 1 s"):
+        ask(queue)
+    assert len(queue.sockets[1].sent) > len(b"use t\r\n")
+    assert clock.now == pytest.approx(1, abs=0.02)
+
+
+def test_a_batch_that_is_reserved_one_by_one_is_not_begun_again_after_a_silence(slow, clock):
+    queue = slow([(0, b"UNKNOWN_COMMAND\r\n")], [])
+    with pytest.raises(NoAnswerError):
+        queue.reserve_batch(3, 0)
+    assert clock.now == pytest.approx(1, abs=0.02)
+
+
+def test_the_time_in_which_a_server_reads_a_long_body_is_no_silence(slow, clock):
+    queue = slow([(0.9, b"INSERTED "), (0.05, b"7\r\n")])
+
+    def slowly(data):
+        clock.now += 50
+
+    queue.sockets[0].sendall = slowly
+    assert queue.put("x" * (1 << 19)) == 7
+
+
+def test_a_server_that_reads_a_batch_late_has_time_for_its_reply(slow, clock, monkeypatch):
+    """It is full for most of the time, then reads all, and takes as long again for its replies."""
+    queue = slow([(0.8, b"INSERTED 1\r\n"), (0.8, b"INSERTED 2\r\n")])
+    (sock,) = queue.sockets
+    held_up = [True]
+
+    def send(data):
+        if sock.timeout == 0 and held_up:
+            raise BlockingIOError
+        return len(data)
+
+    def wait_for_room(*_):
+        held_up.clear()
+        clock.now += 0.9
+        return True
+
+    sock.send = send
+    monkeypatch.setattr(Connection, "_wait_for_room", wait_for_room)
+    assert queue.run_all([make.put(b"x")] * 2) == [1, 2]

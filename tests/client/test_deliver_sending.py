@@ -8,6 +8,7 @@ from ipaddress import ip_network
 
 import pytest
 import receivers
+from beanstalk_client.deliver import sending
 from beanstalk_client.deliver.addresses import Guard
 from beanstalk_client.deliver.request import Request
 from beanstalk_client.deliver.sending import FailedError, Limits, Names, Sender
@@ -172,6 +173,26 @@ def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failure():
 
     late.seen = []
     run(story, {"/": closing})
+
+
+@pytest.mark.parametrize("stray", [response(202), b"HTTP/1.1 202 Accepted\r\n", b"\r\n", b"x"])
+def test_what_comes_while_no_response_is_awaited_closes_the_connection(stray, monkeypatch):
+    monkeypatch.setattr(sending, "KEEP_ALIVE", 1000.0)
+    writers = []
+
+    async def keep(asked, writer):
+        writers.append(writer)
+        writer.write(response())
+        await writer.drain()
+
+    async def story(sender, receiver):
+        assert (await sender.send(Request(receiver.url("/"), body="x"), "a")).status == 200
+        writers[0].write(stray)
+        await eventually_async(writers[0].is_closing, "the connection is closed")
+        assert (await sender.send(Request(receiver.url("/"), body="y"), "b")).status == 200
+        assert [asked.body for asked in receiver.asked] == [b"x", b"y"]
+
+    run(story, {"/": keep})
 
 
 # What is answered

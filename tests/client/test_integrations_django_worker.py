@@ -191,6 +191,31 @@ def test_a_task_with_retries_is_tried_again_and_told_to_have_failed_once(project
     assert project.report()["tries"] == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("fail_and_cancel_itself_later", "OSError: at once"),
+        ("raise_hostile", "a HostileError that cannot be shown"),
+        ("raise_hostile_later", "a HostileError that cannot be shown"),
+        ("close_itself", "GeneratorExit"),
+    ],
+)
+def test_each_exception_is_a_failure_that_is_retried(our_project, name, error, caplog):
+    getattr(shop, name).enqueue()
+    our_project.work_off()
+    assert our_project.notes == ["attempt 1", "attempt 2"]
+    assert our_project.jobs() == {"buried": 1}
+    assert error in our_project.report()["error"]
+    assert "bug-handler" not in [getattr(record, "event", "") for record in caplog.records]
+
+
+def test_a_task_that_cancels_itself_when_it_has_returned_is_done(our_project):
+    shop.cancel_itself_later.enqueue()
+    our_project.work_off()
+    assert our_project.notes == ["attempt 1"]
+    assert our_project.jobs() == {}
+
+
 def test_a_job_that_is_kicked_has_all_its_retries_again(project):
     shop.deliver.enqueue(17)
     project.work_off()

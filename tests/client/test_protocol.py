@@ -1,7 +1,9 @@
 """The client's half of the protocol: what becomes of commands when replies come, whole, in pieces and as nonsense."""
 
+import copy
 import datetime
 import pickle
+import socket
 
 import pytest
 from beanstalk_client import commands, errors, replies
@@ -462,15 +464,18 @@ def test_what_a_client_waits_for_is_a_duration():
         errors.BuriedError(),
         errors.ExistsError(4),
         errors.ConnectionLostError("gone", reason="so", maybe_done=True),
+        errors.unreachable("h:1", ConnectionRefusedError(111, "Connection refused")),
+        errors.unreachable("h:1", socket.gaierror(-2, "Name or service not known")),
         errors.ReservationLostError("job 3"),
         replies.undecodable(UnicodeError("x"), Job(1, b"a")),
     ],
     ids=lambda error: type(error).__name__,
 )
 def test_errors_go_from_process_to_process(error):
-    copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), str(copy), repr(copy)) == (type(error), str(error), repr(error))
-    assert vars(copy).keys() == vars(error).keys()
+    for same in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert (type(same), str(same), repr(same)) == (type(error), str(error), repr(error))
+        assert vars(same).keys() == vars(error).keys()
+        assert getattr(same, "errno", 0) == getattr(error, "errno", 0)
 
 
 @pytest.mark.parametrize("reply", [b"\x1b[2J\n2026-05-04 ERROR forged", "\u202e\u2028\x9b".encode(), b"\0" * 900])

@@ -15,7 +15,7 @@ from harness.servers import ROOT
 from harness.waiting import eventually
 
 PROGRAM = """
-import asyncio, contextlib, multiprocessing, os, signal, threading, time
+import asyncio, atexit, contextlib, multiprocessing, os, signal, threading, time
 from beanstalk_client.tasks import Tasks
 
 DIARY = os.environ["DIARY"]
@@ -35,6 +35,24 @@ async def lifespan():
     if os.environ.get("WAITS") == "end":
         write("ends")
         await asyncio.sleep(1000)
+    if os.environ.get("WAITS") == "failing":
+        raise RuntimeError("it fails")
+
+
+def storm():
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+class Last:
+    def __del__(self, kill=os.kill, process=os.getpid()):
+        kill(process, 15)
+        kill(process, 2)
+
+
+if os.environ.get("WAITS") in ("failing", "storm"):
+    atexit.register(storm)
+    last = Last()  # it goes when Python has dropped its handlers of signals
 
 
 if os.environ.get("WAITS") == "import":
@@ -63,6 +81,27 @@ def fork():
 @tasks.task
 async def fork_on_loop():
     fork.function()
+
+
+@tasks.task
+def fork_and_return(error):
+    child = os.fork()
+    if child:
+        write("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    elif error:
+        raise RuntimeError(error)
+
+
+@tasks.task
+def outlive():
+    multiprocessing.get_context("fork").Process(target=idle).start()
+    time.sleep(1000)
+
+
+@tasks.task
+async def outlive_on_loop():
+    multiprocessing.get_context("fork").Process(target=idle).start()
+    await asyncio.sleep(1000)
 
 
 @tasks.task
@@ -130,6 +169,28 @@ def test_a_signal_to_a_forked_child_is_its_own(work, server, task):
     assert "told to stop" in worker.log
 
 
+@pytest.mark.parametrize(("error", "status"), [("", 0), ("no such luck", 1)])
+def test_a_forked_child_that_returns_from_the_task_ends(work, server, error, status):
+    worker = work()
+    with Client(server.address, encoding=None) as client:
+        client.put(json.dumps({"task": "fork_and_return", "args": [error]}).encode())
+    eventually(lambda: worker.lines == [f"ended {status}"], "the child has ended")
+
+
+@pytest.mark.parametrize("task", ["outlive", "outlive_on_loop"])
+def test_a_forked_child_does_not_keep_the_jobs_of_a_worker_that_is_killed(work, server, task):
+    worker = work()
+    with Client(server.address, encoding=None) as client:
+        job = client.put(b'{"task": "%s"}' % task.encode(), ttr=1000)
+        eventually(lambda: worker.lines, "the child has begun")
+        try:
+            assert client.stats_job(job)["state"] == "reserved"
+            worker.kill()
+            eventually(lambda: client.stats_job(job)["state"] == "ready", "the job is free")
+        finally:
+            os.kill(int(worker.lines[0].split()[1]), signal.SIGKILL)
+
+
 @pytest.mark.parametrize("task", ["stubborn", "blocking"])
 def test_a_task_that_does_not_end_holds_up_no_stop(work, server, task):
     worker = work()
@@ -188,11 +249,22 @@ def test_a_thread_that_does_not_end_holds_up_no_exit(work, server):
     assert "has stopped" in worker.log and "is ended by force" in worker.log
 
 
-def test_a_signal_during_a_slow_import_ends_the_program(work):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_a_slow_import_ends_the_program(work, number):
     worker = work(waits="import", word="")
     eventually(lambda: worker.lines == ["imports"], "it imports", ENDS_WITHIN)
-    worker.tell()
+    worker.tell(number)
     assert worker.end() == 0  # by a handler: without one, the kernel ignores the signal for process 1
+    assert not worker.log
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "2")])
+@pytest.mark.parametrize(("waits", "status"), [("storm", 0), ("failing", 1)])
+def test_signals_at_the_end_do_not_change_the_status(work, options, waits, status):
+    worker = work(*options, waits=waits)
+    worker.tell()
+    assert worker.end() == status
+    assert "KeyboardInterrupt" not in worker.log
 
 
 def test_a_fork_in_a_thread_restores_the_mask_of_signals():

@@ -107,13 +107,14 @@ def test_each_exit_without_a_request_is_an_error_and_one_more_attempt(caplog, mo
         assert {message[-7:] for message in caplog.messages} >= {"0.001 s", "0.004 s"}
 
 
-async def stopped_after(program, *, grace=30.0, directory):
-    """The status of processes that were told to stop after each of them had made a file."""
+async def stopped_after(program, *, grace=30.0, signals=1, directory):
+    """The status of processes that were told to stop, once or more, after each of them had made a file."""
     parent = Processes(["sh", "-c", program], 2, grace)
     running = asyncio.ensure_future(parent.run())
     while len(list(directory.iterdir())) < 2:
         await asyncio.sleep(0.01)
-    parent.stop()
+    for _ in range(signals):
+        parent.stop()
     return await running
 
 
@@ -122,10 +123,11 @@ def test_the_status_of_those_that_fail_when_told_to_stop_is_kept(tmp_path):
     assert asyncio.run(stopped_after(program, directory=tmp_path)) == 3
 
 
-def test_one_that_ignores_the_signal_is_killed(tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize("signals", [1, 5])
+def test_one_that_ignores_the_signal_is_killed(tmp_path, monkeypatch, caplog, signals):
     monkeypatch.setattr(processes, "KILL_AFTER", 0.1)
     program = f"trap '' TERM; : > {tmp_path}/$$; exec sleep 1000"
-    assert asyncio.run(stopped_after(program, grace=0.1, directory=tmp_path)) == 1
+    assert asyncio.run(stopped_after(program, grace=0.1, signals=signals, directory=tmp_path)) == 1
     assert caplog.text.count("has not ended in time: it is killed") == 2
 
 

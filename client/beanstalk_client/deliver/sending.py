@@ -400,11 +400,14 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class _Protocol(ResponseHandler):
-    """Feeds the parser the lines of a head one by one: it drops a head if an error follows in the same bytes."""
+    """Feeds the parser the lines of a head one by one: it drops a head if an error follows in the same bytes.
+
+    What comes while no response is awaited closes the connection: the library would take it for the next response.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self._is_in_head = True
+        self._is_in_head = False
 
     def set_response_params(self, **params: Any) -> None:
         self._is_in_head = True
@@ -419,7 +422,12 @@ class _Protocol(ResponseHandler):
         while self._is_in_head and (end := data.find(b"\n", begin) + 1):
             super().data_received(data[begin:end])
             begin = end
-        if begin < len(data) or not data:
+        if begin == len(data) and data:
+            return
+        if data and not self._is_in_head and (self._payload is None or self._payload.is_eof()):
+            self.force_close()
+            self.close()
+        else:
             super().data_received(data[begin:])
 
 

@@ -187,7 +187,9 @@ def showable(error: BaseException) -> BaseException:
         describe(error)
         trace_of(error)
     except BaseException:
-        return UnshowableError(f"a {type(error).__name__} that cannot be shown")
+        instead = UnshowableError(f"a {type(error).__name__} that cannot be shown")
+        instead.__suppress_context__ = True  # of which the other one becomes part if this one is raised
+        return instead
     return error
 
 

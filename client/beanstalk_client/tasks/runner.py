@@ -101,6 +101,42 @@ class AnyDelivery(Protocol):
     async def stats(self) -> dict[str, Any]: ...
 
 
+async def run_apart(call: Awaitable[Any], delivery: AnyDelivery, timeout: float | None = None) -> Any:
+    """Await a call of a task in an asyncio task of its own: it may cancel that one, even later.
+
+    Args:
+        timeout: seconds.
+
+    Raises:
+        RunTimeoutError: the call took longer.
+    """
+    kept: list[tuple[Any, BaseException | None]] = []
+    apart = asyncio.get_running_loop().create_task(_keep_outcome(call, kept))
+    is_over = False
+    try:
+        if timeout is not None:
+            await asyncio.wait([apart], timeout=timeout)
+            if not apart.done():
+                is_over = True
+                apart.cancel()
+                await asyncio.wait([apart], timeout=CANCELLED_WITHIN)
+                if not apart.done():
+                    raise RunTimeoutError(f"it took longer than {timeout:g} s, and goes on although it is cancelled")
+        await apart
+    except asyncio.CancelledError:  # before it began; or at its end, by the task
+        if not apart.done():
+            apart.cancel()
+            await asyncio.wait([apart])
+        if not kept:
+            raise
+    value, error = kept[0]
+    if error is None:
+        return value
+    if is_over and issubclass(type(error), asyncio.CancelledError) and not delivery.is_called_off:
+        raise RunTimeoutError(f"it took longer than {timeout:g} s")
+    raise error
+
+
 class UnknownTaskError(Exception):
     """A job asks for a task that this program does not have."""
 
@@ -193,40 +229,10 @@ class Runner:
         else:
             result = task.function(*message.args, **message.kwargs)
         if inspect.isawaitable(result):  # also of a function that returns a coroutine, without being async
-            result = await self._run_apart(result, task.timeout, delivery)
+            result = await run_apart(result, delivery, task.timeout)
         if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
             raise TypeError(f"task {task.name} has returned a coroutine or generator, whose code has not run")
         return result
-
-    async def _run_apart(self, call: Awaitable[Any], timeout: float | None, delivery: AnyDelivery) -> Any:
-        """Await a call in an asyncio task of its own, for this many seconds: a task may cancel that one, even later."""
-        kept: list[tuple[Any, BaseException | None]] = []
-        apart = asyncio.get_running_loop().create_task(_keep_outcome(call, kept))
-        is_over = False
-        try:
-            if timeout is not None:
-                await asyncio.wait([apart], timeout=timeout)
-                if not apart.done():
-                    is_over = True
-                    apart.cancel()
-                    await asyncio.wait([apart], timeout=CANCELLED_WITHIN)
-                    if not apart.done():
-                        raise RunTimeoutError(
-                            f"it took longer than {timeout:g} s, and goes on although it is cancelled"
-                        )
-            await apart
-        except asyncio.CancelledError:  # before it began; or at its end, by the task
-            if not apart.done():
-                apart.cancel()
-                await asyncio.wait([apart])
-            if not kept:
-                raise
-        value, error = kept[0]
-        if error is None:
-            return value
-        if is_over and issubclass(type(error), asyncio.CancelledError) and not delivery.is_called_off:
-            raise RunTimeoutError(f"it took longer than {timeout:g} s")
-        raise error
 
     # What fails
 

@@ -11,6 +11,7 @@ that the program can end in good order. All counts belong to the event loop, so 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import deque
@@ -60,7 +61,7 @@ class Threads:
         if number < 1:
             raise ValueError(f"{number} threads; there must be 1 or more")
         self._loop = asyncio.get_running_loop()
-        self._number = number
+        self._number: int = number
         self.on_room = on_room
         self._on_hang = on_hang
         self._started = 0
@@ -125,6 +126,7 @@ class Threads:
 
     def _work(self) -> None:
         """What a thread does."""
+        process = os.getpid()
         while (call := self._calls.get()) is not None:
             try:
                 call.ticket.pop()
@@ -135,6 +137,8 @@ class Threads:
                 result, error = call.context.run(call.function, *call.args, **call.kwargs), None
             except BaseException as raised:
                 result, error = None, raised
+            if os.getpid() != process:  # the function has forked, and returned in the child as well
+                os._exit(0 if error is None else 1)
             self._results.append((call, result, error))
             del call, result, error
             if not self._will_collect:

@@ -86,9 +86,15 @@ class Processes:
         """Run until told to stop; return the exit status, which is 0 if all have ended with 0 then."""
         loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        for number in before:
             loop.add_signal_handler(number, self.stop)
-        return max(await asyncio.gather(*(self._keep(self._stopping) for _ in range(self._number))))
+        try:
+            return max(await asyncio.gather(*(self._keep(self._stopping) for _ in range(self._number))))
+        finally:
+            for number, former in before.items():
+                loop.remove_signal_handler(number)
+                signals.unhandle(number, former)
 
     def stop(self) -> None:
         """Tell all to stop; told once more, they release their jobs; a third time, they are killed."""
@@ -104,7 +110,8 @@ class Processes:
             asyncio.get_running_loop().call_later(delay, self._kill)
 
     def _kill(self) -> None:
-        for process in self._running:
+        while self._running:
+            process = self._running.pop()
             message = f"worker process {process.pid} has not ended in time: it is killed"
             tell(log, logging.ERROR, "process-hung", message, pid=process.pid)
             _signal(process, signal.SIGKILL)
@@ -204,5 +211,6 @@ def run_reloaded(arguments: Sequence[str]) -> None:
     except ImportError:
         raise ImportError("--reload needs watchfiles: pip install './client[reload]'") from None
     os.environ[BELOW] = "reload"
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which watchfiles relies on
     line = shlex.join(command_line(arguments))
     watchfiles.run_process(".", target=line, target_type="command", watch_filter=watchfiles.PythonFilter())

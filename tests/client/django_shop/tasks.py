@@ -63,6 +63,43 @@ async def give_up():
     raise asyncio.CancelledError
 
 
+@task(takes_context=True, retries=1, backoff=0.01)
+async def cancel_itself_later(context):
+    note(f"attempt {context.attempt}")
+    asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+
+
+@task(takes_context=True, retries=1, backoff=0.01)
+async def fail_and_cancel_itself_later(context):
+    note(f"attempt {context.attempt}")
+    asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+    raise OSError("at once")
+
+
+class HostileError(Exception):
+    @property
+    def __notes__(self):
+        raise OSError("no notes")
+
+
+@task(takes_context=True, retries=1, backoff=0.01)
+def raise_hostile(context):
+    note(f"attempt {context.attempt}")
+    raise HostileError
+
+
+@task(takes_context=True, retries=1, backoff=0.01)
+async def raise_hostile_later(context):
+    note(f"attempt {context.attempt}")
+    raise HostileError
+
+
+@task(takes_context=True, retries=1, backoff=0.01)
+async def close_itself(context):
+    note(f"attempt {context.attempt}")
+    raise GeneratorExit
+
+
 @task
 def exit_at_once():
     raise SystemExit(3)

@@ -51,7 +51,7 @@ from beanstalk_client.tasks.failure import (
     unknown_delay,
 )
 from beanstalk_client.tasks.reports import Reports
-from beanstalk_client.tasks.runner import LOOKUP_DELAY
+from beanstalk_client.tasks.runner import LOOKUP_DELAY, run_apart
 from beanstalk_client.tasks.threads import Threads
 
 from .backend import BeanstalkBackend, shown_moment
@@ -237,7 +237,7 @@ class Runner:
             try:
                 await sync_to_async(run.start)()
                 try:
-                    value = await run.call()
+                    value = await run_apart(run.call(), delivery)
                     await sync_to_async(run.succeed)(value)
                 except BaseException as error:
                     if is_of_worker(error, delivery):
@@ -315,7 +315,7 @@ class _Run:
         task_finished.send_robust(type(self._backend), task_result=self.result)
 
     def fail(self, error: BaseException, tries: int) -> None:
-        """To be called where the error is handled: what listens to the signal may want its traceback."""
+        """Note that it has failed with an error that can be shown."""
         kind = type(error)
         path = f"{kind.__module__}.{kind.__qualname__}"
         self.result.errors.append(TaskError(exception_class_path=path, traceback=trace_of(error)))
@@ -327,9 +327,12 @@ class _Run:
             text = f"task {self.result.id} ({self.result.task.module_path}): {text}"
             tell(log, logging.WARNING, "task-failed", text, error, task=self.result.id, tries=tries, delay=self.delay)
             return
-        self.error = error
         _set(self.result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
-        task_finished.send_robust(type(self._backend), task_result=self.result)
+        try:
+            raise error
+        except BaseException:  # what listens to the signal may look at `sys.exc_info()`
+            task_finished.send_robust(type(self._backend), task_result=self.result)
+        self.error = showable(error)  # without this function in its traceback
 
 
 def _set(result: Any, **values: Any) -> None:

@@ -1,1 +1,1 @@
-"""Several leaders at a time, one of each shard, and the clients that they serve together."""
+"""The clients of a node: each is served here, or routed to the leaders of the shards that it asks."""

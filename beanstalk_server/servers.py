@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.server.host import Host, MakeIo
 from beanstalk_server.server.server import Server
 from beanstalk_server.settings.declaration import ConfigError
 from beanstalk_server.settings.options import Config, option
-
-if TYPE_CHECKING:
-    from beanstalk_server.cluster.clients import Clients
 
 
 def server_of(config: Config, *, journal: Journal | None = None) -> Host:
@@ -35,15 +30,4 @@ def server_of(config: Config, *, journal: Journal | None = None) -> Host:
         raise ConfigError(f"{option('cluster')}: keeps the jobs: there must be no other journal")
     from beanstalk_server.cluster.node import Node
 
-    return Node(config, clients_of(config.shards), make_io=make_io)
-
-
-def clients_of(shards: int) -> type[Clients]:
-    """What serves the clients of a node of a cluster with this many shards."""
-    if shards == 1:
-        from beanstalk_server.cluster.clients import Clients
-
-        return Clients
-    from beanstalk_server.shards.clients import ShardedClients
-
-    return ShardedClients
+    return Node(config, make_io=make_io)

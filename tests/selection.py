@@ -12,8 +12,8 @@ installed package, but interpreted ones on the sources.
 
 What is interpreted, and why:
 
-    shards/test_routed.py          two tests replace a method and a constant (MOVES) that are compiled
-    shards/test_routed_walks.py    replaces a constant (MAX_REHOMES); with its real value, the test runs on both
+    routing/test_client.py         two tests replace a method and a constant (MOVES) that are compiled
+    routing/test_client_walks.py   replaces a constant (MAX_REHOMES); with its real value, the test runs on both
     wire/test_pending.py           replaces a function of a compiled module, called by compiled code
     server/test_link_end.py        subclasses Connection, which allows that nowhere: each command calls it
     cluster/test_engine_binlog.py  replaces the pauses between attempts to reach the engine
@@ -69,7 +69,8 @@ SOCKETS = (
     "tests/cluster/test_operators_of_nodes",
     "tests/cluster/test_policies_of_shards",
     "tests/cluster/test_redis_",
-    "tests/cluster/test_relay",
+    "tests/cluster/test_relays",
+    "tests/cluster/test_routing_over_sockets",
     "tests/cluster/test_schedules_of_shards",
     "tests/cluster/test_shards.py",
     "tests/cluster/test_shards_of_nodes",
@@ -77,9 +78,9 @@ SOCKETS = (
     "tests/io_processes/",
     "tests/package/",
     "tests/packaging/",
+    "tests/routing/test_client",
     "tests/server/",
     "tests/settings/test_options.py",
-    "tests/shards/test_routed",
     "tests/test_examples.py",
     "tests/test_pool.py",
 )

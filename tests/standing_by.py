@@ -11,9 +11,9 @@ import sys
 from beanstalk_server.cli import process, server
 from beanstalk_server.cluster.engine.interface import Lease
 from beanstalk_server.cluster.links import LeaderLink, LinkListener
+from beanstalk_server.routing.clients import Clients
 from beanstalk_server.server.front.entrance import accounts_of
 from beanstalk_server.server.server import Server
-from beanstalk_server.servers import clients_of
 
 
 class Leader(Server):
@@ -48,7 +48,7 @@ class PassingServer(Server):
     def __init__(self, config):
         super().__init__(dataclasses.replace(config, binlog=""))
         self.leader = Leader(config)
-        self.clients = clients_of(1)(1, self.listeners, self.hangups, self.config.verbosity, self.info)
+        self.clients = Clients(1, self.listeners, self.hangups, self.config.verbosity, self.info)
         self.gone = []
         self.farewells = 0
         self.link = LeaderLink(

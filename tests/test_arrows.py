@@ -14,8 +14,8 @@ ROOMS = [
     ["link", "storage", "wire"],
     ["admin"],
     ["server"],
+    ["routing"],
     ["io_processes", "cluster"],
-    ["shards"],
     ["servers"],
     ["cli", "__init__", "__main__"],
 ]
@@ -23,9 +23,10 @@ ROOMS = [
 
 CIRCLES = {
     "beanstalk_server": [
-        "cluster.branch cluster.relay",
         "queue.client queue.durations queue.fair_heap queue.groups queue.heap queue.job queue.policy "
         "queue.reserved_jobs queue.table queue.throttle queue.tube queue.wall_clock queue.weights queue.wheel",
+        "routing.branch routing.operations routing.reserving routing.router",
+        "routing.client routing.clients routing.place",
         "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.yaml",
     ],
     "beanstalk_client": [],
@@ -81,7 +82,7 @@ def test_arrows_point_down():
 
 def test_the_server_does_not_import_places():
     imports = imports_of("beanstalk_server")
-    assert "wire.places" in imports["shards.settled"]
+    assert "wire.places" in imports["routing.settled"]
     assert not {name for name, others in imports.items() if name.startswith("server.") and "wire.places" in others}
 
 

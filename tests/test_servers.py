@@ -11,7 +11,7 @@ from beanstalk_server import Config
 from beanstalk_server.servers import server_of
 server_of(Config(port=0, {options}))
 rooms = sorted({{name.split(".")[1] for name in sys.modules if name.startswith("beanstalk_server.")}})
-print(*[room for room in rooms if room in ("cluster", "io_processes", "shards")])
+print(*[room for room in rooms if room in ("cluster", "io_processes", "routing")])
 """
 CLUSTER = 'cluster="redis://127.0.0.1:1"'
 
@@ -22,8 +22,7 @@ CLUSTER = 'cluster="redis://127.0.0.1:1"'
     [
         ("", ""),
         ("io_processes=1", "io_processes"),
-        (CLUSTER, "cluster"),
-        (f"{CLUSTER}, shards=2", "cluster shards"),
+        (CLUSTER, "cluster routing"),
     ],
 )
 def test_a_room_is_imported_only_if_it_is_asked_for(options, rooms):

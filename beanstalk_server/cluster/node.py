@@ -18,7 +18,6 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.clients import Clients
 from beanstalk_server.cluster.engine.interface import Connector, EngineError, EngineRefusedError, Load, Member, Report
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.lease import OBSERVATIONS
@@ -31,6 +30,7 @@ from beanstalk_server.cluster.spreader import Spreader
 from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.routing.clients import Clients
 from beanstalk_server.server.commits import Gathering
 from beanstalk_server.server.connection import Connection
 from beanstalk_server.server.front.entrance import NONE
@@ -65,7 +65,6 @@ class Node(Host):
     """A server of a cluster: each shard that it leads has a service.
 
     Args:
-        make_clients: makes what serves them.
         connector: makes connections to the engine.
         make_io: as in Host.
 
@@ -76,7 +75,6 @@ class Node(Host):
     def __init__(
         self,
         config: Config,
-        make_clients: type[Clients],
         *,
         connector: Connector | None = None,
         make_io: MakeIo | None = None,
@@ -96,7 +94,7 @@ class Node(Host):
         self.drains_in_place = False  # no other node takes shards, and this one takes no jobs
         self._garbage = 0  # services that no one has looked for since they ended
         self._address = ""  # where it takes links
-        self.clients = make_clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
+        self.clients = Clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
         self.links = LinkListener(self.name, config.max_job_size, config.shards, config.keepalive)
         self.shards = [Shard(index, self) for index in range(config.shards)]
         self.spreader = Spreader(self.name, self.shards, ttl, self._find_members, self._find_linked)
@@ -352,12 +350,9 @@ class Node(Host):
         return [shard.service for shard in self.shards if shard.service is not None]
 
     def _idlers(self) -> list[Idler]:
-        """With one shard, its leader has also the clients of other nodes. With several, the node that a client has
-        connected to knows what it does at all of them."""
-        served = super()._idlers()
-        if self.config.shards == 1:
-            return served
-        return [*self.clients.open, *(each for each in served if not cast(Connection, each).is_place)]
+        """The node that a client has connected to knows what it does at all shards."""
+        served = [each for each in super()._idlers() if not cast(Connection, each).is_place]
+        return [*self.clients.open, *served]
 
     def condition(self) -> Condition:
         condition = super().condition()

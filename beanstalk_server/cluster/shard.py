@@ -17,7 +17,6 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.clients import Clients
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine.interface import START, Connector, Lease, Position
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
@@ -33,6 +32,7 @@ from beanstalk_server.queue.histogram import MICROSECOND
 from beanstalk_server.queue.journal import ALL, Journal, RestoreInterruptedError
 from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.routing.clients import Clients
 from beanstalk_server.server.alarm import finest_alarm
 from beanstalk_server.server.commits import Gathering
 from beanstalk_server.server.front.listeners import Listeners

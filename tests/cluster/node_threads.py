@@ -10,7 +10,6 @@ from beanstalk_server import Config
 from beanstalk_server.cluster.node import Node
 from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.io_processes.processes import IoProcesses
-from beanstalk_server.servers import clients_of
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
 
@@ -75,7 +74,7 @@ class Cluster:
     def make(self, config):
         make_io = IoProcesses if config.io_processes else None
         connector = LockedConnector(self.servers, self.lock)
-        return Node(config, clients_of(config.shards), connector=connector, make_io=make_io)
+        return Node(config, connector=connector, make_io=make_io)
 
     def make_registry(self):
         """A connection to the leases, as a tool has it."""

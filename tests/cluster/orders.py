@@ -13,7 +13,7 @@ from beanstalk_server.access.user import User
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.shards.routing import RoutingSession
+from beanstalk_server.routing.router import Router
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.session import Session
 
@@ -181,7 +181,7 @@ class RoutedClient:
         self.places = {}
         self.now = cluster.worlds[0].now
         self.opened = {}  # how often each shard has been
-        self.router = RoutingSession(
+        self.router = Router(
             Places(len(cluster.worlds)),
             self,
             lambda: self.now,

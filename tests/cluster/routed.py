@@ -4,9 +4,8 @@ from collections import deque
 
 from virtual import World
 
-from beanstalk_server.cluster.relay import Relay
 from beanstalk_server.link.link import WINDOW
-from beanstalk_server.shards.routing import RoutingSession
+from beanstalk_server.routing.router import Router
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.session import Session
 
@@ -132,8 +131,7 @@ class RoutedClient:
         self.closed = False
         self.reads = True
         self.turns = 0
-        make = Relay if cluster.shards == 1 else RoutingSession
-        self.router = make(
+        self.router = Router(
             Places(cluster.shards), self, lambda: cluster.now, "a client", 65535, authenticate, user, **state
         )
 

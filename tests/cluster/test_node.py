@@ -14,7 +14,6 @@ from beanstalk_server.cluster.engine.interface import EngineError, Lease
 from beanstalk_server.cluster.node import Node, address_towards
 from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.servers import clients_of
 from beanstalk_server.settings.declaration import BAD_OPTION
 from beanstalk_server.storage.binlog import UNKNOWN_IDS
 from harness.waiting import eventually
@@ -311,7 +310,7 @@ def test_an_engine_that_refuses_this_user_refuses_the_start(cluster):
 def test_a_node_whose_url_names_a_file_that_is_not_there_does_not_start():
     config = Config(port=0, cluster="rediss://127.0.0.1?ca=/nowhere")
     with pytest.raises(StartError, match=r"^--cluster: ca=/nowhere cannot be read: .*: must be a PEM file$"):
-        Node(config, clients_of(config.shards))
+        Node(config)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""What a reserve over several shards does that neither every order (`shards/test_reserving.py`) nor one server
+"""What a reserve over several shards does that neither every order (`routing/test_reserving.py`) nor one server
 (`test_shards_beside_one.py`) shows."""
 
 import pytest
 from orders import STOP, ShardedCluster
 
 from beanstalk_server.access.user import User
-from beanstalk_server.shards.reserving import ATTEMPTS, reserved_ids
+from beanstalk_server.routing.reserving import ATTEMPTS, reserved_ids
 
 SHARDS = 3
 

@@ -10,8 +10,8 @@ from orders import ShardedCluster
 
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.shards.reserving import reserved_ids
-from tests.shards.test_reserving import parse
+from beanstalk_server.routing.reserving import reserved_ids
+from tests.routing.test_reserving import parse
 
 WORKERS = 3
 

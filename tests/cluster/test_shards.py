@@ -5,9 +5,9 @@ import logging
 import pytest
 from node_threads import put, stats
 
+from beanstalk_server.routing.client import MAX_REHOMES
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.declaration import BAD_OPTION
-from beanstalk_server.shards.routed import MAX_REHOMES
 from beanstalk_server.wire.places import Places
 from harness.waiting import eventually
 

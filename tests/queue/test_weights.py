@@ -5,7 +5,7 @@ from routed import RoutedCluster
 from virtual import World
 
 from beanstalk_server.queue.policy import Policy
-from tests.shards.test_routing import tube as tube_of
+from tests.routing.test_router import tube as tube_of
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from rounds import Loop, Rounds, Transport
 from beanstalk_server.link.link import NONCE_BYTES, Link
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.journal import Journal
+from beanstalk_server.routing.clients import Clients
 from beanstalk_server.server.connection import Connection
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.link_transport import LinkTransport
 from beanstalk_server.server.process import this_process
-from beanstalk_server.servers import clients_of
 from beanstalk_server.wire.places import Places
 
 
@@ -224,7 +224,7 @@ class ShardedNode:
         self.listeners = Listeners()
         self.hangups = HangupWatch()
         info = this_process(65535, 0)
-        self.clients = clients_of(shards)(shards, self.listeners, self.hangups, verbosity, info, self.loop.clock)
+        self.clients = Clients(shards, self.listeners, self.hangups, verbosity, info, self.loop.clock)
         self.clients.start(self.loop)
         self.entrance = Entrance()
         self.leaders = {}  # other nodes, by shard

@@ -10,7 +10,7 @@ from virtual import World
 from beanstalk_server.access.user import User
 from beanstalk_server.wire.framing import EXTENDED_LINE_LIMIT, LINE_LIMIT
 from beanstalk_server.wire.grammar import size_of_body
-from tests.shards.test_routing import compare, conversations, cuts, named, puts, tube
+from tests.routing.test_router import compare, conversations, cuts, named, puts, tube
 
 BODY = b"delete 2"
 """What a client means as a body, and no server may do."""

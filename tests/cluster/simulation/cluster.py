@@ -16,7 +16,6 @@ from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
-from beanstalk_server.servers import clients_of
 from beanstalk_server.settings.options import Config
 from beanstalk_server.settings.sections import TubeConfig
 from tests.cluster.histories import History, Recorder, Survivor, nanoseconds, problems_of
@@ -280,7 +279,6 @@ class SimulatedCluster:
                         for name, policy in self.policed.items()
                     ],
                 ),
-                clients_of(self.shards),
                 connector=SimulatedConnector(self.servers, self.replicas),
             )
             node.cluster, node.process = self, process

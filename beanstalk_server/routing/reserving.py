@@ -23,12 +23,16 @@ it was told to, as every command does in a cluster of one shard that nobody lead
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.units import MILLISECOND
-from beanstalk_server.shards.branch import Operation, Router, ShardBranch, drop
+from beanstalk_server.routing.operations import Operation, drop
 from beanstalk_server.wire import replies
+
+if TYPE_CHECKING:
+    from beanstalk_server.routing.branch import Branch
+    from beanstalk_server.routing.router import Router
 
 ATTEMPTS: Final = 4
 """How often the shards are probed. If other clients have been quicker each time, the reserve then waits in every
@@ -88,7 +92,7 @@ class Reserving(Operation):
         self._is_called_off = False
         self._is_counted = False
         self._state = _PROBING
-        self._parts = [_Part(router.at(shard), key) for key, shard in enumerate(shards)]
+        self._parts = [_Part(router.branch(shard), key) for key, shard in enumerate(shards)]
 
     def begin(self) -> None:
         if self._timeout != FOREVER:
@@ -270,7 +274,7 @@ class _Part:
         "state",
     )
 
-    def __init__(self, branch: ShardBranch, key: int) -> None:
+    def __init__(self, branch: Branch, key: int) -> None:
         self.branch = branch
         self.key = key
         self.found = _LOST

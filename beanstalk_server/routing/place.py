@@ -1,29 +1,19 @@
-"""A client that is routed to several shards, and its places at those that this node leads itself.
+"""What a routed client has open at a shard: a channel on a link to another leader, or a connection of this node.
 
-    event loop ⇄ transport ⇄ RoutedConnection ⇄ RoutingSession ⇄ ShardBranch ⇄ LinkPlace ⇄ its channel on a link
-                                                                ShardBranch ⇄ LocalPlace ⇄ Connection
-
-A client is routed when no shard that this node leads has all that it uses, watches and has reserved.
+event loop ⇄ transport ⇄ RoutedConnection ⇄ Router ⇄ Branch ⇄ LinkPlace ⇄ its channel on a link
+                                                    Branch ⇄ LocalPlace ⇄ Connection
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from beanstalk_server.access.user import User
-from beanstalk_server.cluster.branch import Branch
-from beanstalk_server.cluster.clients import Clients, RelayedConnection
-from beanstalk_server.link.link import WINDOW
+from beanstalk_server.link.link import WINDOW, Channel, Link
 from beanstalk_server.server.connection import OUTPUT_LIMIT, Connection
-from beanstalk_server.server.front.entrance import Entrance
-from beanstalk_server.shards.routing import RoutingSession
-from beanstalk_server.shards.settled import SettledSession, unroute, unsettle
 
-MAX_REHOMES: Final = 16
-"""How many times in a row a client must have been answered while all that it has was at one shard, before it is settled
-there. To move costs about as much as to be routed for this long, so that a client that goes to and fro pays no more
-than twice what it must."""
+if TYPE_CHECKING:
+    from beanstalk_server.routing.branch import Branch
+    from beanstalk_server.routing.client import RoutedConnection
 
 # Whether a local place still has its connection
 _OPEN: Final = 0
@@ -31,74 +21,76 @@ _ENDING: Final = 1  # it has closed: what it has written is still to be handed o
 _BROKEN: Final = 2  # it has aborted, or is the place's no more
 
 
-class RoutedConnection(RelayedConnection):
-    """One client that is routed. The arguments are those of RelayedConnection."""
+class LinkPlace(Channel):
+    """What a routed client has open at a shard that another node leads.
 
-    __slots__ = (
-        "_due",  # places led here that have something to say, while the router is at work
-        "_stays",  # how often in a row it has been answered and could have been settled
-    )
+    Args:
+        client: whose place it is.
+    """
 
-    def __init__(self, clients: Clients, entrance: Entrance, user: User | None = None, name: str = "") -> None:
-        super().__init__(clients, entrance, user, name)
-        self._due: deque[LocalPlace] = deque()
-        self._stays = 0
+    __slots__ = ("_client", "_leader", "branch")
 
-    def adopt(self, connection: Connection) -> bytes:
-        """Have a place whose connection has served the client so far. Before `restart`.
+    def __init__(self, client: RoutedConnection, branch: Branch, leader: Link) -> None:
+        super().__init__()
+        self._client = client
+        self._leader = leader
+        self.branch: Branch | None = branch  # until it is closed or lost
 
-        Returns:
-            What the client has sent and has not been answered.
-        """
-        place = LocalPlace(self, connection)
-        data = unsettle(connection, cast(Any, place))
-        session = connection.session
-        router = self.relay
-        assert isinstance(session, SettledSession), "it has served the client alone"
-        assert isinstance(router, RoutingSession), "several shards serve the client"
-        if session.weights is not None:
-            router.finish = session.weights.now
-        router.adopt(session.shard, place, {job.id for job in session.reserved})
-        place.branch = router.branches[session.shard]
-        return data
+    # What the branch calls, besides the methods of a channel
 
-    def note(self, place: LocalPlace) -> None:
-        """Hand over soon what a place led here has to say."""
-        self._due.append(place)
-        self.on_output()
+    def has_nothing(self) -> bool:
+        return False  # only the leader knows
 
-    def deliver(self) -> None:
-        due = self._due
-        while due:
-            due.popleft().deliver()
+    def change_user(self, name: str) -> None:
+        self.send_user(name)
 
-    def settles(self) -> bool:
-        router = self.relay
-        shard = router.movable_to
-        if shard in self.clients.led:
-            self._stays += 1
-            return self._stays > MAX_REHOMES
-        if shard >= 0 or router.settled_shard() < 0:
-            self._stays = 0  # otherwise it only waits for an answer
-        return False
+    def hang_up(self) -> None:
+        self.send_hangup()
 
-    def take_connection(self, shard: int, watched: list[str]) -> Connection | None:
-        branch = self.relay.branches.get(shard)
-        place = None if branch is None else branch.place
-        if not isinstance(place, LocalPlace):
-            return None
-        connection = place.detach()
-        weights = connection.session.weights
-        router = self.relay
-        assert isinstance(router, RoutingSession), "several shards serve the client"
-        if weights is not None and router.finish > weights.now:
-            weights.now = router.finish
-        unroute(connection, self.transport, self.relay.user, watched)
-        return connection
+    def leave(self) -> None:
+        self.branch = None
+        if self._client.has_left:
+            self.close_channel(at_once=True)
+        else:
+            self.abandon()
 
-    def let_go(self) -> None:
-        super().let_go()
-        self._due.clear()
+    # What the link calls
+
+    def on_data(self, data: bytes) -> None:
+        branch = self.branch
+        if branch is not None:
+            client = self._client
+            client.begin()
+            branch.on_data(data)
+            client.go_on()
+
+    def on_room(self) -> None:
+        branch = self.branch
+        if branch is not None:
+            client = self._client
+            client.begin()
+            branch.on_room()
+            client.go_on()
+
+    def on_close(self, *, at_once: bool) -> None:
+        branch, self.branch = self.branch, None
+        if branch is not None:
+            client = self._client
+            client.begin()
+            branch.on_closed(at_once)
+            client.go_on()
+
+    def lose(self) -> None:
+        """Tell the branch that the link has ended."""
+        self.on_lost(is_clean=self._leader.is_clean)
+
+    def on_lost(self, *, is_clean: bool) -> None:
+        branch, self.branch = self.branch, None
+        if branch is not None:
+            client = self._client
+            client.begin()
+            branch.on_lost(is_clean)
+            client.go_on()
 
 
 class LocalPlace:
@@ -175,7 +167,7 @@ class LocalPlace:
         user = self.client.user
         if connection is None or user is None or user.name != name:
             return  # it has gone, or is judged by the reload itself
-        connection.user = self.client.relay.user
+        connection.user = self.client.router.user
         connection.session.change_user(user)
         connection.turns.run_pending_soon()
 

@@ -76,7 +76,7 @@ class SettledSession(Session):
         self.places = places
         self.shard = shard
         self.on_unsettled = on_unsettled
-        self.is_settled = not is_place
+        self.is_settled = not is_place and places.shards > 1
         self.is_away = False
 
     def unsettle(self) -> bytes:
@@ -102,7 +102,7 @@ class SettledSession(Session):
             watched: the tubes that the client watches, in their order; meanwhile there may have been others between.
         """
         assert self.pending is None and not self.framer.size(), "the client is settled between two commands"
-        self.is_settled = True
+        self.is_settled = self.places.shards > 1
         self.is_stopped = False
         self.dialect = self.server.dialect
         if [tube.name for tube in self.watched] != watched:

@@ -7,13 +7,19 @@ counted.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from beanstalk_server.shards.branch import Operation, Router
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.wire import listings, replies
 from beanstalk_server.wire.commands import HERE
+from beanstalk_server.wire.grammar import Arguments, read_mode
 from beanstalk_server.wire.listings import PAGE_ENTRIES, page
 from beanstalk_server.wire.yaml import StatisticsSum, rows_of, yaml
+
+if TYPE_CHECKING:
+    from beanstalk_server.routing.router import Router
+
+_ARGUMENTS: Final = Arguments()
 
 _HERE: Final = HERE.encode()
 _OK: Final = b"OK "
@@ -29,6 +35,29 @@ MERGED_ENTRIES: Final = 4096
 
 LEAST_ENTRIES: Final = 8
 """How many each is asked for at least."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Operation:
+    """One command that is under way. No other command of the client is begun before `router.answer`, which is called
+    exactly once, perhaps in `begin`."""
+
+    __slots__ = ()
+
+    def begin(self) -> None:
+        """Ask the branches whatever it takes."""
+        raise NotImplementedError
+
+    def on_leader(self, shard: int) -> None:
+        """The branch of this shard has got a place, after it had none."""
+
+    def call_off(self) -> bool:
+        """If it is a reserve, answer CANCELLED as soon as no shard has a job for it; return whether it is one."""
+        return False
+
+
+def drop(_key: int, _reply: bytes) -> None:
+    """Takes a reply that tells nothing."""
 
 
 class AllShards(Operation):
@@ -56,7 +85,7 @@ class AllShards(Operation):
     def begin(self) -> None:
         line = self._line
         for position, shard in enumerate(self._shards):
-            self._router.at(shard).ask(_HERE + line if position else line, self._on_reply, position)
+            self._router.branch(shard).ask(_HERE + line if position else line, self._on_reply, position)
 
     def _on_reply(self, position: int, reply: bytes) -> None:
         self._outstanding -= 1
@@ -193,7 +222,7 @@ class Divided(Operation):
 
     def begin(self) -> None:
         for shard, ids in self._parts.items():
-            branch = self._router.at(shard)
+            branch = self._router.branch(shard)
             line = self._start + b" ".join([b"%d" % job_id for job_id in ids])
             branch.ask(line, self._on_reply, shard, branch.place is None)
 
@@ -210,7 +239,7 @@ class Divided(Operation):
                 self._router.fail()
             return
         if name != _TOUCHED:
-            self._router.at(shard).holdings.difference_update(self._parts[shard])
+            self._router.branch(shard).holdings.difference_update(self._parts[shard])
         self._done += int(counts[0])
         self._missing += int(counts[1])
         if not self._outstanding:
@@ -222,3 +251,112 @@ _COUNTS: Final = 3
 """The words of a reply that counts."""
 
 _TOUCHED: Final = b"TOUCHED_BATCH"
+
+
+class _OfTube(Operation):
+    """A command about one tube, which the shard of the tube is asked."""
+
+    __slots__ = ("name", "router")
+
+    word: ClassVar[bytes]
+
+    def __init__(self, router: Router, name: bytes) -> None:
+        self.router = router
+        self.name = name.decode("ascii")
+
+    def begin(self) -> None:
+        text = self.name.encode("ascii")
+        router = self.router
+        router.branch(router.places.of_tube(text.partition(b" ")[0])).ask(b"%b %b" % (self.word, text), self.end)
+
+    def end(self, _key: int, reply: bytes) -> None:
+        raise NotImplementedError
+
+
+class Use(_OfTube):
+    """Use a tube of another shard than the one before."""
+
+    __slots__ = ()
+
+    word = b"use"
+
+    def end(self, _key: int, reply: bytes) -> None:
+        router = self.router
+        if reply.startswith(b"USING "):
+            left = router.branch(router.used_shard)
+            router.note_used(self.name)
+            if left.place is not None:  # the next leader is told what is used
+                left.ask(b"unuse", drop, repeatable=False)
+        router.answer(reply)
+
+
+class Watch(_OfTube):
+    """Watch a tube; the answer says how many are watched in all shards."""
+
+    __slots__ = ()
+
+    word = b"watch"
+
+    def end(self, _key: int, reply: bytes) -> None:
+        router = self.router
+        if reply.startswith(b"WATCHING "):
+            router.note_watched(self.name)
+            reply = replies.watching(len(router.watched.names))
+        router.answer(reply)
+
+
+class Mode(Operation):
+    """Say how tubes are served, at every place that there is; others learn it when they are opened."""
+
+    __slots__ = ("_mode", "_outstanding", "_router", "_text")
+
+    def __init__(self, router: Router, text: bytes) -> None:
+        read_mode(text, _ARGUMENTS)
+        self._router = router
+        self._text = text
+        self._mode = _ARGUMENTS.mode
+        self._outstanding = 1
+
+    def begin(self) -> None:
+        router = self._router
+        router.note_mode(self._mode)
+        for branch in list(router.branches.values()):
+            if branch.place is not None:
+                self._outstanding += 1
+                router.branch(branch.shard).ask(b"reserve-mode " + self._text, self._end, repeatable=False)
+        self._end(0, b"")
+
+    def _end(self, _key: int, _reply: bytes) -> None:
+        self._outstanding -= 1
+        if not self._outstanding:
+            self._router.answer(replies.reserve_mode(self._text.decode("ascii")))
+
+
+class Ignore(_OfTube):
+    """Watch a tube no more. A shard may be left without any, and only the last of all stays. Nobody refuses that, so it
+    need not wait for a leader."""
+
+    __slots__ = ()
+
+    def begin(self) -> None:
+        name = self.name.encode("ascii")
+        router = self.router
+        is_watched = self.name in router.watched
+        branch = router.branch(router.places.of_tube(name) if is_watched else router.default_shard)
+        if is_watched and len(router.watched.names) == 1:
+            if branch.place is None:
+                router.answer(replies.NOT_IGNORED)
+            else:
+                branch.ask(b"ignore " + name, self._refuse, repeatable=False)
+        elif branch.place is None:
+            self.end(0, b"")
+        else:
+            branch.ask(b"unwatch " + name, self.end, repeatable=False)
+
+    def end(self, _key: int, _reply: bytes) -> None:
+        router = self.router
+        router.note_ignored(self.name)
+        router.answer(replies.watching(len(router.watched.names)))
+
+    def _refuse(self, _key: int, _reply: bytes) -> None:
+        self.router.answer(replies.NOT_IGNORED)

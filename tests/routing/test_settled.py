@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from virtual import Caller, World
 
 from beanstalk_server.access.user import User
-from beanstalk_server.shards.settled import SettledSession
+from beanstalk_server.routing.settled import SettledSession
 from beanstalk_server.wire.places import Places
 
 SHARDS = 4

@@ -273,7 +273,7 @@ def test_what_a_client_has_not_read_of_one_leader_is_no_credit_for_the_next_one(
     caller.send(b"peek 1\r\n" * 12000)
     eventually(
         lambda: server.call(
-            lambda: WINDOW in [client.relay.branches[0]._owed for client in server.server.clients.open]
+            lambda: WINDOW in [client.router.branches[0]._owed for client in server.server.clients.open]
         ),
         "it has been sent all that it may be",
     )
@@ -432,7 +432,7 @@ def test_a_client_that_was_not_read_from_moves_with_all_that_it_has_sent(pair):
     sender = threading.Thread(target=caller.send, args=(b"list-tube-used\r\n" * 100_000,))
     sender.start()
     clients = server.server.clients.open
-    server.wait_for(at_rest_async(lambda: [client.relay.input_size for client in clients], "no more is read"))
+    server.wait_for(at_rest_async(lambda: [client.router.input_size for client in clients], "no more is read"))
     server.take_over()
     assert caller.read(100_000 * 15) == b"USING default\r\n" * 100_000
     sender.join()
@@ -449,7 +449,7 @@ def test_a_node_that_stops_closes_its_passed_clients(pair, caplog):
     assert " at standby disconnected" in caplog.text
 
 
-KEPT = "RelayedConnection Relay Branch LinkPlace LinkTransport Connection Session LinkEnd Link Framer Task".split()
+KEPT = "RoutedConnection Router Branch LinkPlace LinkTransport Connection Session LinkEnd Link Framer Task".split()
 
 
 def test_nothing_is_left_of_clients_and_links_that_are_gone_without_the_cycle_collector(pair):

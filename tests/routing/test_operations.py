@@ -10,7 +10,7 @@ from virtual import World
 
 import beanstalk_server.cluster
 from beanstalk_server.access.user import User
-from beanstalk_server.shards.operations import AllTubes, PageOfTubes
+from beanstalk_server.routing.operations import AllTubes, PageOfTubes
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.yaml import SUMMED, is_summed
 
@@ -185,7 +185,7 @@ class Asked:
         self.sinks = []
         self.reply = None
 
-    def at(self, shard):
+    def branch(self, shard):
         return self
 
     def ask(self, line, sink, key):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linked import pieces
 
-from beanstalk_server.cluster.reply_framer import LONGEST_LINE, LOST, ReplyFramer
+from beanstalk_server.routing.reply_framer import LONGEST_LINE, LOST, ReplyFramer
 
 REPLIES = [
     (b"INSERTED 1", b"", []),

@@ -8,7 +8,7 @@ from effort import seeds
 from sharded import ShardedNode
 
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.shards import routed
+from beanstalk_server.routing import client as routed
 
 KINDS = ["put", "put", "use", "watch", "ignore", "used", "watched", "reserve", "wait", "delete", "peek", "tubes"]
 RESERVED = rb"(?:RESERVED \d+ \d+\r\n[^\r]*|TIMED_OUT|DEADLINE_SOON)\r\n"

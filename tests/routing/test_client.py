@@ -6,12 +6,12 @@ import pytest
 from sharded import Caller, ShardedNode
 
 from beanstalk_server.access.accounts import Accounts, hash_of_token
-from beanstalk_server.cluster import clients
 from beanstalk_server.queue.policy import Policy
+from beanstalk_server.routing import clients
+from beanstalk_server.routing.client import MAX_REHOMES, RoutedConnection
 from beanstalk_server.server.connection import CarrierLostError
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.settings.sections import UserConfig
-from beanstalk_server.shards.routed import MAX_REHOMES, RoutedConnection
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
 
@@ -36,7 +36,7 @@ def test_with_one_shard_a_client_of_its_leader_is_at_home():
     assert caller.is_settled()
     assert caller.send(b"stats-job 5\r\nuse a\r\nlist-tubes-watched\r\n").startswith(b"NOT_FOUND\r\nUSING a\r\nOK")
     assert caller.is_settled()
-    assert type(caller.protocol.session).__name__ == "Session", "nothing looks where a command belongs"
+    assert not caller.protocol.session.is_settled, "nothing looks where a command belongs"
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -439,7 +439,7 @@ def test_a_client_that_authenticates_is_that_user_at_all_its_places(linked):
 
 
 KEPT = (
-    "RoutedConnection RoutingSession ShardBranch Reserving _Part _Ask _Watch LinkPlace LocalPlace Connection "
+    "RoutedConnection Router Branch Reserving _Part _Ask Watch LinkPlace LocalPlace Connection "
     "SettledSession Session".split()
 )
 

@@ -5,7 +5,7 @@ from orders import ShardedCluster, explore, frozen
 
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.shards.reserving import reserved_ids
+from beanstalk_server.routing.reserving import reserved_ids
 
 TIMEOUT = 5
 PUT = "put"

@@ -1,9 +1,29 @@
-"""A relayed client: its commands go to the leader as they come, and the replies come back.
+"""A routed client: each of its commands goes to the shard that it concerns, and the replies come back in order.
 
-A standby takes the client's bytes apart only to find where commands end, and the replies only to find which of them
-are answered. That is needed for the day when the leader goes: the next one is given the commands that have no answer,
-and told which tubes the client uses and watches. Three things are answered here: quit, requests of HTTP, and auth,
-because a leader is told the user, and never sees a token.
+    which shard              commands
+    -----------------------  -----------------------------------------------------------------------------------
+    of the tube in use       put, put-with, the keyed commands, peek-ready, peek-delayed, peek-buried, kick
+    of the tube named        use, watch, ignore, pause-tube, stats-tube, clear-tube, redrive, list-jobs, move-jobs
+    of the group's tube      stats-group, cancel-group
+    of the job               whatever has an id; delete-batch, release-batch and touch-batch are an operation if the
+                             jobs are of several shards
+    of the watched tubes     reserve, reserve-with-timeout, reserve-batch; an operation if there are several
+    all of them              stats, list-tubes, stats-tubes, list-clients, drain, undrain: operations
+    that of the reserve      cancel-reserve, which has no reply of its own; an operation is called off here
+    none                     quit, requests of HTTP, and auth, because a leader is told the user, and never sees a
+                             token; with several shards also list-tube-used and list-tubes-watched
+    any                      what is unknown or malformed, so that a server of another version may know it; but not
+                             what only nodes may say
+
+With one shard, all but quit, HTTP and auth goes there as it comes.
+
+Commands are in flight at one shard at a time. Those that follow one another and concern the same shard go there in one
+piece, and their replies come back as they are; the first that concerns another shard waits for the last of these
+replies.
+
+The client's bytes are taken apart only to find where commands end, and the replies only to find which of them are
+answered. That is needed for the day when a leader goes: the next one is given the commands that have no answer, and
+told which tubes the client uses and watches.
 """
 
 from __future__ import annotations
@@ -14,20 +34,40 @@ from typing import Final, Protocol
 
 from beanstalk_server import version
 from beanstalk_server.access.user import CONSUME, User
-from beanstalk_server.cluster.branch import Branch, Place
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.weights import PRIORITY
+from beanstalk_server.routing.branch import Branch, Place
+from beanstalk_server.routing.operations import (
+    AllClients,
+    AllShards,
+    AllTubes,
+    Divided,
+    Ignore,
+    Mode,
+    Operation,
+    PageOfTubes,
+    SummedStatistics,
+    Use,
+    Watch,
+)
+from beanstalk_server.routing.reserving import Reserving
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import (
     ALL_PUTS,
     CANCEL_RESERVE,
+    CANCELS,
     DIALECTS,
     EXTENSION_PUTS,
+    EXTENSIONS,
     LONG_COMMANDS,
     LONGEST_COMMANDS,
+    PAUSE_TUBE,
     PLACE_COMMANDS,
+    PROTOCOL,
     PUT_PREFIX,
+    QUIT,
+    RESERVE_BATCH,
     Dialect,
 )
 from beanstalk_server.wire.framing import HTTP_METHODS, LINE, LINE_LIMIT, LINE_LOST, LINE_TOO_LONG, NEED_MORE, Framer
@@ -38,11 +78,34 @@ from beanstalk_server.wire.grammar import (
     parse_auth,
     parse_watched,
     read_mode,
+    read_name,
     size_of_body,
     write_duration,
     write_watched,
 )
-from beanstalk_server.wire.places import Places
+from beanstalk_server.wire.places import (
+    DIVISION,
+    EVERYTHING,
+    GROUP,
+    IGNORE_TUBE,
+    ITSELF,
+    JOB,
+    JOBS,
+    LIST_OF_CLIENTS,
+    LIST_OF_TUBES,
+    MODE_OF_ALL,
+    NAMED,
+    PAGE_OF_TUBES,
+    RESERVE_OF_BEST,
+    SAME_OF_ALL,
+    SUM,
+    USE_TUBE,
+    USED,
+    WATCH_TUBE,
+    WATCHED,
+    Places,
+)
+from beanstalk_server.wire.yaml import tube_list
 
 DEFAULT: Final = "default"
 
@@ -67,11 +130,38 @@ _CALL_OFF: Final = CANCEL_RESERVE.name.encode()
 """The only command without a reply: it goes where the last one went, which it may call off."""
 
 _BODIES: Final = (b"put", b"replace-keyed")
-QUIT: Final = b"quit"
+_QUIT: Final = QUIT.name.encode()
 _CRLF: Final = 2
 
-_SPECIAL: Final = (QUIT, AUTH, TOO_LONG, *HTTP_METHODS, *sorted(FORBIDDEN))
+_SPECIAL: Final = (_QUIT, AUTH, TOO_LONG, *HTTP_METHODS, *sorted(FORBIDDEN))
 """How lines begin that do not go to the leader, perhaps."""
+
+# What becomes of a command, if that is not what it concerns: USED, NAMED, JOB or WATCHED.
+_USE: Final = -1
+_WATCHING: Final = -2
+_HERE: Final = -3
+_OTHER: Final = -4
+
+
+def _kinds(has_arguments: bool) -> dict[bytes, int]:
+    """What becomes of commands, by name."""
+    kinds = {}
+    for command in PROTOCOL + EXTENSIONS:
+        if has_arguments is (command.read is not None) and command not in (PAUSE_TUBE, QUIT):
+            name = command.name.encode()
+            if command.across == USE_TUBE:
+                kinds[name] = _USE
+            elif command.across in (WATCH_TUBE, IGNORE_TUBE):
+                kinds[name] = _WATCHING
+            else:
+                kinds[name] = _HERE if command.concerns in (EVERYTHING, ITSELF) else command.concerns
+    return kinds
+
+
+_WITH_ARGUMENTS: Final = _kinds(True)
+_WITHOUT_ARGUMENTS: Final = _kinds(False)
+_ROWS: Final = {command.name.encode(): command for command in PROTOCOL + EXTENSIONS}
+_PAUSE: Final = PAUSE_TUBE.name.encode()
 
 _ARGUMENTS: Final = Arguments()
 
@@ -120,8 +210,8 @@ class Watched:
         return True
 
 
-class Relay:
-    """One client that is relayed.
+class Router:
+    """One client that is routed.
 
     Args:
         places: which shard a tube or a job belongs to.
@@ -147,8 +237,11 @@ class Relay:
         "_input_ended",
         "_is_torn",  # the end of a body is uncertain: nothing that has come behind it may be taken for a command
         "_needs_more",  # there is no whole command in what has come
+        "_only",  # the shard of all watched tubes; -1 if there are several, or none is watched
+        "_operation",
         "_output",
         "_position",  # where in the first piece of the input begins what has not been passed on
+        "_watching",  # the watched tubes of each shard
         "aborted",  # what has not been sent to the client is lost
         "asked",  # commands without an answer that are not the client's, at all branches
         "branches",
@@ -156,8 +249,11 @@ class Relay:
         "clock",
         "closed",  # nothing more is done for the client, once it has been sent what `take_replies` returns
         "closes_after_put",
+        "counted_at",  # the shard whose statistics count the client
+        "default_shard",  # of the tube that every client begins with
         "dialect",
         "failed",  # it is closed because a leader was lost, or has closed, and not because the client wants it
+        "finish",  # the greatest one with which a tube of it was served, if tubes take turns (queue/weights.py)
         "has_more",  # the turn was over before the input was: `run` can go on at once
         "in_body",  # the body of the last command has not all come
         "input_size",
@@ -201,8 +297,11 @@ class Relay:
         self._input_ended = False
         self._is_torn = False
         self._needs_more = True
+        self._only = -1
+        self._operation: Operation | None = None
         self._output: list[bytes] = []
         self._position = 0
+        self._watching: dict[int, dict[str, None]] = {}
         self.aborted = False
         self.asked = 0
         self.branches: dict[int, Branch] = {}  # opened when they are first needed
@@ -210,8 +309,10 @@ class Relay:
         self.clock = clock
         self.closed = False
         self.closes_after_put = closes_after_put
+        self.counted_at = self.default_shard = places.of_tube(DEFAULT.encode("ascii"))
         self.dialect = dialect
         self.failed = False
+        self.finish = 0
         self.has_more = False
         self.in_body = False
         self.input_size = 0  # bytes that have come and have not been passed on
@@ -238,8 +339,24 @@ class Relay:
     # What the owner calls
 
     def start(self) -> None:
-        """Open the places of a client that has come."""
-        self.branch(self.used_shard)
+        """Open the places of a client that has come: where it is counted, and those of its tubes."""
+        for shard in (self.default_shard, self.used_shard, *self._watching):
+            self.branch(shard)
+
+    def adopt(self, shard: int, place: Place, holdings: set[int]) -> Branch:
+        """Have this place of a shard, at which the client has been served as a plain one so far. Before `start`.
+
+        The session there uses and watches what of the client's tubes belongs to the shard, and nothing is unanswered.
+
+        Args:
+            holdings: ids of the jobs that the client has reserved there.
+        """
+        branch = Branch(self, shard)
+        branch.place = place
+        branch.holdings = holdings
+        self.branches[shard] = branch
+        self.counted_at = shard
+        return branch
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the client. After a quit, they are dropped."""
@@ -287,8 +404,7 @@ class Relay:
         return taken
 
     def is_idle(self) -> bool:
-        """Whether the client waits for no job and holds none, and has been answered. Only with several shards: with
-        one, only its leader knows which jobs a client holds."""
+        """Whether the client waits for no job and holds none, and has been answered."""
         if self.is_busy or self.asked or self.has_more or self.output_paused or self._held is not None:
             return False
         for branch in self.branches.values():
@@ -313,12 +429,33 @@ class Relay:
             branch.close()
         self.branches.clear()
         self._current = None
+        self._operation = None  # they have referred to each other, and the collector may be off
 
     # Where a connection can serve the client
 
     def settled_shard(self) -> int:
         """The shard at which all is that the client uses, watches and has reserved; -1 if there is none."""
-        return self.used_shard
+        shard = self.used_shard
+        if self._only != shard and self._watching:
+            return -1
+        return -1 if self._holds_elsewhere(shard) else shard
+
+    def _holds_elsewhere(self, shard: int) -> bool:
+        return len(self.branches) > 1 and self._holding() not in ([], [shard])
+
+    def _holding(self) -> list[int]:
+        """The shards where the client holds jobs."""
+        return [shard for shard, branch in self.branches.items() if branch.holdings]
+
+    def _concerned(self) -> list[int]:
+        """The shards where it watches tubes or holds jobs, that of the default tube first."""
+        concerned = {*self._watching, *self._holding()}
+        return [shard for shard in self._shards() if shard in concerned]
+
+    def _shards(self) -> list[int]:
+        """All shards, that of the default tube first."""
+        first = self.default_shard
+        return [first, *[shard for shard in range(self.places.shards) if shard != first]]
 
     @property
     def movable_to(self) -> int:
@@ -333,7 +470,7 @@ class Relay:
         return shard if current.place is None and current.shard == shard else -1
 
     def take_all(self) -> bytes:
-        """All that the client has sent and has not been answered: it is relayed no more. It must be movable."""
+        """All that the client has sent and has not been answered: it is routed no more. It must be movable."""
         current = self._current
         lines = b"" if current is None or not current.entries else current.take_unanswered()
         if not self.in_body and self._framer.has_dropped():
@@ -352,17 +489,16 @@ class Relay:
         """What the client has at a shard. It is opened when it is first needed."""
         branch = self.branches.get(shard)
         if branch is None:
-            branch = self.branches[shard] = self.make_branch(shard)
+            branch = self.branches[shard] = Branch(self, shard)
             branch.reopen()
         return branch
 
-    def make_branch(self, shard: int) -> Branch:
-        return Branch(self, shard)
-
-    def opening(self, shard: int) -> Opening:  # noqa: ARG002 there is only one
+    def opening(self, shard: int) -> Opening:
         """What a leader of this shard must know of the client."""
-        watched = self.watch_entries(self.watched.names)
-        return Opening(self.name, self.user_name(), self.used, watched, mode=self.mode)
+        used = self.used if self.used_shard == shard else ""
+        here = self._watching.get(shard, {})
+        watched = self.watch_entries([name for name in self.watched.names if name in here])
+        return Opening(self.name, self.user_name(), used, watched, shard == self.counted_at, self.mode)
 
     def watch_entries(self, names: Iterable[str]) -> list[str]:
         """These tubes, with the weights that the client has given them."""
@@ -389,8 +525,10 @@ class Relay:
         self._drop_input()
         self.owner.on_output()
 
-    def on_leader(self, branch: Branch) -> None:  # noqa: ARG002 there is only one
+    def on_leader(self, branch: Branch) -> None:
         """A branch has got a place."""
+        if self._operation is not None:
+            self._operation.on_leader(branch.shard)
         self.go_on()
 
     def on_lost(self, branch: Branch) -> None:
@@ -398,9 +536,15 @@ class Relay:
         self.keeps(branch)
         self.go_on()
 
-    def keeps(self, branch: Branch) -> bool:  # noqa: ARG002 there is only one
+    def keeps(self, branch: Branch) -> bool:
         """Whether the client needs a branch that has no place; else it is forgotten."""
-        return True
+        shard = branch.shard
+        if not branch.is_idle or self._operation is not None or branch is self._current:
+            return True
+        if shard in self._watching or shard == self.used_shard or shard == self.default_shard:
+            return True
+        self.branches.pop(shard, None)
+        return False
 
     def note_tubes(self, line: bytes, reply: bytes) -> None:
         """Note what has come of a use, a watch, an ignore or a reserve-mode."""
@@ -410,7 +554,7 @@ class Relay:
                 self.note_used(name.decode("ascii"))
         elif word == b"reserve-mode":
             if reply.startswith(b"RESERVE_MODE ") and read_mode(name, _ARGUMENTS):
-                self.mode = _ARGUMENTS.mode
+                self.note_mode(_ARGUMENTS.mode)
         elif reply.startswith(b"WATCHING "):
             if word == b"watch":
                 self.note_watched(name.decode("ascii"))
@@ -419,17 +563,37 @@ class Relay:
 
     def note_used(self, name: str) -> None:
         self.used = name
+        self.used_shard = self._shard_of(name)
 
     def note_watched(self, entry: str) -> None:
         """Note a tube, and its weight if it has one."""
         name, weight = parse_watched(entry)
-        self.watched.add(name)
         if weight:
             self.weights[name] = weight
+        if self.watched.add(name):
+            self._watching.setdefault(self._shard_of(name), {})[name] = None
+            self._find_only()
 
     def note_ignored(self, name: str) -> None:
-        self.watched.remove(name)
         self.weights.pop(name, None)
+        if self.watched.remove(name):
+            shard = self._shard_of(name)
+            names = self._watching[shard]
+            del names[name]
+            if not names:
+                del self._watching[shard]
+                self._find_only()
+
+    def _find_only(self) -> None:
+        self._only = -1
+        if len(self._watching) == 1:
+            for shard in self._watching:
+                self._only = shard
+
+    def note_mode(self, mode: int) -> None:
+        """Note how its tubes are served from now on: their turns begin anew."""
+        self.mode = mode
+        self.finish = 0
 
     def find_ends(self, data: bytes) -> list[int]:
         """Where commands end in these bytes, which begin with one."""
@@ -469,6 +633,15 @@ class Relay:
     def run(self) -> None:
         """Pass on commands, and do those that are done here, until one has to wait or the turn is over (then `has_more`
         is set)."""
+        self._run()
+        while self._operation is not None and self._held is None and self._framer.begins_with(CANCELS):
+            if not self._operation.call_off():
+                return
+            self._framer.next()
+            self._take_input(len(self._framer.take()) + _CRLF)
+            self._run()
+
+    def _run(self) -> None:
         self.has_more = False
         self.budget = QUANTUM
         while not (self.closed or self.output_paused or self.is_busy) and self._pass_on():
@@ -610,11 +783,59 @@ class Relay:
 
     def route(self, line: bytes) -> int:
         """The shard that a command goes to, ANYWHERE, or ALONE."""
-        return self.route_special(line) if line.startswith(_SPECIAL) else 0
+        if self.places.shards == 1:
+            return self._route_special(line) if line.startswith(_SPECIAL) else 0
+        word, space, text = line.partition(b" ")
+        kind = (_WITH_ARGUMENTS if space else _WITHOUT_ARGUMENTS).get(word, _OTHER)
+        if kind == USED:
+            return self.used_shard
+        if kind == JOB:
+            return self._shard_of_job(text)
+        if kind == JOBS:
+            if not self._is_well_formed(word, text):
+                return ANYWHERE
+            shards = {self.places.of_job(job_id) for job_id in _ARGUMENTS.ids}
+            return ALONE if len(shards) > 1 else shards.pop()
+        if kind == WATCHED:
+            return self._shard_of_reserve(word, text)
+        if kind == NAMED:
+            return self.places.of_tube(text.partition(b" ")[0])
+        if kind == GROUP:
+            return self.places.of_group(text)
+        if kind == _USE:
+            if not read_name(text, _ARGUMENTS):
+                return ANYWHERE
+            shard = self.places.of_tube(text)
+            return shard if shard == self.used_shard else ALONE
+        if kind == _WATCHING:
+            return ALONE if self._is_well_formed(word, text) else ANYWHERE
+        if kind == _HERE:
+            return ALONE if self._is_well_formed(word, text) else ANYWHERE
+        if line.startswith(_PAUSE):
+            return self.places.of_tube(line[len(_PAUSE) :].lstrip(b" ").partition(b" ")[0])
+        return self._route_special(line)
 
-    def route_special(self, line: bytes) -> int:
+    def _shard_of(self, name: str) -> int:
+        return self.places.of_tube(name.encode("ascii"))
+
+    def _shard_of_job(self, text: bytes) -> int:
+        digits = text if text.isdigit() else text.lstrip(b" ").partition(b" ")[0]
+        return self.places.of_job(int(digits)) if digits.isdigit() else ANYWHERE
+
+    def _shard_of_reserve(self, word: bytes, text: bytes) -> int:
+        shard = self._only
+        if shard >= 0 and not self.mode and not self._holds_elsewhere(shard):
+            return shard  # but if tubes take turns, it must be known how far they are
+        return ALONE if self._watching and self._is_well_formed(word, text) else ANYWHERE
+
+    def _is_well_formed(self, word: bytes, text: bytes) -> bool:
+        """Whether the arguments of a command can be read; then they are at hand."""
+        command = self.dialect.with_arguments.get(word)
+        return command is None or command.read is None or command.read(text, _ARGUMENTS)
+
+    def _route_special(self, line: bytes) -> int:
         """ALONE if a command is none that leaders are asked, else ANYWHERE."""
-        if line.startswith((QUIT, *HTTP_METHODS)) and b"\0" not in line:
+        if line.startswith((_QUIT, *HTTP_METHODS)) and b"\0" not in line:
             return ALONE
         if line == TOO_LONG or line.partition(b" ")[0] in FORBIDDEN:
             return ALONE
@@ -691,11 +912,22 @@ class Relay:
     # Commands that are begun when nothing is unanswered
 
     def begin(self, line: bytes) -> None:
-        """Do a command that is done here."""
+        """Do a command that is done here, or begin an operation."""
+        word, space, text = line.partition(b" ")
         if line == TOO_LONG:
             self.answer(replies.BAD_FORMAT)
-        elif line.startswith((QUIT, *HTTP_METHODS)):
-            if not line.startswith(QUIT):
+        elif line == b"list-tube-used":
+            self.answer(replies.using(self.used))
+        elif line == b"list-tubes-watched":
+            entries = b"".join([b"- %b\n" % name.encode("ascii") for name in self.watched.names])
+            self.answer(replies.ok(tube_list(entries)))
+            self.budget -= len(entries) >> 6
+        elif word in (_WITH_ARGUMENTS if space else _WITHOUT_ARGUMENTS):
+            self.is_busy = True
+            self._operation = self._make_operation(word, text)
+            self._operation.begin()
+        elif line.startswith((_QUIT, *HTTP_METHODS)):
+            if not line.startswith(_QUIT):
                 self.speaks_http = True
                 self.answer(replies.UNKNOWN_COMMAND)
             self._end()
@@ -706,8 +938,40 @@ class Relay:
 
     def answer(self, reply: bytes) -> None:
         """Answer a command that is done here: nothing of it is under way any more."""
+        self._operation = None
         self.is_busy = False
         self._output.append(reply)
+
+    def _make_operation(self, word: bytes, text: bytes) -> Operation:
+        """An operation for a command that concerns several shards, or changes which ones commands concern."""
+        command = _ROWS[word]
+        across = command.across
+        if across == USE_TUBE:
+            return Use(self, text)
+        if across == WATCH_TUBE:
+            return Watch(self, text)
+        if across == IGNORE_TUBE:
+            return Ignore(self, text)
+        if across == MODE_OF_ALL:
+            return Mode(self, text)
+        shards = self._shards()
+        if across == SUM:
+            return SummedStatistics(self, shards, word)
+        if across == LIST_OF_TUBES:
+            return AllTubes(self, shards, word)
+        if across == LIST_OF_CLIENTS:
+            return AllClients(self, shards, word)
+        if across == SAME_OF_ALL:
+            return AllShards(self, shards, word, command.done)
+        is_well_formed = self._is_well_formed(word, text)
+        assert is_well_formed, "what is malformed goes anywhere"
+        if across == PAGE_OF_TUBES:
+            return PageOfTubes(self, shards, word, _ARGUMENTS.name, _ARGUMENTS.count)
+        if across == DIVISION:
+            return Divided(self, word, text, _ARGUMENTS.ids)
+        assert across == RESERVE_OF_BEST, command.name
+        limit = _ARGUMENTS.count if command is RESERVE_BATCH else 0
+        return Reserving(self, self._concerned(), word, limit, FOREVER if command.read is None else _ARGUMENTS.duration)
 
     def _try_token(self, line: bytes) -> None:
         """Find the user of a token."""

@@ -1,4 +1,7 @@
-"""What a relayed client has at one shard: the commands that have gone there, and the replies that come from there.
+"""What a client has at one shard: the commands that have gone there, and the replies that come from there.
+
+At any time the commands without an answer are either the client's, whose replies go to the client as they come, or
+those of an operation, whose replies go to the operation.
 
 A branch lives longer than its place. When the place is lost, the branch keeps the bytes of the commands that have not
 been answered, and gives them to the next leader of the shard, if they may be given again:
@@ -16,13 +19,15 @@ A reserve that is given again waits for the rest of its time.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from beanstalk_server.cluster.reply_framer import LOST, ReplyFramer
-from beanstalk_server.wire.commands import CANCELS, CHANGES_OF_CLIENT, REPEATABLE, TIMED
+from beanstalk_server.routing.reply_framer import LOST, ReplyFramer
+from beanstalk_server.wire.commands import CANCELS, CHANGES_OF_CLIENT, EXTENSIONS, PROTOCOL, REPEATABLE, TIMED
+from beanstalk_server.wire.grammar import Arguments
 
 if TYPE_CHECKING:
-    from beanstalk_server.cluster.relay import Relay
+    from beanstalk_server.routing.router import Router
 
 KEPT_LIMIT: Final = 1 << 20
 """Bytes of commands without an answer that are kept, at most. More than that is not sent before there are answers; but
@@ -30,6 +35,17 @@ a body that is larger than this goes on, and then its command is not kept."""
 
 UNANSWERED_LIMIT: Final = 4096
 """Commands of a client at one shard without an answer; one turn may take this many more. The next wait for answers."""
+
+
+_ENDING: Final = {command.name.encode(): command for command in PROTOCOL + EXTENSIONS if command.ends}
+"""The commands that end a reservation, by name."""
+
+_CRLF: Final = b"\r\n"
+
+_ARGUMENTS: Final = Arguments()
+
+Sink = Callable[[int, bytes], None]
+"""Gets the key of an ask and its whole reply, with its CR LF; b"" if the place is lost and it is not repeatable."""
 
 
 class Place(Protocol):
@@ -63,27 +79,42 @@ class Place(Protocol):
         """End the conversation: what the client has reserved there is released."""
 
 
+class _Ask:
+    """A command of an operation that has not been answered."""
+
+    __slots__ = ("key", "line", "repeatable", "sink")
+
+    def __init__(self, line: bytes, sink: Sink, key: int, repeatable: bool) -> None:
+        self.line = line
+        self.sink = sink
+        self.key = key
+        self.repeatable = repeatable
+
+
 class Branch:
     """What a client has at one shard."""
 
     __slots__ = (
         "_answered",  # commands that have been answered, and whose bytes have not been dropped
+        "_asks",  # commands of operations without an answer
         "_is_kept",  # all bytes of the commands without an answer are at hand
         "_kept",  # these bytes in pieces, each with how many commands end in it, and its bytes after the last of them
         "_owed",  # bytes that the client has been sent and has not taken
+        "_parts",  # of the reply to the first ask
         "_since",  # when the first command without an answer could begin, if it is a reserve, in nanoseconds
+        "_stops",  # the last ask is not to wait, and the place does not know it yet
         "entries",  # the lines of the client's commands without an answer
         "framer",
-        "holdings",  # ids of jobs that the client has reserved there, if there are several shards
+        "holdings",  # ids of jobs that the client has reserved there
         "kept_size",  # how many bytes are kept
         "place",  # None while nobody leads the shard
-        "relay",
+        "router",
         "shard",
         "unsent",  # the last bytes that are kept: the place has had no room for them
     )
 
-    def __init__(self, relay: Relay, shard: int) -> None:
-        self.relay = relay
+    def __init__(self, router: Router, shard: int) -> None:
+        self.router = router
         self.shard = shard
         self.place: Place | None = None
         self.entries: deque[bytes] = deque()
@@ -96,15 +127,52 @@ class Branch:
         self._answered = 0
         self._owed = 0
         self._since = 0
+        self._asks: deque[_Ask] = deque()
+        self._parts: list[bytes] = []
+        self._stops = False
 
-    # What the relay calls
+    # What operations call
+
+    def ask(self, line: bytes, sink: Sink, key: int = 0, repeatable: bool = True) -> None:
+        """Give a command, and get its reply.
+
+        Args:
+            line: the command, without CR LF.
+            sink: called once with the key and the whole reply; it may ask more. Never called before this returns.
+            repeatable: it is kept while nobody leads, and given again to the next leader if the place is lost. If it is
+                not, there must be a place, and the sink gets b"" if that is lost before the whole reply has come.
+        """
+        assert not self.entries, "the client's commands here have been answered"
+        self._asks.append(_Ask(line, sink, key, repeatable))
+        self.router.asked += 1
+        if self.place is not None:
+            self.send(line + _CRLF)
+
+    def stop_waiting(self) -> None:
+        """Let the `await` that was asked last be answered now, if it waits. The place gets to know it after the await,
+        which it may not have had room for yet. Without a place, there is nothing that waits."""
+        if self.unsent:
+            self._stops = True
+        elif self.place is not None:
+            self.place.stop_waiting()
+
+    def has_nothing(self) -> bool:
+        """Whether it is known without asking that a probe would be answered NOTHING now, and would change nothing."""
+        return self.place is not None and not self._asks and not self.unsent and self.place.has_nothing()
+
+    # What the router calls
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is unanswered."""
+        return not (self.entries or self._asks)
 
     def limit(self) -> int:
         """How many bytes of the client's commands are taken now."""
-        if self.place is None or self.unsent or len(self.entries) >= UNANSWERED_LIMIT:
+        if self.place is None or self.unsent or self._asks or len(self.entries) >= UNANSWERED_LIMIT:
             return 0
         if self.kept_size >= KEPT_LIMIT or not self._is_kept:
-            if not self.relay.in_body or (self._is_kept and len(self.entries) > 1):
+            if not self.router.in_body or (self._is_kept and len(self.entries) > 1):
                 return 0
             if self._is_kept:
                 self._is_kept = False
@@ -121,7 +189,7 @@ class Branch:
         """
         if self._is_kept:
             if not self._kept and self.entries[0].startswith(TIMED):
-                self._since = self.relay.clock()
+                self._since = self.router.clock()
             self._kept.append((data, ends, tail))
             self.kept_size += len(data)
         self.send(data)
@@ -134,13 +202,13 @@ class Branch:
 
     def reopen(self) -> bool:
         """Open a place, and give it what has not been answered; False if nobody leads."""
-        relay = self.relay
-        place = relay.owner.open(self, relay.opening(self.shard))
+        router = self.router
+        place = router.owner.open(self, router.opening(self.shard))
         if place is None:
             return False
         self.place = place
         self._owed = 0
-        if not relay.may_wait:
+        if not router.may_wait:
             place.hang_up()
         self.unsent = self.unanswered()
         self.flush()
@@ -148,6 +216,8 @@ class Branch:
 
     def unanswered(self) -> bytes:
         """What the next leader is given, of a branch without a place."""
+        if self._asks:
+            return b"".join([ask.line + _CRLF for ask in self._asks])
         self._shorten_wait()
         return b"".join([piece[0] for piece in self._kept])
 
@@ -160,6 +230,7 @@ class Branch:
 
     def close(self) -> None:
         """Close the place: nothing more comes."""
+        self._asks.clear()  # an operation refers to the branch
         place, self.place = self.place, None
         if place is not None:
             place.leave()
@@ -168,21 +239,27 @@ class Branch:
 
     def on_leader(self) -> None:
         """Somebody leads the shard: open a place there, if the client still needs one."""
-        if self.place is None and self.relay.keeps(self) and self.reopen():
-            self.relay.on_leader(self)
+        if self.place is None and self.router.keeps(self) and self.reopen():
+            self.router.on_leader(self)
 
     def on_data(self, data: bytes) -> None:
         """Take replies."""
         place = self.place
         if place is None:
             return
-        relay = self.relay
-        if not self._note_replies(data):
-            relay.fail()
+        router = self.router
+        if self._asks:
+            self._collect(data)
+            if self.place is place:
+                place.consumed(len(data))
+            router.go_on()
             return
-        relay.pass_back(data)
-        relay.go_on()
-        if relay.output_paused:
+        if not self._note_replies(data):
+            router.fail()
+            return
+        router.pass_back(data)
+        router.go_on()
+        if router.output_paused:
             self._owed += len(data)
         elif self.place is place:
             place.consumed(len(data))
@@ -190,7 +267,7 @@ class Branch:
     def on_room(self) -> None:
         """The place has room again."""
         self.flush()
-        self.relay.go_on()
+        self.router.go_on()
 
     def on_lost(self, is_clean: bool) -> None:
         """The place is lost.
@@ -204,11 +281,20 @@ class Branch:
         self._owed = 0
         is_within = self.framer.is_within
         self.framer.clear()
+        self.holdings.clear()
+        self._parts.clear()
+        self._stops = False
         if self.entries and (is_within or not self._may_repeat(is_clean)):
-            self.relay.fail()
+            self.router.fail()
             return
         self.unsent = b""
-        self.relay.on_lost(self)
+        asks = list(self._asks)
+        self._asks = deque([ask for ask in asks if ask.repeatable])
+        for ask in asks:
+            if not ask.repeatable:
+                self.router.asked -= 1
+                ask.sink(ask.key, b"")
+        self.router.on_lost(self)
 
     def on_closed(self, at_once: bool) -> None:
         """The leader disconnects the client.
@@ -218,7 +304,7 @@ class Branch:
         """
         if self.place is not None:
             self.place = None
-            self.relay.fail(at_once)
+            self.router.fail(at_once)
 
     # Sending
 
@@ -243,12 +329,15 @@ class Branch:
         if unsent and self.place is not None:
             self.unsent = b""
             self.send(unsent)
+        if self._stops and not self.unsent and self.place is not None:
+            self._stops = False
+            self.place.stop_waiting()
 
     # Replies
 
     def _note_replies(self, data: bytes) -> bool:
         """Find the commands that are answered by these bytes; False if they are no replies to them."""
-        relay = self.relay
+        router = self.router
         framer = self.framer
         entries = self.entries
         size = len(data)
@@ -260,29 +349,65 @@ class Branch:
                 if position == LOST:
                     return False
                 break
-            if not entries or (relay.in_body and len(entries) == 1):
+            if not entries or (router.in_body and len(entries) == 1):
                 return False
             line = entries.popleft()
             answered += 1
             if framer.reserved or self.holdings:
-                self.note_jobs(line)
+                self._note_jobs(line)
             if line.startswith(CHANGES_OF_CLIENT):
-                relay.note_tubes(line, framer.first)
+                router.note_tubes(line, framer.first)
         if framer.is_within and not entries:
             return False
         if entries:
             if answered:
                 if entries[0].startswith(TIMED):
-                    self._since = relay.clock()
+                    self._since = router.clock()
                 self._answered += answered
                 self._drop_answered()
         elif answered:
             self._forget_kept()
         return True
 
-    def note_jobs(self, line: bytes) -> None:  # noqa: ARG002 with one shard, nobody asks for them
+    def _note_jobs(self, line: bytes) -> None:
         """Note which jobs the client has got, or has no more. The framer has the reply to the command on this line."""
-        self.framer.reserved.clear()
+        framer = self.framer
+        if framer.reserved:
+            self.holdings.update(framer.reserved)
+            framer.reserved.clear()
+            return
+        word, _, text = line.partition(b" ")
+        command = _ENDING.get(word)
+        if command is not None and framer.first.partition(b" ")[0] in command.ends:
+            self.holdings.difference_update(command.ids(text, _ARGUMENTS))
+
+    def _collect(self, data: bytes) -> None:
+        """Give replies to the sinks."""
+        router = self.router
+        framer = self.framer
+        position = 0
+        while position < len(data):
+            end = framer.find_end(data, position)
+            if end == LOST or not self._asks:
+                router.fail()
+                return
+            if end < 0:
+                self._parts.append(data[position:] if position else data)
+                return
+            reply = data[position:end]
+            position = end
+            if self._parts:
+                self._parts.append(reply)
+                reply = b"".join(self._parts)
+                self._parts.clear()
+            if framer.reserved:
+                self.holdings.update(framer.reserved)
+                framer.reserved.clear()
+            ask = self._asks.popleft()
+            router.asked -= 1
+            ask.sink(ask.key, reply)
+            if router.closed:
+                return
 
     # What is kept
 
@@ -319,7 +444,7 @@ class Branch:
             return False
         entries = self.entries
         data = b"".join([piece[0] for piece in self._kept])
-        ends = self.relay.find_ends(data)
+        ends = self.router.find_ends(data)
         if not is_clean:
             sent = len(data) - len(self.unsent)
             for line, end in zip(entries, ends[self._answered :], strict=False):
@@ -345,8 +470,8 @@ class Branch:
         """Let the first command, if it is a reserve that has waited, wait for the rest of its time only."""
         if not self.entries or not self.entries[0].startswith(TIMED):
             return
-        now = self.relay.clock()
-        line = self.relay.shorten(self.entries[0], now - self._since)
+        now = self.router.clock()
+        line = self.router.shorten(self.entries[0], now - self._since)
         self._since = now
         if line != self.entries[0]:
             data, ends, tail = self._kept.popleft()

@@ -1,0 +1,394 @@
+"""A client that is routed: its connection, and the places that it has at shards, here and at other nodes.
+
+Whatever calls into its router does so between two methods: `begin` and `go_on`, which sends what the router has
+answered and does what follows. So nothing happens in the middle of anything. What a place led here has to say waits
+until the router is at rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from beanstalk_server.access.user import User
+from beanstalk_server.events import event
+from beanstalk_server.link.opening import Opening
+from beanstalk_server.routing.branch import Branch, Place
+from beanstalk_server.routing.place import LocalPlace
+from beanstalk_server.routing.router import Router
+from beanstalk_server.routing.settled import SettledSession, unroute, unsettle
+from beanstalk_server.server.connection import (
+    INPUT_LIMIT,
+    OUTPUT_LIMIT,
+    CarrierLostError,
+    Connection,
+    log_connected,
+    name_of_peer,
+)
+from beanstalk_server.server.front.entrance import NONE, TOKEN, Entrance
+from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.server.intake import Intake
+
+if TYPE_CHECKING:
+    from beanstalk_server.access.accounts import Accounts
+    from beanstalk_server.routing.clients import Clients
+
+MAX_REHOMES: Final = 16
+"""How many times in a row a client must have been answered while all that it has was at one shard, before it is settled
+there. To move costs about as much as to be routed for this long, so that a client that goes to and fro pays no more
+than twice what it must."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class RoutedConnection:
+    """One client that is routed. It has the methods of an asyncio protocol.
+
+    Args:
+        entrance: where the client came in.
+        user: who it has proved to be; None where nobody is asked.
+        name: what the log calls the client; "" for the address that it has connected from.
+    """
+
+    __slots__ = (
+        "_due",  # places led here that have something to say, while the router is at work
+        "_ended",  # the client has shut down its sending side
+        "_hung_up",  # the same, seen while it was not read from
+        "_intake",
+        "_is_at_work",  # `go_on` is to follow
+        "_output_paused",
+        "_proved",  # who it was when it came
+        "_stays",  # how often in a row it has been answered and could have been settled
+        "clients",
+        "entrance",
+        "has_left",  # if the client goes now, it has done so by itself
+        "idle_since",  # as in Connection
+        "is_due",  # a turn has been promised
+        "name",
+        "router",
+        "transport",
+    )
+
+    router: Router
+    transport: Any
+
+    def __init__(self, clients: Clients, entrance: Entrance, user: User | None = None, name: str = "") -> None:
+        self.clients = clients
+        self.entrance = entrance
+        self.name = name
+        self.has_left = True
+        self.idle_since = 0
+        self.is_due = False
+        self._proved = user
+        self._ended = False
+        self._hung_up = False
+        self._intake = Intake()
+        self._is_at_work = False
+        self._output_paused = False
+        self._due: deque[LocalPlace] = deque()
+        self._stays = 0
+
+    # What the event loop calls
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        clients = self.clients
+        entrance = self.entrance
+        settled = clients.settled()
+        if settled is not None:  # only since the client was accepted
+            connection = Connection(settled, entrance, self._proved, self.name)
+            transport.set_protocol(cast(Any, connection))
+            connection.connection_made(transport)
+            return
+        is_refused = clients.closing or entrance.closed or (self._proved is None and entrance.auth != NONE)
+        self.name = self.name or ("" if is_refused else name_of_peer(transport))
+        self._make_router("default", ["default"])
+        if is_refused:
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(OUTPUT_LIMIT)
+        if clients.verbosity:
+            log_connected(self.name, self.user)
+        clients.open[self] = None
+        self.begin()
+        self.router.start()
+        self.go_on()
+
+    def data_received(self, data: bytes) -> None:
+        self.idle_since = 0
+        self._is_at_work = True
+        self.router.receive(data)
+        self.go_on()
+
+    def eof_received(self) -> bool:
+        self._ended = True
+        self.begin()
+        self.router.end_input()
+        self.go_on()
+        return True  # replies may still have to be sent; `go_on` closes
+
+    def pause_writing(self) -> None:
+        self._output_paused = True
+        self.router.pause_output()
+
+    def resume_writing(self) -> None:
+        self._output_paused = False
+        self.begin()
+        self.router.resume_output()
+        self.go_on()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        clients = self.clients
+        if isinstance(error, CarrierLostError):
+            self.has_left = False
+        if clients.verbosity:
+            log.info("%(client)s disconnected", event("disconnected", client=self.name))
+        self.let_go()
+        if not self.entrance.carried:
+            clients.listeners.connection_closed()
+
+    def on_hangup(self) -> None:
+        """Let the client wait for nothing: it has hung up while nothing was read from it."""
+        self._hung_up = True
+        self.begin()
+        self.router.forbid_waiting()
+        self.go_on()
+
+    # What its router calls
+
+    def open(self, branch: Branch, opening: Opening) -> Place | None:
+        """Open a place at a shard; None if nobody leads it now."""
+        if self.entrance.user is not None and opening.user is None:
+            opening = opening._replace(user=self.entrance.user.name)
+        return self.clients.open_place(self, branch, opening)
+
+    def on_output(self) -> None:
+        """Look soon at what the router has to say, unless it is being called just now."""
+        if not (self._is_at_work or self.is_due):
+            self.is_due = True
+            self.clients.give_turn_soon(self)
+
+    # What its owner and its places call
+
+    @property
+    def user(self) -> User | None:
+        """The client's user; None for nobody, who may do everything."""
+        return self.router.user or self.entrance.user
+
+    def begin(self) -> None:
+        """Something is about to call into the router: `go_on` follows."""
+        self._is_at_work = True
+
+    def note(self, place: LocalPlace) -> None:
+        """Hand over soon what a place led here has to say."""
+        self._due.append(place)
+        self.on_output()
+
+    def go_on(self) -> None:
+        """Send what the router has answered, and do what follows from what it has been told."""
+        due = self._due
+        while due:
+            due.popleft().deliver()
+        self._is_at_work = False
+        router = self.router
+        replies = router.take_replies()
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if replies:
+            transport.write(replies)
+        if router.closed:
+            if router.speaks_http:
+                self.clients.listeners.refuse_http(self.entrance, self.name)
+            if router.malformed_puts:
+                self.clients.listeners.note_malformed_puts(router.malformed_puts, self.entrance, self.name)
+            self.has_left = self.has_left and not router.failed
+            if router.aborted:
+                transport.abort()
+            else:
+                transport.close()
+            router.close()
+            return
+        shard = router.movable_to
+        if shard in self.clients.led:
+            self._stays += 1
+            if self._stays > MAX_REHOMES:
+                self.settle(shard)
+                return
+        elif shard >= 0 or router.settled_shard() < 0:
+            self._stays = 0  # otherwise it only waits for an answer
+        if router.has_more:
+            self.on_output()
+        if router.input_size > INPUT_LIMIT or not self._intake.reading:
+            self._regulate()
+
+    def take_turn(self) -> None:
+        """Let the router do more of what has come, if its last turn was over before that; and `go_on`."""
+        self.begin()
+        if self.router.has_more:
+            self.router.run()
+        self.go_on()
+
+    def take_over(self, connection: Connection) -> None:
+        """Relay a client that a connection has served alone until now. `restart` must follow."""
+        session = connection.session
+        self.transport = transport = connection.transport
+        self._ended = session.input_ended
+        self._hung_up = not session.may_wait and not session.input_ended
+        self._intake, connection.intake = connection.intake, Intake()
+        self._output_paused = session.output_paused
+        self._make_router(session.use.name, session.watch_entries(), session.reserve_mode())
+        self._intake.unwatch()
+        if not (self._intake.reading or self._ended or self._hung_up):
+            self._intake.watch(transport, self._hangups, self.on_hangup)
+        transport.set_protocol(cast(Any, self))
+
+    def adopt(self, connection: Connection) -> bytes:
+        """Have a place whose connection has served the client so far. Before `restart`.
+
+        Returns:
+            What the client has sent and has not been answered.
+        """
+        place = LocalPlace(self, connection)
+        data = unsettle(connection, cast(Any, place))
+        session = connection.session
+        router = self.router
+        assert isinstance(session, SettledSession), "it has served the client alone"
+        if session.weights is not None:
+            router.finish = session.weights.now
+        place.branch = router.adopt(session.shard, place, {job.id for job in session.reserved})
+        return data
+
+    def restart(self, data: bytes) -> None:
+        """Go on with a client that was served alone, and what it has sent and not been answered."""
+        router = self.router
+        self.begin()
+        router.start()
+        if self._output_paused:
+            router.pause_output()
+        if data:
+            router.receive(data)
+        if self._ended:
+            router.end_input()
+        elif self._hung_up:
+            router.forbid_waiting()
+        self.go_on()
+
+    def settle(self, shard: int) -> None:
+        """Be served by one connection of a shard that is led here, which has all that the client has."""
+        router = self.router
+        transport = self.transport
+        used, watched, user = router.used, list(router.watched.names), router.user
+        entries, mode = router.watch_entries(watched), router.mode
+        data = router.take_all()
+        connection = self._take_connection(shard, watched)
+        if connection is None:
+            connection = Connection(self.clients.led[shard], self.entrance, user, self.name)
+            connection.begin(transport)
+            connection.session.restore(used, entries, mode)
+        self.let_go()
+        transport.set_protocol(cast(Any, connection))
+        if not self._intake.reading and not self._ended:
+            transport.resume_reading()
+        if self._output_paused:
+            connection.pause_writing()
+        if data:
+            connection.data_received(data)
+        if transport.is_closing():
+            return
+        if self._ended:
+            connection.eof_received()
+        elif self._hung_up:
+            connection.on_hangup()
+
+    def _take_connection(self, shard: int, watched: list[str]) -> Connection | None:
+        """The connection that has served a place of the client at this shard, which serves the client from now on."""
+        branch = self.router.branches.get(shard)
+        place = None if branch is None else branch.place
+        if not isinstance(place, LocalPlace):
+            return None
+        connection = place.detach()
+        weights = connection.session.weights
+        if weights is not None and self.router.finish > weights.now:
+            weights.now = self.router.finish
+        unroute(connection, self.transport, self.router.user, watched)
+        return connection
+
+    def judge(self, accounts: Accounts | None) -> bool:
+        """Let the client be the user of its name from now on; disconnect it, and return False, if there is none."""
+        router = self.router
+        entrance = self.entrance
+        if router.user is not None:
+            user = None if accounts is None else accounts.by_name(router.user.name)
+            if user is None:
+                self.abort()
+                router.close()  # at once, so that its places led here are not judged, too
+                return False
+            router.change_user(user)
+        elif not entrance.closed:
+            if entrance.auth != NONE:
+                self.abort()
+                return False
+            if entrance.user is not None:
+                router.judge_watched(entrance.user)
+                for branch in router.branches.values():
+                    if branch.place is not None:
+                        branch.place.change_user(entrance.user.name)
+        return True
+
+    def abort(self) -> None:
+        """Disconnect the client, whatever is still to be sent."""
+        self.transport.abort()
+
+    def is_idle(self) -> bool:
+        return self.router.is_idle() and not self.transport.is_closing()
+
+    def close_idle(self) -> None:
+        self.transport.close()
+
+    def cut_off(self) -> None:
+        """Disconnect the client, which may find another node: it has not left by itself."""
+        self.has_left = False
+        self.abort()
+
+    def _make_router(self, used: str, watched: list[str], mode: int = 0) -> None:
+        clients = self.clients
+        entrance = self.entrance
+        self.router = Router(
+            clients.places,
+            self,
+            clients.clock,
+            self.name,
+            clients.max_job_size,
+            entrance.authenticate if entrance.auth == TOKEN else None,
+            self._proved,
+            used,
+            watched,
+            clients.dialect,
+            entrance.closes_after_put,
+        )
+        self.router.mode = mode
+        if self._proved is None and entrance.user is not None:
+            self.router.judge_watched(entrance.user)
+
+    def let_go(self) -> None:
+        """Have nothing to do with the client any more."""
+        self._intake.unwatch()
+        self.router.close()
+        self._is_at_work = False
+        self._due.clear()
+        self.clients.remove(self)
+
+    # Reading
+
+    def _regulate(self) -> None:
+        """Pause or resume reading, as what waits here demands."""
+        if not self._ended:
+            reading = self.router.input_size <= INPUT_LIMIT
+            self._intake.regulate(reading, self.transport, self._hangups, self.on_hangup)
+
+    @property
+    def _hangups(self) -> HangupWatch | None:
+        """What watches its socket; None if another process has it."""
+        return None if self.entrance.carried else self.clients.hangups

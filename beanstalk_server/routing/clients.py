@@ -1,0 +1,344 @@
+"""The clients of a node, and where each of them is served.
+
+    settled    by a Connection of a shard that this node leads, which has all that the client uses, watches and has
+               reserved; nothing is in between
+    routed     by a RoutedConnection, which has places at the shards that the client asks: at those led here, and over
+               links at the others
+
+A client is settled at first if the shard of the default tube is led here. It leaves when it asks for something of
+another shard: its connection serves it on as one of its places, with all that the client has reserved. It is settled
+when a shard that is led here has all that it has. With one shard, all clients of its leader are settled, and all
+clients of a standby are routed. Each goes on when a leader changes, wherever that is. A client is asked who it is here,
+as on every server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from beanstalk_server.access.user import User
+from beanstalk_server.events import event
+from beanstalk_server.link.link import Link
+from beanstalk_server.link.opening import Opening
+from beanstalk_server.routing.branch import Branch, Place
+from beanstalk_server.routing.client import RoutedConnection
+from beanstalk_server.routing.place import LinkPlace, LocalPlace, open_local_place
+from beanstalk_server.routing.settled import Departure, SettledSession
+from beanstalk_server.server.connection import Connection, Connections, make_session, name_of_peer
+from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listeners import Listeners
+from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.wire.places import Places
+from beanstalk_server.wire.server_info import ServerInfo
+from beanstalk_server.wire.session import Session
+
+if TYPE_CHECKING:
+    from beanstalk_server.access.accounts import Accounts
+
+MOVES: Final = 64
+"""Clients that get another leader of a shard in one round of the event loop."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class Clients:
+    """The clients of a node.
+
+    Args:
+        shards: how many there are.
+        listeners: where clients come in; they are told when one has gone.
+        verbosity: 1: log connections.
+        info: what the sessions of all nodes have in common.
+        clock: nanoseconds.
+    """
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(
+        self,
+        shards: int,
+        listeners: Listeners,
+        hangups: HangupWatch,
+        verbosity: int,
+        info: ServerInfo,
+        clock: Callable[[], int] = monotonic_ns,
+    ) -> None:
+        self.places = Places(shards)  # which tube and which job is in which shard
+        self.listeners = listeners
+        self.hangups = hangups
+        self.verbosity = verbosity
+        self.max_job_size = info.max_job_size
+        self.dialect = info.dialect
+        self.clock = clock
+        self.open: dict[RoutedConnection, None] = {}  # the routed ones
+        self.closing = False  # the server stops: new clients are refused
+        self.first_shard = self.places.of_tube(b"default")  # a new client uses and watches a tube of this shard
+        self.led: dict[int, Connections] = {}  # by shard: those led here
+        self._links: dict[int, Link] = {}  # by shard: to other leaders
+        self._moving: deque[tuple[RoutedConnection, int]] = deque()  # those who get another leader of a shard
+        self._mover: asyncio.Handle | None = None
+        self._due: list[RoutedConnection] = []  # those who take a turn in the next round
+        self._turns: asyncio.Handle | None = None
+        self._leaving: list[Connection] = []  # settled clients that ask for another shard
+        self._departure: asyncio.Handle | None = None
+        self._emptied = asyncio.Event()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve clients in this event loop from now on."""
+        self.loop = loop
+
+    def make_client(self, entrance: Entrance, user: User | None = None, name: str = "") -> Any:
+        """The protocol of a client that comes in."""
+        settled = self.settled()
+        if settled is not None:
+            return Connection(settled, entrance, user, name)
+        return RoutedConnection(self, entrance, user, name)
+
+    def settled(self) -> Connections | None:
+        """What serves a client that comes in now, if that is here."""
+        connections = self.led.get(self.first_shard)
+        return None if connections is None or connections.closing else connections
+
+    # Who leads what
+
+    def lead(self, shard: int, connections: Connections) -> None:
+        """Serve a shard here, in these connections."""
+        connections.make_client = self.make_client
+        connections.make_session = partial(self._make_session, shard)
+        self.led[shard] = connections
+        self._move_all(shard)
+
+    async def stop_leading(self, shard: int, is_clean: bool) -> int:
+        """Serve a shard here no more; return how many clients had to be disconnected. Those that came by a link stay.
+
+        Nothing is executed there any more, and nothing may be until this returns: the clients go some in each round.
+
+        Args:
+            is_clean: all that was executed has been answered: what has no answer may be done by the next leader.
+        """
+        connections = self.led.pop(shard)
+        closed = 0
+        staying = []
+        for connection in list(connections.open):
+            if connection.entrance.is_link or connection.is_place or self.closing:
+                continue  # it stays, or is about to be disconnected
+            if connection.can_move():
+                staying.append((connection, connection.session.take_commands(connection.turns.clock())))
+            else:
+                connection.transport.abort()
+                closed += 1
+        # Only now, because the jobs of those who leave would be given to others who wait.
+        closed += await self._lose_places(connections, is_clean)
+        for count, (connection, data) in enumerate(staying, 1):
+            if connection.connected and not connection.transport.is_closing():
+                client = self.take(connection)
+                data += connection.session.framer.take_rest()  # has come meanwhile
+                connection.let_go()
+                client.restart(data)
+            if count % MOVES == 0:
+                await asyncio.sleep(0)
+        return closed
+
+    async def _lose_places(self, connections: Connections, is_clean: bool) -> int:
+        """End the places that routed clients have in these connections; return how many had to be disconnected."""
+        found = []
+        for connection in connections.open:
+            transport: Any = connection.transport
+            if isinstance(transport, LocalPlace):
+                found.append((transport, is_clean and connection.can_move()))
+        closed = 0
+        for count, (place, is_clean_there) in enumerate(found, 1):
+            client = place.client
+            client.begin()
+            place.lose(is_clean=is_clean_there)
+            client.go_on()
+            closed += client.transport.is_closing()
+            if count % MOVES == 0:
+                await asyncio.sleep(0)
+        return closed
+
+    def _make_session(self, shard: int, connection: Connection, *arguments: Any) -> Session:
+        if connection.entrance.is_link:  # another node routes the client
+            return make_session(connection, *arguments)
+        return SettledSession(self.places, shard, partial(self._on_unsettled, shard, connection), *arguments)
+
+    def take(self, connection: Connection) -> RoutedConnection:
+        """Relay the client of a connection from now on."""
+        user = connection.user and connection.session.user
+        name = connection.name or name_of_peer(connection.transport)
+        client = RoutedConnection(self, connection.entrance, user, name)
+        client.take_over(connection)
+        self.open[client] = None
+        return client
+
+    def follow(self, shard: int, link: Link) -> None:
+        """Ask the other end of this link for what concerns a shard."""
+        self._links[shard] = link
+        self._move_all(shard)
+
+    def lose(self, shard: int, link: Link) -> None:
+        """Let clients wait for a shard: this link has ended. Each of them is told by its channel."""
+        if self._links.get(shard) is link:
+            del self._links[shard]
+
+    def _move_all(self, shard: int) -> None:
+        """Let all who have a branch there have the new leader."""
+        self._moving.extend([(client, shard) for client in self.open if shard in client.router.branches])
+        if self._moving and self._mover is None:
+            self._mover = self.loop.call_soon(self._move_some)
+
+    def _move_some(self) -> None:
+        """Give some clients their new leader, and the next ones in the next round."""
+        self._mover = None
+        moving = self._moving
+        for _ in range(min(MOVES, len(moving))):
+            client, shard = moving.popleft()
+            if client in self.open:
+                try:
+                    self._move(client, shard)
+                except Exception:
+                    log.exception(
+                        "%(client)s: a client could not be moved; this is a bug in the server",
+                        event("bug-in-move", client=client.name),
+                    )
+                    client.abort()
+        if moving:
+            self._mover = self.loop.call_soon(self._move_some)
+
+    def _move(self, client: RoutedConnection, shard: int) -> None:
+        branch = client.router.branches.get(shard)
+        if branch is None:
+            return
+        place = branch.place
+        if isinstance(place, LinkPlace) and place.link is None:
+            place.lose()  # its link is about to tell it, but in one of the next rounds
+            if client.router.closed or client.router.branches.get(shard) is not branch:
+                return
+        if branch.place is not None:
+            return
+        client.begin()
+        if shard in self.led and client.router.movable_to == shard:
+            client.settle(shard)
+        else:
+            branch.on_leader()
+            client.go_on()
+
+    # What routed clients call
+
+    def remove(self, client: RoutedConnection) -> None:
+        """Forget a client that is gone, or settled."""
+        self.open.pop(client, None)
+        if not self.open:
+            self._emptied.set()
+
+    def open_place(self, client: RoutedConnection, branch: Branch, opening: Opening) -> Place | None:
+        """Open a place at the leader of a shard; None if there is none."""
+        connections = self.led.get(branch.shard)
+        if connections is not None:
+            connection = Connection(
+                connections, client.entrance, client.router.user, client.name, True, opening.counted
+            )
+            local = open_local_place(client, branch, connection)
+            connection.session.restore(opening.used, opening.watched, opening.mode)
+            return local
+        link = self._links.get(branch.shard)
+        if link is None:
+            return None
+        place = LinkPlace(client, branch, link)
+        if link.open(place, opening.encode()):
+            return place
+        log.warning(
+            "%(client)s: cannot be passed on: there are too many clients, or it watches too many tubes",
+            event("not-passed-on", client=client.name),
+        )
+        client.abort()
+        return None
+
+    def give_turn_soon(self, client: RoutedConnection) -> None:
+        """Let a client take a turn in the next round: one call of the event loop is enough for all who are to."""
+        self._due.append(client)
+        if self._turns is None:
+            self._turns = self.loop.call_soon(self._give_turns)
+
+    def _give_turns(self) -> None:
+        self._turns = None
+        due, self._due = self._due, []
+        for client in due:
+            client.is_due = False
+            if client in self.open:
+                try:
+                    client.take_turn()
+                except Exception:
+                    log.exception(
+                        "%(client)s: a client failed; this is a bug in the server",
+                        event("bug-in-routed-client", client=client.name),
+                    )
+                    client.abort()
+
+    # When a client is not settled any more
+
+    def _on_unsettled(self, shard: int, connection: Connection) -> None:
+        if self.led.get(shard) is connection.connections:  # otherwise its client is about to move
+            self._route_soon(connection)
+
+    def _route_soon(self, connection: Connection) -> None:
+        self._leaving.append(connection)
+        if self._departure is None:
+            self._departure = self.loop.call_soon(self._route_all)
+
+    def _route_all(self) -> None:
+        """Route those whose next command concerns another shard."""
+        self._departure = None
+        leaving, self._leaving = self._leaving, []
+        for connection in leaving:
+            try:
+                self._route(connection)
+            except Exception:
+                log.exception(
+                    "%(client)s: a client could not be routed; this is a bug in the server",
+                    event("bug-in-routing", client=connection.name),
+                )
+                connection.transport.abort()
+
+    def _route(self, connection: Connection) -> None:
+        """Let a router have a client, and its connection be one of the client's places."""
+        if not connection.connected or connection.transport.is_closing():
+            return  # it is gone, or has been taken away already
+        if connection.uncommitted:
+            connection.gate.await_commit(Departure(connection, self._route_soon))
+            return
+        client = self.take(connection)
+        client.restart(client.adopt(connection))
+
+    # For the whole server
+
+    def judge(self, accounts: Accounts | None) -> int:
+        """Give all routed clients the rights that their users have from now on; return how many were disconnected."""
+        return sum([not client.judge(accounts) for client in list(self.open)])
+
+    def disconnect_all(self) -> int:
+        """Disconnect all clients that came to this node; return how many. They may find another one."""
+        found: list[RoutedConnection | Connection] = list(self.open)
+        for connections in self.led.values():
+            found.extend(each for each in connections.open if not each.is_place)
+        for client in found:
+            client.cut_off()
+        return len(found)
+
+    async def abort_all(self) -> None:
+        """Disconnect all routed clients; return when they are gone."""
+        self.closing = True
+        while self.open:
+            self._emptied.clear()
+            for client in list(self.open):
+                client.cut_off()
+            await self._emptied.wait()
+        for handle in (self._mover, self._turns, self._departure):
+            if handle is not None:
+                handle.cancel()

@@ -1,1 +1,0 @@
-"""Several leaders at a time, one of each shard, and the clients that they serve together."""

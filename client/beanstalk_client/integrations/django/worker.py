@@ -112,7 +112,7 @@ class Runner:
     ) -> None:
         self._backend = backend
         self._unknown_task_grace = unknown_task_grace
-        self.threads = Threads(threads)
+        self.threads: Threads = Threads(threads)
         self._worker_id = worker_id
         self._report = Reports(self.connect)
 

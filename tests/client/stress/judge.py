@@ -55,8 +55,8 @@ def problems_of(job, round_, state, reports):
         if len(began) != kind.runs:
             yield f"{len(began)} runs instead of {kind.runs}"
         yield from backoffs(kind, history)
-    elif not began and not (kind.retries == 0 and state == "buried"):
-        yield "it never ran"
+    elif not began and not (state == "buried" and shocks > kind.retries):  # each has cost an attempt before its begin
+        yield f"it never ran: it is {state}, after {shocks} failures around it"
     if state != kind.end and not (shocks and kind.retries < 12 and state == "buried"):
         yield f"it is {state}, and must be {kind.end}"
     if state == "buried" and not reports:

@@ -57,7 +57,7 @@ def problems_of(job, round_, state, reports):
         yield from backoffs(kind, history)
     elif not began and not (state == "buried" and shocks > kind.retries):  # each has cost an attempt before its begin
         yield f"it never ran: it is {state}, after {shocks} failures around it"
-    if state != kind.end and not (shocks and kind.retries < 12 and state == "buried"):
+    if state != kind.end and not (state == "buried" and shocks and (kind.retries < 12 or shocks > kind.retries)):
         yield f"it is {state}, and must be {kind.end}"
     if state == "buried" and not reports:
         yield "it is buried without a report"
@@ -115,7 +115,9 @@ def look(client, jobs, reports):
     client.ignore("default")
     with contextlib.suppress(TimedOutError):
         while True:
-            reports[json.loads(client.reserve(timeout=0).body)["job"]] += 1
+            report = client.reserve(timeout=0)
+            reports[json.loads(report.body)["job"]] += 1
+            client.delete(report)
     return states
 
 

@@ -1,9 +1,13 @@
 """The broker: moves jobs from state to state, as clients ask for it and as time passes.
 
-Each transition is one method, which updates everything that the transition touches: queues, wheel, counters, waiting
-clients and journal. What enters and leaves a state is in transitions.py, what concerns any number of jobs in bulk.py; the
-commands are here. Must never see a command or a reply as bytes, do I/O, or read a clock: `now` is an argument, in
-nanoseconds.
+Each transition is one function, which updates everything that the transition touches: queues, wheel, counters, waiting
+clients and journal. What enters and leaves a state is in transitions.py, what concerns any number of jobs in bulk.py;
+the commands are here, as methods that take ids and names. Must never see a command or a reply as bytes, do I/O, or read
+a clock: `now` is an argument, in nanoseconds.
+
+A command returns an Outcome. Before it returns DONE, it has passed what it found or counted to the client
+(`on_reserved`, `on_found`, `on_kicked`, …). PENDING means that the answer comes later, by the same method or by
+`on_outcome`; until then, the client gives no other command. Lists and statistics are returned at once.
 
     from                      to          by                             who
     ------------------------  ----------  -----------------------------  -----------------------------------------
@@ -131,12 +135,7 @@ from beanstalk_server.queue.job import (
 )
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL, NONE, Journal
-from beanstalk_server.queue.membership import (
-    join_group,
-    must_wait,
-    pass_on_group,
-    record_labelled,
-)
+from beanstalk_server.queue.membership import join_group, must_wait, pass_on_group, record_labelled
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.outcome import (
     DEADLINE_SOON,
@@ -689,8 +688,9 @@ class Broker(QueueState):
     def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
         """Reserve ready jobs of the watched tubes, at most `limit`: `on_reserved_batch`. With none, as `reserve`.
 
-        The batch is smaller where more jobs would take too long. It has at most SLICE jobs, and none after the job whose body takes it past BATCH_BYTES. The more tubes the
-        client watches, the smaller the batch, because each job takes a search of all of them.
+        The batch is smaller where more jobs would take too long. It has at most SLICE jobs, and none after the job
+        whose body takes it past BATCH_BYTES. The more tubes the client watches, the smaller the batch, because each job
+        takes a search of all of them.
         """
         self._begin_reserve(client)
         jobs: list[Job] = []

@@ -16,12 +16,7 @@ from beanstalk_server.queue.groups import END_CANCELLED, Group
 from beanstalk_server.queue.job import BURIED, DELAYED, DISCONNECTED, READY, RESERVED, DeadLetter, Job
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.outcome import FAILED, NOT_FOUND, Outcome
-from beanstalk_server.queue.recording import (
-    end_expiry,
-    record_leave,
-    record_stay,
-    review_expiry,
-)
+from beanstalk_server.queue.recording import end_expiry, record_leave, record_stay, review_expiry
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.transitions import (

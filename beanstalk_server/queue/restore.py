@@ -8,16 +8,8 @@ from beanstalk_server.queue.bulk import BulkRecord
 from beanstalk_server.queue.groups import waits
 from beanstalk_server.queue.job import BURIED, DELAYED, SINCE_UNKNOWN, Job
 from beanstalk_server.queue.journal import JournalError
-from beanstalk_server.queue.membership import (
-    end_group,
-    join_group,
-    joins,
-)
-from beanstalk_server.queue.recording import (
-    add_key,
-    hold_key,
-    note_ready_since,
-)
+from beanstalk_server.queue.membership import end_group, join_group, joins
+from beanstalk_server.queue.recording import add_key, hold_key, note_ready_since
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.table import ForeignJobError

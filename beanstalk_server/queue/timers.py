@@ -6,31 +6,12 @@ from beanstalk_server.queue.bulk import BulkOperation
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import EXPIRY_COST, copy_cost
 from beanstalk_server.queue.fair_heap import Limit
-from beanstalk_server.queue.groups import (
-    EndedGroups,
-    Groups,
-)
-from beanstalk_server.queue.job import (
-    DELAYED,
-    EXPIRED,
-    RUN_OUT,
-    SAFETY_MARGIN,
-    Expiry,
-    HeldKey,
-    Job,
-)
+from beanstalk_server.queue.groups import EndedGroups, Groups
+from beanstalk_server.queue.job import DELAYED, EXPIRED, RUN_OUT, SAFETY_MARGIN, Expiry, HeldKey, Job
 from beanstalk_server.queue.journal import ALL, NONE
-from beanstalk_server.queue.membership import (
-    forget_group,
-    time_forgetting,
-)
+from beanstalk_server.queue.membership import forget_group, time_forgetting
 from beanstalk_server.queue.outcome import DEADLINE_SOON, TIMED_OUT
-from beanstalk_server.queue.recording import (
-    note_ready_since,
-    record_change,
-    record_delete,
-    record_stay,
-)
+from beanstalk_server.queue.recording import note_ready_since, record_change, record_delete, record_stay
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.throttle import Throttle
 from beanstalk_server.queue.transitions import (

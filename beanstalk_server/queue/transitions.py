@@ -12,13 +12,7 @@ from typing import Final
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import FAILURE_COST, wait_cost
 from beanstalk_server.queue.fair_heap import FairHeap, Limit
-from beanstalk_server.queue.groups import (
-    END_CANCELLED,
-    END_DONE,
-    END_EXPIRED,
-    Group,
-    waits,
-)
+from beanstalk_server.queue.groups import END_CANCELLED, END_DONE, END_EXPIRED, Group, waits
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
@@ -33,12 +27,7 @@ from beanstalk_server.queue.job import (
     Job,
     Terms,
 )
-from beanstalk_server.queue.membership import (
-    drop_labels,
-    review_group,
-    stop_awaiting,
-    time_groups,
-)
+from beanstalk_server.queue.membership import drop_labels, review_group, stop_awaiting, time_groups
 from beanstalk_server.queue.outcome import BURIED_INSTEAD, DONE, FAILED, PENDING, Outcome
 from beanstalk_server.queue.policy import NO_POLICY
 from beanstalk_server.queue.recording import (

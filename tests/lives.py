@@ -7,11 +7,11 @@ as it was when it was last acknowledged, or as it was recorded after that.
 import asyncio
 import contextlib
 
+from checking import check_broker
 from memory_disk import Crash
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import DELAYED, GROUP, HELD, READY, Job
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.policy import Attributes

@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import DISCONNECTED, EXPIRED, MAX_U32, NEVER, NO_REASON, RELEASED, RUN_OUT
 from beanstalk_server.queue.outcome import (
     BURIED_INSTEAD,
@@ -25,6 +24,7 @@ from beanstalk_server.queue.outcome import (
     TOO_LATE,
 )
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels
+from beanstalk_server.queue.units import FOREVER
 from beanstalk_server.queue.weights import FAIR, PRIORITY, REMEMBERED
 
 SAFETY_MARGIN = 1_000_000_000

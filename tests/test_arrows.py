@@ -24,7 +24,7 @@ ROOMS = [
 CIRCLES = {
     "beanstalk_server": [
         "queue.client queue.durations queue.fair_heap queue.groups queue.heap queue.job queue.policy "
-        "queue.reserved_jobs queue.table queue.throttle queue.tube queue.wall_clock queue.weights queue.wheel",
+        "queue.reserved_jobs queue.table queue.throttle queue.tube queue.wall_clock queue.weights",
         "routing.branch routing.operations routing.reserving routing.router",
         "routing.client routing.clients routing.place",
         "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.yaml",

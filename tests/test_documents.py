@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.interface import Queue
-
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     page
@@ -149,15 +146,6 @@ def test_every_module_says_its_one_job_first():
         found = re.match(r'r?"""(.+?[.:])(?:\s|""")', path.read_text(), re.DOTALL)
         assert found, f"{path.relative_to(ROOT)} does not begin with a sentence"
         assert firsts.setdefault(found[1], path) is path, f"{path} and {firsts[found[1]]} say the same of themselves"
-
-
-def test_the_interface_of_the_queue_fits_on_a_page_and_is_all_there():
-    page = (ROOT / "docs/design.md").read_text().split("## The two interfaces")[1].split("\n## ")[0]
-    block = page.split("```")[1]
-    methods = {name for name in vars(Queue) if callable(vars(Queue)[name]) and not name.startswith("_")}
-    answers = {name for name in vars(Client) if name.startswith("on_")} - {"on_due"}
-    assert set(re.findall(r"(\w+)\(", block)) == methods
-    assert set(re.findall(r"→ (\w+)", block)) == answers
 
 
 FROM_AN_INDEX = re.compile(r"(?:pip install (?:-\S+ )*|uvx )['\"]?beanstalk-(?:server|client)")

@@ -1,9 +1,9 @@
 """A whole server in virtual time: many clients, no sockets, no sleeping. The same steps give the same bytes."""
 
+from checking import check_broker
+
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, FAILED, PENDING, TIMED_OUT
@@ -183,34 +183,6 @@ class RecordingClient(Client):
 
     def on_outcome(self, outcome):
         self.answers.append(({TIMED_OUT: "timed out", DEADLINE_SOON: "deadline soon", FAILED: "failed"}[outcome],))
-
-
-class ForwardingQueue(Queue):
-    """Forwards every call to a broker. Subclasses change what sessions get; a compiled broker allows no subclasses."""
-
-    def __init__(self, broker):
-        super().__init__()
-        self.broker = broker
-
-    def __getattr__(self, name):
-        return getattr(self.broker, name)
-
-
-def forwarded(name):
-    def forward(self, *arguments):
-        broker = self.broker
-        broker.cost = self.cost
-        try:
-            return getattr(broker, name)(*arguments)
-        finally:
-            self.cost, self.admits, self.last_lsn = broker.cost, broker.admits, broker.last_lsn
-
-    return forward
-
-
-for name in vars(Queue):
-    if not name.startswith("_") and name not in ("admits", "cost", "last_lsn"):
-        setattr(ForwardingQueue, name, forwarded(name))
 
 
 def put(broker, client, priority=0, delay=0, ttr=SECOND, body=b"x", now=SECOND, key=""):

@@ -1,9 +1,13 @@
 """The broker: moves jobs from state to state, as clients ask for it and as time passes.
 
-Each transition is one method, which updates everything that the transition touches: queues, wheel, counters, waiting
-clients and journal. What enters and leaves a state is in states.py, what concerns any number of jobs in bulk.py; the
-commands are here. Must never see a command or a reply as bytes, do I/O, or read a clock: `now` is an argument, in
-nanoseconds.
+Each transition is one function, which updates everything that the transition touches: queues, wheel, counters, waiting
+clients and journal. What enters and leaves a state is in transitions.py, what concerns any number of jobs in bulk.py;
+the commands are here, as methods that take ids and names. Must never see a command or a reply as bytes, do I/O, or read
+a clock: `now` is an argument, in nanoseconds.
+
+A command returns an Outcome. Before it returns DONE, it has passed what it found or counted to the client
+(`on_reserved`, `on_found`, `on_kicked`, …). PENDING means that the answer comes later, by the same method or by
+`on_outcome`; until then, the client gives no other command. Lists and statistics are returned at once.
 
     from                      to          by                             who
     ------------------------  ----------  -----------------------------  -----------------------------------------
@@ -116,7 +120,6 @@ from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import PAGE_COST, search_cost, wait_cost
 from beanstalk_server.queue.groups import GroupSearch
 from beanstalk_server.queue.heap import JobHeap
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
@@ -131,7 +134,9 @@ from beanstalk_server.queue.job import (
     Terms,
 )
 from beanstalk_server.queue.job_search import JobSearch
-from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.journal import ALL, NONE, Journal
+from beanstalk_server.queue.membership import join_group, must_wait, pass_on_group, record_labelled
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.outcome import (
     DEADLINE_SOON,
     DONE,
@@ -147,10 +152,48 @@ from beanstalk_server.queue.outcome import (
     Outcome,
 )
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, PolicyOf, no_policies
+from beanstalk_server.queue.recording import (
+    add_key,
+    note_ready_since,
+    record_batch,
+    record_change,
+    record_clear,
+    record_put,
+    record_stay,
+)
 from beanstalk_server.queue.restore import restore
-from beanstalk_server.queue.states import BATCH_BYTES, FREE_WATCHES, SLICE, States
+from beanstalk_server.queue.state import SLICE, QueueState
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
+from beanstalk_server.queue.timers import go_off
+from beanstalk_server.queue.transitions import (
+    BATCH_BYTES,
+    FREE_WATCHES,
+    bury_one,
+    deliver,
+    drop_limit,
+    end_job,
+    end_wait,
+    enter,
+    enter_new,
+    enter_ready,
+    enter_reserved,
+    fail,
+    give,
+    give_batch,
+    kick_one,
+    leave,
+    leave_reserved,
+    leave_tube,
+    note_reservation,
+    reserve_ready,
+    serve_waiting,
+    set_time_to_run,
+    stop_waiting,
+    take_limit,
+    unuse,
+)
 from beanstalk_server.queue.tube import Tube
+from beanstalk_server.queue.units import FOREVER
 from beanstalk_server.queue.weights import Weights
 from beanstalk_server.queue.wheel import OVERDUE, TICK, Timer
 
@@ -170,7 +213,8 @@ NOWHERE: Final = Tube("", 0)
 """The tube of jobs that the broker has dropped."""
 
 
-class Broker(States):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Broker(QueueState):
     """The queue: all jobs, tubes and clients, in memory.
 
     Args:
@@ -181,19 +225,6 @@ class Broker(States):
         stride, offset: the ids that it gives are `offset` more than the multiples of `stride`, from `stride` on.
         policy_of: finds what a tube demands of its jobs. Asked when the tube is made; `change_policies` changes it.
     """
-
-    __slots__ = (
-        "connections",
-        "draining",
-        "next_id",
-        "offset",
-        "producers",
-        "review",
-        "stride",
-        "total_connections",
-        "total_jobs",
-        "workers",
-    )
 
     def __init__(
         self,
@@ -207,9 +238,6 @@ class Broker(States):
     ) -> None:
         super().__init__(journal, now, tick, max_memory, stride, offset, policy_of)
         self.review: BulkReview | None = None  # that of the last change of policies
-        self.stride = stride
-        self.offset = offset
-        self.next_id = stride + offset
         self.draining = False
         self.total_jobs = 0
         self.connections = 0
@@ -220,6 +248,12 @@ class Broker(States):
     # Clients and tubes
 
     def connect(self, client: Client, counted: bool = True) -> None:
+        """Take in a client. It uses and watches the default tube.
+
+        Args:
+            counted: whether the statistics of the queue count it among its connections. They count it among producers,
+                workers and waiting clients in any case, and so do tubes.
+        """
         client.counted = counted
         if counted:
             self.connections += 1
@@ -231,27 +265,41 @@ class Broker(States):
         tube.watching += 1
 
     def set_counted(self, client: Client, counted: bool) -> None:
+        """Count the client from now on, or do not: as a connection that has existed all the time."""
         if client.counted != counted:
             client.counted = counted
             self.connections += 1 if counted else -1
 
     def disconnect(self, client: Client, now: int, has_left: bool = True) -> None:
-        """As in Queue.
+        """Let a client go: it gets no more answers, and its jobs become ready, in the order it reserved them.
 
         Its jobs become ready first, then it leaves its tubes. Many jobs or tubes take several slices; until the last
         slice, tubes may still count the client.
+
+        Args:
+            has_left: it has gone by itself, and so its jobs have failed.
         """
         operation = BulkDisconnect(client, has_left)
         client.leaving = True
         if client.waiting:
-            self.end_wait(client)
+            end_wait(self, client)
         self.set_counted(client, False)
         self.producers -= client.producer
         self.workers -= client.worker
         self.cost = 0
         operation.step(self, DISCONNECT_SLICE, now)
 
+    def unuse(self, client: Client) -> None:
+        """Undo `use`: what the client uses is elsewhere. Nothing counts it as a user of a tube until its next `use`; a
+        put of it would go to the default tube."""
+        unuse(self, client)
+
+    def stop_waiting(self, client: Client) -> bool:
+        """End the wait of the client's reserve without an answer. False if it was not waiting."""
+        return stop_waiting(self, client)
+
     def begin_put(self, client: Client) -> None:
+        """Count the client as a producer: it has begun a put."""
         if not client.producer:
             client.producer = True
             self.producers += 1
@@ -262,14 +310,21 @@ class Broker(States):
             self.workers += 1
 
     def use(self, client: Client, name: str) -> Outcome:
+        """Let the client put jobs into this tube from now on."""
         tube = self.tube(name)
         tube.using += 1
-        self.unuse(client)
+        unuse(self, client)
         client.use = tube
         client.uses = True
         return DONE
 
     def watch(self, client: Client, name: str, bounded: bool = True, weight: int = 0) -> Outcome:
+        """Let the client reserve jobs of this tube too.
+
+        Args:
+            bounded: OUT_OF_MEMORY if it, or all clients, watch too many already.
+            weight: its weight for this client from now on; 0: that which it has.
+        """
         tube = self.tubes.get(name)
         if tube is not None and client.watch_position(tube) >= 0:
             if weight:
@@ -294,27 +349,31 @@ class Broker(States):
         return weights
 
     def set_mode(self, client: Client, mode: int) -> None:
+        """Say how the client's tubes are served, as weights.py has it: PRIORITY, WEIGHTED or FAIR."""
         if client.weights is not None or mode:
             self._weights(client).set_mode(mode)
 
     def ignore(self, client: Client, name: str) -> Outcome:
+        """Undo `watch`. DONE also if the client does not watch the tube; NOT_IGNORED if it watches no other."""
         tube = self.tubes.get(name)
         position = -1 if tube is None else client.watch_position(tube)
         if tube is None or position < 0:
             return DONE
         if len(client.watched) == 1:
             return NOT_IGNORED
-        self.leave_tube(client, tube, position)
+        leave_tube(self, client, tube, position)
         return DONE
 
     def unwatch(self, client: Client, name: str) -> None:
+        """Undo `watch`, even if the client watches no other tube. It must not be waiting."""
         tube = self.tubes.get(name)
         if tube is not None:
             position = client.watch_position(tube)
             if position >= 0:
-                self.leave_tube(client, tube, position)
+                leave_tube(self, client, tube, position)
 
     def pause(self, client: Client, name: str, duration: int, now: int) -> Outcome:
+        """Reserve no job of this tube for this duration; 0 ends the pause. NOT_FOUND if there is no such tube."""
         tube = self.tubes.get(name)
         if tube is None:
             return NOT_FOUND
@@ -326,7 +385,7 @@ class Broker(States):
             return DONE
         if tube.is_linked():
             self.wheel.remove(tube)
-        self.serve_waiting(tube, SLICE, now)
+        serve_waiting(self, tube, SLICE, now)
         return DONE
 
     def change_policies(self, policy_of: PolicyOf, now: int) -> None:
@@ -344,22 +403,37 @@ class Broker(States):
         review.step(self, SLICE, now)
 
     def list_tubes(self) -> list[bytes]:
+        """A line for each tube, as list-tubes has it ("- " and the name), in beanstalkd's order; many on each page."""
         self.cost += self.tubes.write_pages() * PAGE_COST
         return self.tubes.pages()
 
     def find_jobs(
         self, name: str, state: int, position: list[int], count: int, before: JobSearch | None = None
     ) -> JobSearch | None:
+        """Begin to look for the jobs of a tube in a state, at most this many, that follow a position in their order.
+
+        None if there is no such tube.
+
+        Args:
+            state: READY, DELAYED, RESERVED or BURIED.
+            position: that at the end of the page before (`JobSearch.next_position`); [] for the beginning.
+            before: the same client's search before, which may have found this page already.
+        """
         tube = self.tubes.get(name)
         return None if tube is None else JobSearch(self.jobs, tube, state, position, count, self.wall.offset, before)
 
     def tube_names(self, first: str, count: int) -> list[str]:
+        """The names of tubes, at most this many, in the order of names, from the first that is `first` or follows
+        it.
+        """
         return self.tubes.names_from(first, count)
 
     def drain(self) -> None:
+        """Take no new jobs from now on."""
         self.draining = True
 
     def undrain(self) -> None:
+        """Undo `drain`."""
         self.draining = False
 
     def halt(self) -> None:
@@ -420,14 +494,19 @@ class Broker(States):
         self.next_id = next_id + (self.offset - next_id) % self.stride
         return len(self.jobs)
 
-    def take_id(self) -> int:
-        job_id = self.next_id
-        self.next_id = job_id + self.stride
-        return job_id
-
     def put(
         self, client: Client, job_id: int, priority: int, delay: int, ttr: int, body: bytes, created_at: int, now: int
     ) -> Outcome:
+        """Put a job into the used tube. With DRAINING or OUT_OF_MEMORY, the job is refused.
+
+        Args:
+            job_id: from `take_id`.
+            priority: 0 to 2^32-1, the smallest first.
+            delay: how long until it is ready; 0 means at once.
+            ttr: how long a worker may have it.
+            body: any bytes.
+            created_at: when the command came, before its body: the job's age counts from then.
+        """
         return self._put(client.use, Job(job_id, priority, delay, ttr, body, client.use, created_at), delay, now)
 
     def put_with(
@@ -441,6 +520,13 @@ class Broker(States):
         created_at: int,
         now: int,
     ) -> Outcome:
+        """Put a job of which the producer demands something special, with or without a key, as `put` does.
+
+        EXISTS if a job of the used tube has the key already. If the put `replaces`, that job takes what is new instead,
+        and keeps its id, key, age and counters: REPLACED, or TOO_LATE if a client has reserved it. `on_keyed` gives the
+        id of the job in any case; with a key, of the one that has the key afterwards. TOO_BIG if the body is larger
+        than the tube takes. If it comes after a group that is open, its delay begins when that ends.
+        """
         key = attributes.key
         tube = client.use
         old = self.holder(tube, key) if key else None
@@ -465,7 +551,7 @@ class Broker(States):
                 if not delay:
                     terms.at = 0
             labels = attributes.labels
-            if labels is not None and labels.after and self.must_wait(labels):
+            if labels is not None and labels.after and must_wait(self, labels):
                 job.deadline = NEVER
         if share and not job.own_labels().share:
             job.own_labels().share = share
@@ -485,6 +571,10 @@ class Broker(States):
         created_at: int,
         now: int,
     ) -> Outcome:
+        """Put jobs into the used tube, as `put` does, all or none: `on_put_batch` gives their ids.
+
+        DRAINING, OUT_OF_MEMORY or TOO_BIG if any of them is refused.
+        """
         if self.draining:
             return DRAINING
         tube = client.use
@@ -499,7 +589,7 @@ class Broker(States):
         if tube.policy.ttl:
             for job in jobs:
                 job.own_terms()
-        if not self.memory.admits_all(jobs) or not self.record_batch(jobs, delay, now):
+        if not self.memory.admits_all(jobs) or not record_batch(self, jobs, delay, now):
             return OUT_OF_MEMORY
         for job in jobs:
             self.jobs.add(job)
@@ -510,7 +600,7 @@ class Broker(States):
         self.cost += count
         client.on_put_batch(count, jobs[0].id, jobs[-1].id)
         for job in jobs:
-            self.enter(job, delay, now)
+            enter(self, job, delay, now)
         return DONE
 
     def _put(self, tube: Tube, job: Job, delay: int, now: int) -> Outcome:
@@ -526,24 +616,24 @@ class Broker(States):
         extras = job.extras
         labels = extras.labels if isinstance(extras, Terms) else None
         if labels is not None:
-            if not self.record_labelled(job, labels, delay, now):
+            if not record_labelled(self, job, labels, delay, now):
                 return OUT_OF_MEMORY
-        elif not self.memory.admits(job) or not self.record_put(job, delay, now):
+        elif not self.memory.admits(job) or not record_put(self, job, delay, now):
             return OUT_OF_MEMORY
         self.jobs.add(job)
         self.memory.add_job(job)
         if job.key:
-            self.add_key(tube, job)
+            add_key(tube, job)
         self.total_jobs += 1
         tube.total_jobs += 1
         tube.bytes += size
         if labels is None:
-            self.enter(job, delay, now)
+            enter(self, job, delay, now)
             return DONE
-        self.take_limit(job)
+        take_limit(self, job)
         if labels.joined is not None:
-            self.join_group(labels.joined, job, labels)
-        self.enter_new(job, delay, now)
+            join_group(self, labels.joined, job, labels)
+        enter_new(self, job, delay, now)
         return DONE
 
     def _replace(self, job: Job, fresh: Job, delay: int, now: int) -> Outcome:
@@ -559,42 +649,48 @@ class Broker(States):
                 fresh.own_terms()
         labels = fresh.labels()
         if labels is not None:
-            if not self.record_labelled(fresh, labels, delay, now, job):
+            if not record_labelled(self, fresh, labels, delay, now, job):
                 return OUT_OF_MEMORY
-        elif not self.memory.admits(fresh, job) or not self.record_put(fresh, delay, now):
+        elif not self.memory.admits(fresh, job) or not record_put(self, fresh, delay, now):
             return OUT_OF_MEMORY
         fresh.forget_since()
-        self.leave(job)
+        leave(self, job)
         self.memory.remove_job(job)
-        self.drop_limit(job)
+        drop_limit(self, job)
         job.state = DELETED
         self.jobs.add(fresh)
         self.memory.add_job(fresh)
-        self.take_limit(fresh)
+        take_limit(self, fresh)
         tube.bytes += size - old_size
         terms = job.terms()
         if terms is not None and terms.letter is not None:
             tube.remove_letter(terms)
             tube.add_letter(fresh, fresh.own_terms())
         if fresh.key:
-            self.add_key(tube, fresh)
-        self.enter_new(fresh, delay, now)
-        self.pass_on_group(job, fresh)  # last: it may wait for the group that the old one is the last member of
+            add_key(tube, fresh)
+        enter_new(self, fresh, delay, now)
+        pass_on_group(self, job, fresh)  # last: it may wait for the group that the old one is the last member of
         return REPLACED
 
     def reserve(self, client: Client, timeout: int, now: int) -> Outcome:
+        """Reserve the ready job with the smallest (priority, id) of the watched tubes: `on_reserved`.
+
+        If there is none: DEADLINE_SOON if a job of the client is in its safety margin; else TIMED_OUT if the timeout is
+        0; else PENDING, until a job is ready or one of these two applies. A client that watches no tube can wait, too.
+        """
         self._begin_reserve(client)
         self.cost += search_cost(len(client.watched))
         job = self._reserve_best(client, now)
         if job is None:
             return self._wait(client, timeout, 0, now)
-        return self.give(client, job)
+        return give(self, client, job)
 
     def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
-        """As in Queue, but the batch is smaller where more jobs would take too long.
+        """Reserve ready jobs of the watched tubes, at most `limit`: `on_reserved_batch`. With none, as `reserve`.
 
-        It has at most SLICE jobs, and none after the job whose body takes it past BATCH_BYTES. The more tubes the
-        client watches, the smaller the batch, because each job takes a search of all of them.
+        The batch is smaller where more jobs would take too long. It has at most SLICE jobs, and none after the job
+        whose body takes it past BATCH_BYTES. The more tubes the client watches, the smaller the batch, because each job
+        takes a search of all of them.
         """
         self._begin_reserve(client)
         jobs: list[Job] = []
@@ -610,9 +706,16 @@ class Broker(States):
         if not jobs:
             return self._wait(client, timeout, limit, now)
         self.cost += len(jobs) * cost
-        return self.give_batch(client, jobs)
+        return give_batch(self, client, jobs)
 
     def probe(self, client: Client, now: int, finish: int = 0) -> Outcome:
+        """Find the job that `reserve` would reserve, and leave it there: `on_best`.
+
+        If there is none: DEADLINE_SOON as in `reserve`, else NOT_FOUND.
+
+        Args:
+            finish: the greatest one with which a tube of the client has been served anywhere, if tubes take turns.
+        """
         if client.weights is not None and finish > client.weights.now:
             client.weights.now = finish
         self._begin_reserve(client)
@@ -625,6 +728,7 @@ class Broker(States):
         return DONE
 
     def has_nothing(self, client: Client) -> bool:
+        """Whether a probe would surely find nothing, and change nothing. False also if that is not known at once."""
         watched = client.watched
         if not client.worker or client.jobs_in_safety_margin or len(watched) > FEW_TUBES:
             return False
@@ -634,7 +738,7 @@ class Broker(States):
         """Reserve the ready job with the smallest (priority, id) of the tubes that the client watches."""
         best = self._find_best(client, now)
         if best is not None:
-            self.reserve_ready(best, client, now)
+            reserve_ready(self, best, client, now)
         return best
 
     def _find_best(self, client: Client, now: int) -> Job | None:
@@ -660,7 +764,7 @@ class Broker(States):
     def _first_left(self, tube: Tube, now: int) -> Job | None:
         """The first ready job of a tube that is left by the clients that wait there: its pause has ended, or a place is
         free, and they come first."""
-        self.serve_waiting(tube, SLICE, now)
+        serve_waiting(self, tube, SLICE, now)
         return None if tube.waiting_count or tube.blocked else tube.ready.first()
 
     def _find_in_turn(self, client: Client, weights: Weights, now: int) -> Job | None:
@@ -705,22 +809,24 @@ class Broker(States):
         return PENDING
 
     def reserve_job(self, client: Client, job_id: int, now: int) -> Outcome:
+        """Reserve one job, ready, delayed or buried: `on_reserved`. NOT_FOUND also if a client has reserved it."""
         job = self.find(job_id)
         if job is None or job.state == RESERVED or job.is_limited():
             return NOT_FOUND
         self._begin_reserve(client)
         was_ready = job.state == READY
         if was_ready:
-            self.note_reservation(job, now)
-        self.leave(job)
-        self.enter_reserved(job, client, now)
+            note_reservation(self, job, now)
+        leave(self, job)
+        enter_reserved(self, job, client, now)
         if was_ready:
-            self.record_stay(job)
+            record_stay(self, job)
         else:
-            self.record_change(job)  # or a restart would find it delayed or buried
-        return self.give(client, job)
+            record_change(self, job)  # or a restart would find it delayed or buried
+        return give(self, client, job)
 
     def delete(self, client: Client, job_id: int, now: int) -> Outcome:
+        """Delete a job. NOT_FOUND also if another client has reserved it."""
         job = self.find(job_id)
         if job is None or (job.state == RESERVED and job.client is not client):
             return NOT_FOUND
@@ -730,7 +836,7 @@ class Broker(States):
             self._note_end(client, job, now)
         tube.deletes += 1
         hold = job.key_hold()
-        self.end_job(job, now + hold if hold else 0)
+        end_job(self, job, now + hold if hold else 0)
         return DONE
 
     def _note_end(self, client: Client, job: Job, now: int) -> None:
@@ -743,31 +849,37 @@ class Broker(States):
             client.weights.note_time(job, now, True)
 
     def release(self, client: Client, job_id: int, priority: int, delay: int, now: int) -> Outcome:
+        """Give back a job that the client has reserved, with a new priority and delay. NOT_FOUND if it has not.
+
+        BURIED_INSTEAD if it has failed too often. DONE if it has gone to the dead tube for that reason.
+        """
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
         self._note_end(client, job, now)
-        self.leave_reserved(job)
+        leave_reserved(self, job)
         job.priority = priority
         job.delay = delay
         job.own_extras().releases += 1
         if job.counts_failures():
-            return self.fail(job, RELEASED, delay, now)
-        self.enter(job, delay, now)
-        self.record_change(job)
+            return fail(self, job, RELEASED, delay, now)
+        enter(self, job, delay, now)
+        record_change(self, job)
         return DONE
 
     def bury(self, client: Client, job_id: int, priority: int, now: int) -> Outcome:
+        """Set aside a job that the client has reserved, with a new priority. NOT_FOUND if it has not."""
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
         self._note_end(client, job, now)
-        self.leave_reserved(job)
+        leave_reserved(self, job)
         job.priority = priority
-        self.bury_one(job)
+        bury_one(self, job)
         return DONE
 
     def touch(self, client: Client, job_id: int, now: int) -> Outcome:
+        """Restart the time to run of a job that the client has reserved. NOT_FOUND if it has not."""
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
@@ -776,16 +888,19 @@ class Broker(States):
         if job.in_safety_margin:
             job.in_safety_margin = False
             client.jobs_in_safety_margin -= 1
-        self.set_time_to_run(job, client, now)
+        set_time_to_run(self, job, client, now)
         return DONE
 
     def delete_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
+        """Delete jobs, one after the other, as `delete` does: `on_deleted_batch`."""
         return self._begin_batch(BulkDelete(client, job_ids, self.delete), now)
 
     def release_batch(self, client: Client, job_ids: list[int], priority: int, delay: int, now: int) -> Outcome:
+        """Release jobs, one after the other, as `release` does: `on_released_batch`."""
         return self._begin_batch(BulkRelease(client, job_ids, self.release, priority, delay), now)
 
     def touch_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
+        """Touch jobs, one after the other, as `touch` does: `on_touched_batch`."""
         return self._begin_batch(BulkTouch(client, job_ids, self.touch), now)
 
     def _begin_batch(self, operation: BulkBatch, now: int) -> Outcome:
@@ -796,6 +911,10 @@ class Broker(States):
         return PENDING
 
     def unreserve(self, client: Client, job_id: int, now: int) -> Outcome:
+        """Undo the reservation of a job by `reserve`, as if it had not been. NOT_FOUND if the client has not got it.
+
+        The job is ready, with the place among the others that it had, and counts one reservation less.
+        """
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
@@ -803,30 +922,46 @@ class Broker(States):
         ready_since = 0 if terms is None else terms.ready_since
         if client.weights is not None:
             client.weights.note_undone(job.tube)
-        self.leave_reserved(job)
+        leave_reserved(self, job)
         throttle = job.tube.throttle
         if throttle is not None:
             throttle.give_back(now)
         job.reserves -= 1
         job.page = SINCE_UNKNOWN  # or its next reservation would count as its first once more
-        self.note_ready_since(job, ready_since)
-        self.enter_ready(job, now)
-        self.record_stay(job)
+        note_ready_since(self, job, ready_since)
+        enter_ready(self, job, now)
+        record_stay(self, job)
         return DONE
 
     def redrive(self, client: Client, name: str, bound: int, now: int) -> Outcome:
+        """Send the dead letters of this tube back to the tubes that they have come from: ready, with all their tries.
+
+        At most `bound` jobs, those that have been here longest first. Reserved ones stay, and those from a tube that
+        the client may not administer. `on_redriven` gives their number. NOT_FOUND if there is no such tube.
+        """
         tube = self.tubes.get(name)
         if tube is None:
             return NOT_FOUND
         return self._begin(BulkRedrive(client, tube, bound), now)
 
     def move(self, client: Client, name: str, state: int, target: str, bound: int, now: int) -> Outcome:
+        """Let jobs of a tube be in another one, in the same state: READY, DELAYED or BURIED.
+
+        At most `bound` jobs, the first ones: of ready jobs those that are reserved next, of delayed ones those that are
+        due next, of buried ones those that have been buried longest. `on_moved` gives their number. They keep all but
+        their tube; a key that is taken in the other tube is dropped. That tube is made if it does not exist, and its
+        limits are not asked. NOT_FOUND if there is no tube of the first name.
+        """
         tube = self.tubes.get(name)
         if tube is None:
             return NOT_FOUND
         return self._begin(BulkMove(client, tube, state, target, 0 if name == target else bound), now)
 
     def kick(self, client: Client, bound: int, now: int) -> Outcome:
+        """Make buried jobs of the used tube ready, first buried first; if there is none, delayed ones, soonest first.
+
+        At most `bound` jobs: `on_kicked` gives their number.
+        """
         return self._begin(BulkKick(client, client.use, bound), now)
 
     def _begin(self, operation: BulkCount, now: int) -> Outcome:
@@ -837,16 +972,19 @@ class Broker(States):
         return PENDING
 
     def kick_job(self, client: Client, job_id: int, now: int) -> Outcome:
+        """Make one buried or delayed job ready. NOT_FOUND if it is in another state."""
         job = self.find(job_id)
         if job is None or (job.state != BURIED and job.state != DELAYED):
             return NOT_FOUND
-        self.kick_one(job, now)
+        kick_one(self, job, now)
         return DONE
 
     def cancel(self, client: Client, job_id: int) -> Outcome:
+        """Delete a job that is still delayed. TOO_LATE if it is in another state; NOT_FOUND if there is none."""
         return self._cancel(self.find(job_id))
 
     def cancel_keyed(self, client: Client, key: str) -> Outcome:
+        """`cancel` the job of the used tube that has this key."""
         return self._cancel(self.find_keyed(client.use, key))
 
     def _cancel(self, job: Job | None) -> Outcome:
@@ -854,13 +992,15 @@ class Broker(States):
             return NOT_FOUND
         if job.state != DELAYED:
             return TOO_LATE
-        self.end_job(job)
+        end_job(self, job)
         return DONE
 
     def reschedule(self, client: Client, job_id: int, delay: int, now: int) -> Outcome:
+        """Give a job that is still delayed another delay; 0 makes it ready. TOO_LATE and NOT_FOUND as in `cancel`."""
         return self._reschedule(self.find(job_id), delay, now)
 
     def reschedule_keyed(self, client: Client, key: str, delay: int, now: int) -> Outcome:
+        """`reschedule` the job of the used tube that has this key."""
         return self._reschedule(self.find_keyed(client.use, key), delay, now)
 
     def _reschedule(self, job: Job | None, delay: int, now: int) -> Outcome:
@@ -868,21 +1008,26 @@ class Broker(States):
             return NOT_FOUND
         if job.state != DELAYED:
             return TOO_LATE
-        self.leave(job)
+        leave(self, job)
         job.delay = delay
         job.forget_since()
-        self.enter(job, delay, now)
-        self.record_change(job)
+        enter(self, job, delay, now)
+        record_change(self, job)
         return DONE
 
     def clear(self, client: Client, name: str) -> Outcome:
+        """Delete all jobs of a tube that are not reserved: no client gets one of them after this call.
+
+        `on_cleared` gives their number. NOT_FOUND if there is no such tube; OUT_OF_MEMORY if the journal refuses
+        the change.
+        """
         tube = self.tubes.get(name)
         if tube is None:
             return NOT_FOUND
         if not (tube.ready.count() or tube.delayed_count() or tube.buried_count or tube.held):
             client.on_cleared(0)
             return DONE
-        if not self.record_clear(tube):
+        if not record_clear(self, tube):
             return OUT_OF_MEMORY
         operation = BulkClear(client, tube, self.wall.take(tube))
         self.time_wall_clock()
@@ -912,6 +1057,10 @@ class Broker(States):
         return PENDING
 
     def cancel_group(self, client: Client, name: str) -> Outcome:
+        """Delete the jobs of this group that are not reserved: `on_group_cancelled` gives their number.
+
+        NOT_FOUND if there is no such group. Jobs that join it meanwhile may stay.
+        """
         group = self.groups.get(name)
         if group is None:
             return NOT_FOUND
@@ -923,26 +1072,33 @@ class Broker(States):
         return PENDING
 
     def find_group(self, name: str) -> GroupSearch | None:
+        """Begin to look at the members of this group. None if there is no such group."""
         group = self.groups.get(name)
         return None if group is None else GroupSearch(group)
 
     def peek(self, client: Client, job_id: int) -> Outcome:
+        """Find the job with this id, in any state: `on_found`. NOT_FOUND if there is none."""
         return self._show(client, self.find(job_id))
 
     def tube_of(self, job_id: int) -> str:
+        """The name of the tube that the job with this id is in; "" if there is no such job."""
         job = self.find(job_id)
         return "" if job is None else job.tube.name
 
     def peek_keyed(self, client: Client, key: str) -> Outcome:
+        """`peek` at the job of the used tube that has this key, in any state."""
         return self._show(client, self.find_keyed(client.use, key))
 
     def peek_ready(self, client: Client) -> Outcome:
+        """`peek` at the job of the used tube that is reserved next."""
         return self._show(client, client.use.ready.first())
 
     def peek_delayed(self, client: Client) -> Outcome:
+        """`peek` at the job of the used tube whose delay ends next."""
         return self._show(client, self.first_delayed(client.use))
 
     def peek_buried(self, client: Client) -> Outcome:
+        """`peek` at the job of the used tube that has been buried longest."""
         job = client.use.buried.after
         return self._show(client, job if isinstance(job, Job) else None)
 
@@ -951,11 +1107,12 @@ class Broker(States):
         if job is None:
             return NOT_FOUND
         if job.body is NOT_IN_MEMORY:
-            return self.deliver(client, [job], client.on_found)
+            return deliver(self, client, [job], client.on_found)
         client.on_found(job)
         return DONE
 
     def server_statistics(self) -> ServerStatistics:
+        """The whole queue as it is now."""
         found = ServerStatistics(self.journal.files(), self.counters)
         found.urgent = self.urgent
         found.ready = self.ready
@@ -978,16 +1135,22 @@ class Broker(States):
         return found
 
     def tube_statistics(self, name: str, now: int) -> TubeStatistics | None:
+        """The tube of this name as it is now."""
         tube = self.tubes.get(name)
         return None if tube is None else TubeStatistics(tube, now)
 
     def job_statistics(self, job_id: int, now: int) -> JobStatistics | None:
+        """The job with this id as it is now."""
         job = self.find(job_id)
         if job is None:
             return None
         return JobStatistics(job, self.journal.file_number(job), now, self.wall.offset, self.body_size(job))
 
     def set_wall_offset(self, offset: int) -> None:
+        """Note what the wall clock says: nanoseconds more than the clock of `now`.
+
+        Must be told before a job is put that is to wait for a moment of the wall clock.
+        """
         wall = self.wall
         if offset != wall.offset:
             wall.offset = offset
@@ -996,6 +1159,18 @@ class Broker(States):
     def follows_wall_clock(self) -> bool:
         """Whether a job waits for a moment of the wall clock: then `set_wall_offset` must come before `advance`."""
         return bool(self.wall.heaps)
+
+    def set_admission(self, admits: int) -> None:
+        """Set what the journal admits from now on: ALL, DELETIONS or NONE. What is suspended goes on if it may."""
+        self.admits = admits
+        if admits == ALL:
+            self.wheel.make_due(self.suspended)
+        if admits != NONE:
+            self.wheel.make_due(self.suspended_deletions)
+
+    def has_suspended(self) -> bool:
+        """Whether something that is due waits until the journal admits it."""
+        return not (self.suspended.is_empty() and self.suspended_deletions.is_empty())
 
     def advance(self, now: int, budget: int = SLICE) -> None:
         """Handle the timers that are due, in the order in which they came due.
@@ -1014,7 +1189,7 @@ class Broker(States):
             timer = due.after
             timer.unlink()
             assert isinstance(timer, Timer), "only timers are in the wheel"
-            budget = timer.on_due(self, now, budget)
+            budget = go_off(self, timer, now, budget)
 
     def next_event(self) -> int:
         """When to call `advance` next, in nanoseconds: a moment in the past if there is something to do at once."""

@@ -8,7 +8,7 @@ commands are served between the slices.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final
 
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import CLEAR_COST, KICK_COST, MOVE_COST, REVIEW_COST, look_cost
@@ -16,10 +16,26 @@ from beanstalk_server.queue.groups import END_CANCELLED, Group
 from beanstalk_server.queue.job import BURIED, DELAYED, DISCONNECTED, READY, RESERVED, DeadLetter, Job
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.outcome import FAILED, NOT_FOUND, Outcome
+from beanstalk_server.queue.recording import end_expiry, record_leave, record_stay, review_expiry
 from beanstalk_server.queue.ring import UNLINKED, Ring
-from beanstalk_server.queue.states import States
+from beanstalk_server.queue.state import QueueState
+from beanstalk_server.queue.transitions import (
+    end_job,
+    enter_ready,
+    fail,
+    forget,
+    free_key,
+    kick_one,
+    leave,
+    leave_reserved,
+    leave_tube,
+    move_letter,
+    move_one,
+    serve_waiting,
+    unuse,
+)
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.wheel import OVERDUE, Due, Timer
+from beanstalk_server.queue.wheel import OVERDUE, Timer
 
 COLLECT_SLICE: Final = 4096
 """The most jobs of a disconnected client that are collected at a time, in a fifth of a millisecond."""
@@ -32,26 +48,25 @@ class BulkOperation(Timer):
         self.before = self.after = UNLINKED
         self.deadline = 0
 
-    def step(self, queue: States, budget: int, now: int) -> bool:
+    def step(self, queue: QueueState, budget: int, now: int) -> bool:
         """Do as much as the budget allows; return whether all is done. If not, it is in the wheel, or suspended."""
         raise NotImplementedError
 
     def complete(self) -> None:
         """Note that all is done."""
 
-    def fail(self, queue: States) -> None:
+    def fail(self, queue: QueueState) -> None:
         """Note that a step has failed."""
 
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        states = cast(States, queue)
+    def go_on(self, queue: QueueState, now: int, budget: int) -> None:
+        """Do the next step."""
         try:
-            is_done = self.step(states, max(budget, 1), now)
+            is_done = self.step(queue, max(budget, 1), now)
         except Exception:
-            self.fail(states)
+            self.fail(queue)
             raise
         if is_done:
             self.complete()
-        return 0
 
 
 class BulkCount(BulkOperation):
@@ -72,11 +87,11 @@ class BulkCount(BulkOperation):
         self.price = price
         self.count = 0
 
-    def next_job(self, queue: States) -> Job | None:
+    def next_job(self, queue: QueueState) -> Job | None:
         """The job that comes next; None if there is none."""
         raise NotImplementedError
 
-    def do(self, queue: States, job: Job, now: int) -> None:
+    def do(self, queue: QueueState, job: Job, now: int) -> None:
         """Do with one job what is to be done."""
         raise NotImplementedError
 
@@ -84,7 +99,7 @@ class BulkCount(BulkOperation):
         """Tell the client how many jobs there were."""
         raise NotImplementedError
 
-    def step(self, queue: States, budget: int, now: int) -> bool:
+    def step(self, queue: QueueState, budget: int, now: int) -> bool:
         budget += queue.cost
         while self.remaining:
             job = self.next_job(queue)
@@ -98,7 +113,7 @@ class BulkCount(BulkOperation):
             self.do(queue, job, now)
         return True
 
-    def must_wait(self, queue: States, budget: int) -> bool:
+    def must_wait(self, queue: QueueState, budget: int) -> bool:
         """Whether the rest is left to another slice, or to a time when the journal admits it."""
         if queue.admits != ALL:
             queue.suspended.append(self)
@@ -112,7 +127,7 @@ class BulkCount(BulkOperation):
         self.client.busy = False
         self.answer()
 
-    def fail(self, queue: States) -> None:
+    def fail(self, queue: QueueState) -> None:
         self.client.busy = False
         self.client.on_outcome(FAILED)
 
@@ -128,11 +143,11 @@ class BulkKick(BulkCount):
         price = 1 if tube.buried_count else KICK_COST
         super().__init__(client, tube, min(bound, tube.count_of(self.state)), price)
 
-    def next_job(self, queue: States) -> Job | None:
+    def next_job(self, queue: QueueState) -> Job | None:
         return queue.first_of(self.tube, self.state)
 
-    def do(self, queue: States, job: Job, now: int) -> None:
-        queue.kick_one(job, now)
+    def do(self, queue: QueueState, job: Job, now: int) -> None:
+        kick_one(queue, job, now)
 
     def answer(self) -> None:
         self.client.on_kicked(self.count)
@@ -152,7 +167,7 @@ class BulkRedrive(BulkCount):
     def answer(self) -> None:
         self.client.on_redriven(self.count)
 
-    def step(self, queue: States, budget: int, now: int) -> bool:
+    def step(self, queue: QueueState, budget: int, now: int) -> bool:
         tube = self.tube
         budget += queue.cost
         while self.remaining and self.visits and tube.letters is not None:
@@ -173,8 +188,8 @@ class BulkRedrive(BulkCount):
             self.count += 1
             queue.counters.redriven += 1
             tube.counters.redriven += 1
-            queue.leave(job)
-            queue.move_letter(job, terms, terms.origin, "", now)
+            leave(queue, job)
+            move_letter(queue, job, terms, terms.origin, "", now)
         return True
 
 
@@ -189,11 +204,11 @@ class BulkMove(BulkCount):
         self.state = state
         self.target = target  # the name of the other tube, which may come and go meanwhile
 
-    def next_job(self, queue: States) -> Job | None:
+    def next_job(self, queue: QueueState) -> Job | None:
         return queue.first_of(self.tube, self.state)
 
-    def do(self, queue: States, job: Job, now: int) -> None:
-        queue.move_one(job, self.target, now)
+    def do(self, queue: QueueState, job: Job, now: int) -> None:
+        move_one(queue, job, self.target, now)
 
     def answer(self) -> None:
         self.client.on_moved(self.count)
@@ -218,7 +233,7 @@ class BulkClear(BulkOperation):
         self.held = tube.held
         self.owes_answer = False  # the client still waits for the count
 
-    def step(self, queue: States, budget: int, now: int) -> bool:
+    def step(self, queue: QueueState, budget: int, now: int) -> bool:
         while budget > 0:
             if queue.admits == NONE and len(queue.groups.by_id):  # what becomes of members is recorded
                 queue.suspended_deletions.append(self)
@@ -227,7 +242,7 @@ class BulkClear(BulkOperation):
             ready = self.ready.pop_any()
             if ready is not None:
                 job = ready
-                queue.end_expiry(job)
+                end_expiry(queue, job)
             elif self.delayed:
                 job = self.delayed.pop()
                 if job.is_linked():  # unless it has come due since
@@ -243,7 +258,7 @@ class BulkClear(BulkOperation):
                 held = self.held.pop()
                 if held.is_linked():  # unless its time has come since
                     queue.wheel.remove(held)
-                queue.free_key(held)
+                free_key(queue, held)
                 if queue.records:
                     queue.journal.forget(held)
                 continue
@@ -254,8 +269,8 @@ class BulkClear(BulkOperation):
             group = job.group()
             if group is not None:
                 group.count(END_CANCELLED)
-                queue.record_leave(group, END_CANCELLED, job)
-            queue.forget(job)
+                record_leave(queue, group, END_CANCELLED, job)
+            forget(queue, job)
             if queue.records:
                 queue.journal.forget(job)
         queue.wheel.set(self, OVERDUE)
@@ -266,7 +281,7 @@ class BulkClear(BulkOperation):
             self.owes_answer = self.client.busy = False
             self.client.on_cleared(self.count)
 
-    def fail(self, queue: States) -> None:
+    def fail(self, queue: QueueState) -> None:
         queue.wheel.set(self, OVERDUE)  # its jobs have left their queues, and would stay in memory
         if self.owes_answer:
             self.owes_answer = self.client.busy = False
@@ -285,7 +300,7 @@ class BulkCancel(BulkOperation):
         self.position = len(group.members)  # after the one that is looked at next
         self.count = 0
 
-    def step(self, queue: States, budget: int, now: int) -> bool:
+    def step(self, queue: QueueState, budget: int, now: int) -> bool:
         budget += queue.cost
         members = self.group.members
         while self.position:
@@ -302,14 +317,14 @@ class BulkCancel(BulkOperation):
             job = members[self.position]
             if job.state != RESERVED and not job.tube.is_cleared(job):
                 self.count += 1
-                queue.end_job(job)
+                end_job(queue, job)
         return True
 
     def complete(self) -> None:
         self.client.busy = False
         self.client.on_group_cancelled(self.count)
 
-    def fail(self, queue: States) -> None:
+    def fail(self, queue: QueueState) -> None:
         self.client.busy = False
         self.client.on_outcome(FAILED)
 
@@ -341,7 +356,7 @@ class BulkBatch(BulkOperation):
     def missing(self) -> int:
         return len(self.job_ids) - self.done
 
-    def step(self, queue: States, budget: int, now: int) -> bool:
+    def step(self, queue: QueueState, budget: int, now: int) -> bool:
         budget += queue.cost
         while self.position < len(self.job_ids):
             if self.admission != NONE and (queue.admits == NONE or (self.admission == ALL and queue.admits != ALL)):
@@ -362,7 +377,7 @@ class BulkBatch(BulkOperation):
         if not self.client.leaving:
             self.answer()
 
-    def fail(self, queue: States) -> None:
+    def fail(self, queue: QueueState) -> None:
         self.client.busy = False
         self.client.on_outcome(FAILED)
 
@@ -452,7 +467,7 @@ class BulkReview(BulkOperation):
         self.pages: list[int] | None = None
         self.jobs: list[Job] = []
 
-    def step(self, queue: States, budget: int, now: int) -> bool:
+    def step(self, queue: QueueState, budget: int, now: int) -> bool:
         try:
             self.is_complete = self._review(queue, budget, now)
         finally:
@@ -460,7 +475,7 @@ class BulkReview(BulkOperation):
                 queue.wheel.set(self, OVERDUE)
         return self.is_complete
 
-    def _review(self, queue: States, budget: int, now: int) -> bool:
+    def _review(self, queue: QueueState, budget: int, now: int) -> bool:
         while budget > 0:
             self.position = min(self.position, len(queue.tubes)) - 1
             if self.position < 0:
@@ -471,11 +486,11 @@ class BulkReview(BulkOperation):
             if policy.ttl != tube.policy.ttl:
                 self.concerns_jobs = True
             queue.set_policy(tube, policy, now)
-            budget = queue.serve_waiting(tube, budget, now)
+            budget = serve_waiting(queue, tube, budget, now)
             queue.drop_unneeded(tube)
         return False
 
-    def _review_jobs(self, queue: States, budget: int, now: int) -> bool:
+    def _review_jobs(self, queue: QueueState, budget: int, now: int) -> bool:
         if self.pages is None:
             self.pages = queue.jobs.page_indexes()
         unrecorded: list[Job] = []  # their time to live begins
@@ -490,7 +505,7 @@ class BulkReview(BulkOperation):
                 if (terms is None or terms.expiry is None) and job.ttl():
                     unrecorded.append(job)
                 if job.state == READY:
-                    queue.review_expiry(job, now)
+                    review_expiry(queue, job, now)
                 budget -= 1
         if unrecorded:
             queue.wheel.set(BulkRecord(unrecorded), OVERDUE)
@@ -510,7 +525,7 @@ class BulkRecord(BulkOperation):
         super().__init__()
         self.jobs = jobs
 
-    def step(self, queue: States, budget: int, now: int) -> bool:
+    def step(self, queue: QueueState, budget: int, now: int) -> bool:
         jobs = self.jobs
         while jobs:
             if queue.admits != ALL:
@@ -522,7 +537,7 @@ class BulkRecord(BulkOperation):
             budget -= 1
             job = jobs.pop()
             if job.state in (READY, RESERVED) and not job.tube.is_cleared(job):
-                queue.record_stay(job)
+                record_stay(queue, job)
         return True
 
 
@@ -543,7 +558,7 @@ class BulkDisconnect(BulkOperation):
         self.jobs: list[Job] = []
         self.waited = client.waiting
 
-    def step(self, queue: States, budget: int, now: int) -> bool:
+    def step(self, queue: QueueState, budget: int, now: int) -> bool:
         client = self.client
         client.reserved.move_last(self.jobs, COLLECT_SLICE)
         if len(client.reserved):
@@ -557,12 +572,12 @@ class BulkDisconnect(BulkOperation):
                 if is_counted and queue.admits != ALL:
                     queue.suspended.append(self)
                     return False
-                queue.leave_reserved(job)
+                leave_reserved(queue, job)
                 if is_counted:
-                    queue.fail(job, DISCONNECTED, 0, now)
+                    fail(queue, job, DISCONNECTED, 0, now)
                 else:
-                    queue.enter_ready(job, now)
-                    queue.record_stay(job)
+                    enter_ready(queue, job, now)
+                    record_stay(queue, job)
             jobs.pop()
             budget -= 1
         watched = client.watched
@@ -576,11 +591,11 @@ class BulkDisconnect(BulkOperation):
                 if wait.is_linked():  # unless its turn has come since: then `serve_waiting` has skipped it
                     wait.unlink()
                     tube.waiting_count -= 1
-            queue.leave_tube(client, tube, 0)
+            leave_tube(queue, client, tube, 0)
             budget -= 1
         if jobs or watched:
             queue.wheel.set(self, OVERDUE)
             return False
         waits.clear()  # each refers to the client, and would keep it in memory
-        queue.unuse(client)
+        unuse(queue, client)
         return True

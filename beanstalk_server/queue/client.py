@@ -11,7 +11,7 @@ from beanstalk_server.queue.reserved_jobs import ReservedJobs
 from beanstalk_server.queue.ring import UNLINKED, RingNode
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.weights import Weights
-from beanstalk_server.queue.wheel import Due, Timer
+from beanstalk_server.queue.wheel import Timer
 
 WATCH_INDEX_THRESHOLD: Final = 32
 """A client that watches more tubes than this has an index of them."""
@@ -120,9 +120,6 @@ class Client(Timer):
             del index[tube]
         if self.weights is not None:
             self.weights.drop(tube)
-
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.end_timeout(self, budget)
 
     def may_administer(self, _tube: str) -> bool:
         """Whether its redrive may send jobs to the tube of this name."""

@@ -28,7 +28,7 @@ from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.ring import UNLINKED
-from beanstalk_server.queue.wheel import OVERDUE, Due, Timer, Wheel
+from beanstalk_server.queue.wheel import OVERDUE, Timer, Wheel
 
 if TYPE_CHECKING:
     from beanstalk_server.queue.tube import Tube
@@ -116,9 +116,6 @@ class Limit(Timer):
         tube = next(iter(self.unserved))
         del self.unserved[tube]
         return tube
-
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.end_withdrawal(self, now, budget)
 
     def check(self) -> None:
         assert 0 <= self.reserved <= self.jobs > 0 < self.count

@@ -23,7 +23,7 @@ the wheel, but in one of the group's (Waiting), from which the wheel removes the
 they go to `Groups.released` in O(1), in their order, and become ready in slices. The record of the last member's end
 comes before theirs: a crash in between makes none ready early, and a restart finds that the group has ended.
 
-It records nothing: states.py tells the journal what becomes of groups.
+It records nothing: membership.py tells the journal what becomes of groups.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.table import IdTable, KeyTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.queue.wheel import OVERDUE, Due, Slot, Timer
+from beanstalk_server.queue.wheel import OVERDUE, Slot, Timer
 
 if TYPE_CHECKING:
     from beanstalk_server.queue.policy import Labels
@@ -102,9 +102,6 @@ class EndedGroups(Timer):
         self.count = 0
         self.most = most
         self.noted = Ring()
-
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.forget_groups(self, now, budget)
 
     def first(self) -> Group | None:
         """The group that is forgotten next."""
@@ -214,9 +211,6 @@ class Groups(Timer):
         self.owners: dict[str, EndedGroups] = {}
         self.unowned = EndedGroups(MOST_UNOWNED)
         self.ttl = GROUP_TTL
-
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.end_groups(self, now, budget)
 
     def get(self, name: str) -> Group | None:
         found = self.by_name.get(name)

@@ -13,7 +13,7 @@ from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels
 from beanstalk_server.queue.ring import UNLINKED, RingNode
 from beanstalk_server.queue.units import MILLISECOND, SECOND
-from beanstalk_server.queue.wheel import Due, Timer
+from beanstalk_server.queue.wheel import Timer
 
 if TYPE_CHECKING:
     from mypy_extensions import i16, i32, u8
@@ -231,9 +231,6 @@ class HeldKey(Holder):
     @property
     def key(self) -> str:
         return self._key
-
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.end_hold(self, budget)
 
 
 @mypyc_attr(acyclic=True)
@@ -492,9 +489,6 @@ class Job(Holder):
         held.place = self.place
         return held
 
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.end_time(self, now, budget)
-
     def detach(self, nowhere: Tube) -> None:
         super().detach(nowhere)
         self.client = None
@@ -526,9 +520,6 @@ class Expiry(Timer):
         self.before = self.after = UNLINKED
         self.deadline = 0
         self.job = job
-
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.end_life(self, now, budget)
 
 
 @mypyc_attr(acyclic=True)

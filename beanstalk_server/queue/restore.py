@@ -8,9 +8,20 @@ from beanstalk_server.queue.bulk import BulkRecord
 from beanstalk_server.queue.groups import waits
 from beanstalk_server.queue.job import BURIED, DELAYED, SINCE_UNKNOWN, Job
 from beanstalk_server.queue.journal import JournalError
+from beanstalk_server.queue.membership import end_group, join_group, joins
+from beanstalk_server.queue.recording import add_key, hold_key, note_ready_since
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.states import States, joins
+from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.table import ForeignJobError
+from beanstalk_server.queue.transitions import (
+    enter_at,
+    enter_buried,
+    enter_delayed,
+    enter_ready,
+    enter_released,
+    enter_waiting,
+    take_limit,
+)
 from beanstalk_server.queue.wheel import OVERDUE
 
 FOREIGN: Final = 65
@@ -25,7 +36,7 @@ def _job_id(job: Job) -> int:
     return job.id
 
 
-def restore(queue: States, clock_offset: int, now: int) -> int:
+def restore(queue: QueueState, clock_offset: int, now: int) -> int:
     """Let the jobs and held keys of the queue's journal enter their states; return the last id that it knows.
 
     What came due while no server was running is due now.
@@ -62,36 +73,36 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
                 letters.append(job)
             if terms.labels is not None and joins(job):
                 members.append(job)
-            queue.take_limit(job)
+            take_limit(queue, job)
         queue.memory.add_job(job)
         tube.bytes += queue.body_size(job)
         if job.key:
-            queue.add_key(tube, job)
+            add_key(tube, job)
         if job.state == BURIED:
             buried.append(job)
         elif waits(job):
             waiting.append(job)
         elif job.is_timed():
             if job.deadline - clock_offset <= now:
-                queue.note_ready_since(job, job.deadline - clock_offset)
-            queue.enter_at(job, now)
+                note_ready_since(queue, job, job.deadline - clock_offset)
+            enter_at(queue, job, now)
         elif job.state == DELAYED and job.deadline - clock_offset > now:
-            queue.enter_delayed(job, job.deadline - clock_offset)
+            enter_delayed(queue, job, job.deadline - clock_offset)
         else:
             if job.state == DELAYED:
-                queue.note_ready_since(job, job.deadline - clock_offset)
+                note_ready_since(queue, job, job.deadline - clock_offset)
             elif (terms is None or not terms.ready_since) and job.ttl():
                 unrecorded.append(job)
-            queue.enter_ready(job, now)
+            enter_ready(queue, job, now)
     if unrecorded:
         queue.wheel.set(BulkRecord(unrecorded), OVERDUE)
     buried.sort(key=_bury_order)
     for job in buried:
-        queue.enter_buried(job, job.extras.bury_sequence)
+        enter_buried(queue, job, job.extras.bury_sequence)
     for held in queue.held.values():
         held.tube = queue.tube(held.tube.name)
         held.created_at -= clock_offset
-        queue.hold_key(held, held.deadline - clock_offset)
+        hold_key(queue, held, held.deadline - clock_offset)
     _restore_groups(queue, members, waiting, clock_offset, now)
     letters.sort(key=_job_id)  # nothing says in which order they came
     names: dict[str, str] = {}  # of origins: one object for all that have come from the same tube
@@ -102,7 +113,7 @@ def restore(queue: States, clock_offset: int, now: int) -> int:
     return replay.last_id
 
 
-def _restore_groups(queue: States, members: list[Job], waiting: list[Job], clock_offset: int, now: int) -> None:
+def _restore_groups(queue: QueueState, members: list[Job], waiting: list[Job], clock_offset: int, now: int) -> None:
     """Let groups have their members, and jobs wait for them; those that have no member left have ended.
 
     A group of which the journal says nothing, because it does not keep groups or has lost it, has begun if it has
@@ -120,17 +131,17 @@ def _restore_groups(queue: States, members: list[Job], waiting: list[Job], clock
         if joined is None:
             joined = groups.add_unrecorded(labels.group, job.created_at)
             queue.memory.add_group(labels.group)
-        queue.join_group(joined, job, labels)
+        join_group(queue, joined, job, labels)
     waiting.sort(key=_job_id)  # nothing says in which order they came
     for job in waiting:
         labels = job.labels()
         group = None if labels is None else groups.get(labels.after)
         if labels is None or not labels.after:
-            queue.enter_ready(job, now)
+            enter_ready(queue, job, now)
         elif (group is not None and group.has_begun) or labels.after_waits:
-            queue.enter_waiting(job)
+            enter_waiting(queue, job)
         else:
-            queue.enter_released(job)
+            enter_released(queue, job)
     for each in groups.values():
         if each.has_begun and not each.members:
-            queue.end_group(each)
+            end_group(queue, each)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.wheel import OVERDUE, Due, Timer, Wheel
+from beanstalk_server.queue.wheel import OVERDUE, Timer, Wheel
 
 
 class Throttle(Timer):
@@ -123,9 +123,6 @@ class Throttle(Timer):
             tube.set_blocked()
             if not tube.blocked and tube.waiting_count and tube.ready.first() is not None:
                 self.wheel.set(self, OVERDUE)
-
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.end_throttling(self, now, budget)
 
     def look(self, now: int) -> None:
         """Its time as a timer has come: the tube may have a token, or waiting clients to be served."""

@@ -13,7 +13,7 @@ from beanstalk_server.queue.policy import NO_POLICY, UNREAD, Counters, Policy
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.table import KeyTable
 from beanstalk_server.queue.wall_clock import TimedJobs
-from beanstalk_server.queue.wheel import Due, Timer
+from beanstalk_server.queue.wheel import Timer
 
 if TYPE_CHECKING:
     from beanstalk_server.queue.throttle import Throttle
@@ -234,9 +234,6 @@ class Tube(Timer):
         if last is not held:
             self.held[held.heap_index] = last
             last.heap_index = held.heap_index
-
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.end_pause(self, now, budget)
 
     def is_cleared(self, job: Holder) -> bool:
         """Whether a clear that is still under way has taken this job of the tube, or held key, out of its queue."""

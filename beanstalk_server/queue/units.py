@@ -6,3 +6,6 @@ from typing import Final
 
 MILLISECOND: Final = 1_000_000
 SECOND: Final = 1_000_000_000
+
+FOREVER: Final = -1
+"""The timeout of a reserve that waits until there is a job."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.queue.wheel import Due, Timer
+from beanstalk_server.queue.wheel import Timer
 
 if TYPE_CHECKING:
     from beanstalk_server.queue.job import Job
@@ -49,9 +49,6 @@ class WallCheck(Timer):
         self.before = self.after = UNLINKED
         self.deadline = 0
 
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.check_wall_clock(self, now, budget)
-
 
 class WallClock(Timer):
     """Those of all tubes. As a timer, its deadline is when the first of them is due, by the server's clock."""
@@ -68,9 +65,6 @@ class WallClock(Timer):
         self.offset = 0
         self.heaps: list[TimedJobs] = []
         self.check_timer = WallCheck()
-
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        return queue.begin_moment(self, now, budget)
 
     def first(self) -> Job | None:
         heaps = self.heaps

@@ -33,19 +33,10 @@ one tick late. It moves to the ring `due`, from which it can still be removed un
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.ring import UNLINKED, Ring, RingNode
-
-if TYPE_CHECKING:
-    from beanstalk_server.queue.client import Client
-    from beanstalk_server.queue.fair_heap import Limit
-    from beanstalk_server.queue.groups import EndedGroups, Groups
-    from beanstalk_server.queue.job import Expiry, HeldKey, Job
-    from beanstalk_server.queue.throttle import Throttle
-    from beanstalk_server.queue.tube import Tube
-    from beanstalk_server.queue.wall_clock import WallCheck, WallClock
 
 TICK: Final = 250_000
 """The length of a tick, in nanoseconds, unless the caller asks for another: short beside the millisecond that an event
@@ -67,61 +58,6 @@ SLOTS: Final = 60
 """How many slots a level has: twice the ratio, so that a slot can cascade while the one before it runs."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Due:
-    """What timers ask of the queue when they are due; states.py does it.
-
-    Jobs, tubes and clients, which are timers, see only this of the queue. Each method returns what is left of a
-    budget, in the unit of costs.py.
-    """
-
-    __slots__ = ()
-
-    def end_time(self, job: Job, now: int, budget: int) -> int:
-        """A delay ends, a safety margin begins, or a time to run ends."""
-        raise NotImplementedError
-
-    def end_life(self, expiry: Expiry, now: int, budget: int) -> int:
-        """A time to live ends."""
-        raise NotImplementedError
-
-    def end_hold(self, held: HeldKey, budget: int) -> int:
-        """A held key becomes free."""
-        raise NotImplementedError
-
-    def end_timeout(self, client: Client, budget: int) -> int:
-        """A client has waited long enough."""
-        raise NotImplementedError
-
-    def end_pause(self, tube: Tube, now: int, budget: int) -> int:
-        """A pause ends, or clients are still to be served."""
-        raise NotImplementedError
-
-    def end_throttling(self, throttle: Throttle, now: int, budget: int) -> int:
-        """There may be a token or a place."""
-        raise NotImplementedError
-
-    def end_withdrawal(self, limit: Limit, now: int, budget: int) -> int:
-        """A limit may have a place for jobs that wait for one."""
-        raise NotImplementedError
-
-    def begin_moment(self, wall: WallClock, now: int, budget: int) -> int:
-        """The first job that waits for a moment of the wall clock is due."""
-        raise NotImplementedError
-
-    def check_wall_clock(self, check: WallCheck, now: int, budget: int) -> int:
-        """The wall clock is to be looked at."""
-        raise NotImplementedError
-
-    def end_groups(self, groups: Groups, now: int, budget: int) -> int:
-        """Groups have ended."""
-        raise NotImplementedError
-
-    def forget_groups(self, ended: EndedGroups, now: int, budget: int) -> int:
-        """Groups of a user that have ended are to be forgotten."""
-        raise NotImplementedError
-
-
 @mypyc_attr(acyclic=True, allow_interpreted_subclasses=True)
 class Timer(RingNode):
     """Anything with a deadline, in nanoseconds. It is in a slot, in `due`, or in neither."""
@@ -129,10 +65,6 @@ class Timer(RingNode):
     __slots__ = ("deadline",)
 
     deadline: int
-
-    def on_due(self, queue: Due, now: int, budget: int) -> int:
-        """Do what is to be done at the deadline; return what is left of the budget."""
-        raise NotImplementedError
 
 
 class Slot(Ring):

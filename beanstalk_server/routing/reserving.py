@@ -25,8 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.queue.interface import FOREVER
-from beanstalk_server.queue.units import MILLISECOND
+from beanstalk_server.queue.units import FOREVER, MILLISECOND
 from beanstalk_server.routing.operations import Operation, drop
 from beanstalk_server.wire import replies
 

@@ -35,7 +35,7 @@ from typing import Final, Protocol
 from beanstalk_server import version
 from beanstalk_server.access.user import CONSUME, User
 from beanstalk_server.link.opening import Opening
-from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.units import FOREVER
 from beanstalk_server.queue.weights import PRIORITY
 from beanstalk_server.routing.branch import Branch, Place
 from beanstalk_server.routing.operations import (

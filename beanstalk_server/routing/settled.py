@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.access.user import NO_RIGHT, User
-from beanstalk_server.queue.interface import Queue
+from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import PENDING, Outcome
 from beanstalk_server.server.commits import CommitWaiter
 from beanstalk_server.server.connection import OUTPUT_LIMIT, Connection, name_of_peer
@@ -59,7 +59,7 @@ class SettledSession(Session):
         places: Places,
         shard: int,
         on_unsettled: Callable[[], None],
-        queue: Queue,
+        queue: Broker,
         server: ServerInfo,
         on_answer: Callable[[], None],
         name: str = "",

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.events import event
+from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.costs import transfer_cost
-from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.commits import CommitGate, CommitWaiter
 from beanstalk_server.server.front.entrance import NONE, TOKEN, Entrance
@@ -361,7 +361,7 @@ class Connection(CommitWaiter):
         """Serve the client no more: its transport has another protocol.
 
         Args:
-            has_left: as in Queue.
+            has_left: as in Broker.
         """
         self.intake.unwatch()
         self.turns.unblock(self)
@@ -473,7 +473,7 @@ class Connections:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: Broker,
         server_info: ServerInfo,
         turns: Turns,
         gate: CommitGate,

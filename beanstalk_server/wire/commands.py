@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE, User
 from beanstalk_server.events import event
+from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.costs import STATISTICS_COST, search_cost
-from beanstalk_server.queue.interface import FOREVER, Queue
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.outcome import DONE, NOT_FOUND, Outcome
+from beanstalk_server.queue.units import FOREVER
 from beanstalk_server.queue.weights import MODES
 from beanstalk_server.wire import grammar, replies
 from beanstalk_server.wire.authorization import (
@@ -392,7 +393,7 @@ def _stats(session: Session, arguments: Arguments, now: int) -> Outcome:
     return ANSWERED
 
 
-def statistics_of(queue: Queue, server: ServerInfo, now: int, quote: str = '"') -> Rows:
+def statistics_of(queue: Broker, server: ServerInfo, now: int, quote: str = '"') -> Rows:
     found = queue.server_statistics()
     return stats(found, server, _counts(PROTOCOL, server.counts), _counts(EXTENSIONS, server.counts), quote, now)
 

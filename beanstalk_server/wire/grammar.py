@@ -20,11 +20,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import NEW, STATES
 from beanstalk_server.queue.job_search import POSITIONS
 from beanstalk_server.queue.policy import Attributes, Labels
-from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.queue.units import FOREVER, MILLISECOND, SECOND
 from beanstalk_server.queue.weights import MAX_WEIGHT, MODES, PRIORITY
 from beanstalk_server.tube_names import NAME, home_of
 

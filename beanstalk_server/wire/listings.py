@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.access.user import ANY_RIGHT, INSPECT, User
+from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.groups import GroupSearch
-from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.native import mypyc_attr
@@ -234,7 +234,9 @@ class JobPage(Listing):
         "_search",
     )
 
-    def __init__(self, queue: Queue, search: JobSearch, name: str, state: int, position: list[int], count: int) -> None:
+    def __init__(
+        self, queue: Broker, search: JobSearch, name: str, state: int, position: list[int], count: int
+    ) -> None:
         cursor = write_cursor(position)
         super().__init__(f"list-jobs {name} {STATES[state]} {cursor} {count}\r\n".encode("ascii"), tells_of_jobs=True)
         self._queue = queue
@@ -311,7 +313,7 @@ class TubePage(Listing):
         "_user",
     )
 
-    def __init__(self, queue: Queue, user: User | None, first: str, count: int) -> None:
+    def __init__(self, queue: Broker, user: User | None, first: str, count: int) -> None:
         super().__init__(f"stats-tubes {first or '-'} {count}\r\n".encode("ascii"))
         self._queue = queue
         self._user = None if user is None or user.everywhere & INSPECT else user

@@ -23,9 +23,9 @@ from typing import Final
 
 from beanstalk_server.access.user import ADMIN, CONSUME, User
 from beanstalk_server.events import event
+from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import transfer_cost
-from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL, NONE
@@ -181,7 +181,7 @@ class Session(Client):
 
     def __init__(
         self,
-        queue: Queue,
+        queue: Broker,
         server: ServerInfo,
         on_answer: Callable[[], None],
         name: str = "",
@@ -499,7 +499,7 @@ class Session(Client):
         """Release what the client holds: it is gone. No other call may follow.
 
         Args:
-            has_left: as in Queue.
+            has_left: as in Broker.
         """
         self.closed = True
         self.framer.clear()

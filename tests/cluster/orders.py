@@ -7,10 +7,10 @@ brokers and sessions, each with its own clock. `explore` goes through everything
 from collections import deque
 from functools import cache
 
+from checking import check_broker
 from virtual import World
 
 from beanstalk_server.access.user import User
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.routing.router import Router

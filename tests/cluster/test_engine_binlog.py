@@ -9,6 +9,7 @@ import asyncio
 import random
 
 import pytest
+from checking import check_broker
 from effort import examples
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,6 @@ from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import FencedError, Sender
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY
 from beanstalk_server.queue.units import SECOND

@@ -4,6 +4,7 @@ import asyncio
 import socket
 
 import pytest
+from checking import check_broker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rounds import Rounds
@@ -36,7 +37,6 @@ from beanstalk_server.link.link import (
     Link,
 )
 from beanstalk_server.link.opening import Opening
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.server.link_end import LinkEnd
 
 ANN = User("ann", produce="*", consume=["a", "default"], inspect="*")

@@ -6,6 +6,7 @@ and everything else is the same.
 """
 
 import pytest
+from checking import check_broker
 from effort import examples
 from fields import fields_of
 from hypothesis import settings
@@ -15,15 +16,13 @@ from model import Model, ModelClient
 from virtual import BodilessJournal, MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import READY, STATES, Job, Terms
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.outcome import DONE, PENDING, REPLACED
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Counters, Labels, Policy
 from beanstalk_server.queue.stored_job import stored_job
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.units import FOREVER, SECOND
 from beanstalk_server.queue.weights import FAIR, PRIORITY, WEIGHTED
 from beanstalk_server.queue.wheel import TICK
 

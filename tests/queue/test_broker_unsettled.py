@@ -11,16 +11,15 @@ import random
 from collections import Counter
 from math import inf
 
+from checking import check_broker
 from effort import seeded
 from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue import broker as broker_module
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
-from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.units import FOREVER, SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 
 TUBES = ["default", "a", "dead"]

@@ -1,10 +1,10 @@
 """A change of policies: tubes that exist follow it, those that come later too, and nobody waits for many of them."""
 
 import pytest
+from checking import check_broker
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import SLICE, Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DONE, DRAINING
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy, no_policies

@@ -1,17 +1,16 @@
 """Shares and limits beyond what the model shows: how much work a reserve is, many lanes, and what is left of them."""
 
 import pytest
+from checking import check_broker
 from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.fair_heap import AT_ONCE
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import READY
 from beanstalk_server.queue.outcome import DONE, NOT_FOUND, PENDING, TIMED_OUT
 from beanstalk_server.queue.policy import Attributes, Labels
-from beanstalk_server.queue.states import SLICE
-from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.state import SLICE
+from beanstalk_server.queue.units import FOREVER, SECOND
 
 pytestmark = pytest.mark.compiled
 

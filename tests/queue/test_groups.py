@@ -6,19 +6,19 @@ import random
 from collections import Counter
 
 import pytest
+from checking import check_broker
 from effort import seeded
 from virtual import MemoryJournal, RecordingClient, World
 
 from beanstalk_server.access.user import User
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.groups import ENDS
 from beanstalk_server.queue.job import BURIED, DELAYED, NEVER, READY, RESERVED
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.memory import BODY_COST, GROUP_COST, JOB_COST
 from beanstalk_server.queue.outcome import DONE, PENDING
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
-from beanstalk_server.queue.states import SLICE
+from beanstalk_server.queue.state import SLICE
 from beanstalk_server.queue.units import SECOND
 from tests.queue.test_broker import MOVED, BrokerAgainstModel, ended, owes_answer
 

@@ -4,11 +4,11 @@ import random
 from itertools import pairwise
 
 import pytest
+from checking import check_broker
 from effort import seeded
 from virtual import RecordingClient, World
 
 from beanstalk_server.queue import job_search, table
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, RESERVED
 from beanstalk_server.queue.job_search import POSITIONS
 from beanstalk_server.queue.outcome import DONE, PENDING

@@ -1,12 +1,11 @@
 """Tries: jobs that fail are tried again, later and later, until they are buried or go to a dead tube, and come back."""
 
 import pytest
+from checking import check_broker
 from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import DISCONNECT_SLICE, SLICE, Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.costs import FAILURE_COST, MOVE_COST, NEW_TUBE_COST
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
@@ -23,7 +22,7 @@ from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.memory import LETTER_COST
 from beanstalk_server.queue.outcome import BURIED_INSTEAD, DONE, NOT_FOUND, PENDING, REPLACED
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
-from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.units import FOREVER, SECOND
 
 
 class World:

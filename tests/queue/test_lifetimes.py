@@ -1,17 +1,16 @@
 """Lifetimes: ready jobs expire, and keys stay taken for some time after their jobs; both survive a restart."""
 
 import pytest
+from checking import check_broker
 from virtual import BodilessJournal, MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import SLICE, Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.costs import EXPIRY_COST
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import DELAYED, EXPIRED, NO_EXTRAS, READY, RESERVED
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.queue.outcome import DONE, EXISTS, NOT_FOUND, PENDING, REPLACED, TOO_LATE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
-from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.units import FOREVER, SECOND
 from beanstalk_server.queue.wheel import TICK
 
 HOUR = 3600 * SECOND

@@ -1,10 +1,10 @@
 """The limits of a tube's policy: which puts they refuse, what counts towards them, and who is told how many."""
 
 import pytest
+from checking import check_broker
 from virtual import BodilessJournal, RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DONE, DRAINING, EXISTS, REPLACED, TOO_BIG
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy

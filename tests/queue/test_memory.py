@@ -3,10 +3,10 @@
 import sys
 
 import pytest
+from checking import check_broker
 from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import (
     DELETED,

@@ -1,17 +1,16 @@
 """Moves: jobs go from tube to tube as they are, in order, in slices, and a restart finds each of them in one tube."""
 
 import pytest
+from checking import check_broker
 from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import SLICE, Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.costs import MOVE_COST, NEW_TUBE_COST
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, RESERVED
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import DONE, NOT_FOUND, PENDING
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
-from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.units import FOREVER, SECOND
 
 OFFSET = 1_700_000_000 * SECOND
 

@@ -1,10 +1,10 @@
 """Puts of which the producer demands something special: by the broker, with a key or without one."""
 
 import pytest
+from checking import check_broker
 from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import NO_EXTRAS, Extras, Terms
 from beanstalk_server.queue.memory import TERMS_COST, job_cost
 from beanstalk_server.queue.outcome import DONE, EXISTS, REPLACED, TOO_LATE

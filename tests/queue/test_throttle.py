@@ -1,15 +1,14 @@
 """The rate of a tube, and its limit of reserved jobs: who is served, when, and that nobody looks in vain meanwhile."""
 
 import pytest
+from checking import check_broker
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import SLICE, Broker
-from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DONE, NOT_FOUND, PENDING, TIMED_OUT
 from beanstalk_server.queue.policy import NO_POLICY, Policy, no_policies
-from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.queue.units import FOREVER, MILLISECOND, SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 
 

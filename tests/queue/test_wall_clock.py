@@ -3,16 +3,15 @@
 import random
 
 import pytest
+from checking import check_broker
 from virtual import MemoryJournal, RecordingClient, put
 
 from beanstalk_server.queue.broker import SLICE, Broker
-from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import DELAYED, READY
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DONE, DRAINING, NOT_FOUND, PENDING, REPLACED, TIMED_OUT
 from beanstalk_server.queue.policy import Attributes, Policy
-from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.queue.units import FOREVER, MILLISECOND, SECOND
 from beanstalk_server.queue.wall_clock import WALL_CHECK
 from beanstalk_server.queue.wheel import END_OF_TIME
 

@@ -4,10 +4,10 @@ import random
 import re
 
 import pytest
+from checking import check_broker
 from effort import seeds
 from sharded import ShardedNode
 
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.routing import client as routed
 
 KINDS = ["put", "put", "use", "watch", "ignore", "used", "watched", "reserve", "wait", "delete", "peek", "tubes"]

@@ -1,28 +1,28 @@
 """A routed client gets what it would get from one server, whichever shards its commands concern."""
 
 import pytest
+from checking import check_broker
 from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from linked import pieces
 from routed import RoutedCluster
-from virtual import Caller, ForwardingQueue, World
+from virtual import Caller, World
 
 from beanstalk_server.access.user import User
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.wheel import TICK
 from beanstalk_server.wire.commands import PLACE_COMMANDS
 from beanstalk_server.wire.places import Places
 
 
-class OneQueue(ForwardingQueue):
+class OneQueue(Broker):
     """A broker of one server that gives ids as the shards of a cluster do."""
 
     def __init__(self, shards, now):
-        super().__init__(Broker(Journal(), now, TICK))
-        self.broker.stride = shards
+        super().__init__(Journal(), now, TICK)
+        self.stride = shards
         self.places = Places(shards)
         self.next_ids = list(range(shards, 2 * shards))  # of each shard
         self.session = None
@@ -38,10 +38,10 @@ class OneQueue(ForwardingQueue):
 
     def _with_next_id(self, call, *arguments):
         shard = self.places.of_tube(self.session.use.name.encode())
-        self.broker.next_id = self.next_ids[shard]
+        self.next_id = self.next_ids[shard]
         result = call(*arguments)
-        self.next_ids[shard] = self.broker.next_id
-        self.broker.next_id = max(self.next_ids)
+        self.next_ids[shard] = self.next_id
+        self.next_id = max(self.next_ids)
         return result
 
 
@@ -207,7 +207,7 @@ def compare(shards, data, how, back, ends=False, **keywords):
     assert client.closed == session.closed
     if not client.closed:
         check_places(client, session)
-    check_broker(reference.world.broker.broker)
+    check_broker(reference.world.broker)
     cluster.check()
 
 

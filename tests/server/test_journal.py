@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from checking import check_broker
 from virtual import World
 
 from beanstalk_server import Config, Server, StartError
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import BURIED, DELAYED, NOT_IN_MEMORY, READY
 from beanstalk_server.queue.journal import ALL, Journal, JournalError, RestoreInterruptedError
 from beanstalk_server.queue.replay import Replay

@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import pytest
+from checking import check_broker
 from rounds import SECOND, Rounds
 from virtual import RecordingClient
 
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import PENDING, TIMED_OUT
 from beanstalk_server.server.alarm import Alarm
 from beanstalk_server.server.timers import ADVANCE_SLICE, ADVANCE_TIME

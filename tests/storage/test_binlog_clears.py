@@ -6,11 +6,11 @@ import logging
 import random
 
 import pytest
+from checking import check_broker
 from memory_disk import Crash, MemoryDirectory
 from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY, PENDING
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog

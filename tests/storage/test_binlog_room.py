@@ -8,12 +8,12 @@ import asyncio
 import random
 
 import pytest
+from checking import check_broker
 from effort import seeded
 from memory_disk import MemoryDirectory
 from virtual import RecordingClient, reserve_job
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.units import SECOND

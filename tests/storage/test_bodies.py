@@ -7,12 +7,12 @@ import errno
 import random
 
 import pytest
+from checking import check_broker
 from effort import seeded
 from memory_disk import MemoryDirectory
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE

@@ -11,12 +11,12 @@ import re
 from bisect import bisect_right
 
 import pytest
+from checking import check_broker
 from effort import BASE_SEED, examples, some_of
 from memory_disk import MemoryDirectory, Node
 from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY, STATES
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay

@@ -9,12 +9,12 @@ import contextlib
 import random
 
 import pytest
+from checking import check_broker
 from effort import BASE_SEED, some_of
 from memory_disk import Crash, MemoryDirectory, Node
 from virtual import RecordingClient
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.stored_job import StoredJob

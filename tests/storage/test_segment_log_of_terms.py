@@ -4,12 +4,12 @@ import asyncio
 import random
 
 import pytest
+from checking import check_broker
 from effort import seeded
 from memory_disk import MemoryDirectory
 from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY, READY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE, REPLACED, TOO_LATE

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from checking import check_broker
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import READY
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy

@@ -2,7 +2,7 @@
 body, a conversation is the same."""
 
 import pytest
-from virtual import BodilessJournal, ForwardingQueue, World
+from virtual import BodilessJournal, World
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import PENDING
@@ -15,11 +15,11 @@ REPORTED_LATER = (
 FOUND_LATER = "peek peek_keyed peek_ready peek_delayed peek_buried".split()
 
 
-class LateQueue(ForwardingQueue):
+class LateQueue(Broker):
     """Does a command at once, or a peek later, and gives the answer when `report` is called."""
 
     def __init__(self, *arguments):
-        super().__init__(Broker(*arguments))
+        super().__init__(*arguments)
         self.owed = None
 
     def report(self):
@@ -31,7 +31,7 @@ class LateQueue(ForwardingQueue):
 
 
 def reported_later(name):
-    done_at_once = getattr(ForwardingQueue, name)
+    done_at_once = getattr(Broker, name)
 
     def done_late(self, client, *arguments):
         outcome = done_at_once(self, client, *arguments)
@@ -42,7 +42,7 @@ def reported_later(name):
 
 
 def found_later(name):
-    found_at_once = getattr(ForwardingQueue, name)
+    found_at_once = getattr(Broker, name)
 
     def found_late(self, client, *arguments):
         self.owed = client, lambda: found_at_once(self, client, *arguments)

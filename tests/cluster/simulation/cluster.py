@@ -10,10 +10,11 @@ import logging
 import random
 from collections import Counter
 
+from checking import check_broker
+
 from beanstalk_server.cluster import sender
 from beanstalk_server.cluster.node import Node
 from beanstalk_server.cluster.roles import LEADS
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.settings.options import Config

@@ -5,6 +5,7 @@ import socket
 from functools import partial
 
 import pytest
+from checking import check_broker
 from hypothesis import given
 from hypothesis import strategies as st
 from proxy_headers import BAD, GOOD, V4, binary, cut, tls
@@ -13,7 +14,6 @@ from tls_peers import Files
 
 from beanstalk_server import UserConfig
 from beanstalk_server.access.accounts import Accounts, hash_of_token
-from beanstalk_server.queue.check import check_broker
 from beanstalk_server.server.connection import Connection
 from beanstalk_server.server.front.arrivals import LINGER_LIMIT, Arrival, Arrivals
 from beanstalk_server.server.front.entrance import CERTIFICATE, NONE, TOKEN, Entrance

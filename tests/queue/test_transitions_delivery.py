@@ -1,15 +1,14 @@
 """Deliveries: who gets which job, and when, while its body is not in memory."""
 
 import pytest
+from checking import check_broker
 from virtual import BodilessJournal, RecordingClient, put
 
 from beanstalk_server.queue.broker import BATCH_BYTES, Broker
-from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import NOT_IN_MEMORY, RESERVED
 from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, NOT_FOUND, PENDING, REPLACED
 from beanstalk_server.queue.policy import Attributes
-from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.units import FOREVER, SECOND
 
 NOW = SECOND
 

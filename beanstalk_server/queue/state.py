@@ -16,6 +16,7 @@ from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import DELAYED, NOT_IN_MEMORY, READY, HeldKey, Holder, Job
 from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.queue.memory import Memory
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.policy import Counters, Policy, PolicyOf
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.throttle import Throttle
@@ -28,6 +29,7 @@ SLICE: Final = 512
 """The budget of one call: the most jobs it moves, in about a millisecond. `Broker.advance` moves the rest."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests make some
 class QueueState:
     """All jobs, and the clients that wait for one.
 

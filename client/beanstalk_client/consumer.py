@@ -107,6 +107,11 @@ def start(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) ->
     return task
 
 
+def is_last_attempt(found: Mapping[str, Any]) -> bool:
+    """Whether the server itself buries a job, or moves it to a dead tube, when it fails next, by its `stats-job`."""
+    return 0 < int(found.get("max-tries", 0)) <= int(found.get("tries", 0)) + 1
+
+
 class Outcome:
     """What becomes of a job: DONE, `Release` or `Bury`."""
 
@@ -541,7 +546,7 @@ class Consumer:
             for one, outcome in answers:
                 if outcome is DONE or one._invalid or one._is_held():
                     continue
-                error = await self._take_back(link, one)
+                error = await self._take_back(link, one, isinstance(outcome, Release))
                 if error is not None:
                     refused[one] = error
             await self._look_up(
@@ -619,15 +624,21 @@ class Consumer:
                 with contextlib.suppress(BeanstalkdError):
                     delivery._note(reply.result())
 
-    async def _take_back(self, link: _Link, delivery: Delivery) -> ReservationLostError | None:
+    async def _take_back(
+        self, link: _Link, delivery: Delivery, is_released: bool = False
+    ) -> ReservationLostError | None:
         """Reserve a job again whose reservation is lost; return why that cannot be done.
+
+        Args:
+            is_released: it is to be released then. This would be another failure, so one that has a last attempt left
+                stays ready.
 
         Raises:
             ConnectionLostError, OSError: the server is not reached.
         """
         assert self._loop is not None
         if delivery._regain is None:
-            delivery._regain = start(self._regain(link, delivery), self._loop)
+            delivery._regain = start(self._regain(link, delivery, is_released), self._loop)
             self._touches.add(delivery._regain)
             delivery._regain.add_done_callback(self._touches.discard)
         regain = delivery._regain
@@ -643,7 +654,7 @@ class Consumer:
             return ReservationLostError(f"it cannot be taken back: {error or type(error).__name__}")
         return None
 
-    async def _regain(self, link: _Link, delivery: Delivery) -> None:
+    async def _regain(self, link: _Link, delivery: Delivery, is_released: bool) -> None:
         client = link.client
         if not await client.recognizes(delivery._job):
             raise _uncertain()
@@ -651,6 +662,8 @@ class Consumer:
         is_untouched = found["reserves"] == delivery._reserves and found["state"] in ("ready", "delayed")
         if not (is_untouched and found["tube"] in link.tubes):
             raise ReservationLostError("another worker has had the job")
+        if is_released and is_last_attempt(found):
+            raise ReservationLostError("the job has one attempt left")
         job = await client.reserve_job(delivery.job_id)
         reserves = (await client.stats_job(job))["reserves"]
         if not _are_same(job, delivery._job) or reserves != found["reserves"] + 1:

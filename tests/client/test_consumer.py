@@ -348,6 +348,29 @@ def test_what_runs_on_over_a_lost_connection_is_taken_back(server, tube, caplog,
     run(story())
 
 
+def test_a_release_over_a_lost_connection_is_not_one_failure_more(run, tube):
+    """The server has counted the loss as one. A second one would bury the job before its last attempt."""
+
+    server = run()
+
+    async def story():
+        handler = Handler({"x": Release(1000)})
+        gate = handler.gate("x")
+        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=1) as consumer:
+            job_id = await client.put_with(b"x", tries=2)
+            await until(lambda: handler.began, "it runs")
+            await until(lambda: all(one._found for one in consumer._in_hand.values()), "it was touched")
+            for link in consumer._links:
+                if link.client.is_connected:
+                    link.client._connection.abort()
+            gate.set()
+            while (await client.stats_job(job_id))["state"] != "buried":
+                await asyncio.sleep(0.005)
+        assert handler.began == ["x", "x"]
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("program", SERVERS)
 def test_what_is_done_while_the_server_is_away_runs_again_when_it_is_back(program, tmp_path, tube):
     async def story(server):

@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
+from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release, is_last_attempt
 from beanstalk_client.deliver.addresses import NotAllowedError
 from beanstalk_client.deliver.request import Request, RequestError
 from beanstalk_client.deliver.sending import FailedError, Sender
@@ -33,7 +33,7 @@ from beanstalk_client.deliver.turns import PutOff, Stopped, Turns
 from beanstalk_client.deliver.verdicts import BURY, Rules, is_delivered, judge, read_retry_after
 from beanstalk_client.errors import Error
 from beanstalk_client.events import reason_of, tell
-from beanstalk_client.tasks.failure import ERRORS, describe, is_last_of_server, is_of_worker, report, tries_of
+from beanstalk_client.tasks.failure import ERRORS, describe, is_of_worker, report, tries_of
 
 MOST_REMEMBERED: Final = 250_000
 """Jobs that were put off of which it is remembered how often: in some 25 MB."""
@@ -163,7 +163,7 @@ class Deliveries:
             "status": status,
             "seconds": lasted,
         }
-        is_last = found is not None and is_last_of_server(found)
+        is_last = found is not None and is_last_attempt(found)
         if verdict.fate == BURY or is_last:
             outcome = await self._bury(
                 delivery, f"{request.host}: {verdict.reason}", kind, found, tries=tries, excerpt=excerpt, fields=fields

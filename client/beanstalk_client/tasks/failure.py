@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from typing import Any, Protocol, Union
 
 from beanstalk_client.commands import MAX_SECONDS, Duration, seconds, seconds_of
+from beanstalk_client.consumer import is_last_attempt
 
 LONGEST_DELAY = 86400.0
 """Seconds that a job waits for its next try at most: a day."""
@@ -132,7 +133,7 @@ def unknown_delay(found: dict[str, Any], grace: float, jitter: float = JITTER) -
     else:
         waited = age - delay
     left = grace - waited
-    if left <= 0 or is_last_of_server(found):
+    if left <= 0 or is_last_attempt(found):
         return 0.0
     if int(found.get("max-tries", 0)) == int(found.get("tries", 0)) + 2:  # the last release that the server allows
         return left
@@ -142,11 +143,6 @@ def unknown_delay(found: dict[str, Any], grace: float, jitter: float = JITTER) -
 def tries_for(retries: int) -> int:
     """The `tries` of a job, so that the server buries it after its last attempt, also if that kills the worker."""
     return min(retries + 1, MAX_SECONDS)
-
-
-def is_last_of_server(found: dict[str, Any]) -> bool:
-    """Whether the server itself buries a job, or moves it to a dead tube, if it is released now."""
-    return 0 < int(found.get("max-tries", 0)) <= int(found.get("tries", 0)) + 1
 
 
 def describe(error: BaseException) -> str:

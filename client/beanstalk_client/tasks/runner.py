@@ -25,7 +25,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from beanstalk_client.commands import seconds_of
-from beanstalk_client.consumer import DONE, Bury, Outcome, Release
+from beanstalk_client.consumer import DONE, Bury, Outcome, Release, is_last_attempt
 from beanstalk_client.errors import BeanstalkdError, Error
 from beanstalk_client.events import reason_of, tell
 from beanstalk_client.tasks.failure import (
@@ -36,7 +36,6 @@ from beanstalk_client.tasks.failure import (
     RunTimeoutError,
     delay_of,
     describe,
-    is_last_of_server,
     is_of_worker,
     showable,
     take_back_cancellation,
@@ -250,7 +249,7 @@ class Runner:
         tries = tries_of(found, task.retries)
         if isinstance(error, (GiveUp, ArgumentsError, *task.give_up_on)):
             return await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
-        if is_last_of_server(found):
+        if is_last_attempt(found):
             await self._bury(delivery, task, task.name, error, found, tries, result_ttl)
             return Release(0, int(found["pri"]))  # to the dead tube, if there is one
         if tries > task.retries:
@@ -286,7 +285,7 @@ class Runner:
             delay = unknown_delay(found, self._unknown_task_grace, self._jitter)
         if found is None or not delay:
             outcome = await self._bury(delivery, None, name[1:-1], error, found)
-            return Release(0, int(found["pri"])) if found is not None and is_last_of_server(found) else outcome
+            return Release(0, int(found["pri"])) if found is not None and is_last_attempt(found) else outcome
         text = f"released for {delay:.3g} s: {error}"
         self._tell(logging.WARNING, "task-unknown", delivery, name[1:-1], text, delay=delay)
         return Release(delay, int(found["pri"]))

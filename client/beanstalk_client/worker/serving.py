@@ -217,8 +217,9 @@ class Worker(Consumers):
             self._finish("all threads hang", self._grace)
 
     def _note_buried(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
-        # The runner releases with a priority what it has reported.
-        if isinstance(error, BuriedError) and isinstance(outcome, Release) and outcome.priority is None:
+        # The runner has reported what it releases at once with a priority.
+        is_reported = isinstance(outcome, Release) and outcome.priority is not None and not outcome.delay
+        if isinstance(error, BuriedError) and not is_reported:
             self._buried.append(delivery)
 
     async def _report_buried(self) -> None:

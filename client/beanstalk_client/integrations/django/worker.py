@@ -33,7 +33,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from beanstalk_client.asynchronous import AsyncClient
-from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
+from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release, is_last_attempt
 from beanstalk_client.errors import Error
 from beanstalk_client.events import reason_of, tell
 from beanstalk_client.tasks.failure import (
@@ -41,7 +41,6 @@ from beanstalk_client.tasks.failure import (
     Backoff,
     delay_of,
     describe,
-    is_last_of_server,
     is_of_worker,
     showable,
     take_back_cancellation,
@@ -228,7 +227,7 @@ class Runner:
         """Which try has failed, from 1. None follows if the server gives the job up."""
         found = await self._count(run.result, delivery, run.retries)
         tries = tries_of(found, run.retries)
-        if is_last_of_server(found):
+        if is_last_attempt(found):
             run.retries = min(run.retries, tries - 1)
         return tries
 
@@ -258,7 +257,7 @@ class Runner:
         except (Error, OSError, ValueError) as trouble:
             text = f"job {delivery.job_id}: no report of why it is buried: {reason_of(trouble)}"
             tell(log, logging.WARNING, "report-lost", text, job=delivery.job_id)
-        return Release() if is_last_of_server(found) else Bury()  # to the dead tube, if there is one
+        return Release() if is_last_attempt(found) else Bury()  # to the dead tube, if there is one
 
 
 class _Run:

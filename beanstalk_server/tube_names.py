@@ -68,21 +68,12 @@ def home_of(name: str) -> str:
 class Patterns:
     """What fits one of some patterns. Names, and beginnings of names, are looked up, however many there are."""
 
-    __slots__ = (
-        "_beginnings",  # of the patterns that end with their only *
-        "_lengths",  # of these
-        "_names",  # the patterns that are names
-        "_others",  # those with other wildcards than *; None if there are none
-        "_parts",  # of each other pattern with no wildcard but *: what is between the wildcards
-        "weight",  # what it costs to look at a name
-    )
-
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._names: set[str] = set()
-        self._beginnings: set[str] = set()
-        self._parts: list[list[str]] = []
+        self._names: set[str] = set()  # the patterns that are names
+        self._beginnings: set[str] = set()  # of the patterns that end with their only *
+        self._parts: list[list[str]] = []  # of each other pattern with no wildcard but *: what is between the wildcards
         others: list[str] = []
-        self.weight = 1
+        self.weight = 1  # what it costs to look at a name
         for each in patterns:
             if is_literal(each):
                 self._names.add(each)
@@ -95,8 +86,9 @@ class Patterns:
             else:
                 others.append(each)
                 self.weight += 32
-        self._lengths = sorted({len(each) for each in self._beginnings})
+        self._lengths = sorted({len(each) for each in self._beginnings})  # of these
         self.weight += len(self._lengths)
+        # those with other wildcards than *; None if there are none
         self._others = re.compile("|".join([fnmatch.translate(each) for each in others])) if others else None
 
     def fit(self, name: str) -> bool:

@@ -32,15 +32,6 @@ class User:
             them: `*` is any characters, `?` is one. PRIVATE_SUFFIXES must be part of the pattern, unless it is `*`.
     """
 
-    __slots__ = (
-        "_given",  # the patterns of each right
-        "_patterns",  # each right that not all tubes have, with its patterns: of private tubes, and of others
-        "_remembered",  # rights, by the name of a tube
-        "everywhere",  # the rights to all tubes, also to those that do not exist
-        "name",
-        "weight",  # what it costs to find the rights to a tube, in 64ths of a simple command
-    )
-
     def __init__(
         self,
         name: str,
@@ -51,11 +42,12 @@ class User:
         admin: Sequence[str] = (),
     ) -> None:
         self.name = name
-        self.everywhere = 0
-        self.weight = 3
-        self._given = (tuple(produce), tuple(consume), tuple(inspect), tuple(admin))
+        self.everywhere = 0  # the rights to all tubes, also to those that do not exist
+        self.weight = 3  # what it costs to find the rights to a tube, in 64ths of a simple command
+        self._given = (tuple(produce), tuple(consume), tuple(inspect), tuple(admin))  # the patterns of each right
+        # each right that not all tubes have, with its patterns: of private tubes, and of others
         self._patterns: list[tuple[int, Patterns, Patterns]] = []
-        self._remembered: dict[str, int] = {}
+        self._remembered: dict[str, int] = {}  # rights, by the name of a tube
         for right, given in zip((PRODUCE, CONSUME, INSPECT, ADMIN), self._given, strict=True):
             if ALL_TUBES in given:
                 self.everywhere |= right

@@ -57,8 +57,6 @@ T = TypeVar("T")
 class _Entry:
     """A file, as the collected operations leave it."""
 
-    __slots__ = ("length", "name", "size")
-
     def __init__(self, name: str, size: int, length: int = 0) -> None:
         self.name = name
         self.size = size
@@ -67,8 +65,6 @@ class _Entry:
 
 class EngineFile:
     """A file in the engine, under whatever name it has by now."""
-
-    __slots__ = ("_directory", "_entry")
 
     def __init__(self, directory: EngineDirectory, entry: _Entry) -> None:
         self._directory = directory

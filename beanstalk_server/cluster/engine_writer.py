@@ -40,8 +40,6 @@ class GivenUpError(Exception):
 class _Waiting:
     """Who waits for a commit."""
 
-    __slots__ = ("began", "on_end", "position")
-
     def __init__(self, position: Position, on_end: OnEnd, began: float) -> None:
         self.position = position
         self.on_end = on_end

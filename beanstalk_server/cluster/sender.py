@@ -71,21 +71,6 @@ class Sender:
         kept: bytes of commits that are kept.
     """
 
-    __slots__ = (
-        "_commits",
-        "_kept",
-        "_next",
-        "_number",
-        "_size",
-        "_stamp",
-        "_tried",
-        "durable",
-        "epoch",
-        "is_full",
-        "last",
-        "replicas",
-    )
-
     def __init__(self, lease: Lease, replicas: int, kept: int = KEPT) -> None:
         self.epoch = lease.epoch
         self.last = position = lease.position

@@ -137,8 +137,6 @@ class Channel:
     The `on_` methods are called while the link receives something. They must not raise.
     """
 
-    __slots__ = ("_allowed", "_beginning", "_credit", "_owed", "_rest", "_waits", "link", "number")
-
     def __init__(self) -> None:
         self.link: Link | None = None
         self.number = 0
@@ -347,39 +345,6 @@ class Link:
         patience: ticks that may pass before its first frame, besides SILENT_TICKS.
         trusts: the other end is never taken for dead: the system tells when it is.
     """
-
-    __slots__ = (
-        "_accept",
-        "_find",
-        "_kinds",
-        "_nonce",
-        "_number",
-        "_on_note",
-        "_on_open",
-        "_on_output",
-        "_opening",
-        "_opening_number",
-        "_output",
-        "_position",
-        "_rest",
-        "_secret",
-        "_silent",
-        "_their_nonce",
-        "_trusts",
-        "channels",
-        "clogged",
-        "closing",
-        "dials",
-        "epoch",
-        "farewell",
-        "is_clean",
-        "is_open",
-        "max_job_size",
-        "node",
-        "peer",
-        "shard",
-        "waiting",
-    )
 
     def __init__(
         self,

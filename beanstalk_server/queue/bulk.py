@@ -77,8 +77,6 @@ class BulkCount(BulkOperation):
         price: the cost of each.
     """
 
-    __slots__ = ("client", "count", "price", "remaining", "tube")
-
     def __init__(self, client: Client, tube: Tube, remaining: int, price: int) -> None:
         super().__init__()
         self.client = client
@@ -135,8 +133,6 @@ class BulkCount(BulkOperation):
 class BulkKick(BulkCount):
     """A kick of one tube: of its buried jobs or, if it has none, of its delayed jobs."""
 
-    __slots__ = ("state",)
-
     def __init__(self, client: Client, tube: Tube, bound: int) -> None:
         # Not more than there are now: a job that is buried again meanwhile is not kicked twice.
         self.state = BURIED if tube.buried_count else DELAYED
@@ -155,8 +151,6 @@ class BulkKick(BulkCount):
 
 class BulkRedrive(BulkCount):
     """A redrive of the dead letters of one tube."""
-
-    __slots__ = ("visits",)
 
     def __init__(self, client: Client, tube: Tube, bound: int) -> None:
         super().__init__(client, tube, bound, MOVE_COST)
@@ -196,8 +190,6 @@ class BulkRedrive(BulkCount):
 class BulkMove(BulkCount):
     """A move of the jobs of one tube that are in one state."""
 
-    __slots__ = ("state", "target")
-
     def __init__(self, client: Client, tube: Tube, state: int, target: str, bound: int) -> None:
         # Not more than there are now: those that come meanwhile may stay, or two moves to and fro would never end.
         super().__init__(client, tube, min(bound, tube.count_of(state)), 1 + MOVE_COST)
@@ -217,8 +209,6 @@ class BulkMove(BulkCount):
 class BulkClear(BulkOperation):
     """A clear of one tube: jobs that have left their queues, and cannot be found by id or key any more, and keys that
     are not held any more."""
-
-    __slots__ = ("buried", "client", "count", "delayed", "held", "owes_answer", "ready", "timed", "tube")
 
     def __init__(self, client: Client, tube: Tube, timed: list[Job]) -> None:
         super().__init__()
@@ -291,8 +281,6 @@ class BulkClear(BulkOperation):
 class BulkCancel(BulkOperation):
     """A cancel of the members of one group, from the last to the first: the last takes the place of one that goes."""
 
-    __slots__ = ("client", "count", "group", "position")
-
     def __init__(self, client: Client, group: Group) -> None:
         super().__init__()
         self.client = client
@@ -331,8 +319,6 @@ class BulkCancel(BulkOperation):
 
 class BulkBatch(BulkOperation):
     """One command for each of several jobs, by their ids: what the client would have got for each is counted."""
-
-    __slots__ = ("client", "done", "job_ids", "position")
 
     admission = ALL
     """What the journal must admit."""
@@ -385,8 +371,6 @@ class BulkBatch(BulkOperation):
 class BulkDelete(BulkBatch):
     """A delete of several jobs."""
 
-    __slots__ = ("_delete",)
-
     admission = DELETIONS
 
     def __init__(self, client: Client, job_ids: list[int], delete: Callable[[Client, int, int], Outcome]) -> None:
@@ -403,8 +387,6 @@ class BulkDelete(BulkBatch):
 class BulkTouch(BulkBatch):
     """A touch of several jobs."""
 
-    __slots__ = ("_touch",)
-
     admission = NONE
 
     def __init__(self, client: Client, job_ids: list[int], touch: Callable[[Client, int, int], Outcome]) -> None:
@@ -420,8 +402,6 @@ class BulkTouch(BulkBatch):
 
 class BulkRelease(BulkBatch):
     """A release of several jobs."""
-
-    __slots__ = ("_delay", "_priority", "_release")
 
     def __init__(
         self,
@@ -451,21 +431,14 @@ class BulkReview(BulkOperation):
     its order meanwhile. No client waits for any of this.
     """
 
-    __slots__ = (
-        "concerns_jobs",  # a tube has another time to live
-        "is_complete",
-        "jobs",  # those left of the present page; some may be gone since
-        "pages",  # the indexes of those that are still to come; None until all tubes have been reviewed
-        "position",  # after the tube that is reviewed next
-    )
-
     def __init__(self, tubes: int) -> None:
         super().__init__()
-        self.position = tubes
+        self.position = tubes  # after the tube that is reviewed next
         self.is_complete = False
-        self.concerns_jobs = False
+        self.concerns_jobs = False  # a tube has another time to live
+        # the indexes of those that are still to come; None until all tubes have been reviewed
         self.pages: list[int] | None = None
-        self.jobs: list[Job] = []
+        self.jobs: list[Job] = []  # those left of the present page; some may be gone since
 
     def step(self, queue: QueueState, budget: int, now: int) -> bool:
         try:
@@ -519,8 +492,6 @@ class BulkRecord(BulkOperation):
         jobs: some may be gone since, and then their records with them.
     """
 
-    __slots__ = ("jobs",)
-
     def __init__(self, jobs: list[Job]) -> None:
         super().__init__()
         self.jobs = jobs
@@ -544,18 +515,11 @@ class BulkRecord(BulkOperation):
 class BulkDisconnect(BulkOperation):
     """The disconnect of one client: its jobs, and the tubes that it watched and waited in."""
 
-    __slots__ = (
-        "client",
-        "has_left",  # by itself, and so its jobs have failed
-        "jobs",  # the last is the one that it reserved first
-        "waited",
-    )
-
     def __init__(self, client: Client, has_left: bool) -> None:
         super().__init__()
         self.client = client
-        self.has_left = has_left
-        self.jobs: list[Job] = []
+        self.has_left = has_left  # by itself, and so its jobs have failed
+        self.jobs: list[Job] = []  # the last is the one that it reserved first
         self.waited = client.waiting
 
     def step(self, queue: QueueState, budget: int, now: int) -> bool:

@@ -20,8 +20,6 @@ WATCH_INDEX_THRESHOLD: Final = 32
 class Wait(RingNode):
     """A client's place among the waiting clients of one tube."""
 
-    __slots__ = ("client",)
-
     def __init__(self, client: Client) -> None:
         self.before = self.after = UNLINKED
         self.client = client

@@ -39,16 +39,10 @@ class Durations:
         make: makes each of the three histograms.
     """
 
-    __slots__ = (
-        "lateness",  # of delayed jobs
-        "ran",
-        "waited",
-    )
-
     def __init__(self, make: Callable[[], Histogram] = Histogram) -> None:
         self.waited = make()
         self.ran = make()
-        self.lateness = make()
+        self.lateness = make()  # of delayed jobs
 
     def note_reservation(self, job: Job, now: int) -> None:
         """A job that is ready is about to be reserved."""

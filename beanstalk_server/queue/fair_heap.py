@@ -44,25 +44,17 @@ class Limit(Timer):
     frees a place does not know the present.
     """
 
-    __slots__ = (
-        "count",  # how many of its jobs may be reserved at a time
-        "jobs",  # how many there are, in any state
-        "name",  # with its home
-        "reserved",  # how many of them are reserved
-        "unserved",  # tubes where there is a job for a client that waits, in the order in which they are served
-        "wheel",
-        "withdrawn",  # the lanes that become due when there is a place, first withdrawn first
-    )
-
     def __init__(self, name: str, wheel: Wheel) -> None:
         self.before = self.after = UNLINKED
         self.deadline = 0
-        self.name = name
+        self.name = name  # with its home
         self.wheel = wheel
-        self.count = 0
-        self.jobs = 0
-        self.reserved = 0
+        self.count = 0  # how many of its jobs may be reserved at a time
+        self.jobs = 0  # how many there are, in any state
+        self.reserved = 0  # how many of them are reserved
+        # tubes where there is a job for a client that waits, in the order in which they are served
         self.unserved: dict[Tube, None] = {}
+        # the lanes that become due when there is a place, first withdrawn first
         self.withdrawn: dict[LimitLane, None] = {}
 
     def is_reached(self) -> bool:
@@ -129,15 +121,10 @@ class Limit(Timer):
 class Lane(JobHeap):
     """Jobs of one tube and priority, by id, of which one is shown elsewhere."""
 
-    __slots__ = (
-        "heap",  # that of the tube
-        "shown",  # the job that it shows: smaller than all others
-    )
-
     def __init__(self, heap: FairHeap) -> None:
         super().__init__()
-        self.heap = heap
-        self.shown: Job | None = None
+        self.heap = heap  # that of the tube
+        self.shown: Job | None = None  # the job that it shows: smaller than all others
 
     def add(self, job: Job) -> None:
         """Add a job. It is shown if it comes before the one that is."""
@@ -191,19 +178,12 @@ class Lane(JobHeap):
 class ShareLane(Lane):
     """The jobs of one share."""
 
-    __slots__ = (
-        "lanes",  # how many limit lanes there are of this share
-        "level",
-        "name",
-        "number",  # of its turn
-    )
-
     def __init__(self, heap: FairHeap, level: Level, name: str, number: int) -> None:
         super().__init__(heap)
         self.level = level
         self.name = name
-        self.number = number
-        self.lanes = 0
+        self.number = number  # of its turn
+        self.lanes = 0  # how many limit lanes there are of this share
 
     def may_show(self, job: Job) -> bool:
         return True
@@ -224,21 +204,13 @@ class ShareLane(Lane):
 class LimitLane(Lane):
     """The jobs of one share that have the same limit; the share may be none."""
 
-    __slots__ = (
-        "is_due",  # `first` lets it show a job
-        "is_withdrawn",  # it shows none before its limit has a place
-        "key",  # its name in the heap: priority, share, limit
-        "limit",
-        "share",  # the lane that it shows its job in; None: the tube's heap
-    )
-
     def __init__(self, heap: FairHeap, key: tuple[int, str, str], share: ShareLane | None, limit: Limit) -> None:
         super().__init__(heap)
-        self.key = key
-        self.share = share
+        self.key = key  # its name in the heap: priority, share, limit
+        self.share = share  # the lane that it shows its job in; None: the tube's heap
         self.limit = limit
-        self.is_due = False
-        self.is_withdrawn = False
+        self.is_due = False  # `first` lets it show a job
+        self.is_withdrawn = False  # it shows none before its limit has a place
 
     def may_show(self, job: Job) -> bool:
         if self.is_due or self.is_withdrawn or self.limit.is_reached():
@@ -295,21 +267,13 @@ class LimitLane(Lane):
 class Level(JobHeap):
     """The jobs that the shares of one priority show, by the numbers of their turns."""
 
-    __slots__ = (
-        "heap",
-        "lanes",  # its shares, by name
-        "number",  # that of the job that is shown
-        "priority",
-        "shown",  # in the tube's heap: that with the smallest number
-    )
-
     def __init__(self, heap: FairHeap, priority: int) -> None:
         super().__init__()
         self.heap = heap
         self.priority = priority
-        self.lanes: dict[str, ShareLane] = {}
-        self.number = 0
-        self.shown: Job | None = None
+        self.lanes: dict[str, ShareLane] = {}  # its shares, by name
+        self.number = 0  # that of the job that is shown
+        self.shown: Job | None = None  # in the tube's heap: that with the smallest number
 
     def add(self, job: Job, number: int) -> None:
         shown = self.shown
@@ -347,22 +311,13 @@ class FairHeap(JobHeap):
         jobs: those that are ready already, of which none has a share or a limit.
     """
 
-    __slots__ = (
-        "due",  # the limit lanes that are to show a job
-        "hidden",  # how many jobs are not in `jobs`
-        "lanes",  # the limit lanes, by their keys
-        "levels",  # by priority
-        "next_number",
-        "tube",
-    )
-
     def __init__(self, tube: Tube, jobs: list[Job]) -> None:
         self.jobs = jobs
         self.tube = tube
-        self.hidden = 0
-        self.due: dict[LimitLane, None] = {}
-        self.lanes: dict[tuple[int, str, str], LimitLane] = {}
-        self.levels: dict[int, Level] = {}
+        self.hidden = 0  # how many jobs are not in `jobs`
+        self.due: dict[LimitLane, None] = {}  # the limit lanes that are to show a job
+        self.lanes: dict[tuple[int, str, str], LimitLane] = {}  # the limit lanes, by their keys
+        self.levels: dict[int, Level] = {}  # by priority
         self.next_number = 1
 
     # What the broker calls

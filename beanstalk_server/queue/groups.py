@@ -75,8 +75,6 @@ NO_TUBE: Final = Tube("", 0)
 class Waiting(Slot):
     """The jobs that wait for a group, in the order in which they have come."""
 
-    __slots__ = ("count", "group")
-
     def __init__(self, group: Group) -> None:
         super().__init__(-1, 0)
         self.count = 0
@@ -90,18 +88,12 @@ class EndedGroups(Timer):
     As a timer, its deadline is when the first of them expires, or before; OVERDUE while they are too many.
     """
 
-    __slots__ = (
-        "count",  # how many there are, also those whose end has not been noted
-        "most",  # how many are remembered at most
-        "noted",  # those whose end has been noted, in the order of their ends
-    )
-
     def __init__(self, most: int) -> None:
         self.before = self.after = UNLINKED
         self.deadline = 0
-        self.count = 0
-        self.most = most
-        self.noted = Ring()
+        self.count = 0  # how many there are, also those whose end has not been noted
+        self.most = most  # how many are remembered at most
+        self.noted = Ring()  # those whose end has been noted, in the order of their ends
 
     def first(self) -> Group | None:
         """The group that is forgotten next."""
@@ -133,27 +125,16 @@ class Group(Holder):
     wheel.
     """
 
-    __slots__ = (
-        "_name",
-        "cancelled",  # how many members have left it so; likewise the next three
-        "dead",
-        "done",
-        "expired",
-        "has_begun",  # it has, or has had, a member
-        "members",  # in no order: each knows its index (`Labels.member`)
-        "owner",  # those of the user that has put the first member of this round; None: unowned
-        "waiting",  # None, or the jobs that wait for it
-    )
-
     def __init__(self, name: str, created_at: int, id: int = 0) -> None:
         super().__init__(id, NO_TUBE, created_at)
         self._name = name
-        self.has_begun = False
-        self.members: list[Job] = []
+        self.has_begun = False  # it has, or has had, a member
+        self.members: list[Job] = []  # in no order: each knows its index (`Labels.member`)
+        # those of the user that has put the first member of this round; None: unowned
         self.owner: EndedGroups | None = None
-        self.waiting: Waiting | None = None
+        self.waiting: Waiting | None = None  # None, or the jobs that wait for it
         self.done = 0
-        self.cancelled = 0
+        self.cancelled = 0  # how many members have left it so; likewise the next three
         self.expired = 0
         self.dead = 0
 
@@ -189,28 +170,17 @@ class Group(Holder):
 class Groups(Timer):
     """All groups. As a timer, it is OVERDUE while groups have ended and something is left to do about that."""
 
-    __slots__ = (
-        "by_id",  # those that have begun
-        "by_name",
-        "ended_count",  # how many have ended and are remembered
-        "ending",  # those whose end has not been noted
-        "owners",  # the ended groups of each user, by its name; "" without one
-        "released",  # jobs whose groups have ended, and that wait for nothing but their turn
-        "ttl",  # how long a group is remembered after its end
-        "unowned",  # the ended groups of users that are not known
-    )
-
     def __init__(self, stride: int, offset: int) -> None:
         self.before = self.after = UNLINKED
         self.deadline = 0
-        self.by_id: IdTable[Group] = IdTable(stride, offset)
+        self.by_id: IdTable[Group] = IdTable(stride, offset)  # those that have begun
         self.by_name = KeyTable()
-        self.released = Slot(-1, 0)
-        self.ending = Ring()
-        self.ended_count = 0
-        self.owners: dict[str, EndedGroups] = {}
-        self.unowned = EndedGroups(MOST_UNOWNED)
-        self.ttl = GROUP_TTL
+        self.released = Slot(-1, 0)  # jobs whose groups have ended, and that wait for nothing but their turn
+        self.ending = Ring()  # those whose end has not been noted
+        self.ended_count = 0  # how many have ended and are remembered
+        self.owners: dict[str, EndedGroups] = {}  # the ended groups of each user, by its name; "" without one
+        self.unowned = EndedGroups(MOST_UNOWNED)  # the ended groups of users that are not known
+        self.ttl = GROUP_TTL  # how long a group is remembered after its end
 
     def get(self, name: str) -> Group | None:
         found = self.by_name.get(name)
@@ -400,8 +370,6 @@ class GroupSearch:
 
     Who comes or goes meanwhile may be counted or not, or twice.
     """
-
-    __slots__ = ("_position", "buried", "counts", "group", "is_complete")
 
     def __init__(self, group: Group) -> None:
         self.group = group

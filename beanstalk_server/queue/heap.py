@@ -20,8 +20,6 @@ class JobHeap:
     Of the ready jobs of a tube, some may not be in `jobs` (`queue/fair_heap.py`): `first` and `count` know.
     """
 
-    __slots__ = ("jobs",)
-
     def __init__(self) -> None:
         self.jobs: list[Job] = []
 

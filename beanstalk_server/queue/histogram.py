@@ -34,14 +34,9 @@ class Histogram:
     `add` makes no object that stays but the numbers that take the place of others.
     """
 
-    __slots__ = (
-        "counts",  # of the durations in each class
-        "total",  # of all durations, in nanoseconds
-    )
-
     def __init__(self) -> None:
-        self.counts = [0] * CLASSES
-        self.total = 0
+        self.counts = [0] * CLASSES  # of the durations in each class
+        self.total = 0  # of all durations, in nanoseconds
 
     def add(self, nanoseconds: int) -> None:
         """Count a duration. One below 0, from clocks that disagree, counts as 0."""
@@ -103,8 +98,6 @@ class Histogram:
 
 class RecentHistogram(Histogram):
     """The latest durations: whenever MOST have been counted, all counts are halved."""
-
-    __slots__ = ("_left",)
 
     MOST: Final = 1 << 16
 

@@ -79,32 +79,6 @@ class JobSearch:
         before: the search before, which is complete, if its client goes on with this one.
     """
 
-    __slots__ = (
-        "_best",  # what has been found in the table, the first of it at least
-        "_bound",  # with `_bound_id`: what comes after this is of no use
-        "_bound_id",
-        "_has_bound",
-        "_id",
-        "_is_at_hand",  # the search before has found the page
-        "_kept",  # how many of what is found are kept
-        "_key",  # with `_id`: the position; of the jobs that are delayed by the server's clock, where there are two
-        "_limit",  # one job more than the page takes: whether there is one decides whether there is a next page
-        "_moment",
-        "_moment_id",  # with `_moment`: the position of the jobs that are due by the wall clock
-        "_pages",  # of the table, those left, the next one last; None until the table is gone through
-        "_rest",  # when it is complete, what it has found beyond the page: sort keys and ids
-        "_rest_position",  # that behind it; [] if no job follows
-        "_same",  # how many have been found with the position's own sort key
-        "_start",  # the page of the table that has the position's id
-        "_state",
-        "_table",
-        "_tube",
-        "_wall_offset",
-        "found",  # the jobs of the page in their order, when it is complete
-        "is_complete",
-        "next_position",  # that at the end of the page, when it is complete; [] if no job follows
-    )
-
     def __init__(
         self,
         table: IdTable[Job],
@@ -118,8 +92,11 @@ class JobSearch:
         self._table = table
         self._tube = tube
         self._state = state
+        # one job more than the page takes: whether there is one decides whether there is a next page
         self._limit = count + 1
         self._wall_offset = wall_offset
+        # _moment_id: with `_moment`: the position of the jobs that are due by the wall clock
+        # _key: with `_id`: the position; of the jobs that are delayed by the server's clock, where there are two
         self._key = self._id = self._moment = self._moment_id = 0
         if state == RESERVED:
             self._id = position[0] if position else 0
@@ -127,19 +104,22 @@ class JobSearch:
             self._key, self._id = position[0], position[1]
             if state == DELAYED:
                 self._moment, self._moment_id = position[2], position[3]
+        # of the table, those left, the next one last; None until the table is gone through
         self._pages: list[int] | None = None
-        self._start = 0
-        self._same = 0
-        self._best: list[Entry] = []
+        self._start = 0  # the page of the table that has the position's id
+        self._same = 0  # how many have been found with the position's own sort key
+        self._best: list[Entry] = []  # what has been found in the table, the first of it at least
         self._has_bound = False
+        # _bound: with `_bound_id`: what comes after this is of no use
         self._bound = self._bound_id = 0
-        self._kept = self._limit
-        self.found: list[Entry] = []
-        self.next_position: list[int] = []
+        self._kept = self._limit  # how many of what is found are kept
+        self.found: list[Entry] = []  # the jobs of the page in their order, when it is complete
+        self.next_position: list[int] = []  # that at the end of the page, when it is complete; [] if no job follows
         self.is_complete = False
+        # when it is complete, what it has found beyond the page: sort keys and ids
         self._rest: list[tuple[int, int]] = []
-        self._rest_position: list[int] = []
-        self._is_at_hand = False
+        self._rest_position: list[int] = []  # that behind it; [] if no job follows
+        self._is_at_hand = False  # the search before has found the page
         if before is not None and before._is_followed_by(tube, state, position):
             self._is_at_hand = True
             self._rest = before._rest

@@ -95,14 +95,9 @@ class Memory:
         limit: bytes; 0 for none.
     """
 
-    __slots__ = (
-        "limit",
-        "used",  # bytes
-    )
-
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
-        self.used = 0
+        self.used = 0  # bytes
 
     def admits(self, job: Job, replaced: Job | None = None, more: int = 0) -> bool:
         """Whether a job may be put, in the place of another one or not, and this many bytes more.

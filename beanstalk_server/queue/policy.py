@@ -120,20 +120,6 @@ class Labels:
     While a job has them, the broker notes here what has come of them: no two jobs have the same.
     """
 
-    __slots__ = (
-        "after",
-        "after_waits",
-        "awaited",  # while it waits for a group: the jobs that do (groups.py)
-        "group",
-        "joined",  # the group that it is a member of at present
-        "lane",  # while its job is ready: the lane that it is in; the broker's, as `limiter`
-        "limit",
-        "limit_count",
-        "limiter",  # while there is its job: what counts the jobs with this limit; None if it has none
-        "member",  # its index among the members of that group
-        "share",
-    )
-
     def __init__(
         self,
         *,
@@ -150,10 +136,11 @@ class Labels:
         self.group = group
         self.after = after
         self.after_waits = after_waits
-        self.joined: Group | None = None
-        self.awaited: Waiting | None = None
-        self.member: i32 = 0
-        self.lane: Lane | None = None
+        self.joined: Group | None = None  # the group that it is a member of at present
+        self.awaited: Waiting | None = None  # while it waits for a group: the jobs that do (groups.py)
+        self.member: i32 = 0  # its index among the members of that group
+        self.lane: Lane | None = None  # while its job is ready: the lane that it is in; the broker's, as `limiter`
+        # while there is its job: what counts the jobs with this limit; None if it has none
         self.limiter: Limit | None = None
 
     def limit_in(self, tube: str) -> str:
@@ -205,26 +192,15 @@ class Attributes:
 class Counters:
     """What policies have done: to all jobs of a queue, or to those of one tube."""
 
-    __slots__ = (
-        "dead",  # a job has gone to a dead tube; counted in the tube that it has left
-        "expired",  # a job has expired, and was deleted or went to the dead tube
-        "redriven",  # a job has gone back to where it came from; counted in the dead tube
-        "refused_bytes",  # a put was refused because of max_bytes, and so on
-        "refused_delay",
-        "refused_jobs",
-        "refused_size",
-        "retried",  # a job has failed, and was delayed by a backoff
-    )
-
     def __init__(self) -> None:
-        self.dead = 0
-        self.expired = 0
-        self.redriven = 0
-        self.refused_bytes = 0
+        self.dead = 0  # a job has gone to a dead tube; counted in the tube that it has left
+        self.expired = 0  # a job has expired, and was deleted or went to the dead tube
+        self.redriven = 0  # a job has gone back to where it came from; counted in the dead tube
+        self.refused_bytes = 0  # a put was refused because of max_bytes, and so on
         self.refused_delay = 0
         self.refused_jobs = 0
         self.refused_size = 0
-        self.retried = 0
+        self.retried = 0  # a job has failed, and was delayed by a backoff
 
 
 UNREAD: Final = Counters()

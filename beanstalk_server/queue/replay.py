@@ -51,21 +51,6 @@ class Replay:
         groups: the table to put groups into.
     """
 
-    __slots__ = (
-        "boot",
-        "clock_offset",
-        "groups",
-        "has_clears",
-        "held",
-        "jobs",
-        "last_id",
-        "last_offset",
-        "limits",
-        "renumbers",
-        "shift",
-        "tubes",
-    )
-
     def __init__(
         self,
         jobs: IdTable[Job],

@@ -22,8 +22,6 @@ MAX_PAGES: Final = (1 << 15) - 1
 class ReservedJobs:
     """Jobs in the order in which they were added; any of them can be removed."""
 
-    __slots__ = ("_last", "_occupied", "_pages")
-
     def __init__(self) -> None:
         self._last: dict[int, Job] = {}  # the page that takes new jobs
         self._pages = [self._last]  # those that have become empty are replaced by new, small ones

@@ -37,8 +37,6 @@ class RingNode:
 class Ring(RingNode):
     """The head of a ring. An empty ring is linked to itself."""
 
-    __slots__ = ()
-
     def __init__(self) -> None:
         self.before = self.after = self
 

@@ -40,8 +40,6 @@ class IdPage(Generic[Kind]):
     kept a second time. The number of an id, which decides its place, is `id // stride`: no two ids here share one.
     """
 
-    __slots__ = ("_jobs", "_places", "_stride", "count")
-
     def __init__(self, stride: int) -> None:
         self.count = 0
         self._stride = stride
@@ -150,8 +148,6 @@ class IdTable(Generic[Kind]):
         stride, offset: all ids are `offset` more than a multiple of `stride`, so that as many jobs share a page as if
             these ids were all there are.
     """
-
-    __slots__ = ("_count", "_last", "_last_index", "_pages", "offset", "stride")
 
     def __init__(self, stride: int = 1, offset: int = 0) -> None:
         self.stride = stride

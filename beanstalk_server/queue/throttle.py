@@ -32,28 +32,17 @@ class Throttle(Timer):
     Tube and throttle refer to each other, and compiled, neither is collected: `detach` before the tube goes.
     """
 
-    __slots__ = (
-        "credit",  # how long the tokens of a full bucket last, but for one: nanoseconds
-        "full_at",  # when the bucket will be full; 0 if it is, or there is no rate
-        "interval",
-        "lacks_place",  # as many jobs are reserved as may be, or more
-        "lacks_token",
-        "max_reserved",
-        "tube",
-        "wheel",
-    )
-
     def __init__(self, tube: Tube, wheel: Wheel) -> None:
         self.before = self.after = UNLINKED
         self.deadline = 0
         self.tube = tube
         self.wheel = wheel
         self.interval = 0
-        self.credit = 0
+        self.credit = 0  # how long the tokens of a full bucket last, but for one: nanoseconds
         self.max_reserved = 0
-        self.full_at = 0
+        self.full_at = 0  # when the bucket will be full; 0 if it is, or there is no rate
         self.lacks_token = False
-        self.lacks_place = False
+        self.lacks_place = False  # as many jobs are reserved as may be, or more
 
     def follow(self, policy: Policy, now: int) -> None:
         """Keep the tube to this policy from now on.

@@ -64,8 +64,6 @@ class BodyRead:
         tell: tells the client of a single job; None if the jobs are a batch.
     """
 
-    __slots__ = ("client", "jobs", "tell")
-
     def __init__(self, client: Client, jobs: list[Job], tell: Callable[[Job], None] | None) -> None:
         self.client = client
         self.jobs = jobs

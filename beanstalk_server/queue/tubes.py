@@ -30,8 +30,6 @@ DICTIONARIES: Final = 128
 class TubeTable:
     """Tubes by name: a mapping, as far as one is needed."""
 
-    __slots__ = ("_by_name", "_in_order", "_names", "_pages", "default")
-
     def __init__(self) -> None:
         self._by_name: list[dict[str, Tube]] = [{} for _ in range(DICTIONARIES)]  # by the last bits of their hashes
         self._names = SortedList()

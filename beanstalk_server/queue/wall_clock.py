@@ -33,8 +33,6 @@ WALL_CHECK: Final = SECOND // 2
 class TimedJobs(JobHeap):
     """Those of one tube, by (moment, id); their deadlines are moments of the wall clock. It is never empty."""
 
-    __slots__ = ("index",)  # in `WallClock.heaps`
-
     def __init__(self) -> None:
         super().__init__()
         self.index = 0
@@ -42,8 +40,6 @@ class TimedJobs(JobHeap):
 
 class WallCheck(Timer):
     """When to look at the wall clock next; in the wheel while there are jobs that it concerns."""
-
-    __slots__ = ()
 
     def __init__(self) -> None:
         self.before = self.after = UNLINKED
@@ -53,16 +49,11 @@ class WallCheck(Timer):
 class WallClock(Timer):
     """Those of all tubes. As a timer, its deadline is when the first of them is due, by the server's clock."""
 
-    __slots__ = (
-        "check_timer",
-        "heaps",  # of the tubes that have such jobs: `heaps[0]` is the one whose first job is the first of all
-        "offset",  # the wall clock minus the server's clock, in nanoseconds, as last said
-    )
-
     def __init__(self) -> None:
         self.before = self.after = UNLINKED
         self.deadline = 0
-        self.offset = 0
+        self.offset = 0  # the wall clock minus the server's clock, in nanoseconds, as last said
+        # of the tubes that have such jobs: `heaps[0]` is the one whose first job is the first of all
         self.heaps: list[TimedJobs] = []
         self.check_timer = WallCheck()
 

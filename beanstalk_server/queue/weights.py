@@ -45,24 +45,14 @@ REMEMBERED: Final = 64
 class Turn:
     """What one tube has had of a client."""
 
-    __slots__ = (
-        "ended",  # jobs that the average is of
-        "expected",  # what its reserved jobs have cost so far, in nanoseconds, by the average
-        "finish",
-        "is_idle",  # it had no job that could be reserved when that was looked at last
-        "ran",  # how long those have taken together, in nanoseconds
-        "reserved",  # jobs that have cost what was expected of them
-        "weight",  # what the client has given it; 0 if that is its policy's
-    )
-
     def __init__(self, weight: int) -> None:
-        self.weight = weight
+        self.weight = weight  # what the client has given it; 0 if that is its policy's
         self.finish = 0
-        self.is_idle = True
-        self.reserved = 0
-        self.expected = 0
-        self.ran = 0
-        self.ended = 0
+        self.is_idle = True  # it had no job that could be reserved when that was looked at last
+        self.reserved = 0  # jobs that have cost what was expected of them
+        self.expected = 0  # what its reserved jobs have cost so far, in nanoseconds, by the average
+        self.ran = 0  # how long those have taken together, in nanoseconds
+        self.ended = 0  # jobs that the average is of
 
     def average(self) -> int:
         return self.ran // self.ended if self.ended else MILLISECOND
@@ -71,16 +61,10 @@ class Turn:
 class Weights:
     """The turns of the tubes that one client watches."""
 
-    __slots__ = (
-        "mode",
-        "now",  # the greatest finish with which a tube has been served
-        "turns",  # of tubes that the client watches
-    )
-
     def __init__(self) -> None:
         self.mode = PRIORITY
-        self.now = 0
-        self.turns: dict[Tube, Turn] = {}
+        self.now = 0  # the greatest finish with which a tube has been served
+        self.turns: dict[Tube, Turn] = {}  # of tubes that the client watches
 
     def set_mode(self, mode: int) -> None:
         """All tubes begin anew, with their weights."""

@@ -70,8 +70,6 @@ class Timer(RingNode):
 class Slot(Ring):
     """The timers of one slot, which knows where in the wheel it is."""
 
-    __slots__ = ("bit", "level")
-
     def __init__(self, level: int, index: int) -> None:
         super().__init__()
         self.level = level
@@ -89,8 +87,6 @@ class Wheel:
         now: the present, in nanoseconds.
         tick: the length of a tick, in nanoseconds: the precision of every deadline.
     """
-
-    __slots__ = ("due", "levels", "next_event", "occupied", "present", "tick", "widths")
 
     def __init__(self, now: int = 0, tick: int = TICK) -> None:
         self.tick = tick

@@ -82,8 +82,6 @@ class Place(Protocol):
 class _Ask:
     """A command of an operation that has not been answered."""
 
-    __slots__ = ("key", "line", "repeatable", "sink")
-
     def __init__(self, line: bytes, sink: Sink, key: int, repeatable: bool) -> None:
         self.line = line
         self.sink = sink
@@ -94,42 +92,24 @@ class _Ask:
 class Branch:
     """What a client has at one shard."""
 
-    __slots__ = (
-        "_answered",  # commands that have been answered, and whose bytes have not been dropped
-        "_asks",  # commands of operations without an answer
-        "_is_kept",  # all bytes of the commands without an answer are at hand
-        "_kept",  # these bytes in pieces, each with how many commands end in it, and its bytes after the last of them
-        "_owed",  # bytes that the client has been sent and has not taken
-        "_parts",  # of the reply to the first ask
-        "_since",  # when the first command without an answer could begin, if it is a reserve, in nanoseconds
-        "_stops",  # the last ask is not to wait, and the place does not know it yet
-        "entries",  # the lines of the client's commands without an answer
-        "framer",
-        "holdings",  # ids of jobs that the client has reserved there
-        "kept_size",  # how many bytes are kept
-        "place",  # None while nobody leads the shard
-        "router",
-        "shard",
-        "unsent",  # the last bytes that are kept: the place has had no room for them
-    )
-
     def __init__(self, router: Router, shard: int) -> None:
         self.router = router
         self.shard = shard
-        self.place: Place | None = None
-        self.entries: deque[bytes] = deque()
+        self.place: Place | None = None  # None while nobody leads the shard
+        self.entries: deque[bytes] = deque()  # the lines of the client's commands without an answer
         self.framer = ReplyFramer()
-        self.holdings: set[int] = set()
-        self.unsent = b""
-        self.kept_size = 0
+        self.holdings: set[int] = set()  # ids of jobs that the client has reserved there
+        self.unsent = b""  # the last bytes that are kept: the place has had no room for them
+        self.kept_size = 0  # how many bytes are kept
+        # these bytes in pieces, each with how many commands end in it, and its bytes after the last of them
         self._kept: deque[tuple[bytes, int, int]] = deque()
-        self._is_kept = True
-        self._answered = 0
-        self._owed = 0
-        self._since = 0
-        self._asks: deque[_Ask] = deque()
-        self._parts: list[bytes] = []
-        self._stops = False
+        self._is_kept = True  # all bytes of the commands without an answer are at hand
+        self._answered = 0  # commands that have been answered, and whose bytes have not been dropped
+        self._owed = 0  # bytes that the client has been sent and has not taken
+        self._since = 0  # when the first command without an answer could begin, if it is a reserve, in nanoseconds
+        self._asks: deque[_Ask] = deque()  # commands of operations without an answer
+        self._parts: list[bytes] = []  # of the reply to the first ask
+        self._stops = False  # the last ask is not to wait, and the place does not know it yet
 
     # What operations call
 

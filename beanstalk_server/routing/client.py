@@ -51,25 +51,6 @@ class RoutedConnection:
         name: what the log calls the client; "" for the address that it has connected from.
     """
 
-    __slots__ = (
-        "_due",  # places led here that have something to say, while the router is at work
-        "_ended",  # the client has shut down its sending side
-        "_hung_up",  # the same, seen while it was not read from
-        "_intake",
-        "_is_at_work",  # `go_on` is to follow
-        "_output_paused",
-        "_proved",  # who it was when it came
-        "_stays",  # how often in a row it has been answered and could have been settled
-        "clients",
-        "entrance",
-        "has_left",  # if the client goes now, it has done so by itself
-        "idle_since",  # as in Connection
-        "is_due",  # a turn has been promised
-        "name",
-        "router",
-        "transport",
-    )
-
     router: Router
     transport: Any
 
@@ -77,17 +58,18 @@ class RoutedConnection:
         self.clients = clients
         self.entrance = entrance
         self.name = name
-        self.has_left = True
-        self.idle_since = 0
-        self.is_due = False
-        self._proved = user
-        self._ended = False
-        self._hung_up = False
+        self.has_left = True  # if the client goes now, it has done so by itself
+        self.idle_since = 0  # as in Connection
+        self.is_due = False  # a turn has been promised
+        self._proved = user  # who it was when it came
+        self._ended = False  # the client has shut down its sending side
+        self._hung_up = False  # the same, seen while it was not read from
         self._intake = Intake()
-        self._is_at_work = False
+        self._is_at_work = False  # `go_on` is to follow
         self._output_paused = False
+        # places led here that have something to say, while the router is at work
         self._due: deque[LocalPlace] = deque()
-        self._stays = 0
+        self._stays = 0  # how often in a row it has been answered and could have been settled
 
     # What the event loop calls
 

@@ -42,8 +42,6 @@ class Operation:
     """One command that is under way. No other command of the client is begun before `router.answer`, which is called
     exactly once, perhaps in `begin`."""
 
-    __slots__ = ()
-
     def begin(self) -> None:
         """Ask the branches whatever it takes."""
         raise NotImplementedError
@@ -71,8 +69,6 @@ class AllShards(Operation):
         done: what the reply of a shard begins with that has done it. Any other is the client's reply: all shards refuse
             alike.
     """
-
-    __slots__ = ("_done", "_is_answered", "_line", "_outstanding", "_router", "_shards")
 
     def __init__(self, router: Router, shards: list[int], line: bytes, done: bytes = _OK) -> None:
         self._router = router
@@ -108,8 +104,6 @@ class AllShards(Operation):
 class SummedStatistics(AllShards):
     """stats: the rows of which each shard has its part are added up as the replies come, so that nobody is held up."""
 
-    __slots__ = ("_sum",)
-
     def __init__(self, router: Router, shards: list[int], line: bytes) -> None:
         super().__init__(router, shards, line)
         self._sum = StatisticsSum()
@@ -128,8 +122,6 @@ class AllTubes(AllShards):
     So a hundred thousand tubes are a few copies.
     """
 
-    __slots__ = ("_lists",)
-
     def __init__(self, router: Router, shards: list[int], line: bytes) -> None:
         super().__init__(router, shards, line)
         self._lists = [b""] * len(shards)
@@ -143,8 +135,6 @@ class AllTubes(AllShards):
 
 class AllClients(AllShards):
     """list-clients: those whom each shard counts, one after the other. No shard counts a client of another one."""
-
-    __slots__ = ("_lists",)
 
     def __init__(self, router: Router, shards: list[int], line: bytes) -> None:
         super().__init__(router, shards, line)
@@ -169,8 +159,6 @@ class PageOfTubes(AllShards):
         first: the name from which on; "" for the beginning.
         count: the most tubes, as the client says.
     """
-
-    __slots__ = ("_count", "_entries", "_next")
 
     def __init__(self, router: Router, shards: list[int], word: bytes, first: str, count: int) -> None:
         self._count = min(count, PAGE_ENTRIES)
@@ -207,8 +195,6 @@ class Divided(Operation):
         router: the client's router.
         word, text: the command, and its arguments, which end with the ids.
     """
-
-    __slots__ = ("_done", "_is_answered", "_missing", "_outstanding", "_parts", "_router", "_start")
 
     def __init__(self, router: Router, word: bytes, text: bytes, ids: list[int]) -> None:
         self._router = router
@@ -256,8 +242,6 @@ _TOUCHED: Final = b"TOUCHED_BATCH"
 class _OfTube(Operation):
     """A command about one tube, which the shard of the tube is asked."""
 
-    __slots__ = ("name", "router")
-
     word: ClassVar[bytes]
 
     def __init__(self, router: Router, name: bytes) -> None:
@@ -276,8 +260,6 @@ class _OfTube(Operation):
 class Use(_OfTube):
     """Use a tube of another shard than the one before."""
 
-    __slots__ = ()
-
     word = b"use"
 
     def end(self, _key: int, reply: bytes) -> None:
@@ -293,8 +275,6 @@ class Use(_OfTube):
 class Watch(_OfTube):
     """Watch a tube; the answer says how many are watched in all shards."""
 
-    __slots__ = ()
-
     word = b"watch"
 
     def end(self, _key: int, reply: bytes) -> None:
@@ -307,8 +287,6 @@ class Watch(_OfTube):
 
 class Mode(Operation):
     """Say how tubes are served, at every place that there is; others learn it when they are opened."""
-
-    __slots__ = ("_mode", "_outstanding", "_router", "_text")
 
     def __init__(self, router: Router, text: bytes) -> None:
         read_mode(text, _ARGUMENTS)
@@ -335,8 +313,6 @@ class Mode(Operation):
 class Ignore(_OfTube):
     """Watch a tube no more. A shard may be left without any, and only the last of all stays. Nobody refuses that, so it
     need not wait for a leader."""
-
-    __slots__ = ()
 
     def begin(self) -> None:
         name = self.name.encode("ascii")

@@ -28,8 +28,6 @@ class LinkPlace(Channel):
         client: whose place it is.
     """
 
-    __slots__ = ("_client", "_leader", "branch")
-
     def __init__(self, client: RoutedConnection, branch: Branch, leader: Link) -> None:
         super().__init__()
         self._client = client
@@ -105,32 +103,17 @@ class LocalPlace:
         connection: what serves it there. Its transport is to be this.
     """
 
-    __slots__ = (
-        "_has_resumed",  # the branch is to be told that there is room again
-        "_high",
-        "_is_due",  # `deliver` is to follow
-        "_low",
-        "_output",  # what the connection has written, and has not been handed over
-        "_output_paused",  # the connection has been told that the client does not read
-        "_reading",
-        "_state",
-        "_unconsumed",  # how many bytes the connection has written that the client has not got
-        "branch",
-        "client",
-        "connection",
-    )
-
     def __init__(self, client: RoutedConnection, connection: Connection) -> None:
         self.client = client
         self.branch: Branch | None = None  # once the router has it, until it is closed or lost
         self.connection: Connection | None = connection
         self._state = _OPEN
-        self._is_due = False
-        self._output: list[bytes] = []
-        self._unconsumed = 0
-        self._output_paused = False
+        self._is_due = False  # `deliver` is to follow
+        self._output: list[bytes] = []  # what the connection has written, and has not been handed over
+        self._unconsumed = 0  # how many bytes the connection has written that the client has not got
+        self._output_paused = False  # the connection has been told that the client does not read
         self._reading = True
-        self._has_resumed = False
+        self._has_resumed = False  # the branch is to be told that there is room again
         self._high = WINDOW
         self._low = WINDOW >> 2
 

@@ -26,21 +26,12 @@ _R: Final = 82
 class ReplyFramer:
     """Finds out where replies end."""
 
-    __slots__ = (
-        "_body",  # bytes of a body that are to come, with its CR LF
-        "_jobs",  # jobs of a batch that are to come
-        "_line",  # the beginning of a line
-        "first",
-        "is_within",  # a reply has begun and not ended
-        "reserved",
-    )
-
     def __init__(self) -> None:
-        self._body = 0
-        self._jobs = 0
-        self._line = b""
+        self._body = 0  # bytes of a body that are to come, with its CR LF
+        self._jobs = 0  # jobs of a batch that are to come
+        self._line = b""  # the beginning of a line
         self.first = b""
-        self.is_within = False
+        self.is_within = False  # a reply has begun and not ended
         self.reserved: list[int] = []
 
     def clear(self) -> None:

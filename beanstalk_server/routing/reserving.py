@@ -68,28 +68,15 @@ class Reserving(Operation):
         timeout: how long it may wait, in nanoseconds, or FOREVER.
     """
 
-    __slots__ = (
-        "_attempts",
-        "_command",
-        "_deadline",  # in nanoseconds; FOREVER for none
-        "_is_called_off",  # it waits no longer, and shards without a leader do not hold it up
-        "_is_counted",  # a shard has been told to count the command
-        "_limit",
-        "_parts",
-        "_router",
-        "_state",
-        "_timeout",
-    )
-
     def __init__(self, router: Router, shards: list[int], command: bytes, limit: int, timeout: int) -> None:
         self._router = router
         self._command = command
         self._limit = limit
         self._timeout = timeout
-        self._deadline = FOREVER
+        self._deadline = FOREVER  # in nanoseconds; FOREVER for none
         self._attempts = 0
-        self._is_called_off = False
-        self._is_counted = False
+        self._is_called_off = False  # it waits no longer, and shards without a leader do not hold it up
+        self._is_counted = False  # a shard has been told to count the command
         self._state = _PROBING
         self._parts = [_Part(router.branch(shard), key) for key, shard in enumerate(shards)]
 
@@ -264,21 +251,12 @@ class Reserving(Operation):
 class _Part:
     """What one shard has to do with a reserve."""
 
-    __slots__ = (
-        "branch",
-        "found",  # its answer to the last probe
-        "is_done",  # it has had nothing for as long as the reserve may wait
-        "is_stopped",  # it has been told to wait no longer
-        "key",  # its position among the parts
-        "state",
-    )
-
     def __init__(self, branch: Branch, key: int) -> None:
         self.branch = branch
-        self.key = key
-        self.found = _LOST
-        self.is_done = False
-        self.is_stopped = False
+        self.key = key  # its position among the parts
+        self.found = _LOST  # its answer to the last probe
+        self.is_done = False  # it has had nothing for as long as the reserve may wait
+        self.is_stopped = False  # it has been told to wait no longer
         self.state = _UNASKED
 
     def rank(self) -> tuple[int, int]:

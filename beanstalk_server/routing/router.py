@@ -181,8 +181,6 @@ class Owner(Protocol):
 class Watched:
     """The tubes that a client watches, in the order in which a session has them."""
 
-    __slots__ = ("_positions", "names")
-
     def __init__(self) -> None:
         self.names: list[str] = []
         self._positions: dict[str, int] = {}
@@ -227,53 +225,6 @@ class Router:
         closes_after_put: whether a malformed put closes the connection, as in Session.
     """
 
-    __slots__ = (
-        "_authenticate",
-        "_bodies",  # sizes of bodies, by the lines of puts
-        "_current",  # the branch that the last command went to
-        "_framer",
-        "_held",  # a line that waits for its turn; its bytes are the first of the input
-        "_input",  # has come, and has not been passed on
-        "_input_ended",
-        "_is_torn",  # the end of a body is uncertain: nothing that has come behind it may be taken for a command
-        "_needs_more",  # there is no whole command in what has come
-        "_only",  # the shard of all watched tubes; -1 if there are several, or none is watched
-        "_operation",
-        "_output",
-        "_position",  # where in the first piece of the input begins what has not been passed on
-        "_watching",  # the watched tubes of each shard
-        "aborted",  # what has not been sent to the client is lost
-        "asked",  # commands without an answer that are not the client's, at all branches
-        "branches",
-        "budget",  # how much more this turn may cost
-        "clock",
-        "closed",  # nothing more is done for the client, once it has been sent what `take_replies` returns
-        "closes_after_put",
-        "counted_at",  # the shard whose statistics count the client
-        "default_shard",  # of the tube that every client begins with
-        "dialect",
-        "failed",  # it is closed because a leader was lost, or has closed, and not because the client wants it
-        "finish",  # the greatest one with which a tube of it was served, if tubes take turns (queue/weights.py)
-        "has_more",  # the turn was over before the input was: `run` can go on at once
-        "in_body",  # the body of the last command has not all come
-        "input_size",
-        "is_busy",  # a command is under way that several shards are asked for
-        "malformed_puts",  # how many were answered here
-        "max_job_size",
-        "may_wait",  # a reserve may wait for a job
-        "mode",  # how its tubes are served: PRIORITY, WEIGHTED or FAIR
-        "name",
-        "output_paused",
-        "owner",
-        "places",
-        "speaks_http",  # it is closed because of that
-        "used",
-        "used_shard",
-        "user",
-        "watched",
-        "weights",  # of tubes that it watches, if it has given them any, by name
-    )
-
     def __init__(
         self,
         places: Places,
@@ -289,48 +240,52 @@ class Router:
         closes_after_put: bool = False,
     ) -> None:
         self._authenticate = authenticate
-        self._bodies: dict[bytes, int] = _bodies.setdefault(max_job_size, {})
-        self._current: Branch | None = None
+        self._bodies: dict[bytes, int] = _bodies.setdefault(max_job_size, {})  # sizes of bodies, by the lines of puts
+        self._current: Branch | None = None  # the branch that the last command went to
         self._framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS, ALL_PUTS if closes_after_put else EXTENSION_PUTS)
-        self._held: bytes | None = None
-        self._input: deque[bytes] = deque()
+        self._held: bytes | None = None  # a line that waits for its turn; its bytes are the first of the input
+        self._input: deque[bytes] = deque()  # has come, and has not been passed on
         self._input_ended = False
+        # the end of a body is uncertain: nothing that has come behind it may be taken for a command
         self._is_torn = False
-        self._needs_more = True
-        self._only = -1
+        self._needs_more = True  # there is no whole command in what has come
+        self._only = -1  # the shard of all watched tubes; -1 if there are several, or none is watched
         self._operation: Operation | None = None
         self._output: list[bytes] = []
-        self._position = 0
-        self._watching: dict[int, dict[str, None]] = {}
-        self.aborted = False
-        self.asked = 0
+        self._position = 0  # where in the first piece of the input begins what has not been passed on
+        self._watching: dict[int, dict[str, None]] = {}  # the watched tubes of each shard
+        self.aborted = False  # what has not been sent to the client is lost
+        self.asked = 0  # commands without an answer that are not the client's, at all branches
         self.branches: dict[int, Branch] = {}  # opened when they are first needed
-        self.budget = QUANTUM
+        self.budget = QUANTUM  # how much more this turn may cost
         self.clock = clock
-        self.closed = False
+        self.closed = False  # nothing more is done for the client, once it has been sent what `take_replies` returns
         self.closes_after_put = closes_after_put
+        # default_shard: of the tube that every client begins with
+        # counted_at: the shard whose statistics count the client
         self.counted_at = self.default_shard = places.of_tube(DEFAULT.encode("ascii"))
         self.dialect = dialect
+        # it is closed because a leader was lost, or has closed, and not because the client wants it
         self.failed = False
-        self.finish = 0
-        self.has_more = False
-        self.in_body = False
+        self.finish = 0  # the greatest one with which a tube of it was served, if tubes take turns (queue/weights.py)
+        self.has_more = False  # the turn was over before the input was: `run` can go on at once
+        self.in_body = False  # the body of the last command has not all come
         self.input_size = 0  # bytes that have come and have not been passed on
-        self.is_busy = False
-        self.malformed_puts = 0
+        self.is_busy = False  # a command is under way that several shards are asked for
+        self.malformed_puts = 0  # how many were answered here
         self.max_job_size = max_job_size
-        self.may_wait = True
-        self.mode = PRIORITY
+        self.may_wait = True  # a reserve may wait for a job
+        self.mode = PRIORITY  # how its tubes are served: PRIORITY, WEIGHTED or FAIR
         self.name = name
         self.output_paused = False
         self.owner = owner
         self.places = places
-        self.speaks_http = False
+        self.speaks_http = False  # it is closed because of that
         self.used = used
         self.used_shard = places.of_tube(used.encode("ascii"))
         self.user = user
         self.watched = Watched()
-        self.weights: dict[str, int] = {}
+        self.weights: dict[str, int] = {}  # of tubes that it watches, if it has given them any, by name
         for tube in [DEFAULT] if watched is None else watched:
             self.note_watched(tube)
         if user is not None:

@@ -47,13 +47,6 @@ class SettledSession(Session):
     The other arguments are those of Session.
     """
 
-    __slots__ = (
-        "is_away",  # a line has led away: only `unsettle`, `take_commands` or `disconnect` may follow
-        "on_unsettled",
-        "places",
-        "shard",
-    )
-
     def __init__(
         self,
         places: Places,
@@ -77,7 +70,7 @@ class SettledSession(Session):
         self.shard = shard
         self.on_unsettled = on_unsettled
         self.is_settled = not is_place and places.shards > 1
-        self.is_away = False
+        self.is_away = False  # a line has led away: only `unsettle`, `take_commands` or `disconnect` may follow
 
     def unsettle(self) -> bytes:
         """Be the client's place at this shard from now on, after a line has led away.
@@ -187,8 +180,6 @@ class Departure(CommitWaiter):
     Args:
         on_end: called with the connection then.
     """
-
-    __slots__ = ("_connection", "_on_end")
 
     def __init__(self, connection: Connection, on_end: Callable[[Connection], None]) -> None:
         super().__init__()

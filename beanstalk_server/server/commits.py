@@ -44,8 +44,6 @@ log = logging.getLogger("beanstalk_server")
 class CommitWaiter(Runnable):
     """Anything that may wait for a commit."""
 
-    __slots__ = ()
-
     def on_commit(self) -> bool:
         """Send what `durable_lsn` allows by now; return whether more waits for a commit."""
         raise NotImplementedError

@@ -85,25 +85,6 @@ class Connection(CommitWaiter):
     interpreted one is as slow as if it were interpreted too.
     """
 
-    __slots__ = (
-        "connected",
-        "connections",
-        "counted",
-        "entrance",
-        "gate",
-        "idle_since",  # when a sweep found it idle first, in nanoseconds; 0 if it has sent something since
-        "intake",
-        "is_place",
-        "name",
-        "session",
-        "since",  # when it has begun to serve its client, in nanoseconds
-        "transport",
-        "turns",
-        "uncommitted",
-        "uncommitted_size",
-        "user",
-    )
-
     session: Session
     transport: asyncio.Transport
 
@@ -129,8 +110,8 @@ class Connection(CommitWaiter):
         self.name = name
         self.is_place = is_place
         self.counted = counted
-        self.since = 0
-        self.idle_since = 0
+        self.since = 0  # when it has begun to serve its client, in nanoseconds
+        self.idle_since = 0  # when a sweep found it idle first, in nanoseconds; 0 if it has sent something since
 
     # What the event loop calls
 
@@ -447,8 +428,6 @@ def make_session(_connection: Connection, *arguments: Any) -> Session:
 
 class OpenConnections(Roll):
     """The clients of the open connections, each at the connection that counts it."""
-
-    __slots__ = ("_left",)
 
     def __init__(self, connections: Connections) -> None:
         self._left = list(connections.open)

@@ -11,8 +11,6 @@ from beanstalk_server.server.hangups import HangupWatch
 class Intake:
     """Reads from one client, or does not."""
 
-    __slots__ = ("_descriptor", "_hangups", "_on_hangup", "reading")
-
     def __init__(self) -> None:
         self.reading = True
         self._descriptor = -1  # of the socket that is watched; -1 if none is

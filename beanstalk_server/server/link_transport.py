@@ -24,24 +24,6 @@ class LinkTransport(Channel):
         on_user: called with this transport and a name when the client is another user from now on.
     """
 
-    __slots__ = (
-        "_closing",
-        "_connection",
-        "_ended",
-        "_high",
-        "_input",
-        "_loop",
-        "_lost",
-        "_low",
-        "_on_open",
-        "_on_user",
-        "_output",
-        "_output_size",
-        "_position",
-        "_protocol_paused",
-        "_reading",
-    )
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

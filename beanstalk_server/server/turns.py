@@ -48,8 +48,6 @@ COST_TIME: Final = 2_000
 class Runnable:
     """Anything that takes turns. Both flags belong to `Turns`."""
 
-    __slots__ = ("blocked", "queued")
-
     def __init__(self) -> None:
         self.queued = False  # in one of the queues
         self.blocked = False  # waits until the journal admits its next command
@@ -69,8 +67,6 @@ class Runnable:
 
 class AfterTurns:
     """What turns may have changed."""
-
-    __slots__ = ()
 
     def look(self) -> None:
         """Look at it, before the event loop waits."""

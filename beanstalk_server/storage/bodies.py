@@ -27,8 +27,6 @@ class Bodies:
         memory: the account of memory, which hears of each body that leaves it or comes back.
     """
 
-    __slots__ = ("_jobs", "_moved", "cache_size", "memory", "size", "threshold")
-
     def __init__(self, threshold: int, cache_size: int, memory: Memory) -> None:
         self.threshold = threshold
         self.cache_size = cache_size

@@ -398,22 +398,6 @@ class Scanner:
         version: of the format.
     """
 
-    __slots__ = (
-        "_change",
-        "_in_change",
-        "_job",
-        "data",
-        "end",
-        "fault",
-        "has_labels",
-        "kind",
-        "last_type",
-        "more",
-        "names",
-        "seed",
-        "start",
-    )
-
     def __init__(self, seed: int, version: int) -> None:
         self.seed = seed
         self.last_type: int = LAST_TYPES[version] if 0 < version < len(LAST_TYPES) else CLOCK

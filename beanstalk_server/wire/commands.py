@@ -101,27 +101,6 @@ class Command:
             and does not act may be given again to another leader, if that of its shard is lost before the reply.
     """
 
-    __slots__ = (
-        "across",
-        "concerns",
-        "cost",
-        "counter",  # its index in ServerInfo.counts; -1 if it is not counted
-        "do",
-        "done",  # a reply that is always the same, or b""
-        "ends",
-        "has_body",
-        "hides",
-        "is_counted",
-        "is_repeatable",
-        "may_be_long",
-        "name",
-        "needs",
-        "read",
-        "reply_when_done",  # makes a reply that varies
-        "right",
-        "scope",
-    )
-
     def __init__(
         self,
         name: str,
@@ -147,8 +126,8 @@ class Command:
         self.do = do
         self.right = right
         self.scope = scope
-        self.done = done if isinstance(done, bytes) else b""
-        self.reply_when_done = None if isinstance(done, bytes) else done
+        self.done = done if isinstance(done, bytes) else b""  # a reply that is always the same, or b""
+        self.reply_when_done = None if isinstance(done, bytes) else done  # makes a reply that varies
         self.needs = needs
         self.has_body = has_body
         self.hides = hides or scope == TUBE_OF_JOB
@@ -159,7 +138,7 @@ class Command:
         self.across: int = _ACROSS.get(scope, IN_ONE) if across < 0 else across
         self.ends: tuple[bytes, ...] = ends
         self.is_repeatable: bool = needs == NONE and not acts
-        self.counter: int = -1
+        self.counter: int = -1  # its index in ServerInfo.counts; -1 if it is not counted
 
     def ids(self, text: bytes, arguments: Arguments) -> list[int]:
         """The ids of the jobs that its arguments name."""
@@ -770,16 +749,11 @@ class Dialect:
         quote: the quotation mark around strings in statistics, or "".
     """
 
-    __slots__ = (
-        "commands",
-        "quote",
-        "with_arguments",  # commands by name
-        "without_arguments",  # commands by name
-    )
-
     def __init__(self, commands: Sequence[Command], quote: str) -> None:
         self.commands = commands
+        # commands by name
         self.without_arguments = {command.name.encode(): command for command in commands if command.read is None}
+        # commands by name
         self.with_arguments = {command.name.encode(): command for command in commands if command.read is not None}
         self.quote = quote
 

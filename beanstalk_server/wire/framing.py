@@ -68,22 +68,6 @@ class Framer:
         is_torn: the body that was BODY_SKIPPED or BODY_LOST did not end with CR LF.
     """
 
-    __slots__ = (
-        "_body",  # the first pieces of a body that comes in pieces
-        "_body_event",  # how the body will end: BODY while it is kept, BODY_SKIPPED or BODY_LOST
-        "_content",  # the line or body that `next` has found, until it is taken
-        "_data",  # the bytes that are being taken apart
-        "_in_long_line",  # the beginning of a line that is too long has been dropped
-        "_left",  # how many bytes of a body and its CR LF are still to come; 0 outside of a body
-        "_long_commands",
-        "_longest_commands",
-        "_lost_commands",
-        "_position",  # the first byte of `_data` that has not been consumed
-        "_queued",  # pieces that have come after `_data`; None if there are none
-        "_queued_size",  # their size in bytes
-        "is_torn",
-    )
-
     def __init__(
         self,
         long_commands: tuple[bytes, ...] = (),
@@ -93,15 +77,16 @@ class Framer:
         self._long_commands = long_commands
         self._longest_commands = longest_commands
         self._lost_commands = lost_commands
-        self._data = b""
-        self._position = 0
+        self._data = b""  # the bytes that are being taken apart
+        self._position = 0  # the first byte of `_data` that has not been consumed
+        # _queued: pieces that have come after `_data`; None if there are none
         self._queued: list[bytes] | None = None  # not an empty list, because most clients never need one
-        self._queued_size = 0
-        self._in_long_line = False
-        self._left = 0
-        self._body_event = BODY
-        self._body: io.BytesIO | None = None
-        self._content = b""
+        self._queued_size = 0  # their size in bytes
+        self._in_long_line = False  # the beginning of a line that is too long has been dropped
+        self._left = 0  # how many bytes of a body and its CR LF are still to come; 0 outside of a body
+        self._body_event = BODY  # how the body will end: BODY while it is kept, BODY_SKIPPED or BODY_LOST
+        self._body: io.BytesIO | None = None  # the first pieces of a body that comes in pieces
+        self._content = b""  # the line or body that `next` has found, until it is taken
         self.is_torn = False
 
     def feed(self, data: bytes) -> None:

@@ -82,8 +82,6 @@ class Put:
     the body is too big anyway, as in beanstalkd.
     """
 
-    __slots__ = ("attributes", "delay", "is_batch", "priority", "size", "trailing", "ttr")
-
     def __init__(
         self, attributes: Attributes | None, priority: int, delay: int, ttr: int, size: int, trailing: bytes
     ) -> None:
@@ -115,38 +113,21 @@ class Put:
 class Arguments:
     """The arguments of one command. The function that reads them sets those that the command has, and no others."""
 
-    __slots__ = (
-        "count",  # the most jobs to kick, redrive, reserve or list, or tubes to list
-        "duration",  # a delay, timeout or pause, in nanoseconds
-        "finish",  # the greatest one with which a tube has been served (queue/weights.py)
-        "ids",  # of jobs
-        "job_id",
-        "mode",  # how tubes are served: PRIORITY, WEIGHTED or FAIR
-        "name",  # of a tube, or a key
-        "position",  # where a page of jobs begins
-        "priority",
-        "put",
-        "state",  # of jobs: READY, DELAYED, RESERVED or BURIED
-        "target",  # the name of a second tube, or of a group
-        "token",
-        "weight",  # of a tube; 0 if none is given
-    )
-
     def __init__(self) -> None:
-        self.count = 0
-        self.duration = 0
-        self.finish = 0
-        self.ids: list[int] = []
+        self.count = 0  # the most jobs to kick, redrive, reserve or list, or tubes to list
+        self.duration = 0  # a delay, timeout or pause, in nanoseconds
+        self.finish = 0  # the greatest one with which a tube has been served (queue/weights.py)
+        self.ids: list[int] = []  # of jobs
         self.job_id = 0
-        self.mode = PRIORITY
-        self.name = ""
-        self.position: list[int] = []
+        self.mode = PRIORITY  # how tubes are served: PRIORITY, WEIGHTED or FAIR
+        self.name = ""  # of a tube, or a key
+        self.position: list[int] = []  # where a page of jobs begins
         self.priority = 0
         self.put: Put | None = None
-        self.state = NEW
-        self.target = ""
+        self.state = NEW  # of jobs: READY, DELAYED, RESERVED or BURIED
+        self.target = ""  # the name of a second tube, or of a group
         self.token = ""
-        self.weight = 0
+        self.weight = 0  # of a tube; 0 if none is given
 
 
 # Numbers and durations

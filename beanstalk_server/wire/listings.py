@@ -54,8 +54,6 @@ class Listing:
         tells_of_jobs: it says what has become of single jobs.
     """
 
-    __slots__ = ("line", "tells_of_jobs")
-
     def __init__(self, line: bytes, tells_of_jobs: bool = False) -> None:
         self.line = line
         self.tells_of_jobs = tells_of_jobs
@@ -92,19 +90,12 @@ class TubeListing(Listing):
         pages: the lines of all tubes.
     """
 
-    __slots__ = (
-        "_lines",  # those of the tubes that have been found
-        "_names",  # what is left of the page in hand
-        "_pages",  # what is left of them, the next one last
-        "_user",
-    )
-
     def __init__(self, user: User, pages: list[bytes]) -> None:
         super().__init__(b"list-tubes\r\n")
         self._user = user
-        self._pages = pages[::-1]
-        self._names: list[str] = []
-        self._lines: list[bytes] = []
+        self._pages = pages[::-1]  # what is left of them, the next one last
+        self._names: list[str] = []  # what is left of the page in hand
+        self._lines: list[bytes] = []  # those of the tubes that have been found
 
     def is_complete(self) -> bool:
         return not self._pages and not self._names
@@ -140,8 +131,6 @@ class ListedClient:
         is_blocked: replies to it wait, for the journal or because it does not read them.
     """
 
-    __slots__ = ("is_blocked", "name", "session", "since")
-
     def __init__(self, session: Session, name: str, since: int, is_blocked: bool) -> None:
         self.session = session
         self.name = name
@@ -152,8 +141,6 @@ class ListedClient:
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Roll:
     """The clients who are served, from the moment at which it is made. This one has none."""
-
-    __slots__ = ()
 
     def is_over(self) -> bool:
         """Whether `take` has nobody left."""
@@ -166,11 +153,6 @@ class Roll:
 
 class ClientListing(Listing):
     """A list of clients that is under way."""
-
-    __slots__ = (
-        "_entries",
-        "_roll",
-    )
 
     def __init__(self, roll: Roll) -> None:
         super().__init__(b"list-clients\r\n")
@@ -227,13 +209,6 @@ class JobPage(Listing):
         name, state, position, count: what is asked for.
     """
 
-    __slots__ = (
-        "_described",  # how many of the jobs that have been found
-        "_entries",
-        "_queue",
-        "_search",
-    )
-
     def __init__(
         self, queue: Broker, search: JobSearch, name: str, state: int, position: list[int], count: int
     ) -> None:
@@ -241,7 +216,7 @@ class JobPage(Listing):
         super().__init__(f"list-jobs {name} {STATES[state]} {cursor} {count}\r\n".encode("ascii"), tells_of_jobs=True)
         self._queue = queue
         self._search = search
-        self._described = 0
+        self._described = 0  # how many of the jobs that have been found
         self._entries: list[bytes] = []
 
     def is_complete(self) -> bool:
@@ -274,8 +249,6 @@ class GroupListing(Listing):
         quote: the quotation mark around strings, or "".
     """
 
-    __slots__ = ("_age", "_quote", "_search")
-
     def __init__(self, search: GroupSearch, quote: str) -> None:
         super().__init__(f"stats-group {search.group.key}\r\n".encode("ascii"), tells_of_jobs=True)
         self._search = search
@@ -304,21 +277,12 @@ class TubePage(Listing):
         count: the most tubes.
     """
 
-    __slots__ = (
-        "_count",
-        "_entries",
-        "_is_complete",
-        "_next",  # the name from which on tubes have not been looked at
-        "_queue",
-        "_user",
-    )
-
     def __init__(self, queue: Broker, user: User | None, first: str, count: int) -> None:
         super().__init__(f"stats-tubes {first or '-'} {count}\r\n".encode("ascii"))
         self._queue = queue
         self._user = None if user is None or user.everywhere & INSPECT else user
         self._count = min(count, PAGE_ENTRIES)
-        self._next = first
+        self._next = first  # the name from which on tubes have not been looked at
         self._is_complete = False
         self._entries: list[bytes] = []
 

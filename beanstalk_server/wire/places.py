@@ -77,8 +77,6 @@ class Places:
         shards: how many there are, at least 1. They are numbered from 0.
     """
 
-    __slots__ = ("shards",)
-
     def __init__(self, shards: int) -> None:
         if shards < 1:
             raise ValueError(f"{shards} shards: must be 1 or more")

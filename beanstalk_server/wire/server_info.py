@@ -27,28 +27,6 @@ class ServerInfo:
         cpu_times: returns the seconds that the process has spent in user mode and in system mode.
     """
 
-    __slots__ = (
-        "clients",  # returns those who are served at the moment
-        "clock_offset",
-        "counts",  # how often each command has been given, by its counter
-        "cpu_times",
-        "dialect",
-        "forbidden",  # how many commands have been answered FORBIDDEN
-        "hostname",
-        "instance",
-        "linked_dialect",  # of sessions that serve a place
-        "log",  # of what concerns the whole queue: it names the shard, if there are several
-        "max_job_size",
-        "more",  # returns further rows of stats
-        "names_tube_of_shard",  # whether a tube of this name would belong to the shard that it serves
-        "note_forbidden",  # is given client, user and reason of each command that is answered FORBIDDEN
-        "os",
-        "pid",
-        "platform",
-        "started_at",
-        "version",  # as stats reports it: clients take it for that of a beanstalkd
-    )
-
     def __init__(
         self,
         *,
@@ -64,9 +42,9 @@ class ServerInfo:
         cpu_times: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
     ) -> None:
         self.pid = pid
-        self.version = compat
+        self.version = compat  # as stats reports it: clients take it for that of a beanstalkd
         self.dialect = DIALECTS[compat]
-        self.linked_dialect = LINKED[compat]
+        self.linked_dialect = LINKED[compat]  # of sessions that serve a place
         self.instance = instance
         self.hostname = hostname
         self.os = os
@@ -75,12 +53,15 @@ class ServerInfo:
         self.started_at = started_at
         self.clock_offset = clock_offset
         self.cpu_times = cpu_times
-        self.more: Callable[[], Rows] = _nothing
-        self.clients: Callable[[], Roll] = Roll
+        self.more: Callable[[], Rows] = _nothing  # returns further rows of stats
+        self.clients: Callable[[], Roll] = Roll  # returns those who are served at the moment
+        # whether a tube of this name would belong to the shard that it serves
         self.names_tube_of_shard: Callable[[str], bool] = any_tube
+        # of what concerns the whole queue: it names the shard, if there are several
         self.log: Log = logging.getLogger("beanstalk_server")
-        self.counts = [0] * COUNTERS
-        self.forbidden = 0
+        self.counts = [0] * COUNTERS  # how often each command has been given, by its counter
+        self.forbidden = 0  # how many commands have been answered FORBIDDEN
+        # is given client, user and reason of each command that is answered FORBIDDEN
         self.note_forbidden: Callable[[str, str, str], None] = _ignore
 
 

@@ -141,44 +141,6 @@ class Session(Client):
             does not have and whose body has an uncertain end. In beanstalkd, the body is read as commands.
     """
 
-    __slots__ = (
-        "authenticate",
-        "blocked",  # the next command waits until the journal admits it
-        "budget",  # how much more this turn may cost
-        "closed",  # nothing more is answered: its owner sends what `take_replies` returns, and hangs up
-        "closes_after_put",
-        "consumed",  # how many bytes of input have been done since replies were last taken
-        "dialect",  # the commands that the client may give
-        "framer",  # what has come and is not done yet
-        "hangups",  # whether the event loop has reported those who had hung up before the input came
-        "has_more",  # the turn was over before the input was: `run` can go on at once
-        "input_ended",  # the client has shut down its sending side, and all that it sent has come
-        "is_settled",  # lines that concern other shards are to be done elsewhere: `needs_routing` is asked
-        "is_stopped",  # the next await, which has come and has not been done, must not wait
-        "is_strict",  # if the body that is skipped does not end with CR LF, nothing more is answered
-        "job_id",  # of the put that is under way
-        "listing",  # the long answer that is under way
-        "logs_commands",
-        "malformed_puts",  # how many its owner has not been told of
-        "may_wait",  # a reserve may wait for a job
-        "name",
-        "on_answer",
-        "output_paused",  # the client does not read its replies
-        "pending",  # the command whose outcome is still to come; no other is done before
-        "put",  # the put whose body is to come
-        "put_at",  # when its line came, in nanoseconds
-        "queue",
-        "refusal",  # the reply to the put whose body is skipped
-        "replies",  # not taken yet
-        "reply_lsn",  # the LSN of the last change that the replies report
-        "search",  # that of its last list-jobs, which may have found more than a page
-        "server",
-        "speaks_http",  # it is closed because of that
-        "unchecked",  # how many of the first watched tubes the user may not be allowed to consume from
-        "user",
-        "withheld",  # how many jobs of the batch are such that its user does not get to know of them
-    )
-
     def __init__(
         self,
         queue: Broker,
@@ -199,37 +161,38 @@ class Session(Client):
         super().__init__()
         self.queue = queue
         self.server = server
-        self.dialect = server.linked_dialect if is_place else server.dialect
+        self.dialect = server.linked_dialect if is_place else server.dialect  # the commands that the client may give
         self.on_answer = on_answer
         self.name = name
         self.logs_commands = logs_commands
+        # what has come and is not done yet
         self.framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS, ALL_PUTS if closes_after_put else EXTENSION_PUTS)
-        self.replies: list[bytes] = []
-        self.reply_lsn = 0
-        self.consumed = 0
-        self.budget = SESSION_QUANTUM
-        self.has_more = False
-        self.blocked = False
-        self.closed = False
-        self.speaks_http = False
-        self.input_ended = False
-        self.output_paused = False
-        self.may_wait = True
-        self.is_stopped = False
-        self.is_settled = False
+        self.replies: list[bytes] = []  # not taken yet
+        self.reply_lsn = 0  # the LSN of the last change that the replies report
+        self.consumed = 0  # how many bytes of input have been done since replies were last taken
+        self.budget = SESSION_QUANTUM  # how much more this turn may cost
+        self.has_more = False  # the turn was over before the input was: `run` can go on at once
+        self.blocked = False  # the next command waits until the journal admits it
+        self.closed = False  # nothing more is answered: its owner sends what `take_replies` returns, and hangs up
+        self.speaks_http = False  # it is closed because of that
+        self.input_ended = False  # the client has shut down its sending side, and all that it sent has come
+        self.output_paused = False  # the client does not read its replies
+        self.may_wait = True  # a reserve may wait for a job
+        self.is_stopped = False  # the next await, which has come and has not been done, must not wait
+        self.is_settled = False  # lines that concern other shards are to be done elsewhere: `needs_routing` is asked
         self.closes_after_put = closes_after_put
-        self.hangups = SEEN
-        self.is_strict = False
-        self.malformed_puts = 0
-        self.pending: Command | None = None
-        self.put: Put | None = None
-        self.put_at = 0
-        self.job_id = 0
-        self.refusal = replies.JOB_TOO_BIG
-        self.listing: Listing | None = None
-        self.search: JobSearch | None = None
-        self.unchecked = 0
-        self.withheld = 0
+        self.hangups = SEEN  # whether the event loop has reported those who had hung up before the input came
+        self.is_strict = False  # if the body that is skipped does not end with CR LF, nothing more is answered
+        self.malformed_puts = 0  # how many its owner has not been told of
+        self.pending: Command | None = None  # the command whose outcome is still to come; no other is done before
+        self.put: Put | None = None  # the put whose body is to come
+        self.put_at = 0  # when its line came, in nanoseconds
+        self.job_id = 0  # of the put that is under way
+        self.refusal = replies.JOB_TOO_BIG  # the reply to the put whose body is skipped
+        self.listing: Listing | None = None  # the long answer that is under way
+        self.search: JobSearch | None = None  # that of its last list-jobs, which may have found more than a page
+        self.unchecked = 0  # how many of the first watched tubes the user may not be allowed to consume from
+        self.withheld = 0  # how many jobs of the batch are such that its user does not get to know of them
         self.user: User | None = None
         self.authenticate = authenticate
         queue.connect(self, counted)

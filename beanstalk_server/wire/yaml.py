@@ -142,8 +142,6 @@ def rows_of(answer: bytes) -> Rows:
 class StatisticsSum:
     """The rows of stats for several shards: each is a sum, or what the first shard says."""
 
-    __slots__ = ("_first", "_is_draining", "_sums")
-
     def __init__(self) -> None:
         self._first: Rows = {}
         self._sums: dict[str, int] = {}

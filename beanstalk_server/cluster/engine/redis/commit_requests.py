@@ -27,8 +27,6 @@ class ShardKeys:
         shard: its number.
     """
 
-    __slots__ = ("_beyond", "_packed", "_within", "file", "files", "prefix", "state", "tag")
-
     def __init__(self, name: str, shard: int) -> None:
         self.tag = f"{name}:{shard}".encode()
         """What Redis Cluster finds the slot by."""

@@ -207,9 +207,9 @@ class Model:
             self.put(client, job_id, priority, delay, ttr, now, size)
         return DONE
 
-    def each(self, client, name, outcomes):
+    def each(self, client, outcomes):
         missing = outcomes.count(NOT_FOUND)
-        client.answers.append((name, len(outcomes) - missing, missing))
+        client.answers.append(("counted", len(outcomes) - missing, missing))
         return DONE
 
     def refused(self, tube, delay, size, now, attributes, replaced=None, count=1, largest=0):
@@ -419,7 +419,7 @@ class Model:
         for job in cancelled:
             self.remove(job, "cancelled")
         self.set_wall_timer()
-        client.answers.append(("group cancelled", len(cancelled)))
+        client.answers.append(("counted", len(cancelled)))
         return DONE
 
     def on_ends(self, _, now):
@@ -449,7 +449,7 @@ class Model:
         for job in cleared:
             self.remove(job, "cancelled")
         self.set_wall_timer()
-        client.answers.append(("cleared", len(cleared)))
+        client.answers.append(("counted", len(cleared)))
         return DONE
 
     def reserve(self, client, timeout, now):
@@ -836,7 +836,7 @@ class Model:
                 self.move(job, job.origin, job.origin, now)
                 count += 1
         self.counted["redriven"] += count
-        client.answers.append(("redriven", count))
+        client.answers.append(("counted", count))
         return DONE
 
     def move_jobs(self, client, tube, state, target, bound, now):
@@ -848,7 +848,7 @@ class Model:
             if jobs:
                 self.move_as_it_is(jobs[0], target, now)
                 count += 1
-        client.answers.append(("moved", count))
+        client.answers.append(("counted", count))
         return DONE
 
     def move_as_it_is(self, job, tube, now):
@@ -913,7 +913,7 @@ class Model:
             kicked = sorted(self.of(client.use, "delayed"), key=lambda job: (self.due(job), job.id))
         for job in kicked[:bound]:
             self.kick_job(job.id, now)
-        client.answers.append(("kicked", len(kicked[:bound])))
+        client.answers.append(("counted", len(kicked[:bound])))
         return DONE
 
     def kick_job(self, job_id, now):

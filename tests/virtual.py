@@ -151,32 +151,11 @@ class RecordingClient(Client):
         assert job.body is not NOT_IN_MEMORY
         self.answers.append(("found", job.id))
 
-    def on_kicked(self, count):
-        self.answers.append(("kicked", count))
-
-    def on_cleared(self, count):
-        self.answers.append(("cleared", count))
-
-    def on_redriven(self, count):
-        self.answers.append(("redriven", count))
-
-    def on_moved(self, count):
-        self.answers.append(("moved", count))
-
-    def on_group_cancelled(self, count):
-        self.answers.append(("group cancelled", count))
+    def on_counted(self, count, missing=-1):
+        self.answers.append(("counted", count) if missing < 0 else ("counted", count, missing))
 
     def on_put_batch(self, count, first_id, last_id):
         self.answers.append(("put batch", count, first_id, last_id))
-
-    def on_deleted_batch(self, done, missing):
-        self.answers.append(("deleted", done, missing))
-
-    def on_released_batch(self, done, missing):
-        self.answers.append(("released", done, missing))
-
-    def on_touched_batch(self, done, missing):
-        self.answers.append(("touched", done, missing))
 
     def on_keyed(self, job_id):
         self.answers.append(("keyed", job_id))

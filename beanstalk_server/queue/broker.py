@@ -6,7 +6,7 @@ the commands are here, as methods that take ids and names. Must never see a comm
 a clock: `now` is an argument, in nanoseconds.
 
 A command returns an Outcome. Before it returns DONE, it has passed what it found or counted to the client
-(`on_reserved`, `on_found`, `on_kicked`, …). PENDING means that the answer comes later, by the same method or by
+(`on_reserved`, `on_found`, `on_counted`, …). PENDING means that the answer comes later, by the same method or by
 `on_outcome`; until then, the client gives no other command. Lists and statistics are returned at once.
 
     from                      to          by                             who
@@ -892,15 +892,15 @@ class Broker(QueueState):
         return DONE
 
     def delete_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
-        """Delete jobs, one after the other, as `delete` does: `on_deleted_batch`."""
+        """Delete jobs, one after the other, as `delete` does: `on_counted`."""
         return self._begin_batch(BulkDelete(client, job_ids, self.delete), now)
 
     def release_batch(self, client: Client, job_ids: list[int], priority: int, delay: int, now: int) -> Outcome:
-        """Release jobs, one after the other, as `release` does: `on_released_batch`."""
+        """Release jobs, one after the other, as `release` does: `on_counted`."""
         return self._begin_batch(BulkRelease(client, job_ids, self.release, priority, delay), now)
 
     def touch_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
-        """Touch jobs, one after the other, as `touch` does: `on_touched_batch`."""
+        """Touch jobs, one after the other, as `touch` does: `on_counted`."""
         return self._begin_batch(BulkTouch(client, job_ids, self.touch), now)
 
     def _begin_batch(self, operation: BulkBatch, now: int) -> Outcome:
@@ -937,7 +937,7 @@ class Broker(QueueState):
         """Send the dead letters of this tube back to the tubes that they have come from: ready, with all their tries.
 
         At most `bound` jobs, those that have been here longest first. Reserved ones stay, and those from a tube that
-        the client may not administer. `on_redriven` gives their number. NOT_FOUND if there is no such tube.
+        the client may not administer. `on_counted` gives their number. NOT_FOUND if there is no such tube.
         """
         tube = self.tubes.get(name)
         if tube is None:
@@ -948,7 +948,7 @@ class Broker(QueueState):
         """Let jobs of a tube be in another one, in the same state: READY, DELAYED or BURIED.
 
         At most `bound` jobs, the first ones: of ready jobs those that are reserved next, of delayed ones those that are
-        due next, of buried ones those that have been buried longest. `on_moved` gives their number. They keep all but
+        due next, of buried ones those that have been buried longest. `on_counted` gives their number. They keep all but
         their tube; a key that is taken in the other tube is dropped. That tube is made if it does not exist, and its
         limits are not asked. NOT_FOUND if there is no tube of the first name.
         """
@@ -960,7 +960,7 @@ class Broker(QueueState):
     def kick(self, client: Client, bound: int, now: int) -> Outcome:
         """Make buried jobs of the used tube ready, first buried first; if there is none, delayed ones, soonest first.
 
-        At most `bound` jobs: `on_kicked` gives their number.
+        At most `bound` jobs: `on_counted` gives their number.
         """
         return self._begin(BulkKick(client, client.use, bound), now)
 
@@ -1018,14 +1018,14 @@ class Broker(QueueState):
     def clear(self, client: Client, name: str) -> Outcome:
         """Delete all jobs of a tube that are not reserved: no client gets one of them after this call.
 
-        `on_cleared` gives their number. NOT_FOUND if there is no such tube; OUT_OF_MEMORY if the journal refuses
+        `on_counted` gives their number. NOT_FOUND if there is no such tube; OUT_OF_MEMORY if the journal refuses
         the change.
         """
         tube = self.tubes.get(name)
         if tube is None:
             return NOT_FOUND
         if not (tube.ready.count() or tube.delayed_count() or tube.buried_count or tube.held):
-            client.on_cleared(0)
+            client.on_counted(0)
             return DONE
         if not record_clear(self, tube):
             return OUT_OF_MEMORY
@@ -1051,13 +1051,13 @@ class Broker(QueueState):
             self.drop_unneeded(tube)
         if is_done:
             self.cost += operation.count
-            client.on_cleared(operation.count)
+            client.on_counted(operation.count)
             return DONE
         client.busy = operation.owes_answer = True
         return PENDING
 
     def cancel_group(self, client: Client, name: str) -> Outcome:
-        """Delete the jobs of this group that are not reserved: `on_group_cancelled` gives their number.
+        """Delete the jobs of this group that are not reserved: `on_counted` gives their number.
 
         NOT_FOUND if there is no such group. Jobs that join it meanwhile may stay.
         """
@@ -1066,7 +1066,7 @@ class Broker(QueueState):
             return NOT_FOUND
         operation = BulkCancel(client, group)
         if operation.step(self, SLICE, 0):
-            client.on_group_cancelled(operation.count)
+            client.on_counted(operation.count)
             return DONE
         client.busy = True
         return PENDING

@@ -95,7 +95,7 @@ class BulkCount(BulkOperation):
 
     def answer(self) -> None:
         """Tell the client how many jobs there were."""
-        raise NotImplementedError
+        self.client.on_counted(self.count)
 
     def step(self, queue: QueueState, budget: int, now: int) -> bool:
         budget += queue.cost
@@ -145,9 +145,6 @@ class BulkKick(BulkCount):
     def do(self, queue: QueueState, job: Job, now: int) -> None:
         kick_one(queue, job, now)
 
-    def answer(self) -> None:
-        self.client.on_kicked(self.count)
-
 
 class BulkRedrive(BulkCount):
     """A redrive of the dead letters of one tube."""
@@ -157,9 +154,6 @@ class BulkRedrive(BulkCount):
         # Not more than there are now: one that fails again meanwhile is not redriven twice, and one that is reserved,
         # and goes to the end, is not looked at again.
         self.visits = tube.letter_count
-
-    def answer(self) -> None:
-        self.client.on_redriven(self.count)
 
     def step(self, queue: QueueState, budget: int, now: int) -> bool:
         tube = self.tube
@@ -201,9 +195,6 @@ class BulkMove(BulkCount):
 
     def do(self, queue: QueueState, job: Job, now: int) -> None:
         move_one(queue, job, self.target, now)
-
-    def answer(self) -> None:
-        self.client.on_moved(self.count)
 
 
 class BulkClear(BulkOperation):
@@ -269,7 +260,7 @@ class BulkClear(BulkOperation):
     def complete(self) -> None:
         if self.owes_answer:
             self.owes_answer = self.client.busy = False
-            self.client.on_cleared(self.count)
+            self.client.on_counted(self.count)
 
     def fail(self, queue: QueueState) -> None:
         queue.wheel.set(self, OVERDUE)  # its jobs have left their queues, and would stay in memory
@@ -310,7 +301,7 @@ class BulkCancel(BulkOperation):
 
     def complete(self) -> None:
         self.client.busy = False
-        self.client.on_group_cancelled(self.count)
+        self.client.on_counted(self.count)
 
     def fail(self, queue: QueueState) -> None:
         self.client.busy = False
@@ -336,7 +327,7 @@ class BulkBatch(BulkOperation):
 
     def answer(self) -> None:
         """Tell the client how many jobs there were, and how many were not found."""
-        raise NotImplementedError
+        self.client.on_counted(self.done, self.missing)
 
     @property
     def missing(self) -> int:
@@ -380,9 +371,6 @@ class BulkDelete(BulkBatch):
     def do(self, job_id: int, now: int) -> Outcome:
         return self._delete(self.client, job_id, now)
 
-    def answer(self) -> None:
-        self.client.on_deleted_batch(self.done, self.missing)
-
 
 class BulkTouch(BulkBatch):
     """A touch of several jobs."""
@@ -395,9 +383,6 @@ class BulkTouch(BulkBatch):
 
     def do(self, job_id: int, now: int) -> Outcome:
         return self._touch(self.client, job_id, now)
-
-    def answer(self) -> None:
-        self.client.on_touched_batch(self.done, self.missing)
 
 
 class BulkRelease(BulkBatch):
@@ -418,9 +403,6 @@ class BulkRelease(BulkBatch):
 
     def do(self, job_id: int, now: int) -> Outcome:
         return self._release(self.client, job_id, self._priority, self._delay, now)
-
-    def answer(self) -> None:
-        self.client.on_released_batch(self.done, self.missing)
 
 
 class BulkReview(BulkOperation):

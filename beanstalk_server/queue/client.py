@@ -34,8 +34,8 @@ class Client(Timer):
 
     The `on_` methods give the client its answers. A client that is `waiting` gets exactly one of `on_reserved`
     (`on_reserved_batch` if `batch` is not 0) and `on_outcome`, perhaps after it was `busy`; one that is `busy`, exactly
-    one of `on_reserved`, `on_reserved_batch`, `on_found`, `on_kicked`, `on_cleared`, `on_redriven`, `on_moved`,
-    `on_group_cancelled` and `on_outcome`. The calls may come during a command of this client, during one of another
+    one of `on_reserved`, `on_reserved_batch`, `on_found`, `on_counted` and
+    `on_outcome`. The calls may come during a command of this client, during one of another
     client, as time passes, or when bodies have been fetched: the methods must take note and return, and must not call
     the queue. The bodies of the jobs that they get are in memory; after the call, they may be so no longer.
     """
@@ -140,40 +140,13 @@ class Client(Timer):
         """Its peek has found this job."""
         raise NotImplementedError
 
-    def on_kicked(self, count: int) -> None:
-        """Its kick is complete: this many jobs have become ready."""
-        raise NotImplementedError
-
-    def on_cleared(self, count: int) -> None:
-        """Its clear is complete: this many jobs have been deleted."""
-        raise NotImplementedError
-
-    def on_redriven(self, count: int) -> None:
-        """Its redrive is complete: this many jobs have gone back to the tubes that they had come from."""
-        raise NotImplementedError
-
-    def on_moved(self, count: int) -> None:
-        """Its move is complete: this many jobs are in the other tube."""
-        raise NotImplementedError
-
-    def on_group_cancelled(self, count: int) -> None:
-        """Its cancel of a group is complete: this many jobs have been deleted."""
+    def on_counted(self, count: int, missing: int = -1) -> None:
+        """Its command is complete: it has done to this many jobs what it says, and has not found this many of those
+        that it named; -1 if it named none."""
         raise NotImplementedError
 
     def on_put_batch(self, count: int, first_id: int, last_id: int) -> None:
         """Its jobs are about to be put: their ids are evenly spaced."""
-        raise NotImplementedError
-
-    def on_deleted_batch(self, done: int, missing: int) -> None:
-        """Of its jobs, this many have been deleted, and this many not found."""
-        raise NotImplementedError
-
-    def on_released_batch(self, done: int, missing: int) -> None:
-        """Likewise, released; some of them may be buried, or in a dead tube."""
-        raise NotImplementedError
-
-    def on_touched_batch(self, done: int, missing: int) -> None:
-        """Likewise, touched."""
         raise NotImplementedError
 
     def on_keyed(self, job_id: int) -> None:

@@ -97,6 +97,7 @@ class Command:
         concerns: what it concerns, as places.py names it; -1 if its scope says so.
         across: how it is done if that is in several shards, as places.py names it; -1 if its scope says so.
         ends: the first words of the replies after which the client no longer holds the jobs that its line names.
+        counts: the first word of its reply, which tells how many jobs it concerned; b"" for any other reply.
         acts: done twice, it does more than once, though `needs` is NONE. A command that needs nothing of the journal
             and does not act may be given again to another leader, if that of its shard is lost before the reply.
     """
@@ -120,6 +121,7 @@ class Command:
         across: int = -1,
         ends: tuple[bytes, ...] = (),
         acts: bool = False,
+        counts: bytes = b"",
     ) -> None:
         self.name = name
         self.read = read
@@ -138,6 +140,7 @@ class Command:
         self.across: int = _ACROSS.get(scope, IN_ONE) if across < 0 else across
         self.ends: tuple[bytes, ...] = ends
         self.is_repeatable: bool = needs == NONE and not acts
+        self.counts = counts
         self.counter: int = -1  # its index in ServerInfo.counts; -1 if it is not counted
 
     def ids(self, text: bytes, arguments: Arguments) -> list[int]:
@@ -563,7 +566,7 @@ PROTOCOL: Final = (
         needs=ALL,
         ends=(b"BURIED", b"NOT_FOUND"),
     ),
-    Command("kick", grammar.read_kick, _kick, ADMIN, TUBE_IN_USE, needs=ALL),
+    Command("kick", grammar.read_kick, _kick, ADMIN, TUBE_IN_USE, needs=ALL, counts=b"KICKED"),
     Command(
         "kick-job", grammar.read_id, _kick_job, ADMIN, TUBE_OF_JOB, done=replies.KICKED, needs=ALL, is_counted=False
     ),
@@ -582,8 +585,19 @@ PROTOCOL: Final = (
 """The commands of beanstalkd, in the order in which stats counts them."""
 
 
-def _batch_command(name: str, read: Reader, do: Handler, needs: int, ends: tuple[bytes, ...] = ()) -> Command:
-    return Command(name, read, do, CONSUME, TUBES_OF_JOBS, needs=needs, may_be_long=True, ends=ends, acts=True)
+def _batch_command(name: str, read: Reader, do: Handler, needs: int, counts: bytes, ends: bool = True) -> Command:
+    return Command(
+        name,
+        read,
+        do,
+        CONSUME,
+        TUBES_OF_JOBS,
+        needs=needs,
+        may_be_long=True,
+        ends=(counts,) if ends else (),
+        acts=True,
+        counts=counts,
+    )
 
 
 def _put_command(name: str, read: Reader) -> Command:
@@ -620,9 +634,11 @@ EXTENSIONS: Final = (
     ),
     Command("peek-keyed", grammar.read_name, _peek_keyed, INSPECT, TUBE_IN_USE, hides=True),
     RESERVE_BATCH,
-    Command("clear-tube", grammar.read_name, _clear_tube, ADMIN, TUBE_NAMED, hides=True, needs=DELETIONS),
+    Command(
+        "clear-tube", grammar.read_name, _clear_tube, ADMIN, TUBE_NAMED, hides=True, needs=DELETIONS, counts=b"CLEARED"
+    ),
     _put_command("put-with", grammar.read_put_with),
-    Command("redrive", grammar.read_redrive, _redrive, ADMIN, TUBE_NAMED, hides=True, needs=ALL),
+    Command("redrive", grammar.read_redrive, _redrive, ADMIN, TUBE_NAMED, hides=True, needs=ALL, counts=b"REDRIVEN"),
     Command("list-jobs", grammar.read_list_jobs, _list_jobs, INSPECT, TUBE_NAMED, hides=True, may_be_long=True),
     Command(
         "stats-tubes",
@@ -636,7 +652,17 @@ EXTENSIONS: Final = (
         across=PAGE_OF_TUBES,
     ),
     Command("list-clients", None, _list_clients, ADMIN, EVERY_TUBE, cost=STATISTICS_COST, across=LIST_OF_CLIENTS),
-    Command("move-jobs", grammar.read_move_jobs, _move_jobs, ADMIN, TWO_TUBES, hides=True, needs=ALL, may_be_long=True),
+    Command(
+        "move-jobs",
+        grammar.read_move_jobs,
+        _move_jobs,
+        ADMIN,
+        TWO_TUBES,
+        hides=True,
+        needs=ALL,
+        may_be_long=True,
+        counts=b"MOVED",
+    ),
     Command("drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING, across=SAME_OF_ALL),
     Command("undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING, across=SAME_OF_ALL),
     Command(
@@ -658,6 +684,7 @@ EXTENSIONS: Final = (
         hides=True,
         needs=DELETIONS,
         concerns=GROUP,
+        counts=b"CANCELLED_GROUP",
     ),
     CANCEL_RESERVE,
     Command(
@@ -669,9 +696,9 @@ EXTENSIONS: Final = (
         needs=DELETIONS,
         has_body=True,
     ),
-    _batch_command("delete-batch", grammar.read_ids, _delete_batch, DELETIONS, (b"DELETED_BATCH",)),
-    _batch_command("release-batch", grammar.read_release_batch, _release_batch, ALL, (b"RELEASED_BATCH",)),
-    _batch_command("touch-batch", grammar.read_ids, _touch_batch, NONE),
+    _batch_command("delete-batch", grammar.read_ids, _delete_batch, DELETIONS, b"DELETED_BATCH"),
+    _batch_command("release-batch", grammar.read_release_batch, _release_batch, ALL, b"RELEASED_BATCH"),
+    _batch_command("touch-batch", grammar.read_ids, _touch_batch, NONE, b"TOUCHED_BATCH", ends=False),
     Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE, across=MODE_OF_ALL),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""

@@ -61,28 +61,8 @@ def too_late(job_id: int) -> bytes:
     return b"TOO_LATE %d\r\n" % job_id
 
 
-def cleared(count: int) -> bytes:
-    return b"CLEARED %d\r\n" % count
-
-
-def group_cancelled(count: int) -> bytes:
-    return b"CANCELLED_GROUP %d\r\n" % count
-
-
 def found(job_id: int, body: bytes) -> bytes:
     return b"FOUND %d %d\r\n%b\r\n" % (job_id, len(body), body)
-
-
-def kicked(count: int) -> bytes:
-    return b"KICKED %d\r\n" % count
-
-
-def moved(count: int) -> bytes:
-    return b"MOVED %d\r\n" % count
-
-
-def redriven(count: int) -> bytes:
-    return b"REDRIVEN %d\r\n" % count
 
 
 def using(name: str) -> bytes:
@@ -114,13 +94,6 @@ def put_batch(count: int, first_id: int, last_id: int) -> bytes:
     return b"INSERTED_BATCH %d %d %d\r\n" % (count, first_id, last_id)
 
 
-def deleted_batch(done: int, missing: int) -> bytes:
-    return b"DELETED_BATCH %d %d\r\n" % (done, missing)
-
-
-def released_batch(done: int, missing: int) -> bytes:
-    return b"RELEASED_BATCH %d %d\r\n" % (done, missing)
-
-
-def touched_batch(done: int, missing: int) -> bytes:
-    return b"TOUCHED_BATCH %d %d\r\n" % (done, missing)
+def counted(word: bytes, count: int, missing: int) -> bytes:
+    """How many jobs a command concerned, and how many of those that it named it did not find; -1 if it named none."""
+    return b"%b %d\r\n" % (word, count) if missing < 0 else b"%b %d %d\r\n" % (word, count, missing)

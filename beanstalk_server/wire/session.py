@@ -192,6 +192,8 @@ class Session(Client):
         self.listing: Listing | None = None  # the long answer that is under way
         self.search: JobSearch | None = None  # that of its last list-jobs, which may have found more than a page
         self.unchecked = 0  # how many of the first watched tubes the user may not be allowed to consume from
+        self.count = 0  # how many jobs the command that has just ended concerned
+        self.missing = -1  # how many of those that it named it did not find; -1 if it named none
         self.withheld = 0  # how many jobs of the batch are such that its user does not get to know of them
         self.user: User | None = None
         self.authenticate = authenticate
@@ -498,32 +500,16 @@ class Session(Client):
     def on_found(self, job: Job) -> None:
         self._tell(replies.found(job.id, job.body))
 
-    def on_kicked(self, count: int) -> None:
-        self._tell(replies.kicked(count))
-
-    def on_cleared(self, count: int) -> None:
-        self._tell(replies.cleared(count))
-
-    def on_redriven(self, count: int) -> None:
-        self._tell(replies.redriven(count))
-
-    def on_moved(self, count: int) -> None:
-        self._tell(replies.moved(count))
-
-    def on_group_cancelled(self, count: int) -> None:
-        self._tell(replies.group_cancelled(count))
+    def on_counted(self, count: int, missing: int = -1) -> None:
+        self.count = count
+        self.missing = missing if missing < 0 else missing + self.withheld
+        command = self.pending
+        if command is not None:  # else it is being done, and this outcome follows
+            self.settle(command, DONE)
+            self._end_pending(command)
 
     def on_put_batch(self, count: int, first_id: int, last_id: int) -> None:
         self.replies.append(replies.put_batch(count, first_id, last_id))
-
-    def on_deleted_batch(self, done: int, missing: int) -> None:
-        self._tell(replies.deleted_batch(done, missing + self.withheld))
-
-    def on_released_batch(self, done: int, missing: int) -> None:
-        self._tell(replies.released_batch(done, missing + self.withheld))
-
-    def on_touched_batch(self, done: int, missing: int) -> None:
-        self._tell(replies.touched_batch(done, missing + self.withheld))
 
     def on_keyed(self, job_id: int) -> None:
         self.job_id = job_id
@@ -571,6 +557,9 @@ class Session(Client):
                 self.replies.append(command.done)
             elif command.reply_when_done is not None:
                 self.replies.append(command.reply_when_done(self))
+            elif command.counts:
+                self.wait_for_changes()
+                self.replies.append(replies.counted(command.counts, self.count, self.missing))
         elif outcome == PENDING:
             self.pending = command
         elif outcome != ANSWERED:

@@ -216,7 +216,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             return
         self.step()
         assert self.broker.delete_batch(pair[0], ids, self.now) == DONE
-        self.model.each(pair[1], "deleted", [self.model.delete(pair[1], each, self.now) for each in ids])
+        self.model.each(pair[1], [self.model.delete(pair[1], each, self.now) for each in ids])
 
     @rule(pair=clients, ids=st.lists(job_ids, min_size=1, max_size=4), priority=priorities, delay=delays)
     def release_batch(self, pair, ids, priority, delay):
@@ -225,7 +225,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.step()
         assert self.broker.release_batch(pair[0], ids, priority, delay, self.now) == DONE
         done = [self.model.release(pair[1], each, priority, delay, self.now) for each in ids]
-        self.model.each(pair[1], "released", done)
+        self.model.each(pair[1], done)
 
     @rule(pair=clients, ids=st.lists(job_ids, min_size=1, max_size=4))
     def touch_batch(self, pair, ids):
@@ -233,7 +233,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             return
         self.step()
         assert self.broker.touch_batch(pair[0], ids, self.now) == DONE
-        self.model.each(pair[1], "touched", [self.model.touch(pair[1], each, self.now) for each in ids])
+        self.model.each(pair[1], [self.model.touch(pair[1], each, self.now) for each in ids])
 
     @rule(
         pair=clients,

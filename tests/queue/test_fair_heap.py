@@ -109,7 +109,7 @@ def test_a_clear_in_slices_takes_what_is_shown_and_what_is_not(broker, client):
     while broker.next_event() <= NOW:
         broker.advance(NOW)
         check_broker(broker)
-    assert client.answers[-1] == ("cleared", 1997)
+    assert client.answers[-1] == ("counted", 1997)
     assert [job.id for job in broker.jobs.values() if job.state == READY] == [again]
 
 

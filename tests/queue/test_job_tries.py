@@ -67,7 +67,7 @@ class World:
         if outcome != NOT_FOUND:
             self.sleep(0)
             kind, count = self.client.answers.pop()
-            assert kind == "redriven"
+            assert kind == "counted"
             outcome = count
         self.check()
         return outcome
@@ -431,8 +431,8 @@ def test_a_cleared_dead_letter_does_not_go_back():
     other = RecordingClient(world.broker)
     assert world.broker.redrive(other, "dead", 9999, world.now) in (DONE, PENDING)
     world.sleep(0)
-    assert other.answers == [("redriven", 1)]
-    assert world.client.answers[-1] == ("cleared", 3 * SLICE)
+    assert other.answers == [("counted", 1)]
+    assert world.client.answers[-1] == ("counted", 3 * SLICE)
     assert sorted(world.broker.jobs) == [fresh.id]
     assert fresh.tube.name == "t"
 
@@ -475,7 +475,7 @@ def test_a_redrive_of_many_jobs_is_done_in_slices():
     late = world.put()
     world.fail(late)
     world.sleep(0)
-    assert world.client.answers[-1] == ("redriven", count), "it may go, or stay for the next"
+    assert world.client.answers[-1] == ("counted", count), "it may go, or stay for the next"
     assert late.tube.name == "dead"
 
 
@@ -488,7 +488,7 @@ def test_a_redrive_is_suspended_while_the_journal_does_not_admit_it():
     assert gone < SLICE // MOVE_COST + 1
     world.broker.set_admission(ALL)
     world.sleep(0)
-    assert world.client.answers[-1] == ("redriven", SLICE)
+    assert world.client.answers[-1] == ("counted", SLICE)
 
 
 def test_a_client_may_disconnect_during_its_redrive():

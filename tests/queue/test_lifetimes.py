@@ -175,7 +175,7 @@ def test_what_has_expired_while_a_clear_goes_on_is_cleared():
         world.put()
     assert world.broker.clear(world.client, "t") == PENDING
     world.sleep(2 * SECOND)
-    assert world.client.answers[-1] == ("cleared", 3 * SLICE)
+    assert world.client.answers[-1] == ("counted", 3 * SLICE)
     assert world.broker.counters.expired == 0
     assert not world.broker.jobs and not world.journal.jobs
 
@@ -416,7 +416,7 @@ def test_a_clear_frees_held_keys():
     world.delete(world.client.answers[-1][1])
     check_broker(world.broker)
     world.sleep(SECOND)
-    assert world.client.answers[-1] == ("cleared", 0)
+    assert world.client.answers[-1] == ("counted", 0)
     assert (len(world.broker.held), len(world.broker.jobs)) == (1, 1)
     world.restart()
     assert (len(world.broker.held), len(world.broker.jobs)) == (1, 1)

@@ -54,7 +54,7 @@ class World:
             return outcome
         self.sleep(0)
         kind, count = client.answers[-1]
-        assert kind == "moved"
+        assert kind == "counted"
         return count
 
     def sleep(self, seconds):
@@ -261,7 +261,7 @@ def test_a_dead_letter_stays_one_but_not_where_it_has_come_from():
     assert letters[2].extras.tries == 0
     world.restart()
     assert world.broker.redrive(world.client, "archive", 9, world.now) == DONE
-    assert world.client.answers[-1] == ("redriven", 2)
+    assert world.client.answers[-1] == ("counted", 2)
     assert {job.tube.name for job in world.broker.jobs.values()} == {"work"}
 
 
@@ -317,7 +317,7 @@ def test_a_move_of_many_jobs_is_done_in_slices_and_those_that_come_meanwhile_sta
     assert world.client.busy
     late = world.put()
     world.sleep(0)
-    assert ("moved", SLICE) in world.client.answers
+    assert ("counted", SLICE) in world.client.answers
     assert not world.client.busy
     assert (gone(jobs), late.tube.name) == (SLICE, "from")
 
@@ -330,7 +330,7 @@ def test_it_is_suspended_while_the_journal_does_not_admit_it():
     assert gone(jobs) < SLICE
     world.broker.set_admission(ALL)
     world.sleep(0)
-    assert (gone(jobs), world.client.answers[-1]) == (SLICE, ("moved", SLICE))
+    assert (gone(jobs), world.client.answers[-1]) == (SLICE, ("counted", SLICE))
 
 
 def test_its_client_may_disconnect_meanwhile():
@@ -352,14 +352,14 @@ def test_each_job_is_either_moved_or_cleared_when_both_are_under_way(state, clea
     moved = gone(jobs)
     assert world.broker.clear(other, cleared) in (DONE, PENDING)
     world.sleep(0)
-    (count,) = [told[1] for told in other.answers if told[0] == "cleared"]
+    (count,) = [told[1] for told in other.answers if told[0] == "counted"]
     left = len(world.broker.jobs)
     if cleared == "from":
         assert (count, left) == (3 * SLICE - moved, moved)
-        assert world.client.answers[-1] == ("moved", moved)
+        assert world.client.answers[-1] == ("counted", moved)
     else:
         assert (count, left) == (moved, 3 * SLICE - moved)
-        assert world.client.answers[-1] == ("moved", 3 * SLICE)
+        assert world.client.answers[-1] == ("counted", 3 * SLICE)
     assert set(names(*world.broker.jobs.values())) == {"to"}
     check_broker(world.broker)
 
@@ -384,7 +384,7 @@ def test_two_moves_to_and_fro_come_to_an_end():
     assert world.broker.move(world.client, "from", READY, "to", 9999, world.now) == PENDING
     assert world.broker.move(other, "to", READY, "from", 9999, world.now) in (DONE, PENDING)
     world.sleep(0)
-    assert world.client.answers[-1][0] == other.answers[-1][0] == "moved"
+    assert world.client.answers[-1][0] == other.answers[-1][0] == "counted"
     assert set(names(*jobs)) <= {"from", "to"}
 
 

@@ -212,7 +212,7 @@ def test_jobs_of_both_kinds_are_next_by_what_is_left_of_their_time(clocks):
     assert (timed.state, timed.is_timed()) == (READY, False)
     check_broker(broker)
     assert broker.kick(client, 5, clocks.now) == DONE
-    assert client.answers[2:] == [("kicked", 1), ("kicked", 1)]
+    assert client.answers[2:] == [("counted", 1), ("counted", 1)]
     check_broker(broker)
 
 
@@ -256,7 +256,7 @@ def test_cancel_and_clear_delete_it(clocks):
     assert broker.peek_delayed(clocks.client) == NOT_FOUND
     clocks.set(EIGHT + MINUTE)
     clocks.sleep(0)
-    assert clocks.client.answers == [("cleared", SLICE + 10)]
+    assert clocks.client.answers == [("counted", SLICE + 10)]
     assert not broker.jobs and not broker.ready
 
 

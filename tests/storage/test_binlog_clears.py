@@ -165,10 +165,10 @@ def test_a_clear_undoes_nothing_that_came_after_it():
         for _ in range(4):
             process.put(body=bytes(300))
         process.reserve(2, 3)
-        assert process.clear() == (DONE, [("cleared", 2)])
+        assert process.clear() == (DONE, [("counted", 2)])
         process.put(body=bytes(300))
         assert process.broker.release(process.other, 3, 0, 0, SECOND) == DONE
-        assert process.clear() == (DONE, [("cleared", 2)])
+        assert process.clear() == (DONE, [("counted", 2)])
         process.put(delay=SECOND)
         process.broker.use(process.client, "other")
         for _ in range(200):  # until the first segment is cleaned
@@ -199,7 +199,7 @@ def test_cleaning_does_not_bring_back_what_a_clear_has_taken_out():
         await process.binlog.commit()
         assert come_back(directory.after_a_kill()) == {}
         process.advance()
-        assert (process.client.answers, log.room.live_size) == ([("cleared", MANY)], 0)
+        assert (process.client.answers, log.room.live_size) == ([("counted", MANY)], 0)
 
     run(work)
 
@@ -219,7 +219,7 @@ def test_a_clear_that_finds_no_room_changes_nothing():
         assert len(process.broker.jobs) == len(come_back(directory_with_room(directory))) == 2000
         directory.capacity = 1 << 40
         process.binlog._allocator.full_until = 0
-        assert process.clear() == (DONE, [("cleared", 2)])
+        assert process.clear() == (DONE, [("counted", 2)])
         await process.binlog.commit()
         assert set(come_back(directory.after_a_kill())) == set(range(1, 1999))
 

@@ -518,6 +518,8 @@ class Model:
                 is_stored = job.is_stored or not before[job]  # a time to live that begins is recorded
                 self.set_expiry(job, now)
                 job.is_stored = job.is_stored and is_stored
+            elif job.state == "reserved" and self.ttl_of(job):
+                job.has_terms = True
 
     def on_expiry(self, job, now):
         dead_tube = self.policies.get(job.tube, NO_POLICY).dead_tube

@@ -12,6 +12,7 @@ installed package, but interpreted ones on the sources.
 
 What is interpreted, and why:
 
+    routing/test_operations.py    two tests put another object in the place of a router
     routing/test_client.py         two tests replace a method and a constant (MOVES) that are compiled
     routing/test_client_walks.py   replaces a constant (MAX_REHOMES); with its real value, the test runs on both
     wire/test_pending.py           replaces a function of a compiled module, called by compiled code

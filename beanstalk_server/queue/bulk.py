@@ -461,6 +461,8 @@ class BulkReview(BulkOperation):
                     unrecorded.append(job)
                 if job.state == READY:
                     review_expiry(queue, job, now)
+                elif job.ttl():
+                    queue.memory.give_terms(job)  # or its reservation would not be recorded
                 budget -= 1
         if unrecorded:
             queue.wheel.set(BulkRecord(unrecorded), OVERDUE)

@@ -82,7 +82,8 @@ class Place(Protocol):
 class _Ask:
     """A command of an operation that has not been answered."""
 
-    def __init__(self, line: bytes, sink: Sink, key: int, repeatable: bool) -> None:
+    def __init__(self, line: bytes, sink: Sink, key: int, repeatable: bool, if_clean: bool) -> None:
+        self.if_clean = if_clean
         self.line = line
         self.sink = sink
         self.key = key
@@ -113,7 +114,7 @@ class Branch:
 
     # What operations call
 
-    def ask(self, line: bytes, sink: Sink, key: int = 0, repeatable: bool = True) -> None:
+    def ask(self, line: bytes, sink: Sink, key: int = 0, repeatable: bool = True, if_clean: bool = False) -> None:
         """Give a command, and get its reply.
 
         Args:
@@ -121,9 +122,10 @@ class Branch:
             sink: called once with the key and the whole reply; it may ask more. Never called before this returns.
             repeatable: it is kept while nobody leads, and given again to the next leader if the place is lost. If it is
                 not, there must be a place, and the sink gets b"" if that is lost before the whole reply has come.
+            if_clean: it is repeatable if the place is lost cleanly.
         """
         assert not self.entries, "the client's commands here have been answered"
-        self._asks.append(_Ask(line, sink, key, repeatable))
+        self._asks.append(_Ask(line, sink, key, repeatable, if_clean))
         self.router.asked += 1
         if self.place is not None:
             self.send(line + _CRLF)
@@ -269,9 +271,10 @@ class Branch:
             return
         self.unsent = b""
         asks = list(self._asks)
-        self._asks = deque([ask for ask in asks if ask.repeatable])
+        kept = [ask for ask in asks if ask.repeatable or (ask.if_clean and is_clean)]
+        self._asks = deque(kept)
         for ask in asks:
-            if not ask.repeatable:
+            if ask not in kept:
                 self.router.asked -= 1
                 ask.sink(ask.key, b"")
         self.router.on_lost(self)

@@ -188,8 +188,8 @@ class PageOfTubes(AllShards):
 
 class Divided(Operation):
     """delete-batch, release-batch or touch-batch of jobs in several shards: each shard gets its part, and what they
-    answer is added up. If one is lost before it answers, nobody knows what has become of its part, and the client is
-    disconnected, as after a single delete.
+    answer is added up. If one is lost before it answers, and not cleanly, nobody knows what has become of its part, and
+    the client is disconnected, as after a single delete.
 
     Args:
         router: the client's router.
@@ -210,7 +210,7 @@ class Divided(Operation):
         for shard, ids in self._parts.items():
             branch = self._router.branch(shard)
             line = self._start + b" ".join([b"%d" % job_id for job_id in ids])
-            branch.ask(line, self._on_reply, shard, branch.place is None)
+            branch.ask(line, self._on_reply, shard, branch.place is None, if_clean=True)
 
     def _on_reply(self, shard: int, reply: bytes) -> None:
         self._outstanding -= 1

@@ -41,7 +41,7 @@ def test_nothing_acknowledged_is_lost_whatever_fails(seed):
 @seeded(2)
 def test_nor_is_it_with_shards_that_move(seed):
     cluster = check(seed, seconds=18, shards=SHARDS)
-    assert cluster.history.counts()[0] > 50
+    assert cluster.history.counts()[0] > 10  # a shard may have no leader for most of the time
     assert sum(map(len, cluster.epochs.values())) > SHARDS
 
 

@@ -447,3 +447,15 @@ def test_a_sink_may_ask_more_and_no_command_of_the_client_goes_there_before_the_
     assert client.read() == b"NOT_FOUND\r\n"
     assert place.received == b"peek 1\r\npeek 3\r\npeek 5\r\npeek 7\r\n"
     assert replies == [b"NOT_FOUND\r\n"] * 2
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_batch_over_two_shards_goes_to_the_next_leader_if_the_one_before_has_left_cleanly(is_clean):
+    cluster = RoutedCluster(2)
+    client = cluster.connect()
+    client.give(b"delete-batch 2 3\r\n")
+    cluster.lose(1, is_clean)
+    assert client.closed is not is_clean
+    cluster.lead(1)
+    cluster.settle()
+    assert client.arrived == (b"DELETED_BATCH 0 2\r\n" if is_clean else b"")

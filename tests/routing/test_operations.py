@@ -206,6 +206,7 @@ def answered(operation, shards, answers):
     return asked.reply
 
 
+@pytest.mark.interpreted
 def test_a_page_of_tubes_of_a_thousand_shards_is_full_and_ends_before_what_has_not_been_asked_for():
     names_of = [[] for _ in range(1024)]
     everything = sorted(b"t%07d" % number for number in range(100_000))
@@ -229,6 +230,7 @@ def test_a_page_of_tubes_of_a_thousand_shards_is_full_and_ends_before_what_has_n
     assert len(entries) == 1000
 
 
+@pytest.mark.interpreted
 def test_the_list_of_all_tubes_takes_no_more_memory_than_the_answer_and_what_it_is_made_of():
     answers = [b"OK 1000009\r\n---\n- " + b"x" * 1_000_002 + b"\n\r\n"] * SHARDS
     asked = Asked()

@@ -135,7 +135,7 @@ from beanstalk_server.queue.job import (
 )
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL, NONE, Journal
-from beanstalk_server.queue.membership import join_group, must_wait, pass_on_group, record_labelled
+from beanstalk_server.queue.membership import must_wait, pass_on_group, record_labelled
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.outcome import (
     DEADLINE_SOON,
@@ -632,7 +632,7 @@ class Broker(QueueState):
             return DONE
         take_limit(self, job)
         if labels.joined is not None:
-            join_group(self, labels.joined, job, labels)
+            self.groups.join(labels.joined, job, labels)
         enter_new(self, job, delay, now)
         return DONE
 

@@ -77,11 +77,6 @@ def open_group(queue: QueueState, name: str, now: int) -> Group | None:
     return group
 
 
-def join_group(queue: QueueState, group: Group, job: Job, labels: Labels) -> None:
-    """Let a job be a member of a group, which has begun."""
-    queue.groups.join(group, job, labels)
-
-
 def leave_group(queue: QueueState, group: Group, labels: Labels) -> None:
     """Let a job be a member no longer; the group has counted it."""
     if queue.groups.leave(group, labels):
@@ -103,7 +98,7 @@ def pass_on_group(queue: QueueState, old: Job, fresh: Job) -> None:
         if group is labels.joined and before is not None:
             queue.groups.replace(group, before, fresh, labels)
             return
-        join_group(queue, labels.joined, fresh, labels)
+        queue.groups.join(labels.joined, fresh, labels)
     if group is not None and before is not None:
         group.count(END_CANCELLED)
         record_leave(queue, group, END_CANCELLED, None)
@@ -122,7 +117,7 @@ def review_group(queue: QueueState, job: Job, terms: Terms, now: int) -> None:
         if group is not None:  # else there is no room to say so: it is none before the next start
             group.count(END_UNDONE)
             record_leave(queue, group, END_UNDONE, None)
-            join_group(queue, group, job, labels)
+            queue.groups.join(group, job, labels)
     elif group is not None and terms.origin:
         group.count(END_DEAD)
         record_leave(queue, group, END_DEAD, None)

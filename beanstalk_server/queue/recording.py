@@ -1,4 +1,4 @@
-"""What the journal is told of a job, how long a job may be ready, and how long its key stays taken after it.
+"""What the journal records of a job, how long a job may be ready, and how long its key stays taken after it.
 
 What the job's producer has demanded wins over the policy of its tube. What becomes of a job whose time is over is in
 timers.py.

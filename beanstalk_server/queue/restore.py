@@ -8,7 +8,7 @@ from beanstalk_server.queue.bulk import BulkRecord
 from beanstalk_server.queue.groups import waits
 from beanstalk_server.queue.job import BURIED, DELAYED, SINCE_UNKNOWN, Job
 from beanstalk_server.queue.journal import JournalError
-from beanstalk_server.queue.membership import end_group, join_group, joins
+from beanstalk_server.queue.membership import end_group, joins
 from beanstalk_server.queue.recording import add_key, hold_key, note_ready_since
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.state import QueueState
@@ -131,7 +131,7 @@ def _restore_groups(queue: QueueState, members: list[Job], waiting: list[Job], c
         if joined is None:
             joined = groups.add_unrecorded(labels.group, job.created_at)
             queue.memory.add_group(labels.group)
-        join_group(queue, joined, job, labels)
+        groups.join(joined, job, labels)
     waiting.sort(key=_job_id)  # nothing says in which order they came
     for job in waiting:
         labels = job.labels()

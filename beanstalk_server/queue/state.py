@@ -1,6 +1,6 @@
 """All that a queue has: jobs, tubes, timers, counters and the journal, and how they are found.
 
-What changes them is in transitions.py, membership.py and timers.py; what the journal is told, in recording.py. The
+What changes them is in transitions.py, membership.py and timers.py; what the journal records, in recording.py. The
 commands are in broker.py.
 """
 
@@ -59,7 +59,7 @@ class QueueState:
         self.offset = offset
         self.next_id = stride + offset
         self.journal = journal
-        self.records: bool = journal.keeps  # else there is nobody to record anything for
+        self.records: bool = journal.keeps  # else nothing is recorded
         self.wheel = Wheel(now, tick)
         self.jobs: IdTable[Job] = IdTable(stride, offset)
         self.held: IdTable[HeldKey] = IdTable(stride, offset)
@@ -77,7 +77,7 @@ class QueueState:
         self.tubes = TubeTable()
         self.set_policy(self.tubes.default, policy_of(self.tubes.default.name))
         self.limits: dict[str, Limit] = {}  # by full name, while there are jobs with them
-        self.durations: Durations | None = None  # those of its jobs, if anybody asks for them
+        self.durations: Durations | None = None  # those of its jobs, if they are measured
         # The counters of stats: the jobs in each state, and what has happened since the start.
         self.urgent = 0
         self.ready = 0

@@ -35,7 +35,7 @@ from beanstalk_server.queue.wheel import OVERDUE, Timer
 
 
 def go_off(queue: QueueState, timer: Timer, now: int, budget: int) -> int:
-    """Do what is to be done at the deadline of a timer; return what is left of the budget, in the unit of costs.py."""
+    """Handle a timer whose deadline has come; return the rest of the budget, in the unit of costs.py."""
     match timer:
         case Job():
             return end_time(queue, timer, now, budget)

@@ -50,7 +50,7 @@ BATCH_BYTES: Final = 1 << 20
 """Bytes: a batch of reserved jobs ends with the job whose body takes the batch past this size."""
 
 FREE_WATCHES: Final = 16
-"""Tubes that each client may watch, whatever others watch."""
+"""Tubes that each client may always watch, however many others watch."""
 
 
 class BodyRead:

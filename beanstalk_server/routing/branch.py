@@ -96,7 +96,7 @@ class Branch:
     def __init__(self, router: Router, shard: int) -> None:
         self.router = router
         self.shard = shard
-        self.place: Place | None = None  # None while nobody leads the shard
+        self.place: Place | None = None  # None while the shard has no leader
         self.entries: deque[bytes] = deque()  # the lines of the client's commands without an answer
         self.framer = ReplyFramer()
         self.holdings: set[int] = set()  # ids of jobs that the client has reserved there
@@ -120,8 +120,8 @@ class Branch:
         Args:
             line: the command, without CR LF.
             sink: called once with the key and the whole reply; it may ask more. Never called before this returns.
-            repeatable: it is kept while nobody leads, and given again to the next leader if the place is lost. If it is
-                not, there must be a place, and the sink gets b"" if that is lost before the whole reply has come.
+            repeatable: it is kept while there is no leader, and given again to the next one if the place is lost. If it
+                is not, there must be a place, and the sink gets b"" if that is lost before the whole reply has come.
             if_clean: it is repeatable if the place is lost cleanly.
         """
         assert not self.entries, "the client's commands here have been answered"
@@ -183,7 +183,7 @@ class Branch:
             self.place.consumed(owed)
 
     def reopen(self) -> bool:
-        """Open a place, and give it what has not been answered; False if nobody leads."""
+        """Open a place, and give it what has not been answered; False if there is no leader."""
         router = self.router
         place = router.owner.open(self, router.opening(self.shard))
         if place is None:
@@ -270,13 +270,14 @@ class Branch:
             self.router.fail()
             return
         self.unsent = b""
-        asks = list(self._asks)
-        kept = [ask for ask in asks if ask.repeatable or (ask.if_clean and is_clean)]
-        self._asks = deque(kept)
-        for ask in asks:
-            if ask not in kept:
-                self.router.asked -= 1
-                ask.sink(ask.key, b"")
+        lost: list[_Ask] = []
+        kept: deque[_Ask] = deque()
+        for ask in self._asks:
+            (kept if ask.repeatable or (ask.if_clean and is_clean) else lost).append(ask)
+        self._asks = kept
+        for ask in lost:
+            self.router.asked -= 1
+            ask.sink(ask.key, b"")
         self.router.on_lost(self)
 
     def on_closed(self, at_once: bool) -> None:
@@ -294,7 +295,7 @@ class Branch:
     def send(self, data: bytes) -> None:
         """Send bytes as soon as there is room for them. Somebody must lead."""
         place = self.place
-        assert place is not None, "somebody leads"
+        assert place is not None, "there is a leader"
         if self.unsent:
             self.unsent += data
             return

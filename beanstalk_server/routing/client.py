@@ -1,6 +1,6 @@
 """A client that is routed: its connection, and the places that it has at shards, here and at other nodes.
 
-Whatever calls into its router does so between two methods: `begin` and `go_on`, which sends what the router has
+Each call into its router is made between two methods: `begin` and `go_on`, which sends what the router has
 answered and does what follows. So nothing happens in the middle of anything. What a place led here has to say waits
 until the router is at rest.
 """
@@ -47,7 +47,7 @@ class RoutedConnection:
 
     Args:
         entrance: where the client came in.
-        user: who it has proved to be; None where nobody is asked.
+        user: who it has proved to be; None where no proof is asked for.
         name: what the log calls the client; "" for the address that it has connected from.
     """
 
@@ -140,7 +140,7 @@ class RoutedConnection:
     # What its router calls
 
     def open(self, branch: Branch, opening: Opening) -> Place | None:
-        """Open a place at a shard; None if nobody leads it now."""
+        """Open a place at a shard; None if it has no leader now."""
         if self.entrance.user is not None and opening.user is None:
             opening = opening._replace(user=self.entrance.user.name)
         return self.clients.open_place(self, branch, opening)
@@ -155,7 +155,7 @@ class RoutedConnection:
 
     @property
     def user(self) -> User | None:
-        """The client's user; None for nobody, who may do everything."""
+        """The client's user; None for no user, who may do everything."""
         return self.router.user or self.entrance.user
 
     def begin(self) -> None:
@@ -320,7 +320,7 @@ class RoutedConnection:
         return True
 
     def abort(self) -> None:
-        """Disconnect the client, whatever is still to be sent."""
+        """Disconnect the client at once; replies that have not been sent are lost."""
         self.transport.abort()
 
     def is_idle(self) -> bool:

@@ -43,7 +43,7 @@ class Operation:
     exactly once, perhaps in `begin`."""
 
     def begin(self) -> None:
-        """Ask the branches whatever it takes."""
+        """Ask the branches."""
         raise NotImplementedError
 
     def on_leader(self, shard: int) -> None:
@@ -102,7 +102,8 @@ class AllShards(Operation):
 
 
 class SummedStatistics(AllShards):
-    """stats: the rows of which each shard has its part are added up as the replies come, so that nobody is held up."""
+    """stats: the rows of which each shard has its part are added up as the replies come, which holds up no other
+    client."""
 
     def __init__(self, router: Router, shards: list[int], line: bytes) -> None:
         super().__init__(router, shards, line)
@@ -188,7 +189,7 @@ class PageOfTubes(AllShards):
 
 class Divided(Operation):
     """delete-batch, release-batch or touch-batch of jobs in several shards: each shard gets its part, and what they
-    answer is added up. If one is lost before it answers, and not cleanly, nobody knows what has become of its part, and
+    answer is added up. If one is lost before it answers, and not cleanly, what has become of its part is not known, and
     the client is disconnected, as after a single delete.
 
     Args:

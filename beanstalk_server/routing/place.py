@@ -189,7 +189,7 @@ class LocalPlace:
         """Hand over what has been said, and end: the shard is led here no more.
 
         Args:
-            is_clean: whatever has no answer has not been executed.
+            is_clean: what has no answer has not been executed.
         """
         self.deliver()
         branch = self.branch

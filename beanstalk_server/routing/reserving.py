@@ -16,9 +16,9 @@ router sends none to a shard while an `await` or an `unreserve` has no reply the
 
 DEADLINE_SOON comes from any shard where the client holds a job, also where it watches no tube.
 
-A shard that nobody leads has no ready jobs, as long as another one has some: workers are not held up by it. But that
+A shard without a leader has no ready jobs, as long as another one has some: workers are not held up by it. But that
 nothing is ready is said only when every shard has said so. Until then the reserve waits on at the others, longer than
-it was told to, as every command does in a cluster of one shard that nobody leads.
+it was told to, as every command does in a cluster of one shard without a leader.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Reserving(Operation):
         self._choose()
 
     def _choose(self) -> None:
-        """Go on when every shard that somebody leads has answered its probe."""
+        """Go on when every shard with a leader has answered its probe."""
         best: _Part | None = None
         is_deadline_soon = False
         has_answers = False
@@ -192,7 +192,7 @@ class Reserving(Operation):
         return max(-(-(self._deadline - self._router.clock()) // MILLISECOND), 0)
 
     def _wait(self) -> None:
-        """Wait in every shard that somebody leads."""
+        """Wait in every shard that has a leader."""
         self._state = _WAITING
         left = self._milliseconds_left()
         for part in self._parts:
@@ -224,7 +224,7 @@ class Reserving(Operation):
 
     def _judge(self) -> None:
         """While it waits: find out whether it still has to, and where."""
-        is_unasked = False  # a shard that nobody leads has not said that it has nothing
+        is_unasked = False  # a shard without a leader has not said that it has nothing
         is_done = True
         is_waiting = False
         for part in self._parts:

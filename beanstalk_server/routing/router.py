@@ -170,8 +170,8 @@ class Owner(Protocol):
     """Has the client, and knows the leaders."""
 
     def open(self, branch: Branch, opening: Opening) -> Place | None:
-        """Open a place at the leader of the branch's shard. None if nobody leads it now: `Branch.on_leader` follows
-        when somebody does."""
+        """Open a place at the leader of the branch's shard. None if it has no leader now: `Branch.on_leader` follows
+        when it has one."""
 
     def on_output(self) -> None:
         """There may be replies to take, and `closed` or `movable_to` may have changed. Called by what a place calls,
@@ -218,7 +218,7 @@ class Router:
         name: what the log calls the client.
         max_job_size: the longest body that leaders take, in bytes.
         authenticate: finds the user whose token this is, or None: auth is a command. None if it is not.
-        user: who the client has proved to be; None where nobody is asked.
+        user: who the client has proved to be; None where no proof is asked for.
         used: the tube that it uses.
         watched: the tubes that it watches, in their order.
         dialect: the commands that leaders know.
@@ -473,7 +473,7 @@ class Router:
         self.owner.on_output()
 
     def fail(self, at_once: bool = False) -> None:
-        """Disconnect the client: nobody knows what has become of its commands."""
+        """Disconnect the client: what has become of its commands is not known."""
         self.failed = self.failed or not (self.closed or self._is_torn)
         self.closed = True
         self.aborted = self.aborted or at_once

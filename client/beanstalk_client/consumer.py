@@ -61,7 +61,7 @@ from beanstalk_client.errors import (
     UnauthorizedError,
     UnsupportedError,
 )
-from beanstalk_client.events import tell
+from beanstalk_client.events import reason_of, tell
 
 if TYPE_CHECKING:
     from beanstalk_client.asynchronous import AsyncClient
@@ -651,7 +651,7 @@ class Consumer:
         except (ConnectionLostError, OSError):
             raise
         except Error as error:  # it is gone; or this user may not, or the server cannot do this
-            return ReservationLostError(f"it cannot be taken back: {error or type(error).__name__}")
+            return ReservationLostError(f"it cannot be taken back: {reason_of(error)}")
         return None
 
     async def _regain(self, link: _Link, delivery: Delivery, is_released: bool) -> None:

@@ -34,6 +34,7 @@ from beanstalk_client.errors import (
     UnknownCommandError,
     shown,
 )
+from beanstalk_client.events import reason_of
 from beanstalk_client.statistics import Statistics
 
 STEP: Final = 1000
@@ -212,7 +213,7 @@ def meaning(error: BaseException) -> str:
         return f"The server refuses it: {text or type(error).__name__}."
     if isinstance(error, OSError):
         return f"The server does not answer: {error}"
-    return str(error) or type(error).__name__
+    return reason_of(error)
 
 
 # ------------------------------------------------------------------------------------------- the steps

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+from beanstalk_client.events import reason_of
+
 INTERVAL: Final = 15.0
 TIMEOUT: Final = 5.0
 KEPT: Final = 20
@@ -138,7 +140,7 @@ class Metrics:
                 node.samples = read_metrics(await asyncio.wait_for(get(url), TIMEOUT))
                 node.problem = ""
             except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError) as error:
-                node.problem = str(error) or type(error).__name__
+                node.problem = reason_of(error)
                 node.samples = {}
         for name in (WAIT, RUN):
             together: dict[float, float] = defaultdict(float)

@@ -50,6 +50,7 @@ from beanstalk_client.errors import (
     UnauthorizedError,
     UnknownCommandError,
 )
+from beanstalk_client.events import reason_of
 from beanstalk_client.replies import Document
 
 T = TypeVar("T")
@@ -367,7 +368,7 @@ class Sampler:
             self.is_unauthorized = isinstance(error, UnauthorizedError)
             self._problem = error.meaning or str(error)
         except (Error, OSError) as error:
-            self._problem = str(error) or type(error).__name__
+            self._problem = reason_of(error)
         self._asked = None
         self._wake_waiting()
 

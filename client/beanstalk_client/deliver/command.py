@@ -20,6 +20,7 @@ from beanstalk_client.deliver.signatures import Secrets
 from beanstalk_client.deliver.turns import Turns
 from beanstalk_client.deliver.verdicts import Rules
 from beanstalk_client.errors import Error
+from beanstalk_client.events import reason_of
 from beanstalk_client.logs import add_log_options, complain, start_log
 from beanstalk_client.version import VERSION
 
@@ -293,7 +294,7 @@ def _main(arguments: Sequence[str]) -> int:
     try:
         run(deliverer.run())
     except (Error, OSError, ValueError) as error:
-        return complain(options, PROGRAM, f"the job server: {str(error) or type(error).__name__}", FAILED)
+        return complain(options, PROGRAM, f"the job server: {reason_of(error)}", FAILED)
     return 0
 
 

@@ -45,7 +45,7 @@ from beanstalk_client.errors import (
     NotFoundError,
     TimedOutError,
 )
-from beanstalk_client.events import tell
+from beanstalk_client.events import reason_of, tell
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
 
@@ -501,10 +501,10 @@ class Reservations:
 
     def _ended(self, held: Reservation, command: Command[None], result: Any) -> None:
         if isinstance(result, NotFoundError):
-            message = f"job {held.id} of tube {held.tube}: {command.name} came too late ({_text(result)})"
+            message = f"job {held.id} of tube {held.tube}: {command.name} came too late ({reason_of(result)})"
             tell(log, logging.WARNING, "outcome-lost", message, job=held.id, tube=held.tube)
         elif isinstance(result, Exception):
-            message = f"job {held.id} of tube {held.tube}: {command.name} was refused ({_text(result)})"
+            message = f"job {held.id} of tube {held.tube}: {command.name} was refused ({reason_of(result)})"
             tell(log, logging.ERROR, "outcome-refused", message, job=held.id, tube=held.tube)
 
     def _forget(self, held: Reservation, lost: bool = True) -> None:
@@ -545,7 +545,7 @@ class Reservations:
                 elif isinstance(result, ForbiddenError):
                     raise ForbiddenError(f"a consumer needs the right to consume from its tubes ({_spoken(command)})")
                 elif isinstance(result, Exception):
-                    raise ConnectionLostError(f"{_spoken(command)}: {_text(result)}")
+                    raise ConnectionLostError(f"{_spoken(command)}: {reason_of(result)}")
         self._flush(slot)
 
     def _attempt(self, slot: JobConnection, do: Callable[[JobConnection], None]) -> None:
@@ -648,10 +648,6 @@ def _jobs_held(slot: JobConnection) -> int:
 def _spoken(command: Command[Any]) -> str:
     """A command without a body, as it was sent."""
     return command.data.decode("ascii").rstrip()
-
-
-def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _wait_readable(sock: socket.socket, timeout: float) -> None:

@@ -189,6 +189,21 @@ def showable(error: BaseException) -> BaseException:
     return error
 
 
+def for_waiter(error: BaseException, what: str) -> BaseException:
+    """An exception of a call, as it may be raised where a coroutine awaits it.
+
+    No future takes a StopIteration, and a GeneratorExit would close that coroutine.
+
+    Args:
+        what: what has raised it.
+    """
+    if not issubclass(type(error), (StopIteration, GeneratorExit)):
+        return error
+    failure = RuntimeError(f"the {what} raised {type(error).__name__}")
+    failure.__cause__ = error
+    return failure
+
+
 class _CanBeCalledOff(Protocol):
     """What is needed of a delivery here."""
 

@@ -36,6 +36,7 @@ from beanstalk_client.tasks.failure import (
     RunTimeoutError,
     delay_of,
     describe,
+    for_waiter,
     is_of_worker,
     showable,
     take_back_cancellation,
@@ -70,16 +71,9 @@ async def _keep_outcome(call: Awaitable[Any], kept: list[tuple[Any, BaseExceptio
     try:
         kept.append((await call, None))
     except BaseException as error:
-        if issubclass(type(error), GeneratorExit):
-            if asyncio._get_running_loop() is None:
-                raise  # the event loop is closed, and with it this coroutine
-            failure = RuntimeError(
-                f"the task raised {type(error).__name__}"
-            )  # which would close the runner's coroutine
-            failure.__cause__ = error
-            kept.append((None, failure))
-        else:
-            kept.append((None, error))
+        if issubclass(type(error), GeneratorExit) and asyncio._get_running_loop() is None:
+            raise  # the event loop is closed, and with it this coroutine
+        kept.append((None, for_waiter(error, "task")))
 
 
 class AnyDelivery(Protocol):

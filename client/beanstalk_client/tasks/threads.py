@@ -20,7 +20,7 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
-from beanstalk_client.tasks.failure import RunTimeoutError
+from beanstalk_client.tasks.failure import RunTimeoutError, for_waiter
 
 PATIENCE = 5.0
 """Seconds after which threads that are all overdue are said to hang."""
@@ -169,14 +169,8 @@ class Threads:
                 continue
             if error is None:
                 future.set_result(result)
-            elif issubclass(
-                type(error), (StopIteration, GeneratorExit)
-            ):  # no future takes one; the other closes coroutines
-                failure = RuntimeError(f"the function raised {type(error).__name__}")
-                failure.__cause__ = error
-                future.set_exception(failure)
             else:
-                future.set_exception(error)
+                future.set_exception(for_waiter(error, "function"))
         self._tell_room(had_room)
 
     def _check(self, call: _Call, timeout: float) -> None:

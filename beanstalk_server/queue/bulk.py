@@ -346,7 +346,9 @@ class BulkBatch(BulkOperation):
                 return False
             queue.cost += 1
             self.position += 1
-            self.done += self.do(self.job_ids[self.position - 1], now) != NOT_FOUND
+            job = queue.jobs.get(self.job_ids[self.position - 1])
+            if job is not None and self.client.may_consume(job.tube.name):
+                self.done += self.do(job.id, now) != NOT_FOUND
         return True
 
     def complete(self) -> None:

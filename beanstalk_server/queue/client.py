@@ -123,6 +123,10 @@ class Client(Timer):
         """Whether its redrive may send jobs to the tube of this name."""
         return True
 
+    def may_consume(self, _tube: str) -> bool:
+        """Whether its batch may concern jobs of the tube of this name; for it, other jobs are not found."""
+        return True
+
     def on_reserved(self, job: Job) -> None:
         """It has reserved this job."""
         raise NotImplementedError

@@ -247,29 +247,15 @@ def _touch(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _delete_batch(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return session.queue.delete_batch(session, _allowed(session, arguments), now)
+    return session.queue.delete_batch(session, arguments.ids, now)
 
 
 def _release_batch(session: Session, arguments: Arguments, now: int) -> Outcome:
-    job_ids = _allowed(session, arguments)
-    return session.queue.release_batch(session, job_ids, arguments.priority, arguments.duration, now)
+    return session.queue.release_batch(session, arguments.ids, arguments.priority, arguments.duration, now)
 
 
 def _touch_batch(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return session.queue.touch_batch(session, _allowed(session, arguments), now)
-
-
-def _allowed(session: Session, arguments: Arguments) -> list[int]:
-    """The ids of a batch without those of tubes that the user may not consume from: for it, these are not found."""
-    user = session.user
-    ids = arguments.ids
-    found = ids
-    if user is not None and not user.everywhere & CONSUME:
-        tube_of = session.queue.tube_of
-        session.budget -= len(ids) * user.weight >> 6
-        found = [job_id for job_id in ids if (name := tube_of(job_id)) and user.rights(name) & CONSUME]
-    session.withheld = len(ids) - len(found)
-    return found
+    return session.queue.touch_batch(session, arguments.ids, now)
 
 
 def _watch(session: Session, arguments: Arguments, now: int) -> Outcome:

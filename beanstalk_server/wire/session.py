@@ -194,7 +194,6 @@ class Session(Client):
         self.unchecked = 0  # how many of the first watched tubes the user may not be allowed to consume from
         self.count = 0  # how many jobs the command that has just ended concerned
         self.missing = -1  # how many of those that it named it did not find; -1 if it named none
-        self.withheld = 0  # how many jobs of the batch are such that its user does not get to know of them
         self.user: User | None = None
         self.authenticate = authenticate
         queue.connect(self, counted)
@@ -488,6 +487,14 @@ class Session(Client):
         user = self.user
         return user is None or user.rights(tube) & ADMIN != 0
 
+    def may_consume(self, tube: str) -> bool:
+        user = self.user
+        if user is None or user.everywhere & CONSUME:
+            return True
+        if not user.remembers(tube):
+            self.queue.cost += user.weight >> 6
+        return user.rights(tube) & CONSUME != 0
+
     def on_reserved(self, job: Job) -> None:
         self._answer(replies.reserved(job.id, job.body))
 
@@ -502,7 +509,7 @@ class Session(Client):
 
     def on_counted(self, count: int, missing: int = -1) -> None:
         self.count = count
-        self.missing = missing if missing < 0 else missing + self.withheld
+        self.missing = missing
         command = self.pending
         if command is not None:  # else it is being done, and this outcome follows
             self.settle(command, DONE)

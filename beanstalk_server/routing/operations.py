@@ -7,11 +7,11 @@ counted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.wire import listings, replies
-from beanstalk_server.wire.commands import HERE
+from beanstalk_server.wire.commands import HERE, Command
 from beanstalk_server.wire.grammar import Arguments, read_mode
 from beanstalk_server.wire.listings import PAGE_ENTRIES, page
 from beanstalk_server.wire.yaml import StatisticsSum, rows_of, yaml
@@ -40,7 +40,18 @@ LEAST_ENTRIES: Final = 8
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation:
     """One command that is under way. No other command of the client is begun before `router.answer`, which is called
-    exactly once, perhaps in `begin`."""
+    exactly once, perhaps in `begin`.
+
+    Args:
+        router: the client's router.
+        command: its row.
+        text: its arguments, which are well-formed; b"" if it takes none.
+    """
+
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        self.router = router
+        self.command = command
+        self.text = text
 
     def begin(self) -> None:
         """Ask the branches."""
@@ -54,6 +65,11 @@ class Operation:
         return False
 
 
+def _yaml_of(reply: bytes) -> bytes:
+    """The body of a reply."""
+    return reply.partition(_CRLF)[2].removesuffix(_CRLF)
+
+
 def drop(_key: int, _reply: bytes) -> None:
     """Takes a reply that tells nothing."""
 
@@ -61,56 +77,67 @@ def drop(_key: int, _reply: bytes) -> None:
 class AllShards(Operation):
     """Asks each of the shards once, and counts the command at the first of them only. As it is, it is drain or undrain:
     done when all shards have said the same.
-
-    Args:
-        router: the client's router.
-        shards: all shards, that of the default tube first.
-        line: the command.
-        done: what the reply of a shard begins with that has done it. Any other is the client's reply: all shards refuse
-            alike.
     """
 
-    def __init__(self, router: Router, shards: list[int], line: bytes, done: bytes = _OK) -> None:
-        self._router = router
-        self._shards = shards
-        self._line = line
-        self._done = done
-        self._outstanding = len(shards)
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        super().__init__(router, command, text)
+        self.shards = router.all_shards()  # those that are asked, that of the default tube first
+        self.line = command.name.encode()
+        # What the reply of a shard begins with that has done it. Any other is the client's reply: all refuse alike.
+        self.done = command.done or _OK
+        self._outstanding = 0
         self._is_answered = False
 
     def begin(self) -> None:
-        line = self._line
-        for position, shard in enumerate(self._shards):
-            self._router.branch(shard).ask(_HERE + line if position else line, self._on_reply, position)
+        line = self.line
+        self._outstanding = len(self.shards)
+        for position, shard in enumerate(self.shards):
+            self.router.branch(shard).ask(_HERE + line if position else line, self._on_reply, position)
 
     def _on_reply(self, position: int, reply: bytes) -> None:
         self._outstanding -= 1
         if self._is_answered:
             return
-        is_done = reply.startswith(self._done)
+        is_done = reply.startswith(self.done)
         if is_done:
-            self._add(position, reply.partition(_CRLF)[2].removesuffix(_CRLF))
+            self._add(position, reply)
         if not is_done or not self._outstanding:
             self._is_answered = True
-            self._router.answer(self._reply() if is_done else reply)
+            self.router.answer(self._reply() if is_done else reply)
 
-    def _add(self, position: int, text: bytes) -> None:
-        """Take the YAML of what the shard at this position answers."""
+    def _add(self, position: int, reply: bytes) -> None:
+        """Take what the shard at this position has answered."""
 
     def _reply(self) -> bytes:
-        return self._done
+        return self.done
+
+
+class Counted(AllShards):
+    """A command whose reply is a count: those of all shards where the client holds jobs are added up."""
+
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        super().__init__(router, command, text)
+        self.shards = router.holding() or [router.used_shard]
+        self.done = command.counts + b" "
+        self._count = 0
+
+    def _add(self, _position: int, reply: bytes) -> None:
+        self._count += int(reply[len(self.done) :])
+
+    def _reply(self) -> bytes:
+        return replies.counted(self.command.counts, self._count, -1)
 
 
 class SummedStatistics(AllShards):
     """stats: the rows of which each shard has its part are added up as the replies come, which holds up no other
     client."""
 
-    def __init__(self, router: Router, shards: list[int], line: bytes) -> None:
-        super().__init__(router, shards, line)
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        super().__init__(router, command, text)
         self._sum = StatisticsSum()
 
-    def _add(self, position: int, text: bytes) -> None:
-        self._sum.add(rows_of(text), is_first=not position)
+    def _add(self, position: int, reply: bytes) -> None:
+        self._sum.add(rows_of(_yaml_of(reply)), is_first=not position)
 
     def _reply(self) -> bytes:
         return replies.ok(yaml(self._sum.rows()))
@@ -123,12 +150,12 @@ class AllTubes(AllShards):
     So a hundred thousand tubes are a few copies.
     """
 
-    def __init__(self, router: Router, shards: list[int], line: bytes) -> None:
-        super().__init__(router, shards, line)
-        self._lists = [b""] * len(shards)
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        super().__init__(router, command, text)
+        self._lists = [b""] * len(self.shards)
 
-    def _add(self, position: int, text: bytes) -> None:
-        self._lists[position] = text.removeprefix(_HEAD).removeprefix(_DEFAULT if position else b"")
+    def _add(self, position: int, reply: bytes) -> None:
+        self._lists[position] = _yaml_of(reply).removeprefix(_HEAD).removeprefix(_DEFAULT if position else b"")
 
     def _reply(self) -> bytes:
         return replies.ok_list(self._lists)
@@ -137,12 +164,12 @@ class AllTubes(AllShards):
 class AllClients(AllShards):
     """list-clients: those whom each shard counts, one after the other. No shard counts a client of another one."""
 
-    def __init__(self, router: Router, shards: list[int], line: bytes) -> None:
-        super().__init__(router, shards, line)
-        self._lists = [b""] * len(shards)
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        super().__init__(router, command, text)
+        self._lists = [b""] * len(self.shards)
 
-    def _add(self, position: int, text: bytes) -> None:
-        self._lists[position] = text.removeprefix(_HEAD).removeprefix(_NO_ENTRIES)
+    def _add(self, position: int, reply: bytes) -> None:
+        self._lists[position] = _yaml_of(reply).removeprefix(_HEAD).removeprefix(_NO_ENTRIES)
 
     def _reply(self) -> bytes:
         return listings.reply_of(self._lists)
@@ -153,23 +180,20 @@ class PageOfTubes(AllShards):
 
     The names are divided among the shards by a hash, so that each is asked for its share of a page and some more. The
     page ends before the first tube that a shard has not been asked for: it may be shorter than the client wants.
-
-    Args:
-        router, shards: as above.
-        word: the command.
-        first: the name from which on; "" for the beginning.
-        count: the most tubes, as the client says.
     """
 
-    def __init__(self, router: Router, shards: list[int], word: bytes, first: str, count: int) -> None:
-        self._count = min(count, PAGE_ENTRIES)
-        asked = min(self._count + 1, max(MERGED_ENTRIES // len(shards), LEAST_ENTRIES))
-        super().__init__(router, shards, b"%b %b %d" % (word, first.encode("ascii") or b"-", asked))
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        super().__init__(router, command, text)
+        assert command.read is not None, "it has arguments"
+        command.read(text, _ARGUMENTS)
+        self._count = min(_ARGUMENTS.count, PAGE_ENTRIES)
+        asked = min(self._count + 1, max(MERGED_ENTRIES // len(self.shards), LEAST_ENTRIES))
+        self.line = b"%b %b %d" % (self.line, _ARGUMENTS.name.encode("ascii") or b"-", asked)
         self._entries: list[tuple[bytes, bytes]] = []  # names, and what is said of them
         self._next = b""  # the first name of all that no shard has been asked for; b"" if there is none
 
-    def _add(self, position: int, text: bytes) -> None:
-        rows = text.splitlines(keepends=True)[1:]
+    def _add(self, position: int, reply: bytes) -> None:
+        rows = _yaml_of(reply).splitlines(keepends=True)[1:]
         following = rows[0].split(b'"')[1]
         if following and (not self._next or following < self._next):
             self._next = following
@@ -191,15 +215,13 @@ class Divided(Operation):
     """delete-batch, release-batch or touch-batch of jobs in several shards: each shard gets its part, and what they
     answer is added up. If one is lost before it answers, and not cleanly, what has become of its part is not known, and
     the client is disconnected, as after a single delete.
-
-    Args:
-        router: the client's router.
-        word, text: the command, and its arguments, which end with the ids.
     """
 
-    def __init__(self, router: Router, word: bytes, text: bytes, ids: list[int]) -> None:
-        self._router = router
-        self._start = word + b" " + b"".join([each + b" " for each in text.split(b" ")[: -len(ids)]])
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        super().__init__(router, command, text)
+        ids = command.ids(text, _ARGUMENTS)
+        words = [command.name.encode(), *text.split(b" ")[: -len(ids)]]
+        self._start = b"".join([word + b" " for word in words])
         self._parts: dict[int, list[int]] = {}
         for job_id in ids:
             self._parts.setdefault(router.places.of_job(job_id), []).append(job_id)
@@ -209,7 +231,7 @@ class Divided(Operation):
 
     def begin(self) -> None:
         for shard, ids in self._parts.items():
-            branch = self._router.branch(shard)
+            branch = self.router.branch(shard)
             line = self._start + b" ".join([b"%d" % job_id for job_id in ids])
             branch.ask(line, self._on_reply, shard, branch.place is None, if_clean=True)
 
@@ -221,38 +243,34 @@ class Divided(Operation):
         if len(counts) != _COUNTS - 1:
             self._is_answered = True
             if name:
-                self._router.answer(reply)
+                self.router.answer(reply)
             else:
-                self._router.fail()
+                self.router.fail()
             return
-        if name != _TOUCHED:
-            self._router.branch(shard).holdings.difference_update(self._parts[shard])
+        if name in self.command.ends:
+            self.router.branch(shard).holdings.difference_update(self._parts[shard])
         self._done += int(counts[0])
         self._missing += int(counts[1])
         if not self._outstanding:
             self._is_answered = True
-            self._router.answer(b"%b %d %d\r\n" % (name, self._done, self._missing))
+            self.router.answer(b"%b %d %d\r\n" % (name, self._done, self._missing))
 
 
 _COUNTS: Final = 3
 """The words of a reply that counts."""
 
-_TOUCHED: Final = b"TOUCHED_BATCH"
-
 
 class _OfTube(Operation):
     """A command about one tube, which the shard of the tube is asked."""
 
-    word: ClassVar[bytes]
-
-    def __init__(self, router: Router, name: bytes) -> None:
-        self.router = router
-        self.name = name.decode("ascii")
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        super().__init__(router, command, text)
+        self.name = text.decode("ascii")
 
     def begin(self) -> None:
-        text = self.name.encode("ascii")
         router = self.router
-        router.branch(router.places.of_tube(text.partition(b" ")[0])).ask(b"%b %b" % (self.word, text), self.end)
+        shard = router.places.of_tube(self.text.partition(b" ")[0])
+        router.branch(shard).ask(b"%b %b" % (self.command.name.encode(), self.text), self.end)
 
     def end(self, _key: int, reply: bytes) -> None:
         raise NotImplementedError
@@ -260,8 +278,6 @@ class _OfTube(Operation):
 
 class Use(_OfTube):
     """Use a tube of another shard than the one before."""
-
-    word = b"use"
 
     def end(self, _key: int, reply: bytes) -> None:
         router = self.router
@@ -276,8 +292,6 @@ class Use(_OfTube):
 class Watch(_OfTube):
     """Watch a tube; the answer says how many are watched in all shards."""
 
-    word = b"watch"
-
     def end(self, _key: int, reply: bytes) -> None:
         router = self.router
         if reply.startswith(b"WATCHING "):
@@ -289,26 +303,25 @@ class Watch(_OfTube):
 class Mode(Operation):
     """Say how tubes are served, at every place that there is; others learn it when they are opened."""
 
-    def __init__(self, router: Router, text: bytes) -> None:
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        super().__init__(router, command, text)
         read_mode(text, _ARGUMENTS)
-        self._router = router
-        self._text = text
         self._mode = _ARGUMENTS.mode
         self._outstanding = 1
 
     def begin(self) -> None:
-        router = self._router
+        router = self.router
         router.note_mode(self._mode)
         for branch in list(router.branches.values()):
             if branch.place is not None:
                 self._outstanding += 1
-                router.branch(branch.shard).ask(b"reserve-mode " + self._text, self._end, repeatable=False)
+                router.branch(branch.shard).ask(b"reserve-mode " + self.text, self._end, repeatable=False)
         self._end(0, b"")
 
     def _end(self, _key: int, _reply: bytes) -> None:
         self._outstanding -= 1
         if not self._outstanding:
-            self._router.answer(replies.reserve_mode(self._text.decode("ascii")))
+            self.router.answer(replies.reserve_mode(self.text.decode("ascii")))
 
 
 class Ignore(_OfTube):
@@ -316,7 +329,7 @@ class Ignore(_OfTube):
     need not wait for a leader."""
 
     def begin(self) -> None:
-        name = self.name.encode("ascii")
+        name = self.text
         router = self.router
         is_watched = self.name in router.watched
         branch = router.branch(router.places.of_tube(name) if is_watched else router.default_shard)

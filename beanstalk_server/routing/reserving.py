@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.queue.units import FOREVER, MILLISECOND
 from beanstalk_server.routing.operations import Operation, drop
 from beanstalk_server.wire import replies
+from beanstalk_server.wire.commands import RESERVE_BATCH, Command
+from beanstalk_server.wire.grammar import Arguments
 
 if TYPE_CHECKING:
     from beanstalk_server.routing.branch import Branch
@@ -58,31 +60,25 @@ _AWAITED: Final = 2  # the reply to an await is to come
 
 
 class Reserving(Operation):
-    """A reserve, reserve-with-timeout or reserve-batch.
+    """A reserve, reserve-with-timeout or reserve-batch."""
 
-    Args:
-        router: the client's router.
-        shards: those of the tubes that the client watches, and those where it holds jobs.
-        command: its name, as stats counts it.
-        limit: the most jobs of a batch; 0 for a single job.
-        timeout: how long it may wait, in nanoseconds, or FOREVER.
-    """
-
-    def __init__(self, router: Router, shards: list[int], command: bytes, limit: int, timeout: int) -> None:
-        self._router = router
-        self._command = command
-        self._limit = limit
-        self._timeout = timeout
+    def __init__(self, router: Router, command: Command, text: bytes) -> None:
+        super().__init__(router, command, text)
+        arguments = Arguments()
+        is_timed = command.read is not None and command.read(text, arguments)
+        self._limit = arguments.count if command is RESERVE_BATCH else 0  # the most jobs of a batch; 0: one job
+        self._timeout = arguments.duration if is_timed else FOREVER  # how long it may wait, in nanoseconds
         self._deadline = FOREVER  # in nanoseconds; FOREVER for none
         self._attempts = 0
         self._is_called_off = False  # it waits no longer, and shards without a leader do not hold it up
         self._is_counted = False  # a shard has been told to count the command
+        self._name = command.name.encode()
         self._state = _PROBING
-        self._parts = [_Part(router.branch(shard), key) for key, shard in enumerate(shards)]
+        self._parts = [_Part(router.branch(shard), key) for key, shard in enumerate(router.concerned())]
 
     def begin(self) -> None:
         if self._timeout != FOREVER:
-            self._deadline = self._router.clock() + self._timeout
+            self._deadline = self.router.clock() + self._timeout
         self._probe()
 
     def on_leader(self, shard: int) -> None:
@@ -127,9 +123,9 @@ class Reserving(Operation):
             self._end(replies.CANCELLED)
 
     def _probe_part(self, part: _Part) -> None:
-        line = b"probe" if self._is_counted else b"probe " + self._command
-        if self._router.mode:
-            line = b"probe %b %d" % (b"-" if self._is_counted else self._command, self._router.finish)
+        line = b"probe" if self._is_counted else b"probe " + self._name
+        if self.router.mode:
+            line = b"probe %b %d" % (b"-" if self._is_counted else self._name, self.router.finish)
         self._is_counted = True
         part.state = _PROBED
         part.branch.ask(line, self._on_probed, part.key, False)
@@ -166,8 +162,8 @@ class Reserving(Operation):
             has_answers = has_answers or found != _LOST
         if best is not None and self._attempts < ATTEMPTS:
             self._state = _TAKING
-            if self._router.mode:
-                self._router.finish = max(self._router.finish, best.rank()[0])
+            if self.router.mode:
+                self.router.finish = max(self.router.finish, best.rank()[0])
             self._await(best, 0)
         elif best is not None:
             self._wait()
@@ -185,11 +181,11 @@ class Reserving(Operation):
 
     def _milliseconds_left(self) -> int:
         """How long the reserve may wait yet, never less than it was told; -1 for ever."""
-        if self._is_called_off or not self._router.may_wait:
+        if self._is_called_off or not self.router.may_wait:
             return 0
         if self._deadline == FOREVER:
             return -1
-        return max(-(-(self._deadline - self._router.clock()) // MILLISECOND), 0)
+        return max(-(-(self._deadline - self.router.clock()) // MILLISECOND), 0)
 
     def _wait(self) -> None:
         """Wait in every shard that has a leader."""
@@ -236,7 +232,7 @@ class Reserving(Operation):
         elif is_done:
             for part in self._parts:
                 part.stop()
-        elif is_unasked and self._router.may_wait:
+        elif is_unasked and self.router.may_wait:
             for part in self._parts:
                 if part.state == _UNASKED and part.is_done and part.branch.place is not None:
                     self._await(part, -1)
@@ -245,7 +241,7 @@ class Reserving(Operation):
         self._state = _OVER
         for part in self._parts:
             part.stop()
-        self._router.answer(reply)
+        self.router.answer(reply)
 
 
 class _Part:

@@ -42,6 +42,7 @@ from beanstalk_server.routing.operations import (
     AllClients,
     AllShards,
     AllTubes,
+    Counted,
     Divided,
     Ignore,
     Mode,
@@ -67,7 +68,7 @@ from beanstalk_server.wire.commands import (
     PROTOCOL,
     PUT_PREFIX,
     QUIT,
-    RESERVE_BATCH,
+    Command,
     Dialect,
 )
 from beanstalk_server.wire.framing import HTTP_METHODS, LINE, LINE_LIMIT, LINE_LOST, LINE_TOO_LONG, NEED_MORE, Framer
@@ -84,6 +85,7 @@ from beanstalk_server.wire.grammar import (
     write_watched,
 )
 from beanstalk_server.wire.places import (
+    COUNT,
     DIVISION,
     EVERYTHING,
     GROUP,
@@ -396,18 +398,18 @@ class Router:
         return -1 if self._holds_elsewhere(shard) else shard
 
     def _holds_elsewhere(self, shard: int) -> bool:
-        return len(self.branches) > 1 and self._holding() not in ([], [shard])
+        return len(self.branches) > 1 and self.holding() not in ([], [shard])
 
-    def _holding(self) -> list[int]:
+    def holding(self) -> list[int]:
         """The shards where the client holds jobs."""
         return [shard for shard, branch in self.branches.items() if branch.holdings]
 
-    def _concerned(self) -> list[int]:
+    def concerned(self) -> list[int]:
         """The shards where it watches tubes or holds jobs, that of the default tube first."""
-        concerned = {*self._watching, *self._holding()}
-        return [shard for shard in self._shards() if shard in concerned]
+        concerned = {*self._watching, *self.holding()}
+        return [shard for shard in self.all_shards() if shard in concerned]
 
-    def _shards(self) -> list[int]:
+    def all_shards(self) -> list[int]:
         """All shards, that of the default tube first."""
         first = self.default_shard
         return [first, *[shard for shard in range(self.places.shards) if shard != first]]
@@ -879,7 +881,8 @@ class Router:
             self.budget -= len(entries) >> 6
         elif word in (_WITH_ARGUMENTS if space else _WITHOUT_ARGUMENTS):
             self.is_busy = True
-            self._operation = self._make_operation(word, text)
+            command = _ROWS[word]
+            self._operation = _OPERATIONS[command.across](self, command, text)
             self._operation.begin()
         elif line.startswith((_QUIT, *HTTP_METHODS)):
             if not line.startswith(_QUIT):
@@ -896,37 +899,6 @@ class Router:
         self._operation = None
         self.is_busy = False
         self._output.append(reply)
-
-    def _make_operation(self, word: bytes, text: bytes) -> Operation:
-        """An operation for a command that concerns several shards, or changes which ones commands concern."""
-        command = _ROWS[word]
-        across = command.across
-        if across == USE_TUBE:
-            return Use(self, text)
-        if across == WATCH_TUBE:
-            return Watch(self, text)
-        if across == IGNORE_TUBE:
-            return Ignore(self, text)
-        if across == MODE_OF_ALL:
-            return Mode(self, text)
-        shards = self._shards()
-        if across == SUM:
-            return SummedStatistics(self, shards, word)
-        if across == LIST_OF_TUBES:
-            return AllTubes(self, shards, word)
-        if across == LIST_OF_CLIENTS:
-            return AllClients(self, shards, word)
-        if across == SAME_OF_ALL:
-            return AllShards(self, shards, word, command.done)
-        is_well_formed = self._is_well_formed(word, text)
-        assert is_well_formed, "what is malformed goes anywhere"
-        if across == PAGE_OF_TUBES:
-            return PageOfTubes(self, shards, word, _ARGUMENTS.name, _ARGUMENTS.count)
-        if across == DIVISION:
-            return Divided(self, word, text, _ARGUMENTS.ids)
-        assert across == RESERVE_OF_BEST, command.name
-        limit = _ARGUMENTS.count if command is RESERVE_BATCH else 0
-        return Reserving(self, self._concerned(), word, limit, FOREVER if command.read is None else _ARGUMENTS.duration)
 
     def _try_token(self, line: bytes) -> None:
         """Find the user of a token."""
@@ -959,6 +931,22 @@ class _Gone:
 
 
 _GONE: Final = _Gone()
+
+_OPERATIONS: Final[dict[int, Callable[[Router, Command, bytes], Operation]]] = {
+    USE_TUBE: Use,
+    WATCH_TUBE: Watch,
+    IGNORE_TUBE: Ignore,
+    MODE_OF_ALL: Mode,
+    RESERVE_OF_BEST: Reserving,
+    SAME_OF_ALL: AllShards,
+    SUM: SummedStatistics,
+    LIST_OF_TUBES: AllTubes,
+    LIST_OF_CLIENTS: AllClients,
+    PAGE_OF_TUBES: PageOfTubes,
+    DIVISION: Divided,
+    COUNT: Counted,
+}
+"""How a command is done that concerns several shards, or changes which ones commands concern."""
 
 _DROPPED: Final = b"x" * LINE_LIMIT
 """Stands for the beginning of a line that was too long, and has been dropped: a session drops it again."""

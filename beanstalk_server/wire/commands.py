@@ -37,6 +37,7 @@ from beanstalk_server.wire.framing import HTTP_METHODS
 from beanstalk_server.wire.grammar import Arguments, without_token
 from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, GroupListing, JobPage, TubeListing, TubePage
 from beanstalk_server.wire.places import (
+    COUNT,
     DIVISION,
     EVERYTHING,
     GROUP,
@@ -805,6 +806,7 @@ def _shard_command(command: Command) -> Command:
         is_counted=False,
         cost=command.cost,
         concerns=EVERYTHING,
+        counts=command.counts,
     )
 
 
@@ -824,7 +826,11 @@ PLACE_COMMANDS: Final = (
     ),
     Command("unuse", None, _unuse, NO_RIGHT, NO_TUBE, done=_using, is_counted=False),
     _unwatch_command(),
-    *[_shard_command(command) for command in PROTOCOL + EXTENSIONS if command.concerns == EVERYTHING],
+    *[
+        _shard_command(command)
+        for command in PROTOCOL + EXTENSIONS
+        if command.concerns == EVERYTHING or command.across == COUNT
+    ],
 )
 """The commands that only nodes give, to sessions that serve a place. Those that reserve need no right: a session
 watches only what its user may consume from, and has reserved nothing else."""

@@ -69,6 +69,9 @@ PAGE_OF_TUBES: Final = 10
 DIVISION: Final = 11
 """Each shard does its part of the jobs, and the counts are added up."""
 
+COUNT: Final = 12
+"""Each shard where the client holds jobs does it, and the counts are added up."""
+
 
 class Places:
     """The places of tubes and jobs among this many shards.

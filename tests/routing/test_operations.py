@@ -11,6 +11,7 @@ from virtual import World
 import beanstalk_server.cluster
 from beanstalk_server.access.user import User
 from beanstalk_server.routing.operations import AllTubes, PageOfTubes
+from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.yaml import SUMMED, is_summed
 
@@ -181,9 +182,13 @@ def test_a_user_is_shown_its_tubes_of_all_shards():
 class Asked:
     """A branch, or the router: it keeps what it is asked, and how it is answered."""
 
-    def __init__(self):
+    def __init__(self, shards):
         self.sinks = []
         self.reply = None
+        self.shards = shards
+
+    def all_shards(self):
+        return list(range(self.shards))
 
     def branch(self, shard):
         return self
@@ -196,10 +201,16 @@ class Asked:
         self.reply = reply
 
 
-def answered(operation, shards, answers):
+def start(operation, router, line):
+    word, _, text = line.partition(b" ")
+    command = next(command for command in PROTOCOL + EXTENSIONS if command.name.encode() == word)
+    operation(router, command, text).begin()
+
+
+def answered(operation, line, shards, answers):
     """What an operation says in the end. Before the last answer, it says nothing."""
-    asked = Asked()
-    operation(asked, list(range(shards))).begin()
+    asked = Asked(shards)
+    start(operation, asked, line)
     for sink, answer in zip(asked.sinks, answers, strict=True):
         assert asked.reply is None
         sink(answer)
@@ -220,7 +231,8 @@ def test_a_page_of_tubes_of_a_thousand_shards_is_full_and_ends_before_what_has_n
         return b"OK 1\r\n" + text + b"".join([b'- {name: "%b", x: 1}\n' % name for name in names[:asked]]) + b"\r\n"
 
     reply = answered(
-        lambda router, shards: PageOfTubes(router, shards, b"stats-tubes", "", 1000),
+        PageOfTubes,
+        b"stats-tubes - 1000",
         1024,
         [page_of(names, 8) for names in names_of],
     )
@@ -233,8 +245,8 @@ def test_a_page_of_tubes_of_a_thousand_shards_is_full_and_ends_before_what_has_n
 @pytest.mark.interpreted
 def test_the_list_of_all_tubes_takes_no_more_memory_than_the_answer_and_what_it_is_made_of():
     answers = [b"OK 1000009\r\n---\n- " + b"x" * 1_000_002 + b"\n\r\n"] * SHARDS
-    asked = Asked()
-    AllTubes(asked, list(range(SHARDS)), b"list-tubes").begin()
+    asked = Asked(SHARDS)
+    start(AllTubes, asked, b"list-tubes")
     tracemalloc.start()
     try:
         for sink, answer in zip(asked.sinks, answers, strict=True):

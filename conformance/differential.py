@@ -37,7 +37,7 @@ MASKED: Final = ("pid", "version", "rusage-utime", "rusage-stime", "uptime", "ho
 
 EXTENSION_KEYS: Final = re.compile(
     rb"(cmd-(.*-keyed|cancel|reschedule|reserve-batch|clear-tube|put-with|redrive|list-jobs|stats-tubes|list-clients"
-    rb"|move-jobs|drain|undrain|stats-group|cancel-group|cancel-reserve|put-batch|delete-batch|release-batch|touch-batch|reserve-mode)"
+    rb"|move-jobs|drain|undrain|stats-group|cancel-group|cancel-reserve|put-batch|delete-batch|release-batch|touch-batch|touch-all|reserve-mode)"
     rb"|(current|max)-memory|current-groups"
     rb"|refused-.*|server|(expired|dead|retried|redriven)-jobs|held-keys)$"
 )

@@ -27,7 +27,7 @@ peek-buried kick kick-job stats-job stats-tube stats list-tubes list-tube-used l
 EXTENSIONS: Final = """
 put-keyed replace-keyed peek-keyed cancel cancel-keyed reschedule reschedule-keyed reserve-batch clear-tube put-with
 redrive list-jobs stats-tubes list-clients move-jobs drain undrain stats-group cancel-group cancel-reserve
-put-batch delete-batch release-batch touch-batch reserve-mode
+put-batch delete-batch release-batch touch-batch reserve-mode touch-all
 """.split()
 
 QUOTES: Final = "strings in statistics"

@@ -115,6 +115,7 @@ from beanstalk_server.queue.bulk import (
     BulkRelease,
     BulkReview,
     BulkTouch,
+    BulkTouchAll,
 )
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import PAGE_COST, search_cost, wait_cost
@@ -902,6 +903,10 @@ class Broker(QueueState):
     def touch_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
         """Touch jobs, one after the other, as `touch` does: `on_counted`."""
         return self._begin_batch(BulkTouch(client, job_ids, self.touch), now)
+
+    def touch_all(self, client: Client, now: int) -> Outcome:
+        """Restart the time to run of all jobs that the client has reserved: `on_counted`."""
+        return self._begin_batch(BulkTouchAll(client, self.touch), now)
 
     def _begin_batch(self, operation: BulkBatch, now: int) -> Outcome:
         if operation.step(self, SLICE, now):

@@ -387,6 +387,28 @@ class BulkTouch(BulkBatch):
         return self._touch(self.client, job_id, now)
 
 
+class BulkTouchAll(BulkTouch):
+    """A touch of all jobs that a client has reserved, page by page: from the last one, as the pages before it may be
+    empty and removed meanwhile."""
+
+    def __init__(self, client: Client, touch: Callable[[Client, int, int], Outcome]) -> None:
+        self._page = client.reserved.last_page()
+        super().__init__(client, client.reserved.ids(self._page), touch)
+
+    def answer(self) -> None:
+        self.client.on_counted(self.done)
+
+    def step(self, queue: QueueState, budget: int, now: int) -> bool:
+        budget += queue.cost
+        while super().step(queue, budget - queue.cost, now):
+            self._page -= 1
+            if self._page < 0 or self.client.leaving:
+                return True
+            self.job_ids = self.client.reserved.ids(self._page)
+            self.position = 0
+        return False
+
+
 class BulkRelease(BulkBatch):
     """A release of several jobs."""
 

@@ -69,6 +69,14 @@ class ReservedJobs:
             else:
                 pages.pop()
 
+    def last_page(self) -> int:
+        """The number of the last page."""
+        return len(self._pages) - 1
+
+    def ids(self, page: int) -> list[int]:
+        """The ids of the jobs of a page; none if there is no such page."""
+        return list(self._pages[page]) if page < len(self._pages) else []
+
     def holds(self, job: Job) -> bool:
         return job.page < len(self._pages) and self._pages[job.page].get(job.id) is job
 

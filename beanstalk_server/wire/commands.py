@@ -259,6 +259,10 @@ def _touch_batch(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.touch_batch(session, arguments.ids, now)
 
 
+def _touch_all(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.touch_all(session, now)
+
+
 def _watch(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.watch(session, arguments.name, True, arguments.weight)
 
@@ -687,6 +691,7 @@ EXTENSIONS: Final = (
     _batch_command("release-batch", grammar.read_release_batch, _release_batch, ALL, b"RELEASED_BATCH"),
     _batch_command("touch-batch", grammar.read_ids, _touch_batch, NONE, b"TOUCHED_BATCH", ends=False),
     Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE, across=MODE_OF_ALL),
+    Command("touch-all", None, _touch_all, NO_RIGHT, NO_TUBE, across=COUNT, acts=True, counts=b"TOUCHED_ALL"),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 

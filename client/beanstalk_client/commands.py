@@ -35,6 +35,7 @@ from beanstalk_client.errors import (
 )
 from beanstalk_client.job import Job, JobOrID, Origin, TBody, id_of
 from beanstalk_client.replies import (
+    ALL_TOUCHED,
     AUTHENTICATED,
     BURIED,
     CANCELLED,
@@ -157,6 +158,7 @@ EXTENSIONS: Final = frozenset(
         "release-batch",
         "touch-batch",
         "reserve-mode",
+        "touch-all",
     ]
 )
 """The commands that beanstalkd does not have."""
@@ -195,7 +197,7 @@ BASE: Final = frozenset(
 COUNTED: Final = frozenset(
     [
         *("reserve-batch", "reserve-mode", "stats-tubes", "stats-group"),
-        *("list-clients", "drain", "undrain", "cancel-reserve"),
+        *("list-clients", "drain", "undrain", "cancel-reserve", "touch-all"),
     ]
 )
 """Those that a server cannot be asked for without their arguments, because it would take them for malformed (the first
@@ -216,7 +218,7 @@ IDENTITY: Final = "the id of the server"
 FRACTIONS: Final = "fractions of a second"
 """What beanstalkd lacks as well; it is asked for as commands are."""
 
-BOUND: Final = (b"release ", b"bury ", b"touch ", b"release-batch ", b"touch-batch ")
+BOUND: Final = (b"release ", b"bury ", b"touch ", b"release-batch ", b"touch-batch ", b"touch-all\r\n")
 """Commands that mean nothing to another connection than the one that has reserved the job."""
 
 Seconds = Union[int, float]
@@ -1109,6 +1111,15 @@ class Commands(Generic[TBody]):
         within("number of jobs", len(ids), MAX_JOBS, 1)
         line = b"touch-batch " + b" ".join([b"%d" % job_id for job_id in ids]) + b"\r\n"
         return Command(line, TOUCHED_BATCH).of_jobs(given)
+
+    @command
+    def touch_all(self) -> Command[int]:
+        """Restarts the times to run of all jobs that this connection has reserved. Returns how many there were.
+
+        Example:
+            queue.touch_all()
+        """
+        return Command(b"touch-all\r\n", ALL_TOUCHED)
 
     @command
     def release(

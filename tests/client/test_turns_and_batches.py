@@ -27,6 +27,7 @@ def test_batches(queue):
     assert queue.put_batch(["a", "b", "c"], priority=5) == [1, 2, 3]
     jobs = queue.reserve_batch(2, 0)
     assert queue.touch_batch([*jobs, 9]) == (2, 1)
+    assert queue.touch_all() == 2
     assert queue.release_batch(jobs[:1], 7, "1m") == (1, 0)
     assert queue.stats_job(1)["pri"] == 7
     assert queue.delete_batch([1, jobs[1], 9]) == (2, 1)

@@ -235,6 +235,16 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         assert self.broker.touch_batch(pair[0], ids, self.now) == DONE
         self.model.each(pair[1], [self.model.touch(pair[1], each, self.now) for each in ids])
 
+    @rule(pair=clients)
+    def touch_all(self, pair):
+        if owes_answer(pair[0]):
+            return
+        self.step()
+        held = [job.id for job in pair[0].reserved]
+        assert self.broker.touch_all(pair[0], self.now) == DONE
+        assert [self.model.touch(pair[1], each, self.now) for each in held] == [DONE] * len(held)
+        pair[1].answers.append(("counted", len(held)))
+
     @rule(
         pair=clients,
         key=st.one_of(st.just(""), keys),

@@ -16,7 +16,7 @@ from beanstalk_server.queue.groups import ENDS
 from beanstalk_server.queue.job import BURIED, DELAYED, NEVER, READY, RESERVED
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.memory import BODY_COST, GROUP_COST, JOB_COST
-from beanstalk_server.queue.outcome import DONE, PENDING
+from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
 from beanstalk_server.queue.state import SLICE
 from beanstalk_server.queue.units import SECOND
@@ -383,7 +383,8 @@ def test_many_members_are_cancelled_in_slices_and_those_that_are_reserved_stay(w
     numbers = put_many(client, 2000, b"group=g")
     waits = put_many(client, 1, b"after=g")[0]
     client.send(b"reserve\r\n" * 3)
-    assert world.broker.cancel_group(client.session, "g") == PENDING
+    client.session.receive(b"cancel-group g\r\n", world.now)
+    assert client.session.pending is not None
     world.check()
     assert world.broker.delete(client.session, numbers[1000], world.now) == DONE
     world.settle()
@@ -399,8 +400,9 @@ def test_many_members_are_cancelled_in_slices_and_those_that_are_reserved_stay(w
 def test_what_a_clear_does_to_groups_waits_until_the_journal_admits_it(world, client):
     put_many(client, 600, b"group=g")
     waits = put_many(client.world.connect(), 1, b"after=g")[0]
-    world.broker.move(client.session, "default", DELAYED, "b", 1, world.now)
-    assert world.broker.clear(client.session, "default") == PENDING
+    client.send(b"move-jobs default delayed b 1\r\n")
+    client.session.receive(b"clear-tube default\r\n", world.now)
+    assert client.session.pending is not None
     world.broker.set_admission(NONE)
     world.settle()
     assert world.broker.groups.get("g").members and world.broker.jobs[waits].state == DELAYED

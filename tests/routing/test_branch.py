@@ -18,7 +18,7 @@ def test_every_command_may_be_given_again_or_changes_something():
     changes = {
         command.name
         for command in PROTOCOL + EXTENSIONS
-        if command.needs != NONE or command.name in ("touch", "touch-batch", "pause-tube")
+        if command.needs != NONE or command.name in ("touch", "touch-batch", "touch-all", "pause-tube")
     }
     repeatable = {name.decode() for name in REPEATABLE}
     assert {command.name for command in PROTOCOL + EXTENSIONS} == repeatable | changes | {
@@ -369,6 +369,7 @@ def test_a_batch_of_several_shards_is_divided_and_counted_together():
     assert client.send(b"reserve-batch 4 0\r\nreserve-batch 4 0\r\n").count(b"RESERVED ") == 4
     assert held(client) == set(map(int, ids))
     assert client.send(b"touch-batch %b 77\r\n" % b" ".join(ids)) == b"TOUCHED_BATCH 4 1\r\n"
+    assert client.send(b"touch-all\r\n") == b"TOUCHED_ALL 4\r\n"
     assert client.send(b"release-batch 0 0 %b %b\r\n" % (ids[0], ids[3])) == b"RELEASED_BATCH 2 0\r\n"
     assert {job_id for branch in client.router.branches.values() for job_id in branch.holdings} == set(
         map(int, ids[1:3])
@@ -376,6 +377,7 @@ def test_a_batch_of_several_shards_is_divided_and_counted_together():
     assert client.send(b"delete-batch %b %b\r\n" % (ids[0], ids[2])) == b"DELETED_BATCH 2 0\r\n"
     assert client.send(b"delete-batch %b\r\n" % b" ".join(ids)) == b"DELETED_BATCH 2 2\r\n"
     assert not held(client)
+    assert client.send(b"touch-all\r\n") == b"TOUCHED_ALL 0\r\n"
 
 
 @pytest.mark.parametrize("shards", [1, 2])

@@ -98,6 +98,7 @@ SIMPLE = [
     b"delete-batch " + b"12345678901234567890 " * 999 + b"3\r\n",
     b"release-batch 5 0 2 3 4 5\r\n",
     b"touch-batch 2 3 4\r\n",
+    b"touch-all\r\n",
     b"cancel-reserve\r\n",
     b"cancel-reserve \r\n",
     b"watch a 3\r\n",

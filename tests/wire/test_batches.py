@@ -108,6 +108,41 @@ def test_what_each_job_would_have_got_is_counted(world):
     assert list(world.broker.jobs) == [1] if isinstance(world.broker.jobs, dict) else len(world.broker.jobs) == 1
 
 
+def test_touch_all_restarts_the_time_to_run_of_what_the_client_has_reserved(world):
+    client, other = world.connect(), world.connect()
+    put_batch(client, [b"x"] * 4)
+    other.send(b"reserve\r\n")
+    client.send(b"reserve-batch 2 0\r\n")
+    world.sleep(50)
+    assert client.send(b"touch-all\r\n") == b"TOUCHED_ALL 2\r\n"
+    world.sleep(20)
+    assert [client.yaml(b"stats-job %d" % number)["state"] for number in (1, 2, 3)] == ["ready", "reserved", "reserved"]
+    assert other.send(b"touch-all\r\n") == b"TOUCHED_ALL 0\r\n"
+
+
+def test_touch_all_of_very_many_jobs_takes_several_slices(world):
+    client, other = world.connect(), world.connect()
+    for _ in range(18):  # more than one page of ReservedJobs
+        put_batch(client, [b""] * 500)
+        client.send(b"reserve-batch 500 0\r\n")
+    world.sleep(50)
+    client.session.receive(b"touch-all\r\n", world.now)
+    assert client.session.pending is not None
+    assert other.send(b"list-tube-used\r\n") == b"USING default\r\n"
+    world.settle()
+    assert client.read() == b"TOUCHED_ALL 9000\r\n"
+    world.sleep(50)
+    assert len(client.session.reserved) == 9000
+
+
+def test_touch_all_touches_no_job_of_a_tube_that_the_user_may_consume_from_no_more(world):
+    client = world.connect(user=User("u", consume=["a", "b"], produce=["*"]))
+    client.send(b"watch a\r\nuse a\r\nput 0 0 60 0\r\n\r\nuse b\r\nwatch b\r\nput 0 0 60 0\r\n\r\n")
+    assert client.send(b"reserve-batch 2 0\r\n").count(b"RESERVED ") == 2
+    client.session.change_user(User("u", consume=["b"]))
+    assert client.send(b"touch-all\r\n") == b"TOUCHED_ALL 1\r\n"
+
+
 def test_a_release_that_buries_is_a_release(world):
     client = world.connect()
     client.send(b"use tried\r\nwatch tried\r\n")

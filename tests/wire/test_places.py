@@ -13,9 +13,9 @@ CONCERNS = {
     JOBS: "delete-batch release-batch touch-batch",
     WATCHED: "reserve reserve-with-timeout reserve-batch probe await",
     EVERYTHING: "stats list-tubes stats-tubes list-clients drain undrain "
-    "here-stats here-list-tubes here-stats-tubes here-list-clients here-drain here-undrain",
+    "here-stats here-list-tubes here-stats-tubes here-list-clients here-drain here-undrain here-touch-all",
     GROUP: "stats-group cancel-group",
-    ITSELF: "list-tube-used list-tubes-watched quit unuse cancel-reserve reserve-mode",
+    ITSELF: "list-tube-used list-tubes-watched quit unuse cancel-reserve reserve-mode touch-all",
 }
 
 
@@ -57,7 +57,7 @@ def test_clients_do_not_have_the_commands_of_places():
         more = {name for name in linked if name not in plain}
         places = (
             b"probe await unreserve unuse unwatch "
-            b"here-stats here-list-tubes here-stats-tubes here-list-clients here-drain here-undrain"
+            b"here-stats here-list-tubes here-stats-tubes here-list-clients here-drain here-undrain here-touch-all"
         )
         assert more == set(places.split())
         assert all(linked[name] is command for name, command in plain.items())

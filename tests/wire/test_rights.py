@@ -40,7 +40,9 @@ RIGHTS = {
     ),
     "admin": words("kick kick-job pause-tube clear-tube redrive list-clients move-jobs drain undrain cancel-group"),
     "any": ["use"],
-    "none": words("ignore quit cancel-reserve reserve-mode list-tubes list-tube-used list-tubes-watched stats-tubes"),
+    "none": words(
+        "ignore quit cancel-reserve reserve-mode touch-all list-tubes list-tube-used list-tubes-watched stats-tubes"
+    ),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
 ABOUT_A_JOB = words("cancel reschedule reserve-job delete release bury touch peek stats-job kick-job")
@@ -163,7 +165,7 @@ LINES = {
 
 
 def test_every_command_is_asked():
-    others = words("quit cancel-reserve reserve-mode delete-batch release-batch touch-batch")
+    others = words("quit cancel-reserve reserve-mode delete-batch release-batch touch-batch touch-all")
     assert {*LINES, *others} == set(ROWS) == set(RIGHT)
 
 

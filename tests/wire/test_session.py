@@ -701,6 +701,7 @@ cmd-delete-batch: 0
 cmd-release-batch: 0
 cmd-touch-batch: 0
 cmd-reserve-mode: 0
+cmd-touch-all: 0
 current-memory: 0
 max-memory: 0
 refused-jobs: 0
@@ -735,7 +736,8 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
         "peek-keyed k|reserve-batch 1 0|clear-tube a|put-keyed k 0 0 1 99999999|replace-keyed k 0 0 1 99999999|"
         "put-with 0 0 1 99999999 tries=2|redrive a 5|list-jobs a ready 0 1|stats-tubes - 1|"
         "list-clients|move-jobs a ready b 1|stats-group g|cancel-group g|cancel-reserve|"
-        "put-batch 0 0 1 99999999|delete-batch 9|release-batch 0 0 9|touch-batch 9|reserve-mode priority|undrain|drain"
+        "put-batch 0 0 1 99999999|delete-batch 9|release-batch 0 0 9|touch-batch 9|reserve-mode priority|"
+        "touch-all|undrain|drain"
     )
     for line in lines.split("|"):
         client.send(line.encode() + b"\r\n" + (large if "999" in line else b""))

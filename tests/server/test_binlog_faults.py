@@ -391,7 +391,7 @@ class FailingFile:
 def test_a_disk_that_fails_ends_the_server_and_nothing_is_acknowledged(loop_factory, tmp_path, caplog, operation):
     async def main():
         directory = FailingDirectory(tmp_path)
-        server = Server(Config(port=0), journal=Binlog(directory, segment_size=4096))
+        server = Server(Config(port=0), _journal=Binlog(directory, segment_size=4096))
         await server.start()
         reader, writer = await asyncio.open_connection(*server.address)
         writer.write(b"put 0 0 60 1\r\na\r\n")

@@ -16,7 +16,7 @@ from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.tool import ToolParser, run_tool
 from beanstalk_server.cluster.engine.interface import Connector, EngineError, Lease, made, observe
 from beanstalk_server.settings.declaration import ConfigError
-from beanstalk_server.settings.options import OPTIONS
+from beanstalk_server.settings.options import Config
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 
 if TYPE_CHECKING:
@@ -131,9 +131,7 @@ def opened(options: argparse.Namespace) -> Iterator[Connector]:
     given = {"cluster_name": options.cluster_name, "replicas": options.replicas}
     if getattr(options, "shards", 0):
         given["shards"] = options.shards
-    mistakes = [mistake for each in OPTIONS if each.name in given for mistake in each.mistakes(given[each.name])]
-    if mistakes:
-        raise ConfigError(*mistakes)
+    Config(**given)  # which checks them
     try:
         yield RedisConnector(options.url, options.cluster_name, options.replicas)
     except ValueError as error:

@@ -436,6 +436,7 @@ def test_every_mistake_is_named_at_once_with_those_of_the_options(mistakes):
         "server.toml: listener 3: auth:",
         'server.toml: user "billing": token-sha256:',
         "server.toml: listener 2: user:",
+        "server.toml: listener 3: address:",
         'server.toml: user "fourth": token-sha256: a token is that of user "third", too: must be given once',
         "server.toml: listener 2: tls-cert:",
         "server.toml: listener 2: tls-key:",

@@ -10,18 +10,8 @@ HASH, ANOTHER = "ab" * 32, "cd" * 32
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "127.0.0.1:1",
-        "127.3.2.1:1",
-        "localhost:1",
-        "LocalHost:beanstalk",
-        "[::1]:1",
-        "[0:0:0:0:0:0:0:1]:1",
-        "[::1%lo]:1",
-        "[::ffff:127.0.0.1]:1",
-        "unix:/run/queue",
-        "unix:queue",
-    ],
+    "127.0.0.1:1 127.3.2.1:1 localhost:1 LocalHost:beanstalk [::1]:1 [0:0:0:0:0:0:0:1]:1 [::1%lo]:1 "
+    "[::ffff:127.0.0.1]:1 unix:/run/queue unix:queue".split(),
 )
 def test_tokens_need_no_tls_where_nothing_leaves_the_machine(address):
     assert ListenerConfig(address=address, auth="token").auth == "token"
@@ -29,21 +19,8 @@ def test_tokens_need_no_tls_where_nothing_leaves_the_machine(address):
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "0.0.0.0:1",
-        "[::]:1",
-        "10.0.0.1:1",
-        "[fd00::1]:1",
-        "[::ffff:10.0.0.1]:1",
-        "[::ffff:0.0.0.0]:1",
-        "queue.example.org:1",
-        "localhost.example.org:1",
-        "ip6-loopback:1",
-        "127.1:1",
-        "0:1",
-        "*:1",
-        "localhost.:1",
-    ],
+    "0.0.0.0:1 [::]:1 10.0.0.1:1 [fd00::1]:1 [::ffff:10.0.0.1]:1 [::ffff:0.0.0.0]:1 queue.example.org:1 "
+    "localhost.example.org:1 ip6-loopback:1 127.1:1 0:1 *:1 localhost.:1 127.0.0.1%lo:1".split(),
 )
 def test_tokens_need_tls_where_others_may_read_them(address):
     with pytest.raises(ConfigError) as caught:
@@ -114,70 +91,45 @@ def test_what_goes_together_in_a_listener(values):
     assert {name: getattr(listener, name) for name in values} == values
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("address", ""),
-        ("address", "localhost"),
-        ("address", ":11300"),
-        ("address", "localhost:"),
-        ("address", "localhost:65536"),
-        ("address", "localhost:99999999999999"),
-        ("address", "::1:11300"),
-        ("address", "[]:11300"),
-        ("address", "unix:"),
-        ("address", "unix:a\0b"),
-        ("address", 11300),
-        ("tls_cert", 1),
-        ("tls_key", "a\0b"),
-        ("auth", "tokens"),
-        ("auth", None),
-        ("auth", ["token"]),
-        ("user", "a\nb"),
-        ("proxy_protocol", 1),
-        ("trusted", ["10.0.0.1/8"]),
-        ("trusted", ["10.0.0.0/33"]),
-        ("trusted", ["localhost"]),
-        ("trusted", [10]),
-        ("hosts", ["queue:80"]),
-        ("hosts", ["Queue"]),
+BAD_OF_A_LISTENER = {
+    "address": [
+        *("", "localhost", ":11300", "localhost:", "localhost:65536", "localhost:99999999999999", "::1:11300"),
+        *("[]:11300", "unix:", "unix:a\0b", 11300),
     ],
-)
-def test_a_bad_value_of_a_listener(key, value):
-    with pytest.raises(ConfigError, match=rf"^{key.replace('_', '-')}: bad value .*: must be ") as caught:
-        ListenerConfig(**({"address": "127.0.0.1:1"} | {key: value}))
-    assert len(caught.value.mistakes) == 1
+    "tls_cert": [1],
+    "tls_key": ["a\0b"],
+    "auth": ["tokens", None, ["token"]],
+    "user": ["a\nb"],
+    "proxy_protocol": [1],
+    "trusted": [["10.0.0.1/8"], ["10.0.0.0/33"], ["localhost"], [10]],
+    "hosts": [["queue:80"], ["Queue"]],
+}
+BAD_OF_A_USER = {
+    "name": ["", " mail", "a\nb", "x" * 201, 5],
+    "token_sha256": [HASH[:-1], [HASH, "g" * 64], "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"],
+    "uid": [-1, 2**32 - 1, True, "no-such-user-here", "a\0b"],
+    "produce": ["", ["mail", "a b"]],
+    "consume": ["-mail"],
+    "inspect": ["mail[", "mail[]", "{a,b}"],
+    "admin": [5, "x" * 1001],
+}
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("kind", "good", "key", "value"),
     [
-        ("name", ""),
-        ("name", " mail"),
-        ("name", "a\nb"),
-        ("name", "x" * 201),
-        ("name", 5),
-        ("token_sha256", HASH[:-1]),
-        ("token_sha256", [HASH, "g" * 64]),
-        ("token_sha256", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
-        ("uid", -1),
-        ("uid", 2**32 - 1),
-        ("uid", True),
-        ("uid", "no-such-user-here"),
-        ("uid", "a\0b"),
-        ("produce", ""),
-        ("produce", ["mail", "a b"]),
-        ("consume", "-mail"),
-        ("inspect", "mail["),
-        ("inspect", "mail[]"),
-        ("inspect", "{a,b}"),
-        ("admin", 5),
-        ("admin", "x" * 1001),
+        (kind, good, key, value)
+        for kind, good, bad in (
+            (ListenerConfig, {"address": "127.0.0.1:1"}, BAD_OF_A_LISTENER),
+            (UserConfig, {"name": "mail"}, BAD_OF_A_USER),
+        )
+        for key, values in bad.items()
+        for value in values
     ],
 )
-def test_a_bad_value_of_a_user(key, value):
+def test_a_bad_value_of_a_section(kind, good, key, value):
     with pytest.raises(ConfigError, match=rf"^{key.replace('_', '-')}: bad value .*: must be ") as caught:
-        UserConfig(**({"name": "mail"} | {key: value}))
+        kind(**(good | {key: value}))
     assert len(caught.value.mistakes) == 1
 
 

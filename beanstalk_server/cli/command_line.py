@@ -29,7 +29,7 @@ BEHIND_THEM: Final = (
     ),
     (CHECK, "check the options and their files, then exit"),
 )
-"""What a configuration cannot have as an option, because it is about configurations: its flags, and what it does."""
+"""Flags that are about configurations, and so are not options of one: each with its meaning."""
 
 LOG_FORMAT: Final = "--log-format"
 _PROTECTS: Final = {CONFIG_VARIABLE, *(each.variable for each in OPTIONS if each.name in (*TLS_FILES, "token_file"))}
@@ -129,7 +129,7 @@ def odd_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def asks_for_json(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether the log is to be JSON, as far as options that are bad can tell; a config file is not asked."""
+    """Whether bad options ask for a log in JSON; the config file is not read."""
     asked = environment.get(f"{PREFIX}LOG_FORMAT", "")
     for before, each in zip(["", *arguments], arguments, strict=False):
         if before == LOG_FORMAT:

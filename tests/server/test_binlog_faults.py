@@ -144,7 +144,7 @@ def test_a_directory_that_everybody_may_write_is_refused(tmp_path):
     os.chmod(tmp_path, 0o777)
     status, line = refusal("-b", str(tmp_path))
     assert status == UNUSABLE
-    assert line.endswith(f"{tmp_path}: cannot be locked: everybody on this machine may write it (chmod o-w)")
+    assert line.endswith(f"{tmp_path}: cannot be locked: all users of this machine may write it (chmod o-w)")
 
 
 @pytest.mark.parametrize("name", ["spare.1", "segment.0000000001", "lock"])

@@ -296,7 +296,7 @@ def test_a_file_that_cannot_be_read(path, reason):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_of_somebody_else(write):
+def test_a_file_without_the_right_to_read_it(write):
     path = write("\n")
     os.chmod(path, 0)
     with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
@@ -425,7 +425,7 @@ def test_every_mistake_is_named_at_once_with_those_of_the_options(mistakes):
 
 @pytest.mark.parametrize("name", OF_ONE_LISTENER)
 def test_an_option_that_describes_a_listener_is_refused_beside_sections(name, mistakes):
-    """Whichever of the two counted, somebody would believe in the other."""
+    """If one of the two were ignored, the operator would rely on it."""
     option = next(each for each in OPTIONS if each.name == name)
     typed, text = IN_A_FILE[name]
     section = "[[listener]]\naddress = 'localhost:1'\n"
@@ -473,7 +473,7 @@ def pipe(tmp_path):
     return path
 
 
-def test_nobody_waits_at_a_pipe_that_nobody_writes_to(pipe, write):
+def test_a_pipe_without_a_writer_is_empty(pipe, write):
     written = write(f"token-file = '{pipe}'")
     for place, said in (
         (["--config", str(pipe)], f"{pipe}: empty: must have a line, be it a comment"),
@@ -552,10 +552,10 @@ def test_what_does_not_go_together_is_told_beside_a_key_that_is_bad(write, capsy
     assert [each.split(": ")[3] for each in said] == ["max-job", "rate", "backoff-max"], "burst may be good with a rate"
 
 
-PUBLIC = "everybody on this machine may write it (chmod o-w)"
+PUBLIC = "all users of this machine may write it (chmod o-w)"
 
 
-def test_a_config_file_that_everybody_may_write_is_refused(write, capsys):
+def test_a_config_file_that_all_users_may_write_is_refused(write, capsys):
     path = write("tick = 1\n")
     os.chmod(path, 0o666)
     said = f"beanstalk-server: server.toml: cannot be read: {PUBLIC}"
@@ -573,7 +573,7 @@ def test_a_config_file_that_everybody_may_write_is_refused(write, capsys):
         ("jobs", ["-b", "jobs"]),
     ],
 )
-def test_what_everybody_may_write_is_refused(directory, tmp_path, monkeypatch, capsys, file, options):
+def test_a_file_that_all_users_may_write_is_refused(directory, tmp_path, monkeypatch, capsys, file, options):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
     (tmp_path / "jobs").mkdir()

@@ -231,7 +231,7 @@ def test_several_listeners_may_each_pick_a_free_port():
     assert Config(listeners=listeners).listeners == listeners
 
 
-def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warning():
+def test_users_beside_an_open_listener_deserve_a_warning():
     users = (UserConfig(name="mail", token_sha256=HASH),)
     assert warnings_of(Config()) == warnings_of(Config(tls_cert="c")) == []
     assert warnings_of(Config(users=users)) == [
@@ -258,9 +258,9 @@ def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warni
         ({"auth": "certificate", "proxy_protocol": True}, "there is no [[user]]"),
     ],
 )
-def test_a_listener_that_nobody_can_use_deserves_a_warning(listener, reason):
+def test_a_listener_that_no_client_can_use_deserves_a_warning(listener, reason):
     config = Config(listeners=(ListenerConfig(address="unix:s", **listener),))
-    assert warnings_of(config) == [f"listener 1: nobody can use it: auth is {listener['auth']!r}, and {reason}"]
+    assert warnings_of(config) == [f"listener 1: no client can use it: auth is {listener['auth']!r}, and {reason}"]
 
 
 OPEN = (
@@ -298,10 +298,10 @@ def test_addresses_that_systemd_replaces_deserve_a_warning():
     assert warnings_of(config, at) == [f"listener 1: address 0.0.0.0:1: {ignored}"]
 
 
-def test_a_proxy_that_may_be_anybody_deserves_a_warning():
+def test_a_proxy_at_any_address_deserves_a_warning():
     listener = ListenerConfig(address="localhost:1", proxy_protocol=True, trusted=["10.0.0.0/8", "::/0"])
     assert warnings_of(Config(listeners=[listener])) == [
-        "listener 1: everybody's PROXY header is believed, because trusted is ['10.0.0.0/8', '::/0']"
+        "listener 1: accepts PROXY headers from all addresses, because trusted is ['10.0.0.0/8', '::/0']"
     ]
 
 
@@ -312,7 +312,7 @@ def test_a_key_that_others_read_deserves_a_warning(tmp_path):
     config = Config(tls_cert="c", tls_key=str(key))
     assert warnings_of(config) == []
     key.chmod(0o644)
-    assert warnings_of(config) == [f"-l/--listen 127.0.0.1: everybody on this machine can read the key in {key}"]
+    assert warnings_of(config) == [f"-l/--listen 127.0.0.1: all users of this machine can read the key in {key}"]
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_inherited_sockets_take_the_place_of_addresses():
         (["unix:/s", "unix:/t"], ["unix:/t", "unix:/s"], 1),
     ],
 )
-def test_who_may_use_one_listener_does_not_get_in_at_another_because_of_the_order_of_sockets(sections, sockets, wrong):
+def test_sockets_in_another_order_than_the_sections_are_refused(sections, sockets, wrong):
     config = Config(listeners=[ListenerConfig(address=each) for each in sections])
     with pytest.raises(ConfigError) as caught:
         config.listeners_at(sockets)
@@ -411,7 +411,7 @@ def test_operators_need_an_address_of_their_own():
         Config(http="127.0.0.1:9", listeners=(ListenerConfig(address="127.0.0.1:9"),))
 
 
-def test_whoever_may_see_all_metrics_although_there_are_users_is_warned_of():
+def test_an_open_listener_for_metrics_beside_users_deserves_a_warning():
     clients = ListenerConfig(address="localhost:1", auth="token")
     user = UserConfig(name="mail", token_sha256=HASH)
     assert warnings_of(Config(http="[::1]:9", listeners=(clients,), users=(user,)))[0] == (

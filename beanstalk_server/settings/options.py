@@ -261,13 +261,19 @@ class Config:
         a socket with the port or the path of --http, is that of --http; else its listener comes last, at no socket.
 
         Raises:
-            ConfigError: the numbers of sections and sockets differ, a listener must not be at that address, or the
-                sockets come in another order, so that a client of one listener could use another.
+            ConfigError: the numbers of sections and sockets differ, no socket is left for clients, a listener must not
+                be at that address, or the sockets come in another order: a client of one listener could use another.
         """
         given = self._own_listeners()
         http = self.http_listener()
         if not self.listeners:
-            given = self._at_sockets(given[0], http, addresses)
+            one = given[0]
+            given = tuple(
+                [http if http and ListenerConfig(address=each).place == http.place else one for each in addresses]
+            )
+            if http and one not in given:
+                place = self.place("http")
+                raise ConfigError(f"LISTEN_FDS: all sockets are at {self.http!r}, that of {place}: none is left")
         elif http is not None and len(addresses) == len(given) + 1:
             given = (*given, http)
         if len(given) != len(addresses):
@@ -290,23 +296,6 @@ class Config:
         if http is not None and http not in given:
             found.append(http)
         return tuple(found)
-
-    def _at_sockets(
-        self, one: ListenerConfig, http: ListenerConfig | None, addresses: Sequence[str]
-    ) -> tuple[ListenerConfig, ...]:
-        """For each of these sockets the listener that the options describe, or that of --http if it is at its place.
-
-        Raises:
-            ConfigError: there is none for clients.
-        """
-        if http is None:
-            return (one,) * len(addresses)
-        given = tuple([http if ListenerConfig(address=address).place == http.place else one for address in addresses])
-        if one not in given:
-            raise ConfigError(
-                f"LISTEN_FDS: all sockets are at {self.http!r}, that of {self.place('http')}: none is left"
-            )
-        return given
 
 
 OPTIONS: Final = options_of(Config)

@@ -196,6 +196,14 @@ def test_a_token_in_place_of_its_hash_is_not_shown():
             ],
         ),
         (
+            {"listeners": (ListenerConfig(address="h:9", protocol="http"),)},
+            ["listener: each has the protocol 'http': must be one for clients, too"],
+        ),
+        (
+            {"http": "h:9", "listeners": (ListenerConfig(address="h:9"),)},
+            ["--http: address: 'h:9' is that of listener 1, too: must be given once"],
+        ),
+        (
             {"listeners": (ListenerConfig(address="unix:/a/b"), ListenerConfig(address="unix:/a/./b"))},
             ["listener 2: address: 'unix:/a/./b' is that of listener 1, too: must be given once"],
         ),
@@ -353,38 +361,47 @@ def test_inherited_sockets_take_the_place_of_addresses():
     )
 
 
-@pytest.mark.parametrize(
-    ("sections", "sockets", "wrong"),
-    [
-        (["unix:/s", "h:1"], ["h:1", "unix:/s"], 1),
-        (["h:1", "unix:/s"], ["h:1", "h:2"], 2),
-        (["h:1", "h:2"], ["[::]:2", "[::]:1"], 1),
-        (["h:1", "h:2"], ["[::]:7", "[::]:1"], 2),
-        (["unix:/s", "unix:/t"], ["unix:/t", "unix:/s"], 1),
-    ],
-)
-def test_sockets_in_another_order_than_the_sections_are_refused(sections, sockets, wrong):
-    config = Config(listeners=[ListenerConfig(address=each) for each in sections])
-    with pytest.raises(ConfigError) as caught:
-        config.listeners_at(sockets)
-    assert str(caught.value) == (
-        f"LISTEN_FDS: socket {wrong} is at {sockets[wrong - 1]!r}, and listener {wrong} at {sections[wrong - 1]!r}: "
-        "must come in the order of the [[listener]] sections"
-    )
-
-
-def test_inherited_sockets_must_be_as_many_as_sections_and_where_tokens_are_safe():
-    config = Config(listeners=(ListenerConfig(address="localhost:1", auth="token"),))
-    with pytest.raises(ConfigError, match="LISTEN_FDS: bad value 2: must be 1, one socket for each"):
-        config.listeners_at(["127.0.0.1:1", "127.0.0.1:2"])
-    with pytest.raises(ConfigError, match=r"^listener 1: auth: 'token' without TLS at '0\.0\.0\.0:1'"):
-        config.listeners_at(["0.0.0.0:1"])
-
-
 # Listeners for operators
 
 HTTP = ListenerConfig(address="127.0.0.1:9", protocol="http")
 CLIENTS = ListenerConfig(address="localhost:1")
+WITH_TOKENS = ListenerConfig(address="localhost:1", auth="token")
+
+
+def out_of_order(number, socket, section):
+    return (
+        f"LISTEN_FDS: socket {number} is at {socket!r}, and listener {number} at {section!r}: "
+        "must come in the order of the [[listener]] sections"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sections", "sockets", "said"),
+    [
+        (["unix:/s", "h:1"], ["h:1", "unix:/s"], out_of_order(1, "h:1", "unix:/s")),
+        (["h:1", "unix:/s"], ["h:1", "h:2"], out_of_order(2, "h:2", "unix:/s")),
+        (["h:1", "h:2"], ["[::]:2", "[::]:1"], out_of_order(1, "[::]:2", "h:1")),
+        (["h:1", "h:2"], ["[::]:7", "[::]:1"], out_of_order(2, "[::]:1", "h:2")),
+        (["unix:/s", "unix:/t"], ["unix:/t", "unix:/s"], out_of_order(1, "unix:/t", "unix:/s")),
+        ([HTTP, CLIENTS], ["0.0.0.0:1", "0.0.0.0:9"], out_of_order(1, "0.0.0.0:1", "127.0.0.1:9")),
+        (
+            [WITH_TOKENS],
+            ["127.0.0.1:1", "127.0.0.1:2"],
+            "LISTEN_FDS: bad value 2: must be 1, one socket for each [[listener]]",
+        ),
+        (
+            [WITH_TOKENS],
+            ["0.0.0.0:1"],
+            "listener 1: auth: 'token' without TLS at '0.0.0.0:1', where others could read the tokens: "
+            "must have a tls-cert, or listen on a loopback address or a UNIX socket",
+        ),
+    ],
+)
+def test_sockets_that_do_not_fit_the_sections_are_refused(sections, sockets, said):
+    config = Config(listeners=[ListenerConfig(address=each) if isinstance(each, str) else each for each in sections])
+    with pytest.raises(ConfigError) as caught:
+        config.listeners_at(sockets)
+    assert str(caught.value) == said
 
 
 def test_the_option_for_operators_is_a_listener_more():
@@ -399,16 +416,6 @@ def test_the_option_for_operators_is_a_listener_more():
 def test_the_option_for_operators_is_an_address_with_a_port(value):
     with pytest.raises(ConfigError, match=r"^--http: bad value .*: must be host:port, "):
         Config(http=value)
-
-
-def test_one_listener_must_be_for_clients():
-    with pytest.raises(ConfigError, match=r"^listener: each has the protocol 'http': must be one for clients, too"):
-        Config(listeners=(HTTP,))
-
-
-def test_operators_need_an_address_of_their_own():
-    with pytest.raises(ConfigError, match=r"^--http: address: '127.0.0.1:9' is that of listener 1, too: must be given"):
-        Config(http="127.0.0.1:9", listeners=(ListenerConfig(address="127.0.0.1:9"),))
 
 
 def test_an_open_listener_for_metrics_beside_users_deserves_a_warning():
@@ -427,6 +434,11 @@ def test_an_open_listener_for_metrics_beside_users_deserves_a_warning():
         ((), ["[::]:9", "unix:/s"], ["http", "beanstalk"]),
         ((), ["127.0.0.1:1", "127.0.0.1:2"], ["beanstalk", "beanstalk", "http"]),
         ((CLIENTS,), ["127.0.0.1:1"], ["beanstalk", "http"]),
+        (
+            (ListenerConfig(address="h:8", protocol="http"), CLIENTS),
+            ["[::]:8", "[::]:1"],
+            ["http", "beanstalk", "http"],
+        ),
         ((CLIENTS,), ["127.0.0.1:1", "127.0.0.1:8"], ["beanstalk", "http"]),
     ],
 )
@@ -436,13 +448,6 @@ def test_a_socket_that_is_open_may_be_that_of_operators(sections, sockets, expec
     assert [each.address for each in found][: len(sockets)] == sockets
     if len(found) > len(sockets):
         assert found[-1] == HTTP
-
-
-def test_sections_for_operators_take_sockets_in_their_order():
-    config = Config(listeners=(HTTP, CLIENTS))
-    assert [each.protocol for each in config.listeners_at(["0.0.0.0:9", "0.0.0.0:1"])] == ["http", "beanstalk"]
-    with pytest.raises(ConfigError, match="must come in the order of"):
-        config.listeners_at(["0.0.0.0:1", "0.0.0.0:9"])
 
 
 def test_a_socket_must_be_left_for_clients():

@@ -58,7 +58,7 @@ def put_together(
         bad = [name.replace("_", "-") for name in TLS_FILES if name in places and name not in values]
         found += without_bad(error.mistakes, bad)
     listeners: Sequence[ListenerConfig] = values.get("listeners", ()) or _one_listener(values)
-    if "token_file" in values:
+    if "token_file" in values and not values.get("listeners"):
         from beanstalk_server.settings import token_file
 
         try:

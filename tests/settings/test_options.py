@@ -52,6 +52,7 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
         ("-f 50 -F", Config(sync_interval="never")),
         ("-f never", Config(sync_interval="never")),
         ("-F -f 50", Config(sync_interval=50)),
+        ("--keepalive 0", Config(keepalive=0)),
     ],
 )
 def test_options(line, config):

@@ -1,1 +1,1 @@
-"""Who may do what: users, their rights to tubes, and how a client proves to be one of them (docs/access.md)."""
+"""Users, their rights to tubes, and the authentication of clients (docs/access.md)."""

@@ -1,4 +1,4 @@
-"""Finds users by what clients prove: a token, the name in a certificate, or the uid of a socket's peer.
+"""Finds users by their credentials: a token, the name in a certificate, or the uid of a socket's peer.
 
 Of tokens, only hashes are known here. A token has 256 random bits, so its SHA-256 is as hard to invert as the token is
 to guess, and a slow hash would add nothing.
@@ -20,7 +20,7 @@ TOKEN_BYTES: Final = 32
 """Random bytes in a new token: 43 characters."""
 
 LONGEST_TOKEN: Final = 200
-"""Characters. A longer token is nobody's, and is not hashed; a command line has no room for it anyway."""
+"""Characters. No user has a longer token, so it is not hashed; a command line has no room for it anyway."""
 
 
 class Accounts:
@@ -48,10 +48,10 @@ class Accounts:
     def by_token(self, token: str) -> User | None:
         """The user with this token; None if there is none.
 
-        How long this takes tells nothing about the tokens. What is looked up is the SHA-256 of what was presented: who
-        measured how far it agrees with a stored one would learn a part of a hash, from which no token follows, and
-        cannot choose what to present so that the hash agrees further. The table's own order is by a hash with a key of
-        this process, and the last comparison, of all bytes, takes the same time wherever they differ.
+        The time that this takes reveals nothing about the tokens. The table is searched for the SHA-256 of the token
+        that was presented. From the common prefix of two hashes, no token follows, and a client cannot choose a token
+        whose hash agrees further. The table's own order is by a hash with a key of this process. The last comparison
+        takes the same time wherever the bytes differ.
         """
         if not token.isascii() or len(token) > LONGEST_TOKEN:
             return None
@@ -75,12 +75,12 @@ class Accounts:
 
 
 def new_token() -> str:
-    """A token that nobody has: 43 characters of A-Z a-z 0-9 - _, from the system's source of randomness."""
+    """A new token: 43 characters of A-Z a-z 0-9 - _, from the system's source of randomness."""
     import secrets  # only a new token needs it
 
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def hash_of_token(token: str) -> str:
-    """The SHA-256 of a token, as 64 hexadecimal digits: how a config file and a token file name it."""
+    """The SHA-256 of a token, as 64 hexadecimal digits, for a config file or a token file."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""The policies of tubes: which `[[tube]]` is for a tube, and what it says, as a broker takes it.
+"""Makes the policies of tubes, as a broker takes them, from the `[[tube]]` sections.
 
-Of the sections that a tube matches, the first counts. Names, and beginnings of names, are looked up, however many there
-are, because a client may make as many tubes as it likes.
+The first section that matches a tube applies. Names and prefixes are looked up in tables, because a client may make any
+number of tubes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from beanstalk_server.settings.sections import TUBE_KEYS, TubeConfig, label_of
 from beanstalk_server.tube_names import NONE, FirstMatch
 
 MOST_SAID: Final = 20
-"""How many sections that differ are named one by one."""
+"""Maximum number of changed sections that are named one by one."""
 
 _SETTINGS: Final = tuple([each for each in TUBE_KEYS if each.name != "match"])
 
 _DURATIONS: Final = ("max_delay", "backoff", "backoff_max", "ttl", "key_hold")
-"""In seconds here, and in nanoseconds there."""
+"""In seconds in a section, and in nanoseconds in a policy."""
 
 Settings = tuple[tuple[str, int | str], ...]
-"""What a policy says: the arguments of Policy that are not its defaults."""
+"""The arguments of Policy that differ from its defaults."""
 
 NO_SETTINGS: Final[Settings] = ()
 
@@ -34,8 +34,8 @@ class Policies:
 
     Args:
         tubes: the sections, in their order.
-        old: what was in effect before: a policy that says the same stays the same object, so that a broker sees which
-            tubes have another one.
+        old: those before a reload: an equal policy stays the same object, so that a broker sees which tubes have
+            another one.
     """
 
     def __init__(self, tubes: Sequence[TubeConfig], old: Policies | None = None) -> None:
@@ -91,7 +91,7 @@ def _settings_of(tube: TubeConfig, **instead: str) -> Settings:
 
 
 def differences(old: Sequence[TubeConfig], new: Sequence[TubeConfig]) -> list[str]:
-    """What new sections change: a line for each section, as the log says it."""
+    """The changes of new sections: a line for each section, for the log."""
     before = {each.match: each for each in reversed(old)}  # of two with the same patterns, the first counts
     after = {each.match: each for each in reversed(new)}
     said = []

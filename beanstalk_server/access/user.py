@@ -1,7 +1,8 @@
-"""A user: which rights it has to which tubes.
+"""Finds the rights of a user to tubes.
 
-Rights are given by patterns of tube names. The rights to one tube are found once, and then remembered. A name with one
-of PRIVATE_SUFFIXES matches only `*` and the patterns that end so too: who puts tasks may not put their results.
+Rights are given by patterns of tube names. The rights to a tube are found once, and then remembered. A name with one of
+PRIVATE_SUFFIXES matches only `*` and the patterns with the same suffix: a user who puts tasks must not put their
+results.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ANY_RIGHT: Final = PRODUCE | CONSUME | INSPECT | ADMIN
 """A right is a bit, so that several are one number."""
 
 REMEMBERED: Final = 4096
-"""How many tubes a user remembers its rights to. A client may name as many as it likes."""
+"""Maximum number of tubes whose rights a user remembers. A client may name any number."""
 
 
 class User:

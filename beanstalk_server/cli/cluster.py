@@ -16,7 +16,7 @@ from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.tool import ToolParser, run_tool
 from beanstalk_server.cluster.engine.interface import Connector, EngineError, Lease, made, observe
 from beanstalk_server.settings.declaration import ConfigError
-from beanstalk_server.settings.options import OPTIONS
+from beanstalk_server.settings.options import Config
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Inspectable(Protocol):
-    """A registry that also knows how the servers are."""
+    """A registry that also reports the condition of its servers."""
 
     def inspect(self) -> list[Condition]:
-        """How they are."""
+        """The condition of each server."""
 
 
 VARIABLES: Final[Mapping[str, str]] = {
@@ -36,7 +36,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "name": "BEANSTALK_SERVER_CLUSTER_NAME",
     "replicas": "BEANSTALK_SERVER_REPLICAS",
 }
-"""Where a tool finds what is not on its command line: the variables of the server's options."""
+"""The variables that set what the command line of a tool does not: those of the server's options."""
 
 _ROW: Final = "{:<10} {}"
 
@@ -116,7 +116,7 @@ def _parser() -> ToolParser:
 
 @contextmanager
 def opened(options: argparse.Namespace) -> Iterator[Connector]:
-    """What connects to the engine that the options of a tool name.
+    """Connect to the engine that the options of a tool name.
 
     Raises:
         ConfigError: they are bad.
@@ -131,9 +131,7 @@ def opened(options: argparse.Namespace) -> Iterator[Connector]:
     given = {"cluster_name": options.cluster_name, "replicas": options.replicas}
     if getattr(options, "shards", 0):
         given["shards"] = options.shards
-    mistakes = [mistake for each in OPTIONS if each.name in given for mistake in each.mistakes(given[each.name])]
-    if mistakes:
-        raise ConfigError(*mistakes)
+    Config(**given)  # which checks them
     try:
         yield RedisConnector(options.url, options.cluster_name, options.replicas)
     except ValueError as error:
@@ -186,7 +184,7 @@ def _position(lease: Lease) -> str:
 
 
 def _journal(connector: Connector, shard: int) -> str:
-    """What the files of a shard take."""
+    """The number and the sizes of the files of a shard."""
     with closing(connector.engine(shard)) as engine:
         files = engine.files()
     size = _counted(sum(file.size for file in files.values()), "byte")
@@ -210,7 +208,7 @@ def _move(options: argparse.Namespace) -> int:
         _say(f"{node.address} leads shard {options.shard} already")
         return 0
     if lease.successor != node.node:
-        raise StorageError(f"the engine: nobody leads shard {options.shard}, so nobody can hand it over")
+        raise StorageError(f"the engine: shard {options.shard} has no leader that could hand it over")
     _say(f"{lease.address} is asked to hand shard {options.shard} over to {node.address}")
     return 0
 
@@ -271,7 +269,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _shards(connector: Connector) -> int:
-    """How many shards an engine has; 1 if it is new."""
+    """The number of shards of an engine; 1 if it is new."""
     with closing(connector.registry()) as registry:
         return registry.shards(0) or 1
 

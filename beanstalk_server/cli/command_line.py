@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from beanstalk_server.cli.configuration import TLS_FILES, put_together
 from beanstalk_server.settings.declaration import ConfigError, Mistake, Option, meant_by
 from beanstalk_server.settings.options import OPTIONS, Config
 from beanstalk_server.version import full_version
@@ -28,12 +29,10 @@ BEHIND_THEM: Final = (
     ),
     (CHECK, "check the options and their files, then exit"),
 )
-"""What a configuration cannot have as an option, because it is about configurations: its flags, and what it does."""
+"""Flags that are about configurations, and so are not options of one: each with its meaning."""
 
 LOG_FORMAT: Final = "--log-format"
-NEEDS_A_LOOK: Final = ("tls_cert", "tls_key", "tls_client_ca", "token_file")
-"""The options that name files which must be good, or go together with others."""
-_PROTECTS: Final = {CONFIG_VARIABLE, *(option.variable for option in OPTIONS if option.name in NEEDS_A_LOOK)}
+_PROTECTS: Final = {CONFIG_VARIABLE, *(each.variable for each in OPTIONS if each.name in (*TLS_FILES, "token_file"))}
 """Without these variables, the server may be open to all clients."""
 
 
@@ -70,7 +69,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
     mistakes: list[Mistake] = []
     for option in OPTIONS:
         if option.name in given:
-            text, source = given[option.name], "/".join(option.flags)
+            text, source = given[option.name], option.place
         elif option.variable in variables:
             text, source = variables[option.variable], option.variable
         else:
@@ -80,22 +79,17 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
             values[option.name] = option.read(text, source)
         except ConfigError as error:
             mistakes += error.mistakes
-    if path == "":  # of a variable of a shell that is not set, say: the server would be an open one
+    if path == "":  # as of a shell variable that is not set: the server would be an open one
         mistakes.append(Mistake(CONFIG, "bad value '': must be the path of a file"))
-    if path or checks or any(name in values for name in NEEDS_A_LOOK):
-        from beanstalk_server.cli.configuration import put_together  # with all that such a configuration needs
-        from beanstalk_server.settings.warnings import warnings_of
+    warnings: list[str] = []  # a server gives them itself, to its log
+    config = put_together(path or "", values, sources, mistakes, warnings.append, checks_system=checks)
+    if not checks:
+        return config
+    from beanstalk_server.settings.warnings import warnings_of
 
-        warnings: list[str] = []  # a server gives them itself, to its log
-        config = put_together(path or "", values, sources, mistakes, warnings.append, checks_system=checks)
-        return (
-            _report(path or "the options", [*warnings, *odd_variables(environment), *warnings_of(config)])
-            if checks
-            else config
-        )
-    if mistakes:
-        raise ConfigError(*mistakes)
-    return Config(**values, sources=sources)
+    what = path or "the options"
+    said = [*warnings, *odd_variables(environment), *warnings_of(config)]
+    return "\n".join([*(f"{what}: warning: {each}" for each in said), f"{what}: good"])
 
 
 def set_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -135,7 +129,7 @@ def odd_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def asks_for_json(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether the log is to be JSON, as far as options that are bad can tell; a config file is not asked."""
+    """Whether bad options ask for a log in JSON; the config file is not read."""
     asked = environment.get(f"{PREFIX}LOG_FORMAT", "")
     for before, each in zip(["", *arguments], arguments, strict=False):
         if before == LOG_FORMAT:
@@ -143,11 +137,6 @@ def asks_for_json(arguments: Sequence[str], environment: Mapping[str, str]) -> b
         elif each.startswith(f"{LOG_FORMAT}="):
             asked = each.partition("=")[2]
     return asked.lower() == "json"
-
-
-def _report(what: str, warnings: Sequence[str]) -> str:
-    """What --check-config prints of a good configuration."""
-    return "\n".join([*(f"{what}: warning: {each}" for each in warnings), f"{what}: good"])
 
 
 _FLAGS: Final[dict[str, tuple[str, str]]] = {flag: (option.name, "") for option in OPTIONS for flag in option.flags} | {

@@ -1,9 +1,8 @@
-"""How the log of a process looks: lines of text for people, or an object of JSON a line for programs.
+"""Formats the log of a process: lines of text for people, or one object of JSON a line for programs.
 
     {"time": "2026-05-04T12:30:00.123Z", "level": "info", "event": "draining", "message": "draining: new jobs …"}
 
-The formatter is ours, because it is as short as what python-json-logger would have to be told: which fields a line has,
-and that they are its argument.
+The formatter is ours, because the configuration of python-json-logger would be as long.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ log = logging.getLogger("beanstalk_server")
 
 
 class TextFormatter(logging.Formatter):
-    """Writes a line for people. What came from elsewhere may have control characters, which are escaped: so nobody
-    forges a line of the log, or sends a terminal an escape sequence."""
+    """Writes a line for people. Control characters are escaped, so that no client can forge a line of the log, or send
+    an escape sequence to a terminal."""
 
     def __init__(self) -> None:
         super().__init__(TEXT)
@@ -44,7 +43,7 @@ def printable(text: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a line of the log as an object of JSON, in ASCII: on one line, whatever the message has in it."""
+    """Writes a line of the log as an object of JSON, in ASCII and on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = event_of(record)
@@ -68,8 +67,8 @@ def start_log(log_format: str, level: str) -> None:
     """Write the log to standard error from now on.
 
     Args:
-        log_format: text or json. With json, Python's warnings, and exceptions that nobody handles, are lines of it.
-        level: the least level of lines that are written.
+        log_format: text or json. With json, Python's warnings and unhandled exceptions are lines of it.
+        level: the minimum level of lines that are written.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
@@ -82,7 +81,7 @@ def start_log(log_format: str, level: str) -> None:
 
 
 def log_start_failure(mistakes: Iterable[str], status: int, log_format: str) -> None:
-    """Tell why the server does not start: each mistake on a line of its own.
+    """Report why the server does not start: one line for each mistake.
 
     Args:
         log_format: text, for a line that begins with the name of the command, or json.

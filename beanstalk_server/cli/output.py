@@ -27,6 +27,6 @@ def show(text: str) -> int:
 
 
 def abandon_output() -> int:
-    """Keep the interpreter from writing what is left at its exit; return the exit status."""
+    """Discard the output that is left, so that the interpreter does not fail at its exit; return the exit status."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return OUTPUT_CLOSED

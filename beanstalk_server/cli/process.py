@@ -1,8 +1,8 @@
 """Runs a server as a process: sets up its event loop, its log and its signals, and returns its exit status.
 
 SIGTERM and SIGINT stop the server, SIGUSR1 starts drain mode, SIGHUP reads the configuration again, or stops a server
-whose terminal is gone. The process notifies systemd when the server is ready, while it reloads, when it stops, and all
-the time that its event loop turns.
+whose terminal is gone. The process notifies systemd when the server is ready, while it reloads, when it stops, and
+regularly while its event loop turns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = logging.getLogger("beanstalk_server")
 
 
 def run(config: Config, read_config: Callable[[], Config] | None = None, held: Collection[int] = ()) -> int:
-    """Run a server until it is told to stop; return the exit status.
+    """Run a server until a signal stops it; return the exit status.
 
     Args:
         read_config: reads the configuration again, when SIGHUP asks for it; it may raise a ConfigError. It is called in
@@ -66,10 +66,10 @@ def run(config: Config, read_config: Callable[[], Config] | None = None, held: C
 
 
 class Reloads:
-    """Does what SIGHUP asks for: one reload after the other, the last of them with what the files have then.
+    """Reloads the configuration after SIGHUP, one reload after the other; the last reads the files as they are then.
 
     Args:
-        notify: tells systemd what the server does (Type=notify-reload of systemd.service(5)).
+        notify: notifies systemd of the state of the server (Type=notify-reload of systemd.service(5)).
     """
 
     def __init__(self, server: Host, read_config: Callable[[], Config], notify: Callable[[str], None]) -> None:

@@ -15,11 +15,11 @@ EARLY_SIGNALS: Final = {signal.SIGHUP, signal.SIGUSR1}
 """Signals that would end the process, and wait until the server has handlers for them."""
 
 STOP_SIGNALS: Final = {signal.SIGTERM, signal.SIGINT}
-"""They wait, too, in the first process of a container: the kernel discards what such a process does not handle."""
+"""They wait, too, in the first process of a container, because the kernel discards the unhandled signals of that."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for; return the exit status."""
+    """Run the command line; return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] == "binlog":
         from beanstalk_server.cli import binlog
@@ -62,7 +62,7 @@ def _print_token(arguments: Sequence[str]) -> int:
 
 
 def _serve(arguments: Sequence[str]) -> int:
-    """Run a server, or say what is wrong with its options."""
+    """Run a server, or report the mistakes in its options."""
     import gc
 
     from beanstalk_server.cli.command_line import asks_for_json, parse

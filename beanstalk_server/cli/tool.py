@@ -1,4 +1,4 @@
-"""What `beanstalk-server binlog` and `cluster` share: one line for each failure, and an exit status."""
+"""Runs `beanstalk-server binlog` and `cluster`: prints one line for each failure, and returns an exit status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTERRUPTED: Final = 130
 
 
 class ToolParser(argparse.ArgumentParser):
-    """Reads the arguments of a tool; what is wrong with them is a ConfigError."""
+    """Reads the arguments of a tool; raises ConfigError if they are bad."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
@@ -27,7 +27,7 @@ def run_tool(parser: ToolParser, arguments: Sequence[str], unusable: tuple[type[
     """Run the tool that the arguments name, which is the `run` of its options; return the exit status.
 
     Args:
-        unusable: errors that mean, as some StorageErrors do, that what a tool works on cannot be used.
+        unusable: errors that mean that an engine or directory cannot be used, as some StorageErrors do.
     """
     try:
         options = parser.parse_args(arguments)

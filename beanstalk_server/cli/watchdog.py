@@ -1,7 +1,7 @@
-"""Tells systemd's watchdog, again and again, that the event loop turns (WatchdogSec= of systemd.service(5)).
+"""Notifies systemd's watchdog regularly that the event loop turns (WatchdogSec= of systemd.service(5)).
 
-It is a timer of the event loop that tells it, and no thread: what holds the loop for too long, so that no client is
-served, keeps the message back as well, and systemd ends the process and starts it anew.
+A timer of the event loop sends the message, and not a thread: if the loop hangs and serves no client, the message fails
+to come, and systemd restarts the process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from beanstalk_server.server.start_error import StartError
 
 SHARE: Final = 3
-"""How often it is told within the time that systemd gives: one message may be late, and one may be lost."""
+"""Messages within the time that systemd gives: one may be late, and one may be lost."""
 
 ALIVE: Final = "WATCHDOG=1"
 
@@ -29,26 +29,26 @@ class Watchdog:
         self._timer: asyncio.Handle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Tell it from now on. To be called in the loop's thread."""
+        """Send messages from now on. To be called in the loop's thread."""
         self._loop = loop
-        self._tell()
+        self._send()
 
     def stop(self) -> None:
-        """Tell it no more."""
+        """Send no more messages."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         self._notify(ALIVE)
-        self._timer = self._loop.call_later(self._interval, self._tell)
+        self._timer = self._loop.call_later(self._interval, self._send)
 
 
 def watchdog_of(environment: Mapping[str, str], notify: Callable[[str], None]) -> Watchdog | None:
-    """The watchdog that systemd asks for, as sd_watchdog_enabled(3) has it, or None.
+    """The watchdog that systemd asks for, as sd_watchdog_enabled(3) does, or None.
 
     Raises:
-        StartError: it asks for one at no interval.
+        StartError: its interval is not a number.
     """
     given = environment.get("WATCHDOG_USEC", "")
     if not given or environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):

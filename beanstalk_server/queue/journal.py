@@ -3,7 +3,7 @@
 The broker records in its journal every change that outlives a reservation, in the order in which the changes happen: a
 job put, changed or deleted, a tube cleared. A reservation itself is not recorded: after a restart, a reserved job is
 ready. The server asks the journal to commit what has been recorded, and sends no reply that reports a change before the
-commit has returned. To keep jobs elsewhere, subclass Journal and hand it to `Server(journal=...)`: docs/journal.md.
+commit has returned.
 """
 
 from __future__ import annotations

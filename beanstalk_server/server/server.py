@@ -30,19 +30,19 @@ class Server(Host):
 
     Args:
         config: its settings.
-        journal: keeps the jobs that must outlive the process (docs/journal.md), in place of the config's binlog.
         make_io: as in Host.
+        _journal: for tests: keeps the jobs in place of the config's binlog.
 
     When the journal fails to commit, the server stops by itself; `failed` is set, and `failure` says why.
     """
 
     def __init__(
-        self, config: Config | None = None, *, journal: Journal | None = None, make_io: MakeIo | None = None
+        self, config: Config | None = None, *, make_io: MakeIo | None = None, _journal: Journal | None = None
     ) -> None:
         super().__init__(config or Config(), make_io)
         self.service = Service(
             self.config,
-            journal or journal_of(self.config),
+            _journal or journal_of(self.config),
             self.info,
             self.listeners,
             self.hangups,
@@ -53,7 +53,6 @@ class Server(Host):
             turns=self.turns,
         )
         self.info.clients = self.connections.roll
-        self._restores_in_thread = journal is None  # one of somebody else's may not like another thread
 
     @property
     def journal(self) -> Journal:
@@ -109,7 +108,7 @@ class Server(Host):
         """Bring back the jobs, and serve from then on. Those who ask over HTTP meanwhile are answered, so a thread does
         it then; without them, nobody is there who could be held."""
         service = self.service
-        if self._http is None or not self._restores_in_thread:
+        if self._http is None:
             service.start(loop)
             service.restore()
             await service.catch_up()

@@ -1,1 +1,1 @@
-"""Every option: its kind, its default, its checks, and where its value comes from. Imports no other room."""
+"""Every option: its kind, its default, its checks, and the source of its value. Imports only units from `queue`."""

@@ -1,8 +1,8 @@
-"""What an option is, or a key of a section: a field of a dataclass; and what is wrong with its value."""
+"""Declares an option, or a key of a section, as a field of a dataclass; and the mistakes in its value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import field, fields
 from typing import Any, Final, NamedTuple
 
@@ -31,9 +31,15 @@ class ConfigError(ValueError):
         self.mistakes = tuple([Mistake("", each) if isinstance(each, str) else each for each in mistakes])
         super().__init__("\n".join([str(each) for each in self.mistakes]))
 
-    def within(self, section: str) -> list[Mistake]:
-        """Its mistakes, where its places are keys of this section."""
-        return [Mistake(f"{section}: {place}", said) for place, said in self.mistakes]
+
+def within(section: str, mistakes: Iterable[Mistake]) -> list[Mistake]:
+    """Mistakes whose places are in this section or file, if its name is not empty."""
+    return [Mistake(f"{section}: {place}" if section else place, said) for place, said in mistakes]
+
+
+def without_bad(mistakes: Iterable[Mistake], bad: Iterable[str]) -> list[Mistake]:
+    """The mistakes that do not name one of these keys with bad values: a value that needs one may be good with it."""
+    return [each for each in mistakes if not any(key in each.said for key in bad)]
 
 
 class Option(NamedTuple):
@@ -48,14 +54,19 @@ class Option(NamedTuple):
     meaning: str
     """What it does, in the words of the help and of the documents."""
     also: tuple[str, str] | None
-    """Another short form, and the value that it stands for."""
+    """Another short form, and the value that it sets."""
     renamed: str = ""
-    """Its name in a config file, if that is another one."""
+    """Its name in a config file, if that differs."""
 
     @property
     def key(self) -> str:
         """Its name in a config file."""
         return self.renamed or self.name.replace("_", "-")
+
+    @property
+    def place(self) -> str:
+        """What messages call it, unless they name its source: -p/--port."""
+        return "/".join(self.flags)
 
     @property
     def flags(self) -> list[str]:
@@ -78,22 +89,11 @@ class Option(NamedTuple):
             ConfigError: the text has no value, or a bad one.
         """
         try:
-            value = self.kind.read(text)
-            good = text != "" and self.kind.fits(value)  # "": of a shell variable that is not set, say
+            if text != "":  # as of a shell variable that is not set
+                return self.kind.take(self.kind.read(text))
         except ValueError:
-            good = False
-        if not good:
-            raise ConfigError(Mistake(source, f"bad value {self._shown(text)}: must be {self.kind.wanted}"))
-        return value
-
-    def mistakes(self, value: object) -> list[Mistake]:
-        """What is wrong with a value from Python."""
-        if self.kind.fits(value):
-            return []
-        return [Mistake("/".join(self.flags), f"bad value {self._shown(value)}: must be {self.kind.wanted}")]
-
-    def _shown(self, value: object) -> str:
-        return repr(value) if self.kind.shows else self.kind.shown(value)
+            pass
+        raise ConfigError(Mistake(source, f"bad value {self.kind.shown(text)}: must be {self.kind.wanted}"))
 
 
 def setting(
@@ -110,8 +110,11 @@ def setting(
     return field(default=default, metadata=metadata, repr=kind.shows)
 
 
-def take_values(section: object, keys: Iterable[Option]) -> None:
-    """Replace the values of a section by what they stand for: a single value by a list of it, say.
+def take_values(section: object, keys: Iterable[Option], place: Callable[[Option], str]) -> None:
+    """Replace the values of a dataclass by those that they stand for, such as a single value by a list of it.
+
+    Args:
+        place: what messages call an option.
 
     Raises:
         ConfigError: bad values.
@@ -120,7 +123,7 @@ def take_values(section: object, keys: Iterable[Option]) -> None:
     for each in keys:
         value = getattr(section, each.name)
         wrong = each.kind.mistakes(value)
-        mistakes += [Mistake(each.key, said) for said in wrong]
+        mistakes += [Mistake(place(each), said) for said in wrong]
         if not wrong:
             object.__setattr__(section, each.name, each.kind.take(value))
     if mistakes:

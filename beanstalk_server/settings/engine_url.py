@@ -1,4 +1,4 @@
-"""The URL of an engine: which servers there are, how they work together, and what they want to know of a client.
+"""Reads the URL of an engine: its servers, their form (alone, Sentinel or Cluster), credentials and TLS files.
 
     redis://[user:password@]host[:port][/database]
     redis+sentinel://[user:password@]host[:port],host[:port]/service[/database]
@@ -6,7 +6,7 @@
 
 and `rediss` for each, which is TLS. User and password are percent-encoded, as in every URL. Options follow a `?`: `ca`,
 `cert` and `key` are the paths of PEM files, `sentinel-user` and `sentinel-password` are for Sentinel itself. Must never
-connect to anything, and needs no library: the options are checked with it before any server starts.
+open a connection, and needs no library: options are checked with it before a server starts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SENTINEL_OPTIONS: Final = ("sentinel-user", "sentinel-password")
 
 
 class Host(NamedTuple):
-    """Where a server listens."""
+    """The address of a server."""
 
     name: str
     port: int
@@ -50,17 +50,17 @@ class Host(NamedTuple):
 
 @dataclass(frozen=True)
 class EngineURL:
-    """What the URL of an engine says. Nothing secret is in its text."""
+    """The parts of the URL of an engine. Its text has no password."""
 
     form: str
     """ALONE, SENTINEL or CLUSTER."""
     hosts: tuple[Host, ...]
-    """The server; of several, some to begin with."""
+    """The server, or the first of several to ask."""
     tls: bool = False
     user: str = ""
     password: str = field(default="", repr=False)
     service: str = ""
-    """What Sentinel calls the primary."""
+    """The name of the primary at Sentinel."""
     database: int = 0
     ca: str = ""
     """The path of the certificates of authorities; "" for those that the system trusts."""
@@ -80,7 +80,7 @@ def read_url(text: str) -> EngineURL:
     """Read a URL.
 
     Raises:
-        ValueError: it is not the URL of an engine. The message is what would be right, and shows nothing of it.
+        ValueError: it is not the URL of an engine. The message says what would be right, without the URL.
     """
     try:
         parts = urlsplit(text)
@@ -88,7 +88,7 @@ def read_url(text: str) -> EngineURL:
     except (ValueError, KeyError):
         raise ValueError(f"must be {WANTED}") from None
     credentials, at, places = parts.netloc.rpartition("@")
-    user, colon, password = credentials.partition(":")
+    user, _, password = credentials.partition(":")
     if at and not (user or password):
         raise ValueError("must have a user or a password before the @, or no @")
     hosts = tuple(_host(each, _PORTS[form]) for each in places.split(","))
@@ -98,20 +98,8 @@ def read_url(text: str) -> EngineURL:
     options = _options(form, tls, parts.query)
     if parts.fragment:
         raise ValueError("must not have a #: in a password it is %23")
-    return EngineURL(
-        form,
-        hosts,
-        tls,
-        unquote(user),
-        unquote(password) if colon else "",
-        service,
-        database,
-        options.get("ca", ""),
-        options.get("cert", ""),
-        options.get("key", ""),
-        options.get("sentinel-user", ""),
-        options.get("sentinel-password", ""),
-    )
+    others = {name.replace("-", "_"): value for name, value in options.items()}
+    return EngineURL(form, hosts, tls, unquote(user), unquote(password), service, database, **others)
 
 
 def _host(text: str, default: int) -> Host:

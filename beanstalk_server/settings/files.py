@@ -1,4 +1,4 @@
-"""Reads the small files that a configuration names, whatever they are: a pipe, a device, or far too large."""
+"""Reads the small files that a configuration names, which may also be pipes, devices or far too large."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 from typing import Final
 
 LARGEST_FILE: Final = 4 << 20
-"""Bytes: some twenty thousand users in a config file, and two seconds to read them. More is probably not meant."""
+"""Bytes: about 20,000 users in a config file, which take two seconds to read."""
 
 TOO_LONG: Final = f"too long: must be {LARGEST_FILE} bytes at most"
 
@@ -16,10 +16,10 @@ TOO_LONG: Final = f"too long: must be {LARGEST_FILE} bytes at most"
 def read_file(path: str) -> bytes:
     """The content of a file; of one that is too long, one byte more than LARGEST_FILE.
 
-    A pipe is empty if nobody has it open for writing: to wait for somebody might be to wait for ever.
+    A pipe is empty if no process has it open for writing, because the wait for one might not end.
 
     Raises:
-        OSError: it cannot be read, or everybody on this machine may write it.
+        OSError: it cannot be read, or all users of this machine may write it.
         ValueError: it cannot be a path.
     """
     with open(path, "rb", opener=_open) as file:
@@ -30,13 +30,13 @@ def read_file(path: str) -> bytes:
 
 
 def refuse_if_public(mode: int) -> None:
-    """Refuse a file or directory with this mode if everybody on this machine may write it.
+    """Refuse a file or directory with this mode if all users of this machine may write it.
 
     Raises:
-        PermissionError: so it is.
+        PermissionError: they may.
     """
     if mode & stat.S_IWOTH:
-        raise PermissionError(errno.EPERM, "everybody on this machine may write it (chmod o-w)")
+        raise PermissionError(errno.EPERM, "all users of this machine may write it (chmod o-w)")
 
 
 def _open(path: str, flags: int) -> int:

@@ -7,13 +7,12 @@ are beanstalkd's.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from beanstalk_server.settings import kinds
-from beanstalk_server.settings.declaration import ConfigError, Mistake, options_of, setting
+from beanstalk_server.settings.declaration import ConfigError, Mistake, options_of, setting, take_values, within
 from beanstalk_server.settings.sections import (
     HTTP,
     LARGEST_JOB_SIZE,
@@ -32,7 +31,7 @@ LARGEST_SEGMENT_SIZE: Final = 1 << 37
 """Bytes. A segment of this size has fewer than 2^31 puts, so that a job can number its own in four bytes."""
 
 OF_A_NODE: Final = ("cluster_name", "shards", "replicas", "lease_ttl", "advertise", "unsafe_engine")
-"""The options that only a node of a cluster has any use for."""
+"""The options that have a use only for a node of a cluster."""
 
 NEVER_SYNC: Final = "never"
 """The value of --sync-interval that -F stands for."""
@@ -48,7 +47,7 @@ OF_ONE_LISTENER: Final = (*ADDRESS, "tls_cert", "tls_key", "tls_client_ca", "tok
 """The options that describe a listener, where there is no [[listener]]."""
 
 _OPTION_OF_KEY: Final = {"address": "listen", "auth": "token_file"}
-"""Of the keys of a listener that is made from options, those that have another name there."""
+"""The keys of a listener that is made from options of other names."""
 
 RELOADED: Final = (*OF_ONE_LISTENER, "http", "keepalive", "max_connections", "idle_timeout")
 """The options that SIGHUP changes, beside the sections."""
@@ -60,7 +59,7 @@ _OF_A_DIRECTORY: Final = {
     "body_threshold": "all bodies stay in memory",
     "body_cache": "all bodies stay in memory",
 }
-"""The options that only a server with a directory of its own has, and why a node has none of them."""
+"""The options that only a server with its own directory has, and the reason why a node has none of them."""
 
 LARGEST_IN_AN_ENGINE: Final = 1 << 28
 """Bytes of a segment, and of a job. A string of Redis has 512 MiB at most, and so has an argument of a script."""
@@ -211,32 +210,25 @@ class Config:
     """Where each option was given, by its name: a flag, a variable or a key of the config file. Messages show it."""
 
     def __post_init__(self) -> None:
-        for each in OPTIONS:
-            value = getattr(self, each.name)
-            if not isinstance(value, int):
-                with contextlib.suppress(ValueError):  # a mistake, as what it is
-                    object.__setattr__(self, each.name, each.kind.take(value))
-        mistakes = [mistake for each in OPTIONS for mistake in each.mistakes(getattr(self, each.name))]
-        if mistakes:
-            raise ConfigError(*mistakes)
-        object.__setattr__(self, "listeners", tuple(self.listeners))
-        object.__setattr__(self, "users", tuple(self.users))
-        object.__setattr__(self, "tubes", tuple(self.tubes))
+        take_values(self, OPTIONS, lambda each: each.place)
+        for name in ("listeners", "users", "tubes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         mistakes = _of_sections(self) + (_beside_cluster(self) if self.cluster else [])
         if mistakes:
             raise ConfigError(*mistakes)
 
     def place(self, name: str) -> str:
-        """Where the option with this name was given, or else its flags."""
+        """The source of the option with this name, or its flags, if it has none."""
         return self.sources.get(name) or option(name)
 
     def changed(self) -> dict[str, object]:
         """The values that differ from their defaults, by the name of the option, as the log shows them; of sections,
-        how many there are."""
-        values = {each: getattr(self, each.name) for each in OPTIONS}
-        changed = {each.name: each.kind.logged(value) for each, value in values.items() if value != each.default}
+        their number."""
+        values = [(each, getattr(self, each.name)) for each in OPTIONS]
         sections = {"listeners": len(self.listeners), "users": len(self.users), "tubes": len(self.tubes)}
-        return changed | {name: count for name, count in sections.items() if count}
+        return {each.name: each.kind.logged(value) for each, value in values if value != each.default} | {
+            name: count for name, count in sections.items() if count
+        }
 
     def all_listeners(self) -> tuple[ListenerConfig, ...]:
         """The `[[listener]]` sections or, without any, the one that the options describe; and that of --http."""
@@ -244,7 +236,7 @@ class Config:
         return self._own_listeners() if http is None else (*self._own_listeners(), http)
 
     def http_listener(self) -> ListenerConfig | None:
-        """What --http describes."""
+        """The listener of --http."""
         hosts = tuple(self.http_hosts.split(",")) if self.http_hosts else ()
         return ListenerConfig(address=self.http, protocol=HTTP, hosts=hosts) if self.http else None
 
@@ -269,13 +261,19 @@ class Config:
         a socket with the port or the path of --http, is that of --http; else its listener comes last, at no socket.
 
         Raises:
-            ConfigError: there are not as many sections as sockets, a listener may not be at that address, or the
-                sockets come in another order: who may use one listener would get in at another.
+            ConfigError: the numbers of sections and sockets differ, no socket is left for clients, a listener must not
+                be at that address, or the sockets come in another order: a client of one listener could use another.
         """
         given = self._own_listeners()
         http = self.http_listener()
         if not self.listeners:
-            given = self._at_sockets(given[0], http, addresses)
+            one = given[0]
+            given = tuple(
+                [http if http and ListenerConfig(address=each).place == http.place else one for each in addresses]
+            )
+            if http and one not in given:
+                place = self.place("http")
+                raise ConfigError(f"LISTEN_FDS: all sockets are at {self.http!r}, that of {place}: none is left")
         elif http is not None and len(addresses) == len(given) + 1:
             given = (*given, http)
         if len(given) != len(addresses):
@@ -287,7 +285,7 @@ class Config:
             try:
                 here = replace(listener, address=address)
             except ConfigError as error:
-                raise ConfigError(*error.within(f"listener {number}")) from None
+                raise ConfigError(*within(f"listener {number}", error.mistakes)) from None
             is_elsewhere = here.place != listener.place and here.place in [each.place for each in given]
             if self.listeners and (is_elsewhere or bool(here.path) != bool(listener.path)):
                 raise ConfigError(
@@ -299,23 +297,6 @@ class Config:
             found.append(http)
         return tuple(found)
 
-    def _at_sockets(
-        self, one: ListenerConfig, http: ListenerConfig | None, addresses: Sequence[str]
-    ) -> tuple[ListenerConfig, ...]:
-        """For each of these sockets the listener that the options describe, or that of --http if it is at its place.
-
-        Raises:
-            ConfigError: there is none for clients.
-        """
-        if http is None:
-            return (one,) * len(addresses)
-        given = tuple([http if ListenerConfig(address=address).place == http.place else one for address in addresses])
-        if one not in given:
-            raise ConfigError(
-                f"LISTEN_FDS: all sockets are at {self.http!r}, that of {self.place('http')}: none is left"
-            )
-        return given
-
 
 OPTIONS: Final = options_of(Config)
 _NAMED: Final = {each.name: each for each in OPTIONS}
@@ -323,22 +304,20 @@ _NAMED: Final = {each.name: each for each in OPTIONS}
 
 def option(name: str) -> str:
     """The flags of the option with this name, as messages show them: -p/--port."""
-    return "/".join(_NAMED[name].flags)
-
-
-def default_of(name: str) -> object:
-    """The default of the option with this name."""
-    return _NAMED[name].default
+    return _NAMED[name].place
 
 
 def _of_sections(config: Config) -> list[Mistake]:
-    """What does not go together with the sections, or in them."""
+    """The mistakes of sections, together and beside options. Their places name the config file, if there is one."""
+    file = f"{config.file}: " if config.file else ""
     mistakes = []
     if config.listeners:
         for name in OF_ONE_LISTENER:
-            value = getattr(config, name)
-            if value != default_of(name):
-                mistakes.append(Mistake(config.place(name), beside_listeners(value)))
+            value, place = getattr(config, name), config.place(name)
+            if value != _NAMED[name].default:
+                place = place if place.startswith(file) else f"{file}listener: {place}"
+                said = f"{value!r} beside a [[listener]], which has its own: must be left out"
+                mistakes.append(Mistake(place, said))
     else:
         try:
             config.all_listeners()
@@ -348,47 +327,35 @@ def _of_sections(config: Config) -> list[Mistake]:
                 mistakes.append(Mistake(config.place(name), said))
     listeners = {f"listener {number}": each for number, each in enumerate(config.listeners, 1)}
     if listeners and all(each.is_http for each in config.listeners):
-        mistakes.append(Mistake("listener", "each has the protocol 'http': must be one for clients, too"))
+        mistakes.append(Mistake(f"{file}listener", "each has the protocol 'http': must be one for clients, too"))
     http = config.http_listener()
     if http is not None:
         listeners[config.place("http")] = http
     names = [each.name for each in config.users]
-    return mistakes + of_users(config.users) + of_listeners(listeners, names)
-
-
-def beside_listeners(value: object) -> str:
-    """What is wrong with an option of one listener, where there is a [[listener]]."""
-    return f"{value!r} beside a [[listener]], which has its own: must be left out"
+    found = of_listeners(listeners, names) + of_users(config.users)
+    of_http = [each for each in found if each.place.startswith(config.place("http"))]
+    return mistakes + of_http + within(config.file, [each for each in found if each not in of_http])
 
 
 def _beside_cluster(config: Config) -> list[Mistake]:
-    """What does not go together with --cluster."""
+    """The mistakes of options beside --cluster."""
     from beanstalk_server.settings.engine_url import read_url  # most servers are alone
 
-    mistakes = []
+    found: list[tuple[str, str]] = []
+    beside = f"beside {config.place('cluster')}"
     try:
         read_url(config.cluster)
     except ValueError as error:
-        mistakes.append(Mistake(config.place("cluster"), f"bad value (not shown): {error}"))
+        found.append(("cluster", f"bad value (not shown): {error}"))
     for name, reason in _OF_A_DIRECTORY.items():
         value = getattr(config, name)
-        if value != default_of(name):
+        if value != _NAMED[name].default:
             given = "given" if value is True else repr(value)
-            mistakes.append(
-                Mistake(
-                    config.place(name), f"{given} beside {config.place('cluster')}, where {reason}: must be left out"
-                )
-            )
+            found.append((name, f"{given} {beside}, where {reason}: must be left out"))
     for name in ("segment_size", "max_job_size"):
         value = getattr(config, name)
         if value > LARGEST_IN_AN_ENGINE:
-            place = config.place(name)
-            mistakes.append(
-                Mistake(place, f"{value} beside {config.place('cluster')}: must be {LARGEST_IN_AN_ENGINE} at most")
-            )
-    host = config.advertise.rpartition(":")[0].strip("[]")
-    if host in EVERYWHERE:
-        mistakes.append(
-            Mistake(config.place("advertise"), f"{config.advertise!r} is every address: must be one of them")
-        )
-    return mistakes
+            found.append((name, f"{value} {beside}: must be {LARGEST_IN_AN_ENGINE} at most"))
+    if config.advertise.rpartition(":")[0].strip("[]") in EVERYWHERE:
+        found.append(("advertise", f"{config.advertise!r} is every address: must be one of them"))
+    return [Mistake(config.place(name), said) for name, said in found]

@@ -1,4 +1,4 @@
-"""The sections of a configuration: a listener, a user, the policy of tubes; and what goes together in and among them.
+"""Declares the sections of a configuration (listeners, users, policies of tubes), and checks their values together.
 
 A rule that concerns one value alone is in its kind. Must never open a file or a socket.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from operator import attrgetter
 from typing import Final
 
 from beanstalk_server.settings import kinds
@@ -21,13 +22,18 @@ HTTP: Final = "http"
 LOOPBACK_NETWORK: Final = 127
 """The first byte of every loopback address of IPv4."""
 
+LOOPBACK_IPV6: Final = bytes(15) + b"\x01"
+
 MAPPED: Final = bytes(10) + b"\xff\xff"
-"""What an address of IPv6 that stands for one of IPv4 begins with."""
+"""The prefix of an address of IPv6 that stands for one of IPv4."""
 
 TLS_CERT: Final = "PEM file with the TLS certificate and its chain; enables TLS"
 TLS_KEY: Final = "PEM file with the key of the certificate (default: the same file)"
 TLS_CLIENT_CA: Final = "PEM file of CAs; clients must have a certificate from one of them"
 """Of a listener, whether its keys or options describe it."""
+
+KEY: Final = attrgetter("key")
+"""What messages call a value of a section."""
 
 _PATTERNS: Final = kinds.Several(kinds.PATTERN)
 _COUNT: Final = kinds.whole("", 0, 1 << 50)  # more than a server has
@@ -35,7 +41,7 @@ _COUNT: Final = kinds.whole("", 0, 1 << 50)  # more than a server has
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerConfig:
-    """One `[[listener]]`: where clients connect, and how they are known there.
+    """One `[[listener]]`: where clients connect, and how they authenticate there.
 
     Raises:
         ConfigError: bad values, or values that do not go together; the places are keys.
@@ -70,7 +76,7 @@ class ListenerConfig:
     )
 
     def __post_init__(self) -> None:
-        take_values(self, LISTENER_KEYS)
+        take_values(self, LISTENER_KEYS, KEY)
         if any(getattr(self, each.name) != each.default for each in LISTENER_KEYS if each.name != "address"):
             mistakes = _of_listener(self)  # an open listener has nothing to check
             if mistakes:
@@ -105,7 +111,7 @@ class ListenerConfig:
 
     @property
     def place(self) -> tuple[str, int | str]:
-        """Its path, or its port, of whatever host."""
+        """Its path, or its port, without the host."""
         return self.path, self.port
 
 
@@ -130,7 +136,7 @@ class UserConfig:
     )
 
     def __post_init__(self) -> None:
-        take_values(self, USER_KEYS)
+        take_values(self, USER_KEYS, KEY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +185,7 @@ class TubeConfig:
     )
 
     def __post_init__(self) -> None:
-        take_values(self, TUBE_KEYS)
+        take_values(self, TUBE_KEYS, KEY)
         mistakes = _of_tube(self)
         if mistakes:
             raise ConfigError(*mistakes)
@@ -191,12 +197,12 @@ TUBE_KEYS: Final = options_of(TubeConfig)
 
 
 def label_of(match: Sequence[str]) -> str:
-    """What messages call the `[[tube]]` with these patterns."""
+    """The label of the `[[tube]]` with these patterns in messages."""
     return f'tube "{match[0]}"' + (", …" if len(match) > 1 else "")
 
 
 def _of_listener(listener: ListenerConfig) -> list[Mistake]:
-    """What does not go together in one listener; the places are keys."""
+    """The values of one listener that exclude each other; the places are keys."""
     mistakes = []
 
     def refuse(key: str, said: str) -> None:
@@ -241,33 +247,8 @@ def _of_listener(listener: ListenerConfig) -> list[Mistake]:
     return mistakes
 
 
-def of_listeners(listeners: Mapping[str, ListenerConfig], names: Collection[str]) -> list[Mistake]:
-    """What does not go together in several listeners.
-
-    Args:
-        listeners: by what a message calls them.
-        names: the users that there are.
-    """
-    mistakes = []
-    for label, each in listeners.items():
-        if each.user and each.user not in names:
-            mistakes.append(Mistake(f"{label}: user", f"{each.user!r} is not here: must be the name of a [[user]]"))
-    bound = [(label, repr(each.address), _place(each)) for label, each in listeners.items() if each.port or each.path]
-    return mistakes + _twice("address", bound)
-
-
-def of_users(users: Iterable[UserConfig]) -> list[Mistake]:
-    """What does not go together in several users: each has its own name, tokens and uids."""
-    labelled = [(f'user "{each.name}"', each) for each in users]
-    return [
-        *_twice("name", [(label, repr(each.name), each.name) for label, each in labelled]),
-        *_twice("token-sha256", [(label, "a token", one) for label, each in labelled for one in each.token_sha256]),
-        *_twice("uid", [(label, str(one), one) for label, each in labelled for one in each.uid]),
-    ]
-
-
 def _of_tube(tube: TubeConfig) -> list[Mistake]:
-    """What does not go together in one [[tube]]; the places are keys."""
+    """The values of one [[tube]] that exclude each other; the places are keys."""
     mistakes = []
     if tube.burst > 1 and not tube.rate:
         mistakes.append(Mistake("burst", f"{tube.burst} without a rate: must be left out, or rate be given"))
@@ -282,8 +263,34 @@ def _of_tube(tube: TubeConfig) -> list[Mistake]:
     return mistakes
 
 
+def of_listeners(listeners: Mapping[str, ListenerConfig], names: Collection[str]) -> list[Mistake]:
+    """The mistakes among several listeners.
+
+    Args:
+        listeners: by the labels that messages use.
+        names: of all users.
+    """
+    mistakes = [
+        Mistake(f"{label}: user", f"{each.user!r} is not here: must be the name of a [[user]]")
+        for label, each in listeners.items()
+        if each.user and each.user not in names
+    ]
+    bound = [(label, repr(each.address), _place(each)) for label, each in listeners.items() if each.port or each.path]
+    return mistakes + _twice("address", bound)
+
+
+def of_users(users: Iterable[UserConfig]) -> list[Mistake]:
+    """The mistakes among several users: each has its own name, tokens and uids."""
+    labelled = [(f'user "{each.name}"', each) for each in users]
+    return [
+        *_twice("name", [(label, repr(each.name), each.name) for label, each in labelled]),
+        *_twice("token-sha256", [(label, "a token", one) for label, each in labelled for one in each.token_sha256]),
+        *_twice("uid", [(label, str(one), one) for label, each in labelled for one in each.uid]),
+    ]
+
+
 def _twice(key: str, values: Iterable[tuple[str, str, Hashable]]) -> list[Mistake]:
-    """Which values are given again: each is what has it, how a message shows it, and what it is."""
+    """The mistakes of values that are given twice: each value comes with its label and its text for messages."""
     first: dict[Hashable, str] = {}
     mistakes = []
     for label, shown, value in values:
@@ -294,7 +301,7 @@ def _twice(key: str, values: Iterable[tuple[str, str, Hashable]]) -> list[Mistak
 
 
 def _place(listener: ListenerConfig) -> Hashable:
-    """What an address stands for: two ways of writing one are the same."""
+    """The place of an address: two ways of writing one address are the same place."""
     import ipaddress  # few servers have several listeners
 
     if listener.path:
@@ -306,22 +313,18 @@ def _place(listener: ListenerConfig) -> Hashable:
 
 
 def stays_here(listener: ListenerConfig) -> bool:
-    """Whether what comes and goes there does not leave this machine.
+    """Whether the traffic of a listener does not leave this machine.
 
-    A host name does, unless it is `localhost`: who knows where it leads tomorrow.
+    A host name does, unless it is `localhost`, because it may resolve to another address tomorrow.
     """
     if listener.path or listener.host.lower() == "localhost":
         return True
     import socket  # not ipaddress, which a server that has given up its privileges may be unable to load
 
-    try:
-        return socket.inet_pton(socket.AF_INET, listener.host)[0] == LOOPBACK_NETWORK
-    except (OSError, ValueError):
-        pass
-    try:
-        address = socket.inet_pton(socket.AF_INET6, listener.host.partition("%")[0])
-    except (OSError, ValueError):
-        return False
-    return address == socket.inet_pton(socket.AF_INET6, "::1") or (
-        address[:12] == MAPPED and address[12] == LOOPBACK_NETWORK
-    )
+    for family, host in ((socket.AF_INET, listener.host), (socket.AF_INET6, listener.host.partition("%")[0])):
+        try:
+            address = socket.inet_pton(family, host).removeprefix(MAPPED)
+        except (OSError, ValueError):
+            continue
+        return address[0] == LOOPBACK_NETWORK if len(address) == 4 else address == LOOPBACK_IPV6
+    return False

@@ -1,6 +1,6 @@
-"""What a configuration may say, and probably does not mean: each in one line.
+"""Warns of settings that are valid, but probably not meant: one line for each.
 
-Must never refuse anything.
+Must never refuse a setting.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from beanstalk_server.tube_names import ALL_TUBES, FirstMatch, is_literal, shard
 
 
 def warnings_of(config: Config, sockets: Sequence[ListenerConfig] = ()) -> list[str]:
-    """The warnings that a configuration deserves.
+    """The warnings for a configuration.
 
     Args:
-        sockets: the listeners, with the addresses of the sockets that systemd has opened, if it has.
+        sockets: the listeners, with the addresses of the sockets that systemd has opened; empty if it has opened none.
     """
     found = _of_ignored(config, sockets) if sockets else []
     if config.cluster:
@@ -39,7 +39,7 @@ def warnings_of(config: Config, sockets: Sequence[ListenerConfig] = ()) -> list[
 
 
 def _of_ignored(config: Config, sockets: Sequence[ListenerConfig]) -> list[str]:
-    """The addresses in whose place there are sockets of systemd."""
+    """The addresses that sockets of systemd replace."""
     given = [(f"{config.place(name)} {getattr(config, name)}") for name in ADDRESS if name in config.changed()]
     pairs = list(zip(config.listeners, sockets, strict=False))
     given += [
@@ -51,7 +51,7 @@ def _of_ignored(config: Config, sockets: Sequence[ListenerConfig]) -> list[str]:
 
 
 def _of_cluster(config: Config) -> list[str]:
-    """What may lose jobs, or leave them somewhere else."""
+    """Settings of a cluster that may lose jobs, or keep them out of their dead tube."""
     found = []
     if not config.replicas:
         found.append(
@@ -63,7 +63,7 @@ def _of_cluster(config: Config) -> list[str]:
 
 
 def _of_dead_tube_elsewhere(tube: TubeConfig, shards: int) -> str:
-    """Which jobs cannot go to the dead tube of a section, because it may be in another shard than they are."""
+    """A warning if the dead tube of a section may be in another shard than its jobs, or ""."""
     dead = tube.dead_tube
     shard = shard_of(dead.encode(), shards)
     if not dead or all(is_literal(each) and shard_of(each.encode(), shards) == shard for each in tube.match):
@@ -75,12 +75,12 @@ def _of_dead_tube_elsewhere(tube: TubeConfig, shards: int) -> str:
 
 
 def _of_sections(config: Config, sockets: Sequence[ListenerConfig]) -> list[str]:
-    """The same, of listeners, users and tubes."""
+    """Warnings of listeners, users and tubes."""
     found = []
     users = config.users
     has_users = bool(users or config.token_file)
     has_tokens = bool(config.token_file) or any(each.token_sha256 for each in users)
-    nobody = {
+    without_users = {
         "token": not has_tokens and "no [[user]] has a token-sha256",
         "certificate": not users and "there is no [[user]]",
         "peer": not any(each.uid for each in users) and "no [[user]] has a uid",
@@ -101,21 +101,21 @@ def _of_sections(config: Config, sockets: Sequence[ListenerConfig]) -> list[str]
             who = "anyone with a certificate" if each.tls_client_ca else "anyone who connects there"
             what = "see all metrics" if each.is_http else "do everything"
             found.append(f"{place}: there are users, but {who} may {what}: it has neither auth nor user")
-        reason = nobody.get(each.auth)
+        reason = without_users.get(each.auth)
         if reason:
-            found.append(f"{place}: nobody can use it: auth is {each.auth!r}, and {reason}")
+            found.append(f"{place}: no client can use it: auth is {each.auth!r}, and {reason}")
         if any(network.endswith("/0") for network in each.trusted):
-            found.append(f"{place}: everybody's PROXY header is believed, because trusted is {list(each.trusted)}")
+            found.append(f"{place}: accepts PROXY headers from all addresses, because trusted is {list(each.trusted)}")
         key = each.tls_key or each.tls_cert
         if key and _mode(key) & stat.S_IROTH:
-            found.append(f"{place}: everybody on this machine can read the key in {key}")
+            found.append(f"{place}: all users of this machine can read the key in {key}")
     return found + _of_policies(config)
 
 
 def _of_policies(config: Config) -> list[str]:
-    """The same, of the policies of tubes."""
+    """Warnings of the policies of tubes."""
     found = []
-    places: dict[str, str] = {}  # what each pattern has been given for first
+    places: dict[str, str] = {}  # the first section of each pattern
     sections = FirstMatch([each.match for each in config.tubes])
     for index, each in enumerate(config.tubes):
         label = label_of(each.match)
@@ -142,7 +142,7 @@ def _of_policies(config: Config) -> list[str]:
 
 
 def _of_dead_tube(label: str, index: int, tubes: Sequence[TubeConfig], sections: FirstMatch) -> list[str]:
-    """What is probably not meant with the dead tube of a section: jobs there that are not left in peace."""
+    """Warnings of a dead tube whose jobs are moved on, or expire, by a policy of its own."""
     name = tubes[index].dead_tube
     found = sections.of(name)
     if found == index:

@@ -75,7 +75,7 @@ CONTENTS = (
     ),
     (
         "Know more",
-        ["docs/performance", "bench/README", "docs/compatibility", "docs/design", "docs/journal", "docs/binlog-format"],
+        ["docs/performance", "bench/README", "docs/compatibility", "docs/design", "docs/binlog-format"],
     ),
     ("Take part", ["CONTRIBUTING", "conformance/README", "CHANGELOG"]),
 )

@@ -1,4 +1,4 @@
-"""The tools for the journal of a cluster, as somebody calls them; the engine is in memory."""
+"""The tools for the journal of a cluster, called like programs; the engine is in memory."""
 
 from contextlib import contextmanager
 
@@ -188,7 +188,7 @@ def test_the_leader_of_a_shard_is_asked_to_hand_it_over(registry, capsys, node):
     ("arguments", "status", "message"),
     [
         (["1", "elsewhere:3"], UNUSABLE, "the engine: no node elsewhere:3 has reported within the last minute"),
-        (["0", "b"], UNUSABLE, "the engine: nobody leads shard 0, so nobody can hand it over"),
+        (["0", "b"], UNUSABLE, "the engine: shard 0 has no leader that could hand it over"),
         (["2", "b"], BAD_OPTION, "SHARD: bad value 2: must be 0 to 1"),
     ],
 )

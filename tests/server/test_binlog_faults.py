@@ -144,7 +144,7 @@ def test_a_directory_that_everybody_may_write_is_refused(tmp_path):
     os.chmod(tmp_path, 0o777)
     status, line = refusal("-b", str(tmp_path))
     assert status == UNUSABLE
-    assert line.endswith(f"{tmp_path}: cannot be locked: everybody on this machine may write it (chmod o-w)")
+    assert line.endswith(f"{tmp_path}: cannot be locked: all users of this machine may write it (chmod o-w)")
 
 
 @pytest.mark.parametrize("name", ["spare.1", "segment.0000000001", "lock"])
@@ -391,7 +391,7 @@ class FailingFile:
 def test_a_disk_that_fails_ends_the_server_and_nothing_is_acknowledged(loop_factory, tmp_path, caplog, operation):
     async def main():
         directory = FailingDirectory(tmp_path)
-        server = Server(Config(port=0), journal=Binlog(directory, segment_size=4096))
+        server = Server(Config(port=0), _journal=Binlog(directory, segment_size=4096))
         await server.start()
         reader, writer = await asyncio.open_connection(*server.address)
         writer.write(b"put 0 0 60 1\r\na\r\n")

@@ -104,7 +104,7 @@ def serve(loop_factory, tmp_path):
         async def main():
             disk = Disk(tmp_path)
             binlog = Binlog(disk, segment_size=1 << 16, body_threshold=10, body_cache=0)
-            server = Server(Config(port=0), journal=binlog)
+            server = Server(Config(port=0), _journal=binlog)
             await server.start()
             clients = []
 

@@ -1,11 +1,8 @@
-"""The journal's contract: with the one that keeps nothing, SQLite as in docs/journal.md, the binlog, and broken
-ones."""
+"""The journal's contract: with the binlog, the one that keeps nothing, and broken ones."""
 
 import asyncio
-import re
 import shutil
 import time
-from pathlib import Path
 
 import pytest
 from checking import check_broker
@@ -22,53 +19,6 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from harness.waiting import eventually_async
-
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "journal.md").read_text()
-
-
-def documented():
-    """What the code in the document defines."""
-    namespace = {}
-    for block in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL):
-        exec(block, namespace)
-    return namespace
-
-
-SQLiteJournal = documented()["SQLiteJournal"]
-
-
-class BodiesInSQLite(documented()["LargeBodiesInSQLite"]):
-    threshold = 0
-
-
-class KeptInSQLite:
-    """Journals over one file; what a new one loads is what would be there after a crash at that moment."""
-
-    journal_type = SQLiteJournal
-
-    def __init__(self, path):
-        self._path = path
-        self._opened = []
-
-    def open(self):
-        self._opened.append(self.journal_type(self._path / "jobs.sqlite"))
-        return self._opened[-1]
-
-    def live(self):
-        return {job.id: job for job in self.open().load()}
-
-    def next_id(self):
-        return self.open().next_id()
-
-    def close(self):
-        for journal in self._opened:
-            asyncio.run(journal.close())
-
-
-class KeptInSQLiteOnly(KeptInSQLite):
-    """The same, and no body in memory."""
-
-    journal_type = BodiesInSQLite
 
 
 class KeptInBinlog:
@@ -98,9 +48,6 @@ class KeptInBinlog:
         binlog.directory.unlock()
         return jobs, next_id
 
-    def close(self):
-        pass
-
 
 class KeptInBinlogOnly(KeptInBinlog):
     """The same, and no body in memory."""
@@ -109,15 +56,10 @@ class KeptInBinlogOnly(KeptInBinlog):
         return Binlog(RealDirectory(self._path / "binlog"), segment_size=4096, body_threshold=0, body_cache=0)
 
 
-@pytest.fixture(
-    params=[KeptInSQLite, KeptInSQLiteOnly, KeptInBinlog, KeptInBinlogOnly],
-    ids=["sqlite", "sqlite-only", "binlog", "binlog-only"],
-)
+@pytest.fixture(params=[KeptInBinlog, KeptInBinlogOnly], ids=["binlog", "bodies-on-disk"])
 def kept(request, tmp_path):
-    """Where jobs are kept: opens journals, and looks at what a crash would leave."""
-    place = request.param(tmp_path)
-    yield place
-    place.close()
+    """The place of the jobs: opens journals, and shows what a crash would leave."""
+    return request.param(tmp_path)
 
 
 class Conversation:
@@ -145,7 +87,7 @@ def run(work):
 
 def test_each_acknowledged_change_is_there_after_a_crash_right_then(kept):
     async def work():
-        async with Server(Config(port=0), journal=kept.open()) as server:
+        async with Server(Config(port=0), _journal=kept.open()) as server:
             client = await Conversation.with_(server)
 
             async def change(command, reply):
@@ -188,7 +130,7 @@ def test_each_acknowledged_change_is_there_after_a_crash_right_then(kept):
 @pytest.mark.parametrize("numbers", [(1, 3), (3, 1)])
 def test_a_limit_keeps_the_number_of_the_last_put_over_restarts(kept, numbers):
     async def first():
-        async with Server(Config(port=0), journal=kept.open()) as server:
+        async with Server(Config(port=0), _journal=kept.open()) as server:
             client = await Conversation.with_(server)
             for number in (*numbers, numbers[0], numbers[1]):
                 await client.ask(b"put-with 0 0 60 1 limit=l:%d\r\nx\r\n" % number)
@@ -197,7 +139,7 @@ def test_a_limit_keeps_the_number_of_the_last_put_over_restarts(kept, numbers):
             await client.close()
 
     async def later():
-        async with Server(Config(port=0), journal=kept.open()) as server:
+        async with Server(Config(port=0), _journal=kept.open()) as server:
             client = await Conversation.with_(server)
             assert await client.ask(b"reserve-batch 9 0\r\n") == b"RESERVED_BATCH %d\r\n" % numbers[1]
             await client.close()
@@ -206,12 +148,11 @@ def test_a_limit_keeps_the_number_of_the_last_put_over_restarts(kept, numbers):
         run(work)
 
 
-@pytest.mark.parametrize("journal_of", [KeptInSQLiteOnly, KeptInBinlogOnly], ids=["sqlite", "binlog"])
-def test_a_body_that_is_not_in_memory_is_fetched_for_whoever_asks(journal_of, tmp_path):
-    kept = journal_of(tmp_path)
+def test_a_body_that_is_not_in_memory_is_fetched_for_each_client_that_asks(tmp_path):
+    kept = KeptInBinlogOnly(tmp_path)
 
     async def work():
-        async with Server(Config(port=0), journal=kept.open()) as server:
+        async with Server(Config(port=0), _journal=kept.open()) as server:
             client, other = await Conversation.with_(server), await Conversation.with_(server)
             for body in (b"one", b"two", b"six"):
                 await client.ask(b"put-keyed %b 0 0 60 3\r\n%b\r\n" % (body, body))
@@ -234,12 +175,11 @@ def test_a_body_that_is_not_in_memory_is_fetched_for_whoever_asks(journal_of, tm
         assert {job.id: job.body for job in kept.live().values()} == {1: b"one", 3: b"more"}
 
     run(work)
-    kept.close()
 
 
 def test_a_restarted_server_goes_on_where_the_last_one_was(kept):
     async def first():
-        async with Server(Config(port=0), journal=kept.open()) as server:
+        async with Server(Config(port=0), _journal=kept.open()) as server:
             client = await Conversation.with_(server)
             for delay in (0, 0, 0, 1, 100):
                 await client.ask(b"put-keyed k%d 0 %d 60 1\r\nx\r\n" % (server.broker.next_id, delay))
@@ -255,7 +195,7 @@ def test_a_restarted_server_goes_on_where_the_last_one_was(kept):
             await client.close()
 
     async def second():
-        async with Server(Config(port=0), journal=kept.open()) as server:
+        async with Server(Config(port=0), _journal=kept.open()) as server:
             check_broker(server.broker)
             client = await Conversation.with_(server)
             assert await client.ask(b"peek-buried\r\n") == b"FOUND 2 1\r\n", "the first buried first"
@@ -281,7 +221,7 @@ def test_a_journal_that_cannot_restore_its_jobs_stops_the_start_with_its_own_wor
 
     async def work():
         with pytest.raises(StartError, match=r"^jobs\.db: the disk image is malformed$") as caught:
-            await Server(Config(port=0), journal=Broken()).start()
+            await Server(Config(port=0), _journal=Broken()).start()
         assert caught.value.status == 65
 
     run(work)
@@ -304,7 +244,7 @@ def test_a_server_that_is_to_stop_while_it_restores_jobs_stops_in_the_midst_of_t
         with pytest.raises(RestoreInterruptedError):
             await server.start()
 
-    server = Server(Config(port=0), journal=Endless())
+    server = Server(Config(port=0), _journal=Endless())
     run(work)
     assert given[-1] == 10
 
@@ -342,7 +282,7 @@ async def recorded(server, count):
 def test_a_client_that_half_closes_gets_the_replies_that_wait_for_a_commit():
     async def work():
         journal = RecordingJournal()
-        async with Server(Config(port=0), journal=journal) as server:
+        async with Server(Config(port=0), _journal=journal) as server:
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\ndelete 1\r\n")
             client.writer.write_eof()

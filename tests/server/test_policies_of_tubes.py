@@ -245,7 +245,7 @@ def test_jobs_that_expired_while_no_server_was_running_are_handed_to_nobody(tmp_
             directory = RealDirectory(tmp_path)
             boot = b"%16d" % hours
             journal = Binlog(directory, wall_clock=lambda: time.time_ns() + hours * HOUR, boot=boot)
-            return Server(config, journal=journal)
+            return Server(config, _journal=journal)
 
         return ServerThread(Config(port=0), loop_factory, make)
 

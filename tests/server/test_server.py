@@ -17,7 +17,7 @@ import time
 import pytest
 from activation import activated, run_shell
 
-from beanstalk_server import Config, ConfigError, ListenerConfig, Server, StartError, server_of
+from beanstalk_server import Config, ConfigError, ListenerConfig, Server, StartError
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.version import full_version
@@ -164,7 +164,7 @@ class FailingStart(Journal):
 def test_a_journal_that_fails_during_the_start_ends_it_with_its_own_exit_status(step, starts):
     """Such as a write error: a client of the first I/O process may put before the last one is ready."""
     journal = FailingStart(step, starts)
-    server = Server(Config(listen="127.0.0.1", port=0, io_processes=1), journal=journal, make_io=lambda *_: journal)
+    server = Server(Config(listen="127.0.0.1", port=0, io_processes=1), make_io=lambda *_: journal, _journal=journal)
     with pytest.raises(StartError, match=r"the journal failed: \[Errno 5\] Input/output error") as caught:
         asyncio.run(server.start())
     assert caught.value.status == 74
@@ -726,5 +726,3 @@ def test_a_server_that_is_too_busy_to_answer_counts_as_alive(tmp_path):
 def test_io_processes_are_made_by_whoever_puts_a_server_together():
     with pytest.raises(ConfigError, match=r"--io-processes: the server must come from beanstalk_server.server_of"):
         Server(Config(io_processes=1))
-    with pytest.raises(ConfigError, match=r"--cluster: keeps the jobs: there must be no other journal"):
-        server_of(Config(cluster="redis://h"), journal=Journal())

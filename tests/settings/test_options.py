@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig
-from beanstalk_server.cli.command_line import BEHIND_THEM, asks_for_json, help_text, odd_variables, parse
+from beanstalk_server.cli.command_line import BEHIND_THEM, PREFIX, asks_for_json, help_text, odd_variables, parse
 from beanstalk_server.settings.options import OPTIONS
 from beanstalk_server.settings.warnings import warnings_of
 
@@ -52,6 +52,7 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
         ("-f 50 -F", Config(sync_interval="never")),
         ("-f never", Config(sync_interval="never")),
         ("-F -f 50", Config(sync_interval=50)),
+        ("--keepalive 0", Config(keepalive=0)),
     ],
 )
 def test_options(line, config):
@@ -98,14 +99,12 @@ def test_the_variables_of_a_service_of_kubernetes_set_no_option():
     assert odd_variables({"BEANSTALK_SERVER_HTTP_PROT": "1"}) != []
 
 
-@pytest.mark.parametrize("text", ["true", "True", "YES", "on", "1", "2"])
-def test_a_variable_turns_an_option_on(text):
-    assert parse([], {"BEANSTALK_SERVER_SALVAGE": text}) == Config(salvage=True)
-
-
-@pytest.mark.parametrize("text", ["false", "False", "NO", "off", "0"])
-def test_a_variable_turns_an_option_off(text):
-    assert parse([], {"BEANSTALK_SERVER_SALVAGE": text}) == Config()
+@pytest.mark.parametrize(
+    ("texts", "is_on"), [("true True YES on 1 2", True), ("false False NO off 0", False)], ids=["on", "off"]
+)
+def test_a_variable_turns_an_option_on_or_off(texts, is_on):
+    for text in texts.split():
+        assert parse([], {"BEANSTALK_SERVER_SALVAGE": text}) == Config(salvage=is_on), text
 
 
 def test_words_may_be_in_upper_case():
@@ -117,168 +116,92 @@ def test_words_may_be_in_upper_case():
     assert asks_for_json(["--log-format=JSON"], {})
 
 
-@pytest.mark.parametrize(
-    ("line", "environment", "said"),
-    [
-        (
-            "-z -1",
-            {},
-            "-z/--max-job-size: bad value '-1': "
-            "must be a whole number of bytes from 0 to 1073741824, or with a unit: 64MiB, 2GB",
-        ),
-        (
-            "-z 1.5",
-            {},
-            "-z/--max-job-size: bad value '1.5': "
-            "must be a whole number of bytes from 0 to 1073741824, or with a unit: 64MiB, 2GB",
-        ),
-        (
-            "-s 0",
-            {},
-            "-s/--segment-size: bad value '0': "
-            "must be a whole number of bytes from 1 to 137438953472, or with a unit: 64MiB, 2GB",
-        ),
-        ("--tick 0", {}, "--tick: bad value '0': must be a number of milliseconds from 0.001 to 1000"),
-        ("--tick nan", {}, "--tick: bad value 'nan': must be a number of milliseconds from 0.001 to 1000"),
-        ("--tick never", {}, "--tick: bad value 'never': must be a number of milliseconds from 0.001 to 1000"),
-        (
-            "-f often",
-            {},
-            "-f/--sync-interval: bad value 'often': must be a number of milliseconds from 0 to 2147483648, or 'never'",
-        ),
-        (
-            "",
-            {"BEANSTALK_SERVER_VERBOSITY": "x"},
-            "BEANSTALK_SERVER_VERBOSITY: bad value 'x': must be a whole number, 0 or greater",
-        ),
-        (
-            "",
-            {"BEANSTALK_SERVER_VERBOSITY": "-1"},
-            "BEANSTALK_SERVER_VERBOSITY: bad value '-1': must be a whole number, 0 or greater",
-        ),
-        (
-            "",
-            {"BEANSTALK_SERVER_SALVAGE": "maybe"},
-            "BEANSTALK_SERVER_SALVAGE: bad value 'maybe': must be true or false, yes or no, on or off, 1 or 0",
-        ),
-        (
-            "",
-            {"BEANSTALK_SERVER_SALVAGE": "-1"},
-            "BEANSTALK_SERVER_SALVAGE: bad value '-1': must be true or false, yes or no, on or off, 1 or 0",
-        ),
-        ("-l unix:", {}, "-l/--listen: bad value 'unix:': must be a host name, an address or unix:PATH"),
-        (
-            "",
-            {"BEANSTALK_SERVER_PORT": "udp://10.0.0.1:11300"},
-            "BEANSTALK_SERVER_PORT: bad value 'udp://10.0.0.1:11300': "
-            "must be a number from 0 to 65535, or the name of a service",
-        ),
-        ("-p a:b", {}, "-p/--port: bad value 'a:b': must be a number from 0 to 65535, or the name of a service"),
-        (
-            "",
-            {"BEANSTALK_SERVER_LISTEN": "[]"},
-            "BEANSTALK_SERVER_LISTEN: bad value '[[]]:11300': must be host:port, [v6]:port or unix:PATH",
-        ),
-        (
-            "",
-            {"BEANSTALK_SERVER_CLUSTER": "redis://h", "BEANSTALK_SERVER_BINLOG": "/x"},
-            "BEANSTALK_SERVER_BINLOG: '/x' beside BEANSTALK_SERVER_CLUSTER, where the engine keeps the jobs: "
-            "must be left out",
-        ),
-        (
-            "-s 268435457",
-            {"BEANSTALK_SERVER_CLUSTER": "redis://h"},
-            "-s/--segment-size: 268435457 beside BEANSTALK_SERVER_CLUSTER: must be 268435456 at most",
-        ),
-        (
-            "",
-            {"BEANSTALK_SERVER_CLUSTER": "redis://:secret@h:x"},
-            "BEANSTALK_SERVER_CLUSTER: bad value (not shown): "
-            "must have a port between 1 and 65535 behind each host, or none",
-        ),
-        (
-            "",
-            {"BEANSTALK_SERVER_TLS_KEY": "k"},
-            "BEANSTALK_SERVER_TLS_KEY: 'k' without a certificate: tls-cert must name its file",
-        ),
-        ("--prot 1", {}, "--prot: no such option: did you mean --port?"),
-        ("--max-jobsize=1", {}, "--max-jobsize=1: no such option: did you mean --max-job-size?"),
-        ("--verison", {}, "--verison: no such option: did you mean --version?"),
-        ("-V --chek-config", {}, "--chek-config: no such option: did you mean --check-config?"),
-        ("-p 65536", {}, "-p/--port: bad value '65536': must be a number from 0 to 65535, or the name of a service"),
-        ("--compat 1.11", {}, "--compat: bad value '1.11': must be 1.12 or 1.13"),
-        ("--max-job 1", {}, "--max-job: no such option: did you mean --max-job-size?"),
-        ("--xyz", {}, "--xyz: no such option; beanstalk-server --help lists all options"),
-        ("-Vx", {}, "-x: no such option; beanstalk-server --help lists all options"),
-        ("extra", {}, "extra: no such option; beanstalk-server --help lists all options"),
-        ("-", {}, "-: no such option; beanstalk-server --help lists all options"),
-        ("-p", {}, "-p: needs a value"),
-        ("--port", {}, "--port: needs a value"),
-        ("--salvage=1", {}, "--salvage=1: --salvage takes no value"),
-        ("--check-config=1", {}, "--check-config=1: --check-config takes no value"),
-        ("--tls-cert=", {}, "--tls-cert: bad value '': must be the path of a file"),
-        ("--user=", {}, "-u/--user: bad value '': must be the name of a user"),
-        ("--binlog=", {}, "-b/--binlog: bad value '': must be the path of a directory"),
-        ("--lease-ttl 1", {}, "--lease-ttl: bad value '1': must be a number of seconds from 2 to 300"),
-        ("--shards 0", {}, "--shards: bad value '0': must be a whole number from 1 to 1024"),
-        ("--shards 1025", {}, "--shards: bad value '1025': must be a whole number from 1 to 1024"),
-        ("--replicas -1", {}, "--replicas: bad value '-1': must be a whole number from 0 to 100"),
-        ("--advertise h:000000123456", {}, "--advertise: bad value 'h:000000123456': must be host:port or [v6]:port"),
-        (
-            "--http h:000000123456",
-            {},
-            "--http: bad value 'h:000000123456': must be host:port, [v6]:port or unix:PATH",
-        ),
-        ("--advertise h:0", {}, "--advertise: bad value 'h:0': must be host:port or [v6]:port"),
-        ("--advertise unix:/x", {}, "--advertise: bad value 'unix:/x': must be host:port or [v6]:port"),
-        ("--cluster-name a:b", {}, "--cluster-name: bad value 'a:b': must be 1 to 100 letters, digits, ., - or _"),
-        (
-            "--cluster redis://:secret\x01@h",
-            {},
-            "--cluster: bad value (not shown, 18 characters): must be a URL such as redis://host:6379",
-        ),
-        (
-            "--cluster redis://:secret@h:x",
-            {},
-            "--cluster: bad value (not shown): must have a port between 1 and 65535 behind each host, or none",
-        ),
-        (
-            "--cluster redis://h -b /x",
-            {},
-            "-b/--binlog: '/x' beside --cluster, where the engine keeps the jobs: must be left out",
-        ),
-        (
-            "--cluster redis://h --salvage",
-            {},
-            "--salvage: given beside --cluster, where nothing is lost bit by bit in an engine: must be left out",
-        ),
-        (
-            "--cluster redis://h --advertise 0.0.0.0:7000",
-            {},
-            "--advertise: '0.0.0.0:7000' is every address: must be one of them",
-        ),
-        (
-            "--cluster redis://h --body-cache 0",
-            {},
-            "--body-cache: 0 beside --cluster, where all bodies stay in memory: must be left out",
-        ),
-        (
-            "--cluster redis://h -s 268435457",
-            {},
-            "-s/--segment-size: 268435457 beside --cluster: must be 268435456 at most",
-        ),
-        (
-            "--cluster redis://h -z 1073741824",
-            {},
-            "-z/--max-job-size: 1073741824 beside --cluster: must be 268435456 at most",
-        ),
-        ("--config=", {}, "--config: bad value '': must be the path of a file"),
-    ],
-)
-def test_what_is_refused(line, environment, said):
+BYTES = "or with a unit: 64MiB, 2GB"
+PORT = "must be a number from 0 to 65535, or the name of a service"
+SWITCH = "must be true or false, yes or no, on or off, 1 or 0"
+ALL = "beanstalk-server --help lists all options"
+
+REFUSED = {
+    "-z -1": f"-z/--max-job-size: bad value '-1': must be a whole number of bytes from 0 to 1073741824, {BYTES}",
+    "-z 1.5": f"-z/--max-job-size: bad value '1.5': must be a whole number of bytes from 0 to 1073741824, {BYTES}",
+    "-s 0": f"-s/--segment-size: bad value '0': must be a whole number of bytes from 1 to 137438953472, {BYTES}",
+    "--tick 0": "--tick: bad value '0': must be a number of milliseconds from 0.001 to 1000",
+    "--tick nan": "--tick: bad value 'nan': must be a number of milliseconds from 0.001 to 1000",
+    "--tick never": "--tick: bad value 'never': must be a number of milliseconds from 0.001 to 1000",
+    "-f often": (
+        "-f/--sync-interval: bad value 'often': must be a number of milliseconds from 0 to 2147483648, or 'never'"
+    ),
+    "$VERBOSITY=x": "$VERBOSITY: bad value 'x': must be a whole number, 0 or greater",
+    "$VERBOSITY=-1": "$VERBOSITY: bad value '-1': must be a whole number, 0 or greater",
+    "$SALVAGE=maybe": f"$SALVAGE: bad value 'maybe': {SWITCH}",
+    "$SALVAGE=-1": f"$SALVAGE: bad value '-1': {SWITCH}",
+    "-l unix:": "-l/--listen: bad value 'unix:': must be a host name, an address or unix:PATH",
+    "$PORT=udp://10.0.0.1:11300": f"$PORT: bad value 'udp://10.0.0.1:11300': {PORT}",
+    "-p a:b": f"-p/--port: bad value 'a:b': {PORT}",
+    "$LISTEN=[]": "$LISTEN: bad value '[[]]:11300': must be host:port, [v6]:port or unix:PATH",
+    "$CLUSTER=redis://h $BINLOG=/x": "$BINLOG: '/x' beside $CLUSTER, where the engine keeps the jobs: must be left out",
+    "$CLUSTER=redis://h -s 268435457": "-s/--segment-size: 268435457 beside $CLUSTER: must be 268435456 at most",
+    "$CLUSTER=redis://:secret@h:x": (
+        "$CLUSTER: bad value (not shown): must have a port between 1 and 65535 behind each host, or none"
+    ),
+    "$TLS_KEY=k": "$TLS_KEY: 'k' without a certificate: tls-cert must name its file",
+    "--prot 1": "--prot: no such option: did you mean --port?",
+    "--max-jobsize=1": "--max-jobsize=1: no such option: did you mean --max-job-size?",
+    "--verison": "--verison: no such option: did you mean --version?",
+    "-V --chek-config": "--chek-config: no such option: did you mean --check-config?",
+    "-p 65536": f"-p/--port: bad value '65536': {PORT}",
+    "--compat 1.11": "--compat: bad value '1.11': must be 1.12 or 1.13",
+    "--max-job 1": "--max-job: no such option: did you mean --max-job-size?",
+    "--xyz": f"--xyz: no such option; {ALL}",
+    "-Vx": f"-x: no such option; {ALL}",
+    "extra": f"extra: no such option; {ALL}",
+    "-": f"-: no such option; {ALL}",
+    "-p": "-p: needs a value",
+    "--port": "--port: needs a value",
+    "--salvage=1": "--salvage=1: --salvage takes no value",
+    "--check-config=1": "--check-config=1: --check-config takes no value",
+    "--tls-cert=": "--tls-cert: bad value '': must be the path of a file",
+    "--user=": "-u/--user: bad value '': must be the name of a user",
+    "--binlog=": "-b/--binlog: bad value '': must be the path of a directory",
+    "--lease-ttl 1": "--lease-ttl: bad value '1': must be a number of seconds from 2 to 300",
+    "--shards 0": "--shards: bad value '0': must be a whole number from 1 to 1024",
+    "--shards 1025": "--shards: bad value '1025': must be a whole number from 1 to 1024",
+    "--replicas -1": "--replicas: bad value '-1': must be a whole number from 0 to 100",
+    "--advertise h:000000123456": "--advertise: bad value 'h:000000123456': must be host:port or [v6]:port",
+    "--http h:000000123456": "--http: bad value 'h:000000123456': must be host:port, [v6]:port or unix:PATH",
+    "--advertise h:0": "--advertise: bad value 'h:0': must be host:port or [v6]:port",
+    "--advertise unix:/x": "--advertise: bad value 'unix:/x': must be host:port or [v6]:port",
+    "--cluster-name a:b": "--cluster-name: bad value 'a:b': must be 1 to 100 letters, digits, ., - or _",
+    "--cluster redis://:secret\x01@h": (
+        "--cluster: bad value (not shown, 18 characters): must be a URL such as redis://host:6379"
+    ),
+    "--cluster redis://:secret@h:x": (
+        "--cluster: bad value (not shown): must have a port between 1 and 65535 behind each host, or none"
+    ),
+    "--cluster redis://h -b /x": (
+        "-b/--binlog: '/x' beside --cluster, where the engine keeps the jobs: must be left out"
+    ),
+    "--cluster redis://h --salvage": (
+        "--salvage: given beside --cluster, where nothing is lost bit by bit in an engine: must be left out"
+    ),
+    "--cluster redis://h --advertise 0.0.0.0:7000": "--advertise: '0.0.0.0:7000' is every address: must be one of them",
+    "--cluster redis://h --body-cache 0": (
+        "--body-cache: 0 beside --cluster, where all bodies stay in memory: must be left out"
+    ),
+    "--cluster redis://h -s 268435457": "-s/--segment-size: 268435457 beside --cluster: must be 268435456 at most",
+    "--cluster redis://h -z 1073741824": "-z/--max-job-size: 1073741824 beside --cluster: must be 268435456 at most",
+    "--config=": "--config: bad value '': must be the path of a file",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_is_refused(line):
+    """Variables stand before the options, as in a shell; `$` is their prefix."""
+    words = line.split(" ")
+    variables = dict(word.replace("$", PREFIX).split("=", 1) for word in words if word.startswith("$"))
     with pytest.raises(ConfigError) as caught:
-        parse(line.split(), environment)
-    assert str(caught.value) == said
+        parse([word for word in words if not word.startswith("$")], variables)
+    assert str(caught.value) == REFUSED[line].replace("$", PREFIX)
 
 
 def test_every_bad_value_is_named_at_once():
@@ -342,25 +265,24 @@ def test_the_password_of_an_engine_is_shown_nowhere():
     assert Config(cluster="redis://user:secret@h:1/2").changed() == {"cluster": "redis://…@h:1/2"}
 
 
-def test_options_of_a_node_without_a_cluster_are_warned_of():
-    assert warnings_of(Config(shards=8, replicas=2, lease_ttl=5)) == [
-        "--shards: means nothing without --cluster",
-        "--replicas: means nothing without --cluster",
-        "--lease-ttl: means nothing without --cluster",
-    ]
-
-
-def test_commands_that_are_logged_below_the_level_are_warned_of():
-    assert warnings_of(Config(verbosity=2, log_level="info")) == []
-    assert warnings_of(Config(verbosity=2, log_level="error")) == [
-        "-V/--verbosity: shows nothing with --log-level error",
-    ]
-
-
-def test_a_cluster_without_replicas_is_warned_of():
-    assert not warnings_of(Config(cluster="redis://h"))
-    (warning,) = warnings_of(Config(cluster="redis://h", replicas=0))
-    assert warning.startswith("--replicas 0: ")
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"shards": 8, "replicas": 2, "lease_ttl": 5},
+            [f"--{name}: means nothing without --cluster" for name in ("shards", "replicas", "lease-ttl")],
+        ),
+        ({"verbosity": 2, "log_level": "info"}, []),
+        ({"verbosity": 2, "log_level": "error"}, ["-V/--verbosity: shows nothing with --log-level error"]),
+        ({"cluster": "redis://h"}, []),
+        (
+            {"cluster": "redis://h", "replicas": 0},
+            ["--replicas 0: what the engine has acknowledged is lost with it: should be 1 or more"],
+        ),
+    ],
+)
+def test_options_without_a_use_or_that_may_lose_jobs_deserve_a_warning(values, said):
+    assert warnings_of(Config(**values)) == said
 
 
 def test_the_page_has_every_option():

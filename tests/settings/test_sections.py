@@ -10,18 +10,8 @@ HASH, ANOTHER = "ab" * 32, "cd" * 32
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "127.0.0.1:1",
-        "127.3.2.1:1",
-        "localhost:1",
-        "LocalHost:beanstalk",
-        "[::1]:1",
-        "[0:0:0:0:0:0:0:1]:1",
-        "[::1%lo]:1",
-        "[::ffff:127.0.0.1]:1",
-        "unix:/run/queue",
-        "unix:queue",
-    ],
+    "127.0.0.1:1 127.3.2.1:1 localhost:1 LocalHost:beanstalk [::1]:1 [0:0:0:0:0:0:0:1]:1 [::1%lo]:1 "
+    "[::ffff:127.0.0.1]:1 unix:/run/queue unix:queue".split(),
 )
 def test_tokens_need_no_tls_where_nothing_leaves_the_machine(address):
     assert ListenerConfig(address=address, auth="token").auth == "token"
@@ -29,21 +19,8 @@ def test_tokens_need_no_tls_where_nothing_leaves_the_machine(address):
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "0.0.0.0:1",
-        "[::]:1",
-        "10.0.0.1:1",
-        "[fd00::1]:1",
-        "[::ffff:10.0.0.1]:1",
-        "[::ffff:0.0.0.0]:1",
-        "queue.example.org:1",
-        "localhost.example.org:1",
-        "ip6-loopback:1",
-        "127.1:1",
-        "0:1",
-        "*:1",
-        "localhost.:1",
-    ],
+    "0.0.0.0:1 [::]:1 10.0.0.1:1 [fd00::1]:1 [::ffff:10.0.0.1]:1 [::ffff:0.0.0.0]:1 queue.example.org:1 "
+    "localhost.example.org:1 ip6-loopback:1 127.1:1 0:1 *:1 localhost.:1 127.0.0.1%lo:1".split(),
 )
 def test_tokens_need_tls_where_others_may_read_them(address):
     with pytest.raises(ConfigError) as caught:
@@ -53,6 +30,10 @@ def test_tokens_need_tls_where_others_may_read_them(address):
         "must have a tls-cert, or listen on a loopback address or a UNIX socket"
     )
     assert ListenerConfig(address=address, auth="token", tls_cert="c").address == address
+
+
+def section_of(values):
+    return TubeConfig(**values) if "match" in values else ListenerConfig(**({"address": "127.0.0.1:1"} | values))
 
 
 @pytest.mark.parametrize(
@@ -91,11 +72,25 @@ def test_tokens_need_tls_where_others_may_read_them(address):
             "proxy-protocol: true without a network that may send PROXY headers: "
             'must have trusted = ["127.0.0.0/8"], say',
         ),
+        (
+            {"address": "0.0.0.0:9", "protocol": "http", "auth": "token"},
+            "auth: 'token' without TLS at '0.0.0.0:9', where others could read the tokens: "
+            "must have a tls-cert, or listen on a loopback address or a UNIX socket",
+        ),
+        ({"match": "mail", "burst": 2}, "burst: 2 without a rate: must be left out, or rate be given"),
+        (
+            {"match": "mail", "backoff": "1m", "backoff_max": 59.5},
+            "backoff-max: 59.5 below the first delay: must be 60 or more",
+        ),
+        (
+            {"match": ("mail", "mail-*"), "dead_tube": "mail"},
+            "dead-tube: 'mail' is what the section is for: must be the name of another tube",
+        ),
     ],
 )
-def test_what_does_not_go_together_in_a_listener(values, said):
+def test_what_does_not_go_together_in_a_section(values, said):
     with pytest.raises(ConfigError) as caught:
-        ListenerConfig(**({"address": "127.0.0.1:1"} | values))
+        section_of(values)
     assert str(caught.value) == said
 
 
@@ -107,77 +102,56 @@ def test_what_does_not_go_together_in_a_listener(values, said):
         {"proxy_protocol": True, "trusted": ("127.0.0.0/8", "fd00::/8"), "auth": "certificate"},
         {"address": "unix:/s", "auth": "peer"},
         {"address": "unix:/s", "proxy_protocol": True},
+        {"match": ("*",), "backoff_max": 60},  # for jobs whose producers ask for a backoff
+        {"match": ("*",), "dead_tube": "dead"},  # for those whose producers limit the tries
+        {"match": ("*",), "backoff": 60, "backoff_max": 60},
+        {"match": ("*",), "rate": "1/10s", "burst": 1_000_000},
     ],
 )
-def test_what_goes_together_in_a_listener(values):
-    listener = ListenerConfig(**({"address": "127.0.0.1:1"} | values))
-    assert {name: getattr(listener, name) for name in values} == values
+def test_what_goes_together_in_a_section(values):
+    section = section_of(values)
+    assert {name: getattr(section, name) for name in values} == values
+
+
+BAD_OF_A_LISTENER = {
+    "address": [
+        *("", "localhost", ":11300", "localhost:", "localhost:65536", "localhost:99999999999999", "::1:11300"),
+        *("[]:11300", "unix:", "unix:a\0b", 11300),
+    ],
+    "tls_cert": [1],
+    "tls_key": ["a\0b"],
+    "auth": ["tokens", None, ["token"]],
+    "user": ["a\nb"],
+    "proxy_protocol": [1],
+    "trusted": [["10.0.0.1/8"], ["10.0.0.0/33"], ["localhost"], [10]],
+    "hosts": [["queue:80"], ["Queue"]],
+}
+BAD_OF_A_USER = {
+    "name": ["", " mail", "a\nb", "x" * 201, 5],
+    "token_sha256": [HASH[:-1], [HASH, "g" * 64], "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"],
+    "uid": [-1, 2**32 - 1, True, "no-such-user-here", "a\0b"],
+    "produce": ["", ["mail", "a b"]],
+    "consume": ["-mail"],
+    "inspect": ["mail[", "mail[]", "{a,b}"],
+    "admin": [5, "x" * 1001],
+}
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("kind", "good", "key", "value"),
     [
-        ("address", ""),
-        ("address", "localhost"),
-        ("address", ":11300"),
-        ("address", "localhost:"),
-        ("address", "localhost:65536"),
-        ("address", "localhost:99999999999999"),
-        ("address", "::1:11300"),
-        ("address", "[]:11300"),
-        ("address", "unix:"),
-        ("address", "unix:a\0b"),
-        ("address", 11300),
-        ("tls_cert", 1),
-        ("tls_key", "a\0b"),
-        ("auth", "tokens"),
-        ("auth", None),
-        ("auth", ["token"]),
-        ("user", "a\nb"),
-        ("proxy_protocol", 1),
-        ("trusted", ["10.0.0.1/8"]),
-        ("trusted", ["10.0.0.0/33"]),
-        ("trusted", ["localhost"]),
-        ("trusted", [10]),
-        ("hosts", ["queue:80"]),
-        ("hosts", ["Queue"]),
+        (kind, good, key, value)
+        for kind, good, bad in (
+            (ListenerConfig, {"address": "127.0.0.1:1"}, BAD_OF_A_LISTENER),
+            (UserConfig, {"name": "mail"}, BAD_OF_A_USER),
+        )
+        for key, values in bad.items()
+        for value in values
     ],
 )
-def test_a_bad_value_of_a_listener(key, value):
+def test_a_bad_value_of_a_section(kind, good, key, value):
     with pytest.raises(ConfigError, match=rf"^{key.replace('_', '-')}: bad value .*: must be ") as caught:
-        ListenerConfig(**({"address": "127.0.0.1:1"} | {key: value}))
-    assert len(caught.value.mistakes) == 1
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("name", ""),
-        ("name", " mail"),
-        ("name", "a\nb"),
-        ("name", "x" * 201),
-        ("name", 5),
-        ("token_sha256", HASH[:-1]),
-        ("token_sha256", [HASH, "g" * 64]),
-        ("token_sha256", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
-        ("uid", -1),
-        ("uid", 2**32 - 1),
-        ("uid", True),
-        ("uid", "no-such-user-here"),
-        ("uid", "a\0b"),
-        ("produce", ""),
-        ("produce", ["mail", "a b"]),
-        ("consume", "-mail"),
-        ("inspect", "mail["),
-        ("inspect", "mail[]"),
-        ("inspect", "{a,b}"),
-        ("admin", 5),
-        ("admin", "x" * 1001),
-    ],
-)
-def test_a_bad_value_of_a_user(key, value):
-    with pytest.raises(ConfigError, match=rf"^{key.replace('_', '-')}: bad value .*: must be ") as caught:
-        UserConfig(**({"name": "mail"} | {key: value}))
+        kind(**(good | {key: value}))
     assert len(caught.value.mistakes) == 1
 
 
@@ -222,6 +196,14 @@ def test_a_token_in_place_of_its_hash_is_not_shown():
             ],
         ),
         (
+            {"listeners": (ListenerConfig(address="h:9", protocol="http"),)},
+            ["listener: each has the protocol 'http': must be one for clients, too"],
+        ),
+        (
+            {"http": "h:9", "listeners": (ListenerConfig(address="h:9"),)},
+            ["--http: address: 'h:9' is that of listener 1, too: must be given once"],
+        ),
+        (
             {"listeners": (ListenerConfig(address="unix:/a/b"), ListenerConfig(address="unix:/a/./b"))},
             ["listener 2: address: 'unix:/a/./b' is that of listener 1, too: must be given once"],
         ),
@@ -257,7 +239,7 @@ def test_several_listeners_may_each_pick_a_free_port():
     assert Config(listeners=listeners).listeners == listeners
 
 
-def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warning():
+def test_users_beside_an_open_listener_deserve_a_warning():
     users = (UserConfig(name="mail", token_sha256=HASH),)
     assert warnings_of(Config()) == warnings_of(Config(tls_cert="c")) == []
     assert warnings_of(Config(users=users)) == [
@@ -284,9 +266,9 @@ def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warni
         ({"auth": "certificate", "proxy_protocol": True}, "there is no [[user]]"),
     ],
 )
-def test_a_listener_that_nobody_can_use_deserves_a_warning(listener, reason):
+def test_a_listener_that_no_client_can_use_deserves_a_warning(listener, reason):
     config = Config(listeners=(ListenerConfig(address="unix:s", **listener),))
-    assert warnings_of(config) == [f"listener 1: nobody can use it: auth is {listener['auth']!r}, and {reason}"]
+    assert warnings_of(config) == [f"listener 1: no client can use it: auth is {listener['auth']!r}, and {reason}"]
 
 
 OPEN = (
@@ -324,10 +306,10 @@ def test_addresses_that_systemd_replaces_deserve_a_warning():
     assert warnings_of(config, at) == [f"listener 1: address 0.0.0.0:1: {ignored}"]
 
 
-def test_a_proxy_that_may_be_anybody_deserves_a_warning():
+def test_a_proxy_at_any_address_deserves_a_warning():
     listener = ListenerConfig(address="localhost:1", proxy_protocol=True, trusted=["10.0.0.0/8", "::/0"])
     assert warnings_of(Config(listeners=[listener])) == [
-        "listener 1: everybody's PROXY header is believed, because trusted is ['10.0.0.0/8', '::/0']"
+        "listener 1: accepts PROXY headers from all addresses, because trusted is ['10.0.0.0/8', '::/0']"
     ]
 
 
@@ -338,7 +320,7 @@ def test_a_key_that_others_read_deserves_a_warning(tmp_path):
     config = Config(tls_cert="c", tls_key=str(key))
     assert warnings_of(config) == []
     key.chmod(0o644)
-    assert warnings_of(config) == [f"-l/--listen 127.0.0.1: everybody on this machine can read the key in {key}"]
+    assert warnings_of(config) == [f"-l/--listen 127.0.0.1: all users of this machine can read the key in {key}"]
 
 
 @pytest.mark.parametrize(
@@ -379,38 +361,47 @@ def test_inherited_sockets_take_the_place_of_addresses():
     )
 
 
-@pytest.mark.parametrize(
-    ("sections", "sockets", "wrong"),
-    [
-        (["unix:/s", "h:1"], ["h:1", "unix:/s"], 1),
-        (["h:1", "unix:/s"], ["h:1", "h:2"], 2),
-        (["h:1", "h:2"], ["[::]:2", "[::]:1"], 1),
-        (["h:1", "h:2"], ["[::]:7", "[::]:1"], 2),
-        (["unix:/s", "unix:/t"], ["unix:/t", "unix:/s"], 1),
-    ],
-)
-def test_who_may_use_one_listener_does_not_get_in_at_another_because_of_the_order_of_sockets(sections, sockets, wrong):
-    config = Config(listeners=[ListenerConfig(address=each) for each in sections])
-    with pytest.raises(ConfigError) as caught:
-        config.listeners_at(sockets)
-    assert str(caught.value) == (
-        f"LISTEN_FDS: socket {wrong} is at {sockets[wrong - 1]!r}, and listener {wrong} at {sections[wrong - 1]!r}: "
-        "must come in the order of the [[listener]] sections"
-    )
-
-
-def test_inherited_sockets_must_be_as_many_as_sections_and_where_tokens_are_safe():
-    config = Config(listeners=(ListenerConfig(address="localhost:1", auth="token"),))
-    with pytest.raises(ConfigError, match="LISTEN_FDS: bad value 2: must be 1, one socket for each"):
-        config.listeners_at(["127.0.0.1:1", "127.0.0.1:2"])
-    with pytest.raises(ConfigError, match=r"^listener 1: auth: 'token' without TLS at '0\.0\.0\.0:1'"):
-        config.listeners_at(["0.0.0.0:1"])
-
-
 # Listeners for operators
 
 HTTP = ListenerConfig(address="127.0.0.1:9", protocol="http")
 CLIENTS = ListenerConfig(address="localhost:1")
+WITH_TOKENS = ListenerConfig(address="localhost:1", auth="token")
+
+
+def out_of_order(number, socket, section):
+    return (
+        f"LISTEN_FDS: socket {number} is at {socket!r}, and listener {number} at {section!r}: "
+        "must come in the order of the [[listener]] sections"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sections", "sockets", "said"),
+    [
+        (["unix:/s", "h:1"], ["h:1", "unix:/s"], out_of_order(1, "h:1", "unix:/s")),
+        (["h:1", "unix:/s"], ["h:1", "h:2"], out_of_order(2, "h:2", "unix:/s")),
+        (["h:1", "h:2"], ["[::]:2", "[::]:1"], out_of_order(1, "[::]:2", "h:1")),
+        (["h:1", "h:2"], ["[::]:7", "[::]:1"], out_of_order(2, "[::]:1", "h:2")),
+        (["unix:/s", "unix:/t"], ["unix:/t", "unix:/s"], out_of_order(1, "unix:/t", "unix:/s")),
+        ([HTTP, CLIENTS], ["0.0.0.0:1", "0.0.0.0:9"], out_of_order(1, "0.0.0.0:1", "127.0.0.1:9")),
+        (
+            [WITH_TOKENS],
+            ["127.0.0.1:1", "127.0.0.1:2"],
+            "LISTEN_FDS: bad value 2: must be 1, one socket for each [[listener]]",
+        ),
+        (
+            [WITH_TOKENS],
+            ["0.0.0.0:1"],
+            "listener 1: auth: 'token' without TLS at '0.0.0.0:1', where others could read the tokens: "
+            "must have a tls-cert, or listen on a loopback address or a UNIX socket",
+        ),
+    ],
+)
+def test_sockets_that_do_not_fit_the_sections_are_refused(sections, sockets, said):
+    config = Config(listeners=[ListenerConfig(address=each) if isinstance(each, str) else each for each in sections])
+    with pytest.raises(ConfigError) as caught:
+        config.listeners_at(sockets)
+    assert str(caught.value) == said
 
 
 def test_the_option_for_operators_is_a_listener_more():
@@ -427,22 +418,7 @@ def test_the_option_for_operators_is_an_address_with_a_port(value):
         Config(http=value)
 
 
-def test_one_listener_must_be_for_clients():
-    with pytest.raises(ConfigError, match=r"^listener: each has the protocol 'http': must be one for clients, too"):
-        Config(listeners=(HTTP,))
-
-
-def test_operators_need_an_address_of_their_own():
-    with pytest.raises(ConfigError, match=r"^--http: address: '127.0.0.1:9' is that of listener 1, too: must be given"):
-        Config(http="127.0.0.1:9", listeners=(ListenerConfig(address="127.0.0.1:9"),))
-
-
-def test_tokens_of_operators_are_as_safe_as_those_of_clients():
-    with pytest.raises(ConfigError, match=r"^auth: 'token' without TLS at '0\.0\.0\.0:9'"):
-        ListenerConfig(address="0.0.0.0:9", protocol="http", auth="token")
-
-
-def test_whoever_may_see_all_metrics_although_there_are_users_is_warned_of():
+def test_an_open_listener_for_metrics_beside_users_deserves_a_warning():
     clients = ListenerConfig(address="localhost:1", auth="token")
     user = UserConfig(name="mail", token_sha256=HASH)
     assert warnings_of(Config(http="[::1]:9", listeners=(clients,), users=(user,)))[0] == (
@@ -458,6 +434,11 @@ def test_whoever_may_see_all_metrics_although_there_are_users_is_warned_of():
         ((), ["[::]:9", "unix:/s"], ["http", "beanstalk"]),
         ((), ["127.0.0.1:1", "127.0.0.1:2"], ["beanstalk", "beanstalk", "http"]),
         ((CLIENTS,), ["127.0.0.1:1"], ["beanstalk", "http"]),
+        (
+            (ListenerConfig(address="h:8", protocol="http"), CLIENTS),
+            ["[::]:8", "[::]:1"],
+            ["http", "beanstalk", "http"],
+        ),
         ((CLIENTS,), ["127.0.0.1:1", "127.0.0.1:8"], ["beanstalk", "http"]),
     ],
 )
@@ -467,13 +448,6 @@ def test_a_socket_that_is_open_may_be_that_of_operators(sections, sockets, expec
     assert [each.address for each in found][: len(sockets)] == sockets
     if len(found) > len(sockets):
         assert found[-1] == HTTP
-
-
-def test_sections_for_operators_take_sockets_in_their_order():
-    config = Config(listeners=(HTTP, CLIENTS))
-    assert [each.protocol for each in config.listeners_at(["0.0.0.0:9", "0.0.0.0:1"])] == ["http", "beanstalk"]
-    with pytest.raises(ConfigError, match="must come in the order of"):
-        config.listeners_at(["0.0.0.0:1", "0.0.0.0:9"])
 
 
 def test_a_socket_must_be_left_for_clients():
@@ -489,38 +463,6 @@ def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
     assert config.changed() == {"listeners": 1, "users": 1}
     assert HASH not in repr(config)
     assert hash(config) == hash(Config(listeners=list(config.listeners), users=list(config.users)))
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"burst": 2}, "burst: 2 without a rate: must be left out, or rate be given"),
-        (
-            {"backoff": "1m", "backoff_max": 59.5},
-            "backoff-max: 59.5 below the first delay: must be 60 or more",
-        ),
-        ({"dead_tube": "mail"}, "dead-tube: 'mail' is what the section is for: must be the name of another tube"),
-    ],
-)
-def test_what_does_not_go_together_in_a_tube(values, said):
-    with pytest.raises(ConfigError) as caught:
-        TubeConfig(match=("mail", "mail-*"), **values)
-    assert str(caught.value) == said
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"backoff_max": 60},  # for jobs whose producers ask for a backoff
-        {"dead_tube": "dead"},  # for those whose producers limit the tries
-        {"backoff": 60, "backoff_max": "1m"},
-        {"rate": "1/10s", "burst": 1_000_000},
-    ],
-)
-def test_what_goes_together_in_a_tube(values):
-    tube = TubeConfig(match="*", **values)
-    taken = {name: 60 if value == "1m" else value for name, value in values.items()}
-    assert {name: getattr(tube, name) for name in values} == taken
 
 
 @pytest.mark.parametrize(

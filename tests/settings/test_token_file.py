@@ -1,4 +1,4 @@
-"""A token file: the tokens of those who may do everything."""
+"""A token file: the tokens of users with all rights."""
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -32,7 +32,7 @@ def test_each_name_is_a_user_and_each_token_without_one(path):
     assert {user.produce + user.consume + user.inspect + user.admin for user in users} == {("*",) * 4}
 
 
-def test_whoever_has_a_token_of_the_file_may_do_everything(path):
+def test_a_token_of_the_file_gives_all_rights(path):
     token = new_token()
     path.write_text(hash_of_token(token))
     accounts = Accounts(users_of(Config(token_file=str(path))))

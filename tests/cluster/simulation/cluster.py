@@ -19,7 +19,7 @@ from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.settings.options import Config
 from beanstalk_server.settings.sections import TubeConfig
-from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of
+from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of, values_of
 from tests.cluster.simulation.engines import SimulatedConnector, SimulatedServers
 from tests.cluster.simulation.faults import GUEST, Faults
 from tests.cluster.simulation.network import Network
@@ -275,10 +275,7 @@ class SimulatedCluster:
                     replicas=self.replicas,
                     segment_size=65536,
                     port=0,
-                    tubes=[
-                        TubeConfig(match=name, **{key: value for key, value in policy._asdict().items() if value})
-                        for name, policy in self.policed.items()
-                    ],
+                    tubes=[TubeConfig(match=name, **values_of(policy)) for name, policy in self.policed.items()],
                 ),
                 connector=SimulatedConnector(self.servers, self.replicas),
             )

@@ -70,12 +70,16 @@ def is_near(name, shards):
 
 def policies_text(policed):
     """These policies, as a configuration file has them."""
-    tables = []
+    lines = []
     for name, policy in policed.items():
-        values = {key.replace("_", "-"): value for key, value in policy._asdict().items() if value is not None}
-        values["match"] = name
-        tables.append("\n".join(["[[tube]]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]))
-    return "\n\n".join(tables)
+        values = {"match": name} | values_of(policy)
+        lines += ["[[tube]]", *(f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in values.items())]
+    return "\n".join(lines)
+
+
+def values_of(policy):
+    """What a policy demands, by the names that TubeConfig has."""
+    return {name: value for name, value in policy._asdict().items() if value is not None}
 
 
 def attributes(rng, key, moment, group=""):

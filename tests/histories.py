@@ -14,7 +14,7 @@ what is wrong, in a sentence each:
     keyed       two jobs of a tube lived with the same key at the same time
     order       a job was handed out while one that comes before it in its tube was ready all the time
     misplaced   the id of a job is of another shard than its tube, or it is left in a tube where it cannot have come
-    tries       a job was given up that cannot have failed so often, or was not although it has, or counts other tries
+    tries       a job was given up before its last try, or was not after it, or counts other tries
     held        a key was given to another job while the job that had it, and was deleted, held it
     open        a job waits for a group that has no job left
     counted     a group has counted more or fewer jobs than it has had, or is open without a job
@@ -1062,7 +1062,7 @@ class Analysis:
             self.report("tries", f"job {job.number} of {job.birth.call!r}, reserved {count} times: {what}")
 
     def _may_have_failed(self, job, count, moment=NEVER):
-        """Whether a job may have failed so often by a moment."""
+        """Whether a job may have failed `count` times by a moment."""
         if job.unknown_holds or any(
             hold.start <= moment and not hold.tubes.isdisjoint(job.places) for hold in self.unknown_holds
         ):

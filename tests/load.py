@@ -22,7 +22,7 @@ from harness.waiting import eventually
 from tests.cluster.simulation.commands import DEAD, attributes, policed_tubes, terms_of
 
 WITHIN = 90.0
-"""Seconds until a command must be answered, or a node must accept, whatever is killed meanwhile."""
+"""Seconds until a command must be answered, or a node must accept, while others are killed."""
 
 DEPTH = 16
 """Commands in flight on a connection, at the most."""

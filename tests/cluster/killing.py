@@ -8,8 +8,8 @@ import random
 import time
 from collections import Counter
 
-from histories import Survivor, kinds_of, problems_of
-from load import DEPTH, PAUSE, WITHIN, Auditor, Load
+from histories import kinds_of
+from load import DEPTH, PAUSE, WITHIN, Load
 
 from harness.caller import Caller
 from harness.engines import KINDS as ENGINES
@@ -18,6 +18,7 @@ from harness.nodes import Node, leader, lease, spread
 from harness.relays import Relay
 from harness.servers import command, imported, run, unused_port
 from harness.waiting import eventually
+from tests.cluster.simulation.commands import policed_tubes, policies_text
 
 TTL = 4
 """Seconds that a lease lives: longer than a failover of the engines of the harness."""
@@ -28,7 +29,9 @@ STANDS_STILL = 1.5 * TTL
 LINK_IS_DEAD = 4
 """Seconds after which a standby that hears nothing of the leader has given up."""
 
-PROBLEMS = ("lost", "doubled", "returned", "early", "shared", "keyed", "torn", "order", "misplaced", "refused")
+PROBLEMS = (
+    "lost doubled returned early shared keyed torn order misplaced tries held open counted exceeded refused".split()
+)
 """What histories.py finds."""
 
 AUDIT = 5
@@ -82,7 +85,9 @@ class UnderLoad:
             self.relays = []  # of each node, to the engine
             self.links = []  # relays, from each node to each other
             ports = [unused_port() for _ in range(nodes)]
-            of_shards = ["--shards", str(shards)] if shards > 1 else []
+            config = directory / "config.toml"
+            config.write_text(policies_text(policed_tubes(shards)))
+            of_shards = ["--config", str(config), *(["--shards", str(shards)] if shards > 1 else [])]
             if with_relays:
                 self.relays = [self._relay(self.engine.servers[0].port) for _ in ports]
                 self._relay_links(ports)
@@ -230,15 +235,8 @@ class UnderLoad:
         load = self.load
         self.settle()
         self._end_load()
-        load.check()
         self.note_moves(load.history)
-        with Auditor(self.leader().address, load.tubes) as auditor:
-            ends = auditor.next_ids()
-            jobs = auditor.take_all()
-            moment = time.monotonic_ns()
-            auditor.remove(jobs)
-        survivors = {job_id: Survivor(body) for job_id, body in jobs.items()}
-        problems = problems_of(load.history, survivors, moment, shards=self.shards)
+        problems, jobs, ends = load.problems(self.leader().address)
         problems += [
             f"returned: job {job_id} was deleted long ago"
             for job_id in jobs

@@ -16,7 +16,6 @@ from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from beanstalk_server.storage.binlog import UNKNOWN_IDS
 from harness.caller import Caller
 from harness.waiting import eventually
-from tests.server.proxy_headers import V4, binary, tls
 
 PROXY = b"PROXY TCP4 192.0.2.7 192.0.2.1 12345 11300\r\n"
 
@@ -73,19 +72,6 @@ def users_at(node):
 # TLS and certificates
 
 
-def test_what_comes_by_tls_goes_on_by_the_link(cluster, files):
-    leader, standby = cluster.two(leads={"listeners": (listener(),)}, listeners=(files.listener(),))
-    caller = TlsCaller(standby.address)
-    cluster.stack.callback(caller.close)
-    body = bytes(range(256)) * 200
-    assert put(caller, body) == b"INSERTED 1\r\n"
-    caller.send(b"reserve\r\n")
-    assert reserved(caller) == (1, body)
-    caller.send(b"delete 1\r\nquit\r\n")
-    assert caller.rest() == b"DELETED\r\n", "and the connection ends as TLS does"
-    eventually(lambda: not users_at(leader), "the leader has let it go")
-
-
 def test_a_client_that_came_by_tls_stays_when_its_node_takes_over(cluster, files):
     leader, standby = cluster.two(listeners=(files.listener(),))
     caller = TlsCaller(standby.address)
@@ -106,14 +92,6 @@ def test_the_name_in_a_certificate_has_its_rights_at_the_leader(cluster, files):
     assert users_at(leader) == ["bob"]
 
 
-def test_a_certificate_of_nobody_is_refused_by_the_standby(cluster, files):
-    leader, standby = cluster.two(listeners=(files.listener(mutual=True, auth="certificate"),), users=(BOB,))
-    caller = TlsCaller(standby.address, client_context(client_certificate(common_name="eve")))
-    cluster.stack.callback(caller.close)
-    assert caller.rest() == b"UNAUTHORIZED\r\n"
-    assert users_at(leader) == []
-
-
 # The PROXY header
 
 
@@ -131,17 +109,6 @@ def test_the_leader_knows_a_client_by_the_address_that_a_proxy_has_told_the_stan
         eventually(lambda name=name: f"{name} disconnected" in caplog.text, f"{name} is told to be gone")
 
 
-def test_the_name_in_a_certificate_that_a_proxy_has_seen_has_its_rights_at_the_leader(cluster):
-    entrance = listener(proxy_protocol=True, trusted=("127.0.0.1",), auth="certificate")
-    leader, standby = cluster.two(listeners=(entrance,), users=(BOB,))
-    caller = Caller(standby.address)
-    cluster.stack.callback(caller.close)
-    caller.send(binary(V4 + tls(b"bob")))
-    assert put(caller) == b"FORBIDDEN\r\n"
-    assert caller.ask(b"use bob-1\r\n") == b"USING bob-1\r\n"
-    assert users_at(leader) == ["bob"]
-
-
 # Tokens and rights
 
 
@@ -154,16 +121,6 @@ def test_a_right_that_the_leader_takes_away_is_gone_at_once(cluster, authenticat
     assert put(bob) == b"FORBIDDEN\r\n"
     assert bob.ask(b"use other-1\r\n") == b"USING other-1\r\n"
     assert put(ann) == b"INSERTED 2\r\n"
-
-
-def test_a_reserve_that_waits_at_the_leader_is_answered_when_it_may_not_any_more(cluster, authenticated):
-    leader, standby = cluster.two(users=(ANN, BOB), **TOKENS)
-    ann = authenticated(standby, b"ann")
-    ann.send(b"reserve\r\n")
-    eventually(lambda: leader.call(lambda: leader.server.shards[0].service.broker.waiting), "it waits")
-    reload(leader, users=(user("ann", consume=("mail",)), BOB))
-    assert ann.line() == b"FORBIDDEN\r\n"
-    assert ann.ask(b"watch mail\r\n") == b"WATCHING 1\r\n"
 
 
 def test_a_user_that_is_gone_at_the_leader_is_disconnected_and_its_jobs_are_ready(cluster, authenticated):
@@ -215,14 +172,6 @@ def test_a_user_whom_only_the_standby_knows_is_disconnected_until_that_leads(clu
     cluster.stop(leader)
     eventually(lambda: role(standby) == LEADS, "the other leads")
     assert authenticated(standby, b"bob").ask(b"use bob-1\r\n") == b"USING bob-1\r\n"
-
-
-def test_a_user_whom_only_the_leader_knows_comes_in_nowhere_else(cluster, authenticated):
-    leader, standby = cluster.two(leads={"users": (ANN, BOB)}, users=(ANN,), **TOKENS)
-    bob = cluster.connect(standby)
-    bob.send(b"auth bob\r\nuse bob-1\r\n")
-    assert bob.rest() == b"UNAUTHORIZED\r\n"
-    assert authenticated(leader, b"bob").ask(b"use bob-1\r\n") == b"USING bob-1\r\n"
 
 
 def test_a_leader_that_asks_everybody_serves_nobody_by_another_node_either(cluster, authenticated, caplog):
@@ -282,19 +231,6 @@ def test_a_leader_that_drains_because_it_is_alone_says_so_to_those_who_come_by_a
     client = cluster.connect(standby)
     assert put(client) == b"DRAINING\r\n"
     assert stats(client)["draining"] == "true"
-
-
-def test_a_standby_passes_drain_and_undrain_on_and_a_change_of_leader_ends_drain_mode(cluster):
-    leader, standby = cluster.two()
-    client = cluster.connect(standby)
-    assert client.ask(b"drain\r\n") == b"DRAINING\r\n"
-    assert put(client) == put(cluster.connect(leader)) == b"DRAINING\r\n"
-    assert client.ask(b"undrain\r\n") == b"NOT_DRAINING\r\n"
-    assert put(client).startswith(b"INSERTED")
-    assert client.ask(b"drain\r\n") == b"DRAINING\r\n"
-    cluster.stop(leader)
-    eventually(lambda: role(standby) == LEADS, "the other leads")
-    assert put(client).startswith(b"INSERTED")
 
 
 def test_the_clients_of_all_nodes_are_listed_at_each_of_them(cluster):

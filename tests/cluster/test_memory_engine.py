@@ -9,7 +9,6 @@ from beanstalk_server.cluster.engine.interface import (
     WRITE,
     Commit,
     EngineError,
-    EngineRefusedError,
     Lease,
     Position,
 )
@@ -62,27 +61,6 @@ def test_a_replica_catches_up_a_part(servers):
     servers.replicas[1].catch_up(1)
     servers.fail_over()
     assert set(engine.files()) == {"file.1"}
-
-
-def test_an_answer_that_is_lost_does_not_undo_anything(servers):
-    engine = servers.connect()
-    servers.lost_answers = 1
-    with pytest.raises(EngineError):
-        engine.append(commit(1), may_exceed=False)
-    assert engine.append(commit(1), may_exceed=False).position == Position(1, 1)
-    assert engine.files()["file.1"] == (10, 1)
-
-
-def test_what_cannot_be_reached_does_nothing(servers):
-    engine = servers.connect()
-    servers.is_reachable = False
-    with pytest.raises(EngineError):
-        engine.append(commit(1), may_exceed=False)
-    servers.is_reachable = True
-    assert not engine.files()
-    servers.refuses = True
-    with pytest.raises(EngineRefusedError):
-        engine.files()
 
 
 def test_a_lease_that_the_replicas_do_not_have_is_not_taken():

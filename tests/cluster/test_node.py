@@ -129,20 +129,6 @@ def test_a_drained_leader_hands_over_and_keeps_its_clients(cluster):
     assert not leader.server.shards[0].roles.contends
 
 
-def test_a_client_that_waits_at_another_node_goes_on_waiting_when_jobs_are_given_back_at_the_end(cluster):
-    leader, standby = cluster.two()
-    holder, worker = cluster.connect(leader), cluster.connect(standby)
-    put(holder)
-    holder.send(b"reserve\r\n")
-    assert reserved(holder) == (1, b"x")
-    holder.send(b"put 0 0 60 5\r\nhal")
-    worker.send(b"reserve\r\n")
-    eventually(lambda: leader.call(lambda: leader.server.shards[0].service.broker.waiting) == 1, "the worker waits")
-    leader.call(leader.server.drain)
-    eventually(lambda: role(standby) == LEADS, "the other leads")
-    assert reserved(worker) == (1, b"x")
-
-
 @pytest.mark.parametrize("shards", [1, 2])
 def test_when_all_nodes_are_drained_the_last_one_takes_no_new_jobs_and_serves_on(cluster, shards):
     nodes = cluster.two(shards=shards)
@@ -210,19 +196,6 @@ def test_a_node_that_is_cut_off_disconnects_its_clients_and_keeps_what_they_have
     cluster.servers.is_reachable = True
     eventually(lambda: role(node) == LEADS, "it leads again")
     assert stats(cluster.connect(node))["current-jobs-ready"] == "2"
-
-
-def test_an_engine_that_was_wiped_costs_nothing(cluster):
-    node = cluster.add(waits_for=LEADS)
-    client = cluster.connect(node)
-    for number in range(100):
-        put(client, b"%d" % number)
-    with cluster.lock:
-        cluster.servers.wipe()
-    assert put(client, b"after") == b"INSERTED 101\r\n"
-    cluster.stop(node)
-    client = cluster.connect(cluster.add())
-    assert stats(client)["current-jobs-ready"] == "101"
 
 
 def put_by_an_earlier_leader(cluster, count):

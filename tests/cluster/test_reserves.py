@@ -1,5 +1,4 @@
-"""What a reserve over several shards does that neither every order (`routing/test_reserving.py`) nor one server
-(`test_shards_beside_one.py`) shows."""
+"""Reserves over several shards: what `routing/test_reserving.py` and `routing/test_router.py` do not compare."""
 
 import pytest
 from orders import STOP, ShardedCluster

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import gc
-import logging
 import socket
-import struct
 import threading
 from collections import deque
 
@@ -97,21 +95,6 @@ def pair(loop_factory):
         server.stop()
 
 
-def test_many_clients_share_a_link(pair):
-    server = pair()
-    callers = [server.connect() for _ in range(200)]
-    for number, caller in enumerate(callers):
-        caller.send(b"use tube-%d\r\nput 0 0 60 1\r\nx\r\nlist-tube-used\r\n" % number)
-    for number, caller in enumerate(callers):
-        assert caller.line() == b"USING tube-%d\r\n" % number
-        assert caller.line().startswith(b"INSERTED")
-        assert caller.line() == b"USING tube-%d\r\n" % number
-    for caller in callers:
-        caller.close()
-    eventually(lambda: server.passed() == 0, "the leader has let all of them go")
-    eventually(lambda: server.call(lambda: server.server.listeners.taken) == 0, "so has the standby")
-
-
 def test_a_client_that_does_not_read_holds_up_nobody_and_gets_everything_in_the_end(pair):
     server = pair(max_job_size=1 << 20)
     idle = server.connect()
@@ -144,16 +127,6 @@ def test_a_client_that_hangs_up_while_it_is_not_read_from_gets_no_job(pair):
     eventually(lambda: server.call(lambda: server.leader.broker.waiting) == 0, "the reserve has given up")
     server.put()
     assert server.call(lambda: server.leader.broker.ready) == 1
-
-
-def test_a_reset_lets_the_clients_jobs_go(pair):
-    server = pair()
-    caller = server.connect()
-    caller.ask(b"put 0 0 60 1\r\nx\r\n")
-    assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
-    caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    caller.close()
-    eventually(lambda: server.call(lambda: server.leader.broker.ready) == 1, "the job is ready")
 
 
 # Users
@@ -197,25 +170,6 @@ def test_a_user_whom_the_leader_does_not_know_is_disconnected(pair, is_first, ca
 # When the leader goes
 
 
-def test_clients_wait_for_the_next_leader(pair):
-    server = pair()
-    waiting, idle = server.connect(), server.connect()
-    assert waiting.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
-    waiting.send(b"reserve\r\n")
-    assert idle.ask(b"use a\r\n") == b"USING a\r\n"
-    eventually(lambda: server.call(lambda: server.leader.broker.waiting) == 1, "one waits")
-    server.stand_by()
-    assert server.server.farewells == 1
-    eventually(lambda: server.passed() == 0, "the leader has let them go")
-    idle.send(b"put 0 0 60 1\r\nx\r\n")
-    late = server.connect()
-    late.send(b"list-tubes-watched\r\n")
-    server.lead_again()
-    assert idle.line() == b"INSERTED 1\r\n"
-    assert waiting.line() == b"RESERVED 1 1\r\n"
-    assert late.line() == b"OK 14\r\n"
-
-
 def test_a_client_that_comes_while_the_leader_ends_is_not_refused(pair):
     server = pair()
     connections = server.leader.connections
@@ -228,17 +182,6 @@ def test_a_client_that_comes_while_the_leader_ends_is_not_refused(pair):
     server.stand_by()
     server.lead_again()
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-
-
-def test_a_link_that_breaks_makes_reserved_jobs_ready(pair):
-    server = pair()
-    caller = server.connect()
-    caller.ask(b"put 0 0 60 1\r\nx\r\n")
-    assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
-    assert caller.line() == b"x\r\n"
-    server.call(lambda: [end.transport.abort() for end in server.leader.links._ends])
-    assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"  # by another link
-    assert not server.server.gone
 
 
 def test_a_client_learns_late_that_its_link_broke_and_keeps_the_link_that_it_has_by_then(pair):
@@ -436,17 +379,6 @@ def test_a_client_that_was_not_read_from_moves_with_all_that_it_has_sent(pair):
     server.take_over()
     assert caller.read(100_000 * 15) == b"USING default\r\n" * 100_000
     sender.join()
-
-
-def test_a_node_that_stops_closes_its_passed_clients(pair, caplog):
-    caplog.set_level(logging.INFO)
-    server = pair(verbosity=1)
-    caller = server.connect()
-    assert caller.ask(b"use a\r\n") == b"USING a\r\n"
-    server.wait_for(server.server.stop())
-    assert caller.line() == b""
-    assert " at standby connected" in caplog.text
-    assert " at standby disconnected" in caplog.text
 
 
 KEPT = "RoutedConnection Router Branch LinkPlace LinkTransport Connection Session LinkEnd Link Framer Task".split()

@@ -5,7 +5,6 @@ import logging
 import pytest
 from node_threads import put, stats
 
-from beanstalk_server.routing.client import MAX_REHOMES
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.declaration import BAD_OPTION
 from beanstalk_server.wire.places import Places
@@ -44,12 +43,6 @@ def test_a_node_that_joins_gets_its_share(cluster, nodes, caplog):
     moves = [line for line in caplog.messages if "which leads fewer" in line]
     assert len(moves) == 2
     assert sorted(led(first) + led(second)) == [0, 1, 2, 3]
-
-
-def test_what_a_node_has_led_that_stops_is_spread_over_the_others(cluster, nodes):
-    first, second, third = nodes(3, shards=6)
-    cluster.stop(first)
-    eventually(lambda: counts(second, third) == [3, 3], "the others have its shards")
 
 
 def test_a_node_that_is_drained_gives_all_its_shards_away_and_gets_none_back(cluster, nodes):
@@ -167,17 +160,3 @@ def test_stats_tells_how_many_shards_there_are_and_how_many_the_node_leads(clust
     found = stats(cluster.connect(first))
     assert list(found)[-3:] == ["cluster-shards", "cluster-shards-led", "server"]
     assert (found["cluster-shards"], found["cluster-shards-led"]) == ("4", "2")
-
-
-def test_a_client_that_asks_one_command_after_the_other_comes_home(cluster, nodes):
-    (node,) = nodes(1)
-    client = cluster.connect(node)
-    tube = b"mail" if Places(SHARDS).of_tube(b"mail") != Places(SHARDS).of_tube(b"default") else b"letters"
-    client.ask(b"use %b\r\n" % tube)
-    client.ask(b"watch %b\r\n" % tube)
-    assert len(node.server.clients.open) == 1
-    client.ask(b"ignore default\r\n")
-    for _ in range(2 * MAX_REHOMES):
-        assert put(client).startswith(b"INSERTED ")
-    eventually(lambda: len(node.server.clients.open) == 0, "it is settled")
-    assert put(client).startswith(b"INSERTED ")

@@ -52,16 +52,11 @@ def test_while_nothing_fails_nobody_is_disconnected_and_nobody_waits_for_long(se
     assert set(cluster.faults) <= {"move shard", "restart", "drain", "join", "leave"}
 
 
-def test_a_seed_replays_also_with_shards():
-    one, same = run(5, 6, SHARDS), run(5, 6, SHARDS)
-    assert one.lines == same.lines
-    assert list(map(repr, one.history.calls)) == list(map(repr, same.history.calls))
-
-
-def test_a_seed_replays(monkeypatch):
-    one, other = run(3, 6), run(4, 6)
+@pytest.mark.parametrize(("seed", "shards"), [(3, 1), (5, SHARDS)])
+def test_a_seed_replays(monkeypatch, seed, shards):
+    one, other = run(seed, 6, shards), run(seed + 1, 6, shards)
     monkeypatch.setattr(os, "getpid", lambda: 123456789)  # stats is longer in this process
-    same = run(3, 6)
+    same = run(seed, 6, shards)
     assert one.lines == same.lines
     assert list(map(repr, one.history.calls)) == list(map(repr, same.history.calls))
     assert one.lines != other.lines

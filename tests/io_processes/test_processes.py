@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import random
 import signal
 import socket
 import struct
@@ -13,6 +14,7 @@ import time
 
 import pytest
 from activation import activated
+from load import Load
 from proxy_headers import binary
 from tls_peers import Files, TlsCaller, client_certificate, client_context
 
@@ -23,6 +25,7 @@ from beanstalk_server.server.start_error import StartError
 from harness import servers
 from harness.caller import Caller
 from harness.waiting import eventually
+from tests.cluster.simulation.commands import policed_tubes, values_of
 
 USERS = (
     UserConfig(name="ann", token_sha256=(hash_of_token("ann"),), produce="*", consume="*"),
@@ -95,16 +98,6 @@ def test_clients_of_all_processes_share_their_jobs(serve):
     assert value(callers[0], "current-connections") == "20"
     for caller in callers:
         caller.close()
-
-
-def test_a_large_body_goes_through(serve):
-    server = serve(max_job_size=10_000_000)
-    caller = server.connect()
-    body = bytes(range(256)) * 30_000
-    number = put(caller, body)
-    assert caller.ask(b"reserve\r\n") == b"RESERVED %d %d\r\n" % (number, len(body))
-    assert caller.read(len(body) + 2) == body + b"\r\n"
-    caller.close()
 
 
 def test_a_client_that_hangs_up_half_gets_its_replies(serve):
@@ -187,20 +180,6 @@ def test_all_processes_together_take_no_more_clients_than_there_may_be(serve, ca
 
 
 # How clients are known
-
-
-def test_users_are_known_by_their_tokens(serve):
-    server = serve(listener(auth="token"), users=USERS)
-    known, unknown = server.connect(), server.connect()
-    assert known.ask(b"auth ann\r\n") == b"AUTHENTICATED\r\n"
-    put(known)
-    assert server.call(lambda: [each.session.user.name for each in server.server.connections.open]) == ["ann"]
-    assert known.ask(b"auth bob\r\n") == b"AUTHENTICATED\r\n"
-    assert server.call(lambda: [each.session.user.name for each in server.server.connections.open]) == ["bob"]
-    assert unknown.ask(b"auth eve\r\n") == b"UNAUTHORIZED\r\n"
-    assert unknown.rest() == b""
-    known.close()
-    unknown.close()
 
 
 def test_users_are_known_by_their_certificates_and_the_files_may_go(serve, tmp_path):
@@ -381,47 +360,15 @@ def test_whoever_comes_while_there_is_no_process_waits(serve):
 
 
 def test_nothing_is_lost_when_processes_are_killed_under_load(serve):
-    server = serve(processes=2)
-    done = threading.Event()
-    put_, deleted, perhaps, failures = set(), set(), set(), []
-
-    def work():
-        while not done.is_set():
-            with contextlib.suppress(ConnectionError), contextlib.closing(server.connect()) as caller:
-                while not done.wait(0.002):
-                    reply = caller.ask(b"put 0 0 60 1\r\nx\r\n")
-                    if not reply.endswith(b"\r\n"):
-                        break
-                    put_.add(int(reply.split()[1]))
-                    reply = caller.ask(b"reserve\r\n")
-                    if not reply.endswith(b"\r\n") or not caller.line():
-                        break
-                    number = int(reply.split()[1])
-                    reply = caller.ask(b"delete %d\r\n" % number)
-                    if not reply.endswith(b"\r\n"):
-                        perhaps.add(number)
-                        break
-                    if reply != b"DELETED\r\n" or number in deleted:
-                        failures.append((number, reply))
-                    deleted.add(number)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for turn in range(3):
-        kill(server, turn % 2)
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    caller = server.connect()
-    eventually(lambda: value(caller, "current-jobs-reserved") == "0", "no job is reserved")
-    left = set()
-    while (reply := caller.ask(b"reserve-with-timeout 0\r\n")) != b"TIMED_OUT\r\n":
-        left.add(int(reply.split()[1]))
-        caller.line()
-    assert put_ <= deleted | perhaps | left
-    caller.close()
+    tubes = [TubeConfig(match=name, **values_of(policy)) for name, policy in policed_tubes(1).items()]
+    server = serve(processes=2, tubes=tubes)
+    with Load([server.address], 4, random.Random(1)) as load:
+        for turn in range(3):
+            work = sum(load.answered()) + 200
+            eventually(lambda work=work: sum(load.answered()) >= work, "clients are answered")
+            kill(server, turn % 2)
+    problems, _, _ = load.problems(server.address)
+    assert not problems, problems[:10]
 
 
 def test_a_process_that_is_stopped_is_replaced(serve):
@@ -496,19 +443,6 @@ def test_stats_tells_what_the_engine_process_has_spent(serve):
     assert value(caller, "pid") == str(os.getpid())
     assert float(value(caller, "rusage-utime")) > 0
     caller.close()
-
-
-def test_a_thousand_clients_come_and_go(serve):
-    server = serve(processes=2)
-    for _ in range(5):
-        callers = [server.connect() for _ in range(200)]
-        for caller in callers:
-            caller.send(b"list-tube-used\r\n")
-        assert {caller.line() for caller in callers} == {b"USING default\r\n"}
-        for caller in callers:
-            caller.close()
-    eventually(lambda: not server.server.connections.open, "nobody is connected")
-    assert server.call(lambda: [len(each._end.link.channels) for each in io(server)]) == [0, 0]
 
 
 def test_sockets_of_systemd_are_handed_on(launch):

@@ -19,13 +19,13 @@ from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.settings.options import Config
 from beanstalk_server.settings.sections import TubeConfig
-from tests.cluster.histories import History, Recorder, Survivor, nanoseconds, problems_of
-from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of
+from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of, values_of
 from tests.cluster.simulation.engines import SimulatedConnector, SimulatedServers
 from tests.cluster.simulation.faults import GUEST, Faults
 from tests.cluster.simulation.network import Network
 from tests.cluster.simulation.patches import virtual
 from tests.cluster.simulation.virtual_loop import PROCESS, SECOND, WALL, Process, VirtualLoop
+from tests.histories import History, Recorder, Survivor, nanoseconds, problems_of
 
 DRIFT = 0.001
 SKEW = SECOND // 5
@@ -275,10 +275,7 @@ class SimulatedCluster:
                     replicas=self.replicas,
                     segment_size=65536,
                     port=0,
-                    tubes=[
-                        TubeConfig(match=name, **{key: value for key, value in policy._asdict().items() if value})
-                        for name, policy in self.policed.items()
-                    ],
+                    tubes=[TubeConfig(match=name, **values_of(policy)) for name, policy in self.policed.items()],
                 ),
                 connector=SimulatedConnector(self.servers, self.replicas),
             )

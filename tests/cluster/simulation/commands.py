@@ -1,9 +1,10 @@
 """Random commands, and tubes with a policy that they may be about."""
 
+import json
 from typing import NamedTuple
 from zlib import crc32
 
-from tests.cluster.histories import SECOND, Terms
+from tests.histories import SECOND, Terms
 
 PUTTING = ("put", "put-keyed", "replace-keyed", "put-with")
 TUBES = ("default", "default", "other")
@@ -67,11 +68,27 @@ def is_near(name, shards):
     return crc32(name.encode()) % shards == crc32(DEAD.encode()) % shards
 
 
-def attributes(rng, key, moment):
-    """What a put-with may demand; and its delay, if it may have one.
+def policies_text(policed):
+    """These policies, as a configuration file has them."""
+    lines = []
+    for name, policy in policed.items():
+        values = {"match": name} | values_of(policy)
+        lines += ["[[tube]]", *(f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in values.items())]
+    return "\n".join(lines)
+
+
+def values_of(policy):
+    """What a policy demands, by the names that TubeConfig has."""
+    return {name: value for name, value in policy._asdict().items() if value is not None}
+
+
+def attributes(rng, key, moment, group=""):
+    """What a put-with may demand; and whether it demands a moment of the wall clock.
 
     Args:
-        moment: what the wall clock says, in nanoseconds; 0 if nobody knows.
+        key: that the job may have; of the same name is the limit that it may have.
+        moment: what the wall clock says, in nanoseconds; 0 if it is not known.
+        group: the name of a group that it may belong to, or come after; none with shards, as it has a shard, too.
     """
     found = []
     if rng.random() < 0.6:
@@ -83,7 +100,14 @@ def attributes(rng, key, moment):
         found.append(f"backoff={rng.choice((0.2, 2))}")
     if rng.random() < 0.3:
         found.append(f"ttl={rng.choice((1, 5))}")
-    is_at = moment > 0 and rng.random() < 0.3
+    if rng.random() < 0.2:
+        found.append(f"limit={key}:{'klm'.find(key) + 1 or 2}")
+    follows = bool(group) and rng.random() < 0.2
+    if follows:
+        found.append(rng.choice((f"after={group}", f"after={group}:wait")))
+    elif group and rng.random() < 0.3:
+        found.append(f"group={group}")
+    is_at = moment > 0 and not follows and rng.random() < 0.3
     if is_at:
         at = moment + rng.choice((-1, 0, 1, 3)) * SECOND
         found.append(f"at={at // SECOND}.{at % SECOND:09}")
@@ -109,7 +133,8 @@ def command(rng, known, client, number, tubes=TUBES, policed=(), moment=0):
     if rng.random() < 0.05:
         body += b"-" * rng.choice((1000, 20000))
     fields = f"{rng.randrange(3)} {delay} {rng.choice((1, 2, 60))} {len(body)}"
-    demands, is_at = attributes(rng, key, moment)
+    group = f"{key}{number // 40}" if len(tubes) == len(TUBES) else ""
+    demands, is_at = attributes(rng, key, moment, group)
     lines = [
         *[f"put {fields}"] * 6,
         *[f"put-keyed {key} {fields}"] * 2,

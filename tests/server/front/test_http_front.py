@@ -217,17 +217,6 @@ def test_whoever_is_refused_is_counted(serve, caplog):
     assert any("forbidden for user limited at " in message for message in caplog.messages)
 
 
-def test_tls_with_a_token(serve, tmp_path):
-    server = serve(listener(auth="token", **Files(tmp_path).keys()))
-    address = place(server)
-    assert ask(address, "/healthz", context=client_context())[0] == 200
-    assert ask(address, "/metrics", context=client_context())[0] == 401
-    assert ask(address, "/metrics", BEARER, context=client_context())[0] == 200
-    with connect(address) as plain:
-        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n")
-        assert b"HTTP" not in plain.recv(100)
-
-
 def test_a_long_page_comes_whole_over_tls(serve, tmp_path):
     server = serve(listener(**Files(tmp_path).keys()))
     server.call(lambda: [server.server.broker.tubes.add(f"t{index}") for index in range(2000)])

@@ -9,12 +9,16 @@ what is wrong, in a sentence each:
     torn        a body that no one has put, that was replaced before, or that belongs to another job
     doubled     one put has made two jobs, or one id was given to two
     shared      two clients have held a job at the same time, within an epoch; or it was taken from its holder
-    early       a job was handed out before its delay or its tube's pause was over, or while it was buried
+    early       a job was handed out before its delay or its tube's pause was over, while it was buried, or while a job
+                of the group that it comes after was left
     keyed       two jobs of a tube lived with the same key at the same time
     order       a job was handed out while one that comes before it in its tube was ready all the time
     misplaced   the id of a job is of another shard than its tube, or it is left in a tube where it cannot have come
-    tries       a job was given up that cannot have failed so often, or was not although it has
+    tries       a job was given up before its last try, or was not after it, or counts other tries
     held        a key was given to another job while the job that had it, and was deleted, held it
+    open        a job waits for a group that has no job left
+    counted     a group has counted more or fewer jobs than it has had, or is open without a job
+    exceeded    clients had more jobs of a limit at a time than it allows
     refused     a reply that no server in order gives
 
 What happened when is known only within bounds: a command takes effect between the moment when it is sent and the moment
@@ -57,6 +61,8 @@ HARMLESS = (
     b"list-tubes-watched",
 )
 JOB_REPLIES = (b"RESERVED", b"FOUND")
+HOLDING_BACK = {"after", "limit"}
+"""Demands with which a job that is ready for all that is known may be passed over."""
 
 REPLIES = {
     b"put": (b"INSERTED", b"OUT_OF_MEMORY", b"DRAINING"),
@@ -177,6 +183,8 @@ class Survivor(NamedTuple):
     """"" if it is not known; so in what follows."""
     state: str = ""
     key: str = ""
+    tries: int = -1
+    """-1 if it is not known."""
 
 
 class History:
@@ -402,6 +410,7 @@ class JobHistory:
         self.ttl = NEVER  # the shortest time to live that it may have had
         self.backoff = 0  # the shortest
         self.places = ()  # the tubes where it may have been
+        self.demands = {}  # what its put demands, by name
 
     @property
     def moves(self):
@@ -422,7 +431,8 @@ class Tube:
 class Analysis:
     """Finds the problems of a history; see `problems_of`."""
 
-    def __init__(self, history, survivors, end, flight, notice, drift, skew, shards, policies, wall):
+    def __init__(self, history, survivors, end, flight, notice, drift, skew, shards, policies, wall, groups):
+        self.groups = groups
         self.shards = shards
         self.policies = policies
         self.wall = wall
@@ -485,6 +495,8 @@ class Analysis:
         self._check_keys()
         self._check_held()
         self._check_order()
+        self._check_groups()
+        self._check_limits()
         return self.problems
 
     # Reading
@@ -632,7 +644,8 @@ class Analysis:
         self.tubes[tube].jobs.append(job)
         job.bodies.append(effect)
         job.dues.append(effect)
-        if not effect.due:
+        job.demands = attributes_of(effect.call.line)
+        if not effect.due and not job.demands.keys() & HOLDING_BACK:
             job.starts.append((effect, effect.priority))
         if key is not None:
             self.keys[tube, key].append(job)
@@ -821,7 +834,12 @@ class Analysis:
                     job.dues[number] = effect._replace(due=0)  # it may be ready in the dead tube
                 elif not effect.due:
                     job.dues[number] = effect._replace(due=job.backoff)
-        if job.moves or job.limit != NEVER or any(terms.backoff for terms in job.terms):
+        if (
+            job.moves
+            or job.limit != NEVER
+            or any(terms.backoff for terms in job.terms)
+            or job.demands.keys() & HOLDING_BACK
+        ):
             job.starts = [start for start in job.starts if _word(start[0]) != b"release"]
 
     def _expires(self, job):
@@ -1014,9 +1032,18 @@ class Analysis:
             self.report("misplaced", f"job {job.number} of {job.birth.call!r} is in {survivor.tube}")
         elif survivor is not None and job.moves and survivor.tube == job.places[1]:
             self._check_failures(job, Effect(self.end, self.end), "is in the dead tube")
+        resets = [effect for effect in job.dues if _word(effect) == b"kick-job"]
+        resets += [kick for name in job.places for kick in self.tubes[name].kicks.all]
+        if survivor is not None and survivor.tries >= 0 and survivor.tube == job.tube and len(job.terms) == 1:
+            since = max((reset.high for reset in resets), default=-NEVER)
+            least = sum(release.low > since for release in job.releases)
+            over = survivor.tries >= job.limit and survivor.state != "buried"
+            if job.limit != NEVER and (
+                survivor.tries < least or over or not self._may_have_failed(job, survivor.tries)
+            ):
+                self.report("tries", f"job {job.number} of {job.birth.call!r} has {survivor.tries} tries at the end")
         if job.moves:
             return
-        resets = [effect for effect in job.dues if _word(effect) == b"kick-job"] + self.tubes[job.tube].kicks.all
         for release in job.releases:
             if release.call.reply == b"BURIED":
                 self._check_failures(job, release, f"{release.call!r}")
@@ -1030,13 +1057,83 @@ class Analysis:
         """A job that has been given up by then may have failed so often: nobody fails without having reserved."""
         if job.moves and event.high >= self._expires(job):
             return
-        if job.unknown_holds or any(
-            hold.start <= event.high and not hold.tubes.isdisjoint(job.places) for hold in self.unknown_holds
-        ):
-            return
-        count = sum(effect.low <= event.high for effect in job.reservations)
-        if count < job.limit:
+        if not self._may_have_failed(job, job.limit, event.high):
+            count = sum(effect.low <= event.high for effect in job.reservations)
             self.report("tries", f"job {job.number} of {job.birth.call!r}, reserved {count} times: {what}")
+
+    def _may_have_failed(self, job, count, moment=NEVER):
+        """Whether a job may have failed `count` times by a moment."""
+        if job.unknown_holds or any(
+            hold.start <= moment and not hold.tubes.isdisjoint(job.places) for hold in self.unknown_holds
+        ):
+            return True
+        return sum(effect.low <= moment for effect in job.reservations) >= count
+
+    def _check_groups(self):
+        """A job that comes after a group waits as long as a job of the group is left, and no longer."""
+        members = defaultdict(list)
+        for job in self.jobs.values():
+            if "group" in job.demands:
+                members[job.demands["group"]].append(job)
+        for job in self.jobs.values():
+            if "after" in job.demands and len(job.bodies) == 1:
+                self._check_after(job, members[job.demands["after"].partition(b":")[0]])
+        asked = Counter(attributes_of(call.line).get("group") for call in self.history.calls if call.body is not None)
+        for name, found in self.groups.items():
+            self._check_count(name, found, members[name], asked[name])
+
+    def _check_after(self, job, members):
+        survivor = self.survivors.get(job.number)
+        state = "" if survivor is None else survivor.state
+        is_untouched = len(job.dues) == 1 and not job.unknown_holds and not job.reservations
+        waits = state == "delayed" and is_untouched and not job.birth.due
+        if waits and members and not any(each.number in self.survivors or each.ttl != NEVER for each in members):
+            self.report("open", f"job {job.number} of {job.birth.call!r} waits for a group without jobs")
+        events = [effect for effect in job.reservations if not effect.is_chosen][:1]
+        if not events and state == "ready" and is_untouched:
+            events = [Effect(self.end, self.end)]
+        for event in events:
+            if len(_latest(job.dues, event)) > 1 or job.dues[0] is not job.birth:
+                continue
+            if any(effect.low <= event.high for effect in job.dues[1:]):
+                continue
+            if any(self.tubes[name].kicks.any_within(job.birth.low, event.high) for name in job.places):
+                continue
+            for member in members:
+                if member.birth.high < job.birth.low and not self._may_have_left(member, event.high):
+                    what = event.call or "it is ready"
+                    self.report("early", f"job {job.number} while {member.birth.call!r} is left: {what!r}")
+                    break
+
+    def _may_have_left(self, member, moment):
+        """Whether a job may have left its group by a moment."""
+        is_whole = len(member.bodies) == 1 and not self._may_have_ended(member, moment)
+        return not is_whole or self._may_have_failed(member, member.limit, moment)
+
+    def _check_count(self, name, found, members, asked):
+        """A group counts the jobs that have left it; `asked` is the number of puts that have named it."""
+        left = [job for job in members if job.number in self.survivors]
+        if any(len(job.bodies) > 1 or job.moves or job.ttl != NEVER for job in members):
+            return
+        ended = sum(int(found.get(f"{end}-jobs", 0)) for end in ("done", "cancelled", "expired", "dead"))
+        known = sum(job.birth.is_sure for job in members)
+        if (found.get("state") == "open") != bool(left) or not known <= ended + len(left) <= asked:
+            self.report("counted", f"{len(left)} of {len(members)} jobs of group {name!r} are left: {found}")
+
+    def _check_limits(self):
+        """Clients never have more jobs of a limit at a time than it allows."""
+        changes = defaultdict(list)  # (tube, limit) -> (moment, by how much)
+        for job in self.jobs.values():
+            if "limit" not in job.demands or len(job.bodies) > 1 or job.moves:
+                continue
+            for effect in job.reservations:
+                hold = self._hold(job, effect, job.birth.ttr)
+                if hold.start < hold.end:
+                    changes[job.tube, job.demands["limit"]] += [(hold.start, 1), (hold.end, -1)]
+        for (tube, limit), moments in changes.items():
+            most = max(accumulate(change for _, change in sorted(moments)))
+            if most > int(limit.rpartition(b":")[2]):
+                self.report("exceeded", f"{most} of {limit!r} in {tube}")
 
     def _check_order(self):
         covers = defaultdict(Effects)
@@ -1127,7 +1224,18 @@ def nanoseconds(seconds):
 
 
 def problems_of(
-    history, survivors, end, *, flight=None, notice=None, drift=0.0, skew=0, shards=1, policies=None, wall=0
+    history,
+    survivors,
+    end,
+    *,
+    flight=None,
+    notice=None,
+    drift=0.0,
+    skew=0,
+    shards=1,
+    policies=None,
+    wall=0,
+    groups=None,
 ):
     """What no server can have said that keeps its promises: a sentence each.
 
@@ -1141,8 +1249,10 @@ def problems_of(
         shards: how many the server has.
         policies: Terms of the tubes that have a policy, by name.
         wall: the wall clock minus that of the history, in nanoseconds.
+        groups: what stats-group says of each group at the end, by its name.
     """
-    return Analysis(history, survivors, end, flight, notice, drift, skew, shards, policies or {}, wall).run()
+    policies, groups = policies or {}, groups or {}
+    return Analysis(history, survivors, end, flight, notice, drift, skew, shards, policies, wall, groups).run()
 
 
 def kinds_of(problems):

@@ -9,8 +9,8 @@ from effort import seeded
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.policy import Policy
-from tests.cluster.histories import SECOND, History, Recorder, Survivor, Terms, kinds_of, problems_of
 from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of
+from tests.histories import SECOND, History, Recorder, Survivor, Terms, kinds_of, problems_of
 from tests.virtual import MemoryJournal, World
 
 MILLISECOND = SECOND // 1000
@@ -849,6 +849,74 @@ def test_a_redriven_job_may_be_handed_out(talk, count, wrong):
     talk.say("d", "redrive dead 5", f"REDRIVEN {count}")
     talk.reserve("b", 1, "one")
     assert talk.kinds({1: "one"}, policies=POLICIES) == wrong
+
+
+# Groups, limits and counts of tries
+
+
+@pytest.mark.parametrize(
+    ("ends", "delivers", "wrong"),
+    [("", True, {"early": 1}), ("delete 1", True, {}), ("kick-job 2", True, {}), ("", False, {})],
+)
+def test_a_job_that_comes_after_a_group_is_handed_out_when_no_job_of_the_group_is_left(talk, ends, delivers, wrong):
+    put_with(talk, 1, "one", "group=g")
+    put_with(talk, 2, "two", "after=g")
+    talk.reserve("b", 1, "one")
+    if ends:
+        talk.say("b", ends, "KICKED" if "kick" in ends else "DELETED")
+    if delivers:
+        talk.reserve("c", 2, "two")
+    left = {2: Survivor(b"two", "default", "ready" if delivers else "delayed"), 1: Survivor(b"one", "default", "ready")}
+    if "delete" in ends:
+        del left[1]
+    assert talk.kinds(left) == wrong
+
+
+def test_a_job_does_not_wait_for_a_group_without_jobs(talk):
+    put_with(talk, 1, "one", "group=g")
+    put_with(talk, 2, "two", "after=g:wait")
+    talk.reserve("b", 1, "one")
+    talk.say("b", "delete 1", "DELETED")
+    assert talk.problems({2: Survivor(b"two", "default", "ready")}) == []
+    assert talk.kinds({2: Survivor(b"two", "default", "delayed")}) == {"open": 1}
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong"),
+    [
+        ({"state": "open", "done-jobs": "1"}, {}),
+        ({"state": "ended", "done-jobs": "1"}, {"counted": 1}),
+        ({"state": "open", "done-jobs": "0"}, {"counted": 1}),
+        ({"state": "open", "done-jobs": "1", "dead-jobs": "1"}, {"counted": 1}),
+    ],
+)
+def test_a_group_counts_its_jobs_and_is_open_while_one_is_left(talk, found, wrong):
+    put_with(talk, 1, "one", "group=g")
+    put_with(talk, 2, "two", "group=g")
+    talk.say("b", "reserve", "RESERVED 1 3", jobs=[(1, "one")])
+    talk.say("b", "delete 1", "DELETED")
+    assert talk.kinds({2: "two"}, groups={b"g": found}) == wrong
+
+
+def test_clients_have_no_more_jobs_of_a_limit_at_a_time_than_it_allows(talk):
+    for number, body in enumerate(("one", "two", "three"), 1):
+        put_with(talk, number, body, "limit=l:2")
+    talk.reserve("b", 1, "one")
+    talk.reserve("b", 2, "two")
+    talk.say("b", "release 1 0 0", "RELEASED")
+    third = talk.reserve("c", 3, "three")
+    left = {1: "one", 2: "two", 3: "three"}
+    assert talk.problems(left) == []
+    third.sent, third.answered = 7 * MILLISECOND, 9 * MILLISECOND
+    talk.history.calls[-2].sent += 10 * MILLISECOND
+    assert talk.kinds(left) == {"exceeded": 1}
+
+
+@pytest.mark.parametrize(("tries", "wrong"), [(0, {"tries": 1}), (1, {}), (2, {"tries": 1})])
+def test_a_job_counts_the_tries_that_it_has_had(talk, tries, wrong):
+    put_with(talk, 1, "one", "tries=5")
+    fail(talk, 1, "one")
+    assert talk.kinds({1: Survivor(b"one", "default", "ready", tries=tries)}) == wrong
 
 
 # Refused

@@ -1,4 +1,5 @@
-"""Clients that keep a cluster busy while it is killed, and that record all they say and hear (histories.py).
+"""Keeps a server or a cluster busy while it is killed, and compares all replies with the jobs that are left
+(histories.py).
 
 A client connects to any node, sends commands in batches, and connects again when it is disconnected. What it has asked
 for and has not been told may have happened or not.
@@ -6,6 +7,7 @@ for and has not been told may have happened or not.
 
 import contextlib
 import itertools
+import json
 import random
 import socket
 import threading
@@ -13,13 +15,14 @@ import time
 from time import monotonic_ns
 from zlib import crc32
 
-from histories import History, Recorder
+from histories import History, Recorder, Survivor, attributes_of, problems_of
 
-from harness.caller import connect
+from harness.caller import Caller, connect
 from harness.waiting import eventually
+from tests.cluster.simulation.commands import DEAD, attributes, policed_tubes, terms_of
 
 WITHIN = 90.0
-"""Seconds until a command must be answered, or a node must accept, whatever is killed meanwhile."""
+"""Seconds until a command must be answered, or a node must accept, while others are killed."""
 
 DEPTH = 16
 """Commands in flight on a connection, at the most."""
@@ -30,11 +33,14 @@ TTR = 600
 KEYS = 40
 """How many keys there are in each tube."""
 
+SKEW = 20_000_000
+"""Nanoseconds by which the clocks of the server and the clients may differ."""
+
 PAUSE = 0.002
 """Seconds from one batch of a client to the next: a machine with two processors has more to do than to be a client."""
 
 TUBES = (b"t0", b"t1")
-"""What the clients of a cluster without shards use."""
+"""Tubes without a policy, where there are no shards."""
 
 
 def tubes_of(shards, prefix=b"t"):
@@ -59,14 +65,15 @@ class Client(threading.Thread):
         failure: why it has ended too early.
     """
 
-    def __init__(self, history, addresses, number, rng, tubes=TUBES, pause=PAUSE):
+    def __init__(self, history, addresses, number, rng, tubes=TUBES, shards=1, pause=PAUSE):
         super().__init__(daemon=True)
         self.pause = pause
         self.history, self.addresses, self.rng = history, addresses, rng
         self.number = number
         self.tubes = tubes
         self.tube = tubes[number % len(tubes)]
-        self.commutes = len(tubes) > len(TUBES) and number % 2
+        self.shards = shards
+        self.commutes = shards > 1 and number % 2
         self.prefix = b"%d-%d-" % (monotonic_ns(), number)
         self.names = itertools.count()
         self.stops = False
@@ -111,7 +118,8 @@ class Client(threading.Thread):
             while not self.stops:
                 if self.commutes and not self.rng.randrange(100):
                     self._ask(sock, self._move())
-                self._ask(sock, [self._command() for _ in range(self.rng.randrange(1, DEPTH))])
+                commands = [self._command() for _ in range(self.rng.randrange(1, DEPTH))]
+                self._ask(sock, self._put_group() if not self.rng.randrange(20) else commands)
                 time.sleep(self.pause)
         except (ConnectionError, EOFError):
             recorder.leave(by_itself=False)
@@ -145,16 +153,33 @@ class Client(threading.Thread):
                 return b"touch %d" % job_id, None
             return b"delete %d" % job_id, None
         if choice < 6:
-            body = self.prefix + b"%d-" % next(self.names) + b"x" * rng.choice((0, 10, 200, 3000))
+            body = self._body()
             more = b"%d %d %d %d" % (rng.randrange(3), rng.choice((0, 0, 0, 1)), TTR, len(body))
-            if choice < 4:
+            if choice < 3:
                 return b"put " + more, body
-            return b"%b %b " % ((b"put-keyed", b"replace-keyed")[choice - 4], self._key()) + more, body
+            if choice > 3:
+                return b"%b %b " % ((b"put-keyed", b"replace-keyed")[choice - 4], self._key()) + more, body
+            demands, _ = attributes(rng, self._key().decode(), time.time_ns())
+            return (b"put-with %d 0 %d %d %b" % (rng.randrange(3), TTR, len(body), demands.encode())).rstrip(), body
         if choice == 6:
             return b"kick %d" % rng.randrange(1, 5), None
         if choice == 7:
             return b"cancel-keyed " + self._key(), None
         return b"reserve-with-timeout " + (b"0.2" if choice == 8 else b"0"), None
+
+    def _put_group(self):
+        """Puts of the jobs of a group, and of a job that comes after it."""
+        name = b"%b/%b%d" % (self.tube, self.prefix, next(self.names))
+        demands = [b"group=" + name] * self.rng.randrange(1, 4) + [b"after=" + name]
+        bodies = [self._body() for _ in demands]
+        return [
+            (b"put-with 1 0 %d %d %b" % (TTR, len(body), demand), body)
+            for demand, body in zip(demands, bodies, strict=True)
+        ]
+
+    def _body(self):
+        """A body that no other put has."""
+        return self.prefix + b"%d-" % next(self.names) + b"x" * self.rng.choice((0, 10, 200, 3000))
 
     def _move(self):
         """Commands after which the client uses another tube, and watches that one only, or all of them."""
@@ -224,7 +249,9 @@ class Load:
 
     def __init__(self, addresses, clients, rng, shards=1, pause=PAUSE):
         self.history = History()
+        self.shards = shards
         tubes = TUBES if shards == 1 else tubes_of(shards)
+        tubes += tuple(name.encode() for name in policed_tubes(shards))
         kinds = [(Client, tubes)] * clients
         if shards > 1:
             fed = tubes_of(shards, b"w")
@@ -232,7 +259,7 @@ class Load:
             tubes += fed
         self.tubes = tubes
         self.clients = [
-            make(self.history, addresses, number, random.Random(rng.random()), names, pause)
+            make(self.history, addresses, number, random.Random(rng.random()), names, shards, pause)
             for number, (make, names) in enumerate(kinds)
         ]
 
@@ -260,66 +287,110 @@ class Load:
         self.check()
         return [client.answered for client in self.clients]
 
+    def problems(self, address):
+        """Compare what the clients were told with the jobs that are left, now that they are gone, and remove those.
+
+        Args:
+            address: of a server that has all jobs, or asks for them.
+
+        Returns:
+            The problems, the ids that are left, and an id of each shard greater than every other.
+        """
+        self.check()
+        with Auditor(address, (*self.tubes, DEAD.encode())) as auditor:
+            ends = auditor.next_ids()
+            survivors = auditor.survivors()
+            groups = auditor.groups(self.history)
+            moment = monotonic_ns()
+            auditor.remove(survivors)
+        problems = problems_of(
+            self.history,
+            survivors,
+            moment,
+            skew=SKEW,
+            shards=self.shards,
+            policies=terms_of(policed_tubes(self.shards), self.shards),
+            wall=time.time_ns() - monotonic_ns(),
+            groups=groups,
+        )
+        return problems, survivors, ends
+
 
 class Auditor:
-    """A client that nobody records, and that comes when all others are gone: it takes all jobs, and removes them."""
+    """A client that is not recorded, and comes when all others are gone: it looks at all jobs, and removes them."""
 
-    def __init__(self, address, tubes=TUBES):
-        self.sock = connect(address)
-        self.sock.settimeout(WITHIN)
-        self.recorder = Recorder(History(), "auditor", monotonic_ns)
+    def __init__(self, address, tubes):
+        self.caller = Caller(address)
+        self.caller.socket.settimeout(WITHIN)
         self.tubes = tubes
-        for tube in tubes:
-            self.ask([b"watch " + tube])
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.sock.close()
+        self.caller.close()
 
-    def ask(self, lines, body=None):
-        """Send commands, and return their calls."""
-        calls = []
-        self.sock.sendall(b"".join([self.recorder.send(line, body) for line in lines]))
-        while self.recorder.waiting:
-            data = self.sock.recv(1 << 16)
-            assert data, "the leader has closed the connection"
-            calls += self.recorder.receive(data)
-        return calls
+    def body(self, command):
+        """The body of a reply; None if it has none."""
+        line = self.caller.ask(command + b"\r\n")
+        return self.caller.read(int(line.split()[-1]) + 2)[:-2] if line.startswith((b"OK", b"FOUND")) else None
+
+    def figures(self, command):
+        """What a command of statistics answers, by name; nothing if there is nothing."""
+        rows = [line.split(": ", 1) for line in (self.body(command) or b"").decode().splitlines() if ": " in line]
+        return dict(rows)
 
     def next_ids(self):
-        """For each tube an id that is greater than every other of its shard; nobody has it any more."""
+        """For each tube an id that is greater than every other of its shard; no job has it any more."""
         found = []
         for tube in self.tubes:
-            self.ask([b"use " + tube])
-            (call,) = self.ask([b"put 0 100000 60 0"], b"")
-            found.append(int(call.reply.split()[1]))
-            self.ask([b"delete %d" % found[-1]])
+            self.caller.ask(b"use %b\r\n" % tube)
+            found.append(int(self.caller.ask(b"put 0 100000 60 0\r\n\r\n").split()[1]))
+            assert self.caller.ask(b"delete %d\r\n" % found[-1]) == b"DELETED\r\n"
         return found
 
-    def take_all(self):
-        """Reserve all jobs, id -> body: also those that are delayed or buried, or whose clients are only just gone."""
-        jobs = {}
+    def survivors(self):
+        """All jobs, as the checker wants them: those of clients that are only just gone are ready again."""
+        found = {}
 
-        def are_all_taken():
+        def are_all_found():
+            found.clear()
             for tube in self.tubes:
-                self.ask([b"use " + tube, b"kick 100000"])
-            found = [call.jobs[0] for call in self.ask([b"reserve-with-timeout 0"] * 100) if call.jobs]
-            jobs.update(found)
-            return not found and self._live() == len(jobs)
+                for state in ("ready", "delayed", "buried"):
+                    found.update(self._listed(tube, state))
+            return self._live() == len(found)
 
-        eventually(are_all_taken, "all jobs are ready", WITHIN)
-        return jobs
+        eventually(are_all_found, "no job is reserved, and all are found", WITHIN)
+        bodies = {number: self.body(b"peek %d" % number) for number in found}
+        return {
+            number: survivor._replace(body=bodies[number])
+            for number, survivor in found.items()
+            if bodies[number] is not None  # else its time to live has ended
+        }
+
+    def _listed(self, tube, state):
+        page = "0"
+        while page:
+            text = self.body(f"list-jobs {tube.decode()} {state} {page} 1000".encode())
+            if text is None:
+                return
+            lines = text.decode().splitlines()
+            page = json.loads(lines[1].removeprefix("next: "))
+            for line in lines[3:]:
+                row = dict(entry.split(": ") for entry in line.removeprefix("- {").removesuffix("}").split(", "))
+                key = json.loads(row["key"])
+                yield int(row["id"]), Survivor(b"", tube.decode(), state, key, int(row["tries"]))
 
     def _live(self):
-        self.sock.sendall(b"stats\r\n")
-        with self.sock.makefile("rb") as file:
-            text = file.read(int(file.readline().split()[1]) + 2).decode()
-        figures = dict(line.split(": ") for line in text.splitlines() if ": " in line)
+        figures = self.figures(b"stats")
         return sum(int(figures[f"current-jobs-{state}"]) for state in ("ready", "reserved", "delayed", "buried"))
 
+    def groups(self, history):
+        """The statistics of each group that a put of the history has named."""
+        names = {attributes_of(call.line).get("group") for call in history.calls if call.body is not None}
+        return {name: self.figures(b"stats-group " + name) for name in sorted(names - {None})}
+
     def remove(self, jobs):
-        """Delete the jobs that it has taken."""
-        calls = self.ask([b"delete %d" % job_id for job_id in jobs])
-        assert all(call.reply == b"DELETED" for call in calls), calls
+        """Delete jobs."""
+        for number in jobs:
+            assert self.caller.ask(b"delete %d\r\n" % number) in (b"DELETED\r\n", b"NOT_FOUND\r\n")

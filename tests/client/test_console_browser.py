@@ -104,6 +104,14 @@ def test_every_page_can_be_used_by_all(browse, shop, look):
     look_at(person)
 
 
+def test_the_page_to_sign_in_can_be_used_by_all(browse, shop):
+    person = browse(shop.address, "keys", {"login": True}, viewport=NARROW)
+    person.go("/tubes")
+    look_at(person)
+    person.fill("Token", "x")
+    assert person.page.url.endswith("/login")
+
+
 # ------------------------------------------------------------------------------------------- every order
 
 # fmt: off

@@ -189,10 +189,11 @@ async def test_beanstalkd_will_do(beanstalkd):
         assert (await reports(queue))[gone]["error"] == "127.0.0.1: status 410"
 
 
-def test_the_server_is_killed_in_the_middle_and_each_is_delivered_at_least_once(tmp_path):
+async def test_the_server_is_killed_in_the_middle_and_each_is_delivered_at_least_once(tmp_path):
     """Twice; what was delivered and not deleted by then comes again, with its id."""
 
-    async def story(server):
+    with restartable(imported(), tmp_path) as server:
+
         async def slow(asked, writer):
             await asyncio.sleep(0.002)
             writer.write(response())
@@ -218,9 +219,6 @@ def test_the_server_is_killed_in_the_middle_and_each_is_delivered_at_least_once(
             asked = collections.Counter(each.headers["webhook-id"] for each in receiver.asked)
             assert len(asked) == 150
             assert sum(number - 1 for number in asked.values()) <= 2 * 150  # those in hand at each kill
-
-    with restartable(imported(), tmp_path) as server:
-        asyncio.run(story(server))
 
 
 # The program

@@ -366,6 +366,44 @@ def test_a_job_that_another_worker_had_meanwhile_is_left_to_it(server, queue, wo
     assert "lost: another worker has had the job" in worker.said()
 
 
+@pytest.mark.parametrize("program", [servers.imported(), servers.BEANSTALKD])
+@pytest.mark.parametrize("when", ["while it runs", "when it has ended"])
+def test_a_server_that_is_killed_and_comes_back_with_its_jobs(program, when, work, tube, tmp_path):
+    """The command runs once more, after its first run has ended: the server has another id."""
+    port = servers.unused_port()
+    (tmp_path / "binlog").mkdir()
+    line = [*servers.command(program), "-l", "127.0.0.1", "-p", str(port), "-b", str(tmp_path / "binlog"), "-f", "0"]
+
+    def start():
+        return servers.Process(program, line, ("127.0.0.1", port))
+
+    server = start()
+    try:
+        with beanstalk_client.Client(server.address, use=tube) as queue:
+            job = queue.put("x")
+        worker = work(server, "-v", "--", "sh", "-c", "echo ran >> $D/runs; " + UNTIL_TOLD)
+        pid = worker.starts(job)
+        server.kill()
+        worker.says("the connection is lost")
+        if when == "when it has ended":
+            worker.go()
+            eventually(lambda: gone(pid), "the command has ended")
+        server = start()
+        with beanstalk_client.Client(server.address, use=tube) as queue:
+            if when == "while it runs":
+                eventually(lambda: queue.stats_tube(tube)["current-watching"], "the worker is back", 60)
+                assert state(queue, job) != "deleted"
+                worker.go()
+            becomes(queue, job, "deleted")
+            worker.says(f"job {job}, try 1: status 0")
+            next_job = queue.put("y")
+            becomes(queue, next_job, "deleted")
+        assert (tmp_path / "runs").read_text() == "ran\n" * 3
+        assert worker.ends(signal.SIGTERM) == 0
+    finally:
+        server.kill()
+
+
 def test_a_worker_stops_although_there_is_no_server_any_more(work, tube):
     server = servers.start(servers.imported())
     with beanstalk_client.Client(server.address, use=tube) as queue:

@@ -6,7 +6,9 @@ pytest-xdist may have a package of its own, in the environment variable TEST_PAC
 (tests/pool.py), and each test runs on the package that it belongs to (tests/selection.py).
 """
 
+import asyncio
 import gc
+import inspect
 import os
 import resource
 import signal
@@ -163,6 +165,15 @@ def pytest_runtest_setup():
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call():
     return (yield from skipping())
+
+
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine function in an event loop of its own."""
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+        asyncio.run(pyfuncitem.obj(**given))
+        return True
+    return None
 
 
 class Pooled:

@@ -66,3 +66,27 @@ def restartable(tmp_path):
     server = servers.Restartable(servers.imported(), line, port)
     yield server
     server.kill()
+
+
+def served(program):
+    process = servers.start(program)
+    yield process.address
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def ours():
+    """The address of this server as a process."""
+    yield from served(servers.imported())
+
+
+@pytest.fixture(scope="module")
+def stock():
+    """The address of Debian's beanstalkd as a process."""
+    yield from served(servers.BEANSTALKD)
+
+
+@pytest.fixture(params=["ours", "stock"])
+def address(request):
+    """The address of a server of each kind."""
+    return request.getfixturevalue(request.param)

@@ -18,6 +18,7 @@ import trustme
 from beanstalk_client.cli import mutate
 from beanstalk_client.cli.main import main
 from beanstalk_client.worker.serving import Group, Worker
+from scripted_server import CLOSE
 
 from beanstalk_server import ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token, new_token
@@ -176,19 +177,8 @@ def test_of_several_jobs_to_delete_those_that_can_be_are(server, ask):
     assert err == "beanstalk delete: job 4000000000: not found, or reserved by a worker\n"
 
 
-def test_delete_says_why_it_is_refused(ask):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve():
-            sock, _ = listener.accept()
-            with sock:
-                sock.recv(100)
-                sock.sendall(b"INTERNAL_ERROR\r\n")
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        status, _, err = ask.alone("delete", "7", "--server", f"127.0.0.1:{listener.getsockname()[1]}")
-        thread.join()
+def test_delete_says_why_it_is_refused(ask, scripted):
+    status, _, err = ask(scripted([(b"delete 7\r\n", b"INTERNAL_ERROR\r\n", CLOSE)]), "delete", "7")
     assert status == 1
     assert err == "beanstalk delete: job 7: the server reports an error of its own (INTERNAL_ERROR)\n"
 
@@ -459,37 +449,36 @@ def terminal(command, server, **more):
         os.close(number)
 
 
-def test_a_job_cannot_steer_the_terminal_of_who_looks_at_it(ours, ask):
-    ask(ours, "put", "t", "\x1b]0;gotcha\x07\n")
-    with terminal([*COMMAND, "peek", "1"], ours) as (process, ends):
-        eventually(lambda: b"gotcha" in ends.said() and b"\\x07" in ends.said(), "it shows the body")
+def shown(server, *arguments, **more):
+    """What a command writes to a terminal, where it must succeed."""
+    with terminal([*COMMAND, *arguments], server, **more) as (process, ends):
+        eventually(lambda: ends.said().endswith(b"\n"), "it writes a line")
         assert process.wait(60) == 0
-        assert b"\x1b" not in ends.said()
+        return ends.said()
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "text"),
+    [
+        ("\x1b]0;gotcha\x07\n", "utf-8", r"\x1b]0;gotcha\x07"),
+        ("\u202eforged \u2066\u2028caf\u00e9", "utf-8", r"\u202eforged \u2066\u2028caf" + "\u00e9"),
+        ("caf\u00e9", "ascii", r"caf\xe9"),
+    ],
+)
+def test_a_job_cannot_steer_the_terminal_of_who_looks_at_it(ours, ask, body, encoding, text):
+    ask(ours, "put", "t", body)
+    assert shown(ours, "peek", "1", PYTHONIOENCODING=encoding).decode(encoding).strip() == text
 
 
 def test_json_cannot_steer_a_terminal_either(ours, ask):
     body = "\x9b31m\x7f\u202eforged"
     ask(ours, "put", "t", body)
-    with terminal([*COMMAND, "peek", "--json", "1"], ours) as (process, ends):
-        eventually(lambda: ends.said().endswith(b"\n"), "it shows the body")
-        assert process.wait(60) == 0
-        assert ends.said().isascii()
-        assert json.loads(ends.said()) == {"id": 1, "body": body}
+    said = shown(ours, "peek", "--json", "1")
+    assert said.isascii() and json.loads(said) == {"id": 1, "body": body}
 
 
-def test_text_that_runs_backwards_is_escaped_on_a_terminal(ours, ask):
-    ask(ours, "put", "t", "\u202eforged \u2066\u2028caf\u00e9")
-    with terminal([*COMMAND, "peek", "1"], ours, PYTHONIOENCODING="utf-8") as (process, ends):
-        eventually(lambda: ends.said().endswith(b"\n"), "it shows the body")
-        assert process.wait(60) == 0
-        assert ends.said().decode().strip() == r"\u202eforged \u2066\u2028caf\u00e9".replace(r"\u00e9", "\u00e9")
-
-
-def test_a_terminal_that_has_no_such_letters(ours, ask):
+def test_json_into_a_pipe_has_all_letters_in_any_encoding(ours, ask):
     ask(ours, "put", "t", "caf\u00e9")
-    with terminal([*COMMAND, "peek", "1"], ours, PYTHONIOENCODING="ascii") as (process, ends):
-        eventually(lambda: ends.said().endswith(b"\n"), "it shows the body")
-        assert (process.wait(60), ends.said().strip()) == (0, rb"caf\xe9")
     done = subprocess.run(
         [*COMMAND, "peek", "--json", "1"],
         env=environment(ours) | {"PYTHONIOENCODING": "latin-1"},
@@ -503,10 +492,8 @@ def test_a_terminal_that_has_no_such_letters(ours, ask):
 def test_nothing_of_a_table_is_cut_off_by_a_narrow_terminal(ours, ask):
     tube = "tube-with-a-name-that-is-long-but-must-be-read"
     ask(ours, "put", tube, "x")
-    with terminal([*COMMAND, "tubes"], ours, COLUMNS="20") as (process, ends):
-        eventually(lambda: tube.encode() in ends.said() and ends.said().endswith(b"\n"), "it shows the whole name")
-        assert process.wait(60) == 0
-        assert "\u2026".encode() not in ends.said()
+    said = shown(ours, "tubes", COLUMNS="20")
+    assert tube.encode() in said and "\u2026".encode() not in said
 
 
 def closing(descriptor, arguments, server):
@@ -539,10 +526,7 @@ def test_without_standard_input_or_error(ours):
 def test_a_table_has_colours_on_a_terminal_if_they_are_wanted(ours, ask, no_color):
     ask(ours, "put", "t", "x")
     ask(ours, "bury", "1")
-    with terminal([*COMMAND, "tubes"], ours, **no_color) as (process, ends):
-        eventually(lambda: b"\nt " in ends.said() and ends.said().endswith(b"\n"), "it shows the table")
-        assert process.wait(60) == 0
-        assert (b"\x1b[31m" in ends.said()) is not bool(no_color)  # a buried job is red
+    assert (b"\x1b[31m" in shown(ours, "tubes", **no_color)) is not bool(no_color)  # a buried job is red
 
 
 def test_tail_of_beanstalkd_shows_the_next_ready_job_and_says_so(stock, ask):
@@ -650,19 +634,8 @@ def test_no_server_is_status_69(ask):
         (b"", "lost: the server has closed it; one that speaks TLS does so: --tls, or --tls-ca FILE"),
     ],
 )
-def test_what_is_no_beanstalk_server_is_told_in_one_line(ask, said, what):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve():
-            sock, _ = listener.accept()
-            with sock:
-                sock.recv(100)
-                sock.sendall(said)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        status, _, err = ask.alone("ping", "--server", f"127.0.0.1:{listener.getsockname()[1]}")
-        thread.join()
+def test_what_is_no_beanstalk_server_is_told_in_one_line(ask, scripted, said, what):
+    status, _, err = ask(scripted([(b"list-tube-used\r\n", said, CLOSE)]), "ping")
     assert status == (69 if "lost" in what else 1)
     assert err.count("\n") == 1
     assert what in err

@@ -332,14 +332,6 @@ def test_a_command_that_is_killed_has_failed(server, queue, work):
     worker.says("status -9")
 
 
-def test_a_worker_that_is_killed_gives_its_job_to_the_next(server, queue, work):
-    job = queue.put("x")
-    worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
-    worker.starts(job)
-    worker.ends(signal.SIGKILL)
-    becomes(queue, job, "ready")
-
-
 @pytest.mark.parametrize("server", [servers.imported()], indirect=True)  # beanstalkd misses such a timeout at times
 def test_a_worker_that_was_stopped_beyond_the_ttr_takes_its_job_back(server, queue, work):
     job = queue.put("x", ttr=1)
@@ -408,30 +400,6 @@ def test_a_server_that_is_killed_and_comes_back_with_its_jobs(program, when, wor
             becomes(queue, next_job, "deleted")
         assert (tmp_path / "runs").read_text() == "ran\n" * 3
         assert worker.ends(signal.SIGTERM) == 0
-    finally:
-        server.kill()
-
-
-def test_a_server_that_comes_back_without_its_jobs_is_told_of_none(work, tube, tmp_path):
-    port = servers.unused_port()
-    program = servers.imported()
-    line = [*servers.command(program), "-l", "127.0.0.1", "-p", str(port)]
-    server = servers.Process(program, line, ("127.0.0.1", port))
-    try:
-        with beanstalk_client.Client(server.address, use=tube) as queue:
-            job = queue.put("x")
-        worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
-        worker.starts(job)
-        server.kill()
-        worker.says("the connection is lost")
-        worker.process.send_signal(signal.SIGSTOP)  # it connects again when the other job is there
-        server = servers.Process(program, line, ("127.0.0.1", port))
-        with beanstalk_client.Client(server.address, use="other") as queue:
-            assert queue.put("of somebody else") == job  # ids begin anew
-            worker.process.send_signal(signal.SIGCONT)
-            worker.go()
-            worker.says("lost: another worker has had the job; it may run twice")
-            assert state(queue, job) == "ready"
     finally:
         server.kill()
 

@@ -75,48 +75,39 @@ def test_a_job_in_another_state_or_tube_is_passed_over(server, queue):
     assert queue.stats_job(mails[1])["state"] == "ready" and queue.stats_job(moved[0])["state"] == "buried"
 
 
-def test_a_job_that_a_worker_got_before_its_copy_took_its_place_has_no_copy(server, queue):
+async def test_a_job_that_a_worker_got_before_its_copy_took_its_place_has_no_copy(server, queue):
     queue.use("mails")
     job_id = queue.put(b"x", ttr=1)
     queue.watch("mails")
     client = Meddled(server.address, b"delete", lambda: queue.reserve(10))  # when its time to run has ended
 
-    async def told():
-        async with client:
-            with pytest.raises(NotFoundError):
-                await actions.replace(client, job_id, "letters", None, {})
-
-    asyncio.run(told())
+    async with client:
+        with pytest.raises(NotFoundError):
+            await actions.replace(client, job_id, "letters", None, {})
     assert queue.stats()["current-jobs-ready"] == 0
     assert queue.stats_job(job_id)["state"] == "reserved"
 
 
-def test_a_job_with_a_key_that_was_done_meanwhile_is_not_put_again(server, queue):
+async def test_a_job_with_a_key_that_was_done_meanwhile_is_not_put_again(server, queue):
     queue.use("mails")
     job_id = queue.put_with(b"x", key="once")
     client = Meddled(server.address, b"put-with", lambda: queue.delete(job_id))
 
-    async def told():
-        async with client:
-            with pytest.raises(NotFoundError):
-                await actions.replace(client, job_id, "mails", b"y", {})
-
-    asyncio.run(told())
+    async with client:
+        with pytest.raises(NotFoundError):
+            await actions.replace(client, job_id, "mails", b"y", {})
     assert queue.stats_tube("mails")["current-jobs-ready"] == 0
 
 
-def test_a_job_that_cannot_be_moved_has_not_failed(server, queue):
+async def test_a_job_that_cannot_be_moved_has_not_failed(server, queue):
     queue.use("letters")
     queue.put_with(b"y", key="once")
     queue.use("mails")
     job_id = queue.put_with(b"x", key="once", tries=1)
 
-    async def told():
-        async with AsyncClient(server.address, encoding=None) as client:
-            with pytest.raises(ExistsError):
-                await actions.replace(client, job_id, "letters", None, {})
-
-    asyncio.run(told())
+    async with AsyncClient(server.address, encoding=None) as client:
+        with pytest.raises(ExistsError):
+            await actions.replace(client, job_id, "letters", None, {})
     found = queue.stats_job(job_id)
     assert (found["state"], found["tries"], found["reserves"]) == ("ready", 0, 0)
 

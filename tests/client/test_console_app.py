@@ -15,7 +15,7 @@ from beanstalk_client.console import visit as visit_module
 from beanstalk_client.schedules import Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import describe, report
-from visiting import Visitor, visit, visiting
+from visiting import Visitor, visiting
 
 from beanstalk_server import TubeConfig
 
@@ -64,10 +64,10 @@ PATHS = ["/", "/tubes", "/tube?name=mails", "/failures", "/schedules", "/clients
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_pages_are_shown_with_the_headers_that_protect_them(server, queue, path):
+async def test_pages_are_shown_with_the_headers_that_protect_them(server, queue, path):
     put(queue, "mails")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         page = await visitor.get(path)
         assert page.status_code == 200
         policy = page.headers["content-security-policy"]
@@ -77,41 +77,35 @@ def test_pages_are_shown_with_the_headers_that_protect_them(server, queue, path)
         cookie = page.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
 
-    visit(server.address, story)
-
 
 @pytest.mark.parametrize("path", PATHS)
-def test_pages_of_beanstalkd_leave_out_what_it_cannot_answer(beanstalkd, path):
+async def test_pages_of_beanstalkd_leave_out_what_it_cannot_answer(beanstalkd, path):
     with Client(beanstalkd.address, encoding=None) as queue:
         put(queue, "mails")
         bury(queue, "mails", 2)
 
-    async def story(visitor):
+    async with visiting(beanstalkd.address) as visitor:
         await sampled(visitor)
         assert (await visitor.get(path)).status_code == 200
 
-    visit(beanstalkd.address, story)
 
-
-def test_the_overview_says_what_is_wrong(server, queue):
+async def test_the_overview_says_what_is_wrong(server, queue):
     put(queue, "mails", count=3)
     bury(queue, "payments", 2)
     queue.pause_tube("mails", 100)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await sampled(visitor)
         await visitor.get("/")
         assert "2 jobs are buried in 1 tube." in visitor.text
         assert "1 tube with ready jobs is paused." in visitor.text
 
-    visit(server.address, story)
 
-
-def test_what_comes_from_outside_is_harmless(server, queue):
+async def test_what_comes_from_outside_is_harmless(server, queue):
     body = json.dumps({"task": HOSTILE, "args": [HOSTILE], "kwargs": {HOSTILE: HOSTILE}}).encode()
     ids = put(queue, "mails", body) + put(queue, "mails", HOSTILE.encode()) + put(queue, "mails", b"\xff\x00<script>")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         for job_id in ids:
             page = await visitor.get(f"/job?id={job_id}")
             assert page.status_code == 200
@@ -128,28 +122,24 @@ def test_what_comes_from_outside_is_harmless(server, queue):
             )
             assert "<script>alert" not in page.text and "\u202e" not in page.text
 
-    visit(server.address, story)
 
-
-def test_a_body_is_downloaded_as_a_file(server, queue):
+async def test_a_body_is_downloaded_as_a_file(server, queue):
     (job_id,) = put(queue, "mails", b"<script>alert(1)</script>")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         page = await visitor.get(f"/job/body?id={job_id}")
         assert page.content == b"<script>alert(1)</script>"
         assert page.headers["content-type"] == "application/octet-stream"
         assert page.headers["content-disposition"].startswith("attachment")
 
-    visit(server.address, story)
-
 
 # ------------------------------------------------------------------------------------------- orders
 
 
-def test_marked_jobs_are_kicked_deleted_and_moved(server, queue):
+async def test_marked_jobs_are_kicked_deleted_and_moved(server, queue):
     ids = bury(queue, "mails", 4)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.get("/tube?name=mails")
         await visitor.order("kick", id=[str(ids[0]), str(ids[1])], back="tube?name=mails")
         assert "Kick 2 marked jobs : 2 jobs" in visitor.text
@@ -162,8 +152,6 @@ def test_marked_jobs_are_kicked_deleted_and_moved(server, queue):
         await visitor.get("/log")
         assert visitor.text.index("Move job") < visitor.text.index("Kick 2 marked jobs")
 
-    visit(server.address, story)
-
 
 @pytest.mark.parametrize(
     ("op", "more", "mails", "letters"),
@@ -173,11 +161,11 @@ def test_marked_jobs_are_kicked_deleted_and_moved(server, queue):
         ("move", {"to": "letters"}, (0, 0, 0), (0, 0, 2500)),
     ],
 )
-def test_all_that_match_are_asked_for_with_their_number_and_done(server, queue, op, more, mails, letters):
+async def test_all_that_match_are_asked_for_with_their_number_and_done(server, queue, op, more, mails, letters):
     bury(queue, "mails", 2500)
     queue.use("mails")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.get("/tube?name=mails&state=buried")
         await visitor.order(op, sure=False, scope="all", tube="mails", state="buried", **more)
         assert "2,500 buried jobs of tube mails" in visitor.text
@@ -191,41 +179,26 @@ def test_all_that_match_are_asked_for_with_their_number_and_done(server, queue, 
         if letters:
             assert counts(queue, "letters") == letters
 
-    visit(server.address, story)
-
 
 @pytest.mark.parametrize(("op", "state", "left"), [("delete", "buried", (0, 2, 0)), ("kick", "delayed", (2, 0, 3))])
-def test_at_beanstalkd_all_of_a_state_are_done_one_by_one(beanstalkd, op, state, left):
+async def test_at_beanstalkd_all_of_a_state_are_done_one_by_one(beanstalkd, op, state, left):
     with Client(beanstalkd.address, encoding=None) as queue:
         bury(queue, "mails", 3)
         put(queue, "mails", delay=100, count=2)
 
-        async def story(visitor):
+        async with visiting(beanstalkd.address) as visitor:
             await visitor.order(op, scope="all", tube="mails", state=state)
             for action in visitor.app.state.actions.of(""):
                 await action.task
                 assert action.state == "done", action
             assert counts(queue, "mails") == left
 
-        visit(beanstalkd.address, story)
 
-
-def test_kicking_all_buried_jobs_kicks_no_delayed_one(server, queue):
-    bury(queue, "mails", 3)
-    put(queue, "mails", delay=100, count=4)
-
-    async def story(visitor):
-        await visitor.order("kick", scope="all", tube="mails", state="buried")
-        assert counts(queue, "mails") == (3, 4, 0)
-
-    visit(server.address, story)
-
-
-def test_tubes_are_paused_resumed_kicked_and_cleared_together(server, queue):
+async def test_tubes_are_paused_resumed_kicked_and_cleared_together(server, queue):
     for tube in ("a", "b"):
         bury(queue, tube, 2)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.order("pause", tube=["a", "b"], seconds="60", back="tubes")
         assert queue.stats_tube("b")["pause"] == 60
         await visitor.order("resume", tube=["a", "b"], back="tubes")
@@ -238,11 +211,9 @@ def test_tubes_are_paused_resumed_kicked_and_cleared_together(server, queue):
         queue.use("default")
         assert {"a", "b"}.isdisjoint(queue.tubes())
 
-    visit(server.address, story)
 
-
-def test_a_job_is_put_and_put_again_with_a_changed_body(server, queue):
-    async def story(visitor):
+async def test_a_job_is_put_and_put_again_with_a_changed_body(server, queue):
+    async with visiting(server.address) as visitor:
         await visitor.order("put", tube="mails", body="one\r\ntwo", pri="5", delay="0", ttr="30", key="")
         queue.use("mails")
         job = queue.peek_ready()
@@ -256,23 +227,19 @@ def test_a_job_is_put_and_put_again_with_a_changed_body(server, queue):
         await visitor.order("change", id=str(keyed.id), body="y")
         assert queue.peek_keyed("order-1").body == b"y" and queue.peek_keyed("order-1").id == keyed.id
 
-    visit(server.address, story)
 
-
-def test_a_job_is_buried_with_its_own_priority(server, queue):
+async def test_a_job_is_buried_with_its_own_priority(server, queue):
     (job_id,) = put(queue, "mails", priority=7)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.order("bury", id=str(job_id), back=f"job?id={job_id}")
         assert (queue.stats_job(job_id)["state"], queue.stats_job(job_id)["pri"]) == ("buried", 7)
 
-    visit(server.address, story)
 
-
-def test_an_action_is_stopped(server, queue):
+async def test_an_action_is_stopped(server, queue):
     bury(queue, "mails", 30)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.get("/log")
 
         async def forever(_):
@@ -287,13 +254,11 @@ def test_an_action_is_stopped(server, queue):
         await visitor.send("/stop", id=str(action.id))
         assert action.state == "stopped" and action.done > 0
 
-    visit(server.address, story)
 
-
-def test_what_the_server_refuses_is_told(server, queue):
+async def test_what_the_server_refuses_is_told(server, queue):
     put(queue, "mails")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.order("drain")
         assert "drains" in visitor.text
         await visitor.order("put", tube="mails", body="x")
@@ -303,15 +268,13 @@ def test_what_the_server_refuses_is_told(server, queue):
         assert (await visitor.get("/tube?name=nowhere")).status_code == 404
         assert "nowhere" not in queue.tubes()
 
-    visit(server.address, story)
 
-
-def test_jobs_are_found_by_body_and_key_and_all_of_them_deleted(server, queue):
+async def test_jobs_are_found_by_body_and_key_and_all_of_them_deleted(server, queue):
     put(queue, "mails", b"for Mr. SMITH", count=3)
     put(queue, "mails", b"for Mrs. Jones", count=30)
     queue.put_with(b"-", key="smith-1")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.get("/tube?name=mails")
         await visitor.send("/search", name="mails", state="ready", text="smith")
         (search,) = visitor.app.state.searches._searches.values()
@@ -322,10 +285,8 @@ def test_jobs_are_found_by_body_and_key_and_all_of_them_deleted(server, queue):
         await visitor.order("delete", scope="search", search=str(search.id), state="ready")
         assert counts(queue, "mails") == (30, 0, 0)
 
-    visit(server.address, story)
 
-
-def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queue):
+async def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queue):
     ids = bury(queue, "mails", 3)
     queue.use("mails.errors")
     for number, job_id in enumerate(ids):
@@ -333,7 +294,7 @@ def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queu
         body = report(job_id, "mails", describe(error), 3, by="worker", task="shop.send")
         queue.put_with(json.dumps(json.loads(body) | {"traceback": ["in send"]}).encode(), key=f"job-{job_id}")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await sampled(visitor)
         await visitor.get("/failures")
         user = next(iter(visitor.app.state.users._users.values()))
@@ -346,10 +307,8 @@ def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queu
         await visitor.order("kick", scope="group", group=key, back="failures")
         assert counts(queue, "mails") == (2, 0, 1)
 
-    visit(server.address, story)
 
-
-def test_schedules_are_shown_run_and_skipped(server, queue):
+async def test_schedules_are_shown_run_and_skipped(server, queue):
     address = "{}:{}".format(*server.address)
     tasks = Tasks(address, tube="reports")
 
@@ -360,7 +319,7 @@ def test_schedules_are_shown_run_and_skipped(server, queue):
 
     Scheduler(tasks.connect, tasks.schedules).run_once()
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         page = await visitor.get("/schedules")
         fields = {
             name: re.search(f'name="{name}" value="([^"]*)"', page.text)[1]
@@ -376,12 +335,10 @@ def test_schedules_are_shown_run_and_skipped(server, queue):
         assert "skipped" in visitor.text
         await visitor.order("skip", back="schedules", **fields)
         assert "no such job" in visitor.text
-
-    visit(server.address, story)
     tasks.close()
 
 
-def test_jobs_of_dead_tubes_are_failures_and_redriven(run):
+async def test_jobs_of_dead_tubes_are_failures_and_redriven(run):
     server = run(tubes=(TubeConfig(match="mails", max_tries=1, dead_tube="graves"),))
     with Client(server.address, encoding=None) as queue:
         put(queue, "mails", b'{"task": "send"}', 2)
@@ -389,7 +346,7 @@ def test_jobs_of_dead_tubes_are_failures_and_redriven(run):
         for _ in range(2):
             queue.release(queue.reserve(0))
 
-        async def story(visitor):
+        async with visiting(server.address) as visitor:
             await sampled(visitor)
             await visitor.get("/failures")
             assert (
@@ -400,37 +357,31 @@ def test_jobs_of_dead_tubes_are_failures_and_redriven(run):
             await visitor.order("redrive", tube="graves", back="failures")
             assert counts(queue, "mails") == (2, 0, 0)
 
-        visit(server.address, story)
 
-
-def test_after_an_order_the_page_shows_what_has_come_of_it(server, queue):
+async def test_after_an_order_the_page_shows_what_has_come_of_it(server, queue):
     put(queue, "mails")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await sampled(visitor)
         await visitor.order("drain", back="cluster")
         assert "End drain mode" in visitor.text
         await visitor.order("pause", tube="mails", seconds="60", back="tubes")
         assert "paused" in visitor.text.split("Marked tubes")[1]
 
-    visit(server.address, story)
 
-
-def test_the_page_of_what_an_order_has_removed_gives_way(server, queue):
+async def test_the_page_of_what_an_order_has_removed_gives_way(server, queue):
     (job_id,) = put(queue, "mails")
     queue.use("default")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         page = await visitor.get(f"/job?id={job_id}")
         assert page.text.count('name="back" value="tube?name=mails') == 2  # to delete and move it; to change its body
         await visitor.order("delete", id=str(job_id), back="tube?name=mails&state=ready")
         assert visitor.page.status_code == 200 and "1 tube" in visitor.text and "Delete" in visitor.text
         assert (await visitor.get("/tube?name=mails")).status_code == 404
 
-    visit(server.address, story)
 
-
-def test_a_group_says_what_holds_it_up_and_its_jobs_can_be_deleted(run):
+async def test_a_group_says_what_holds_it_up_and_its_jobs_can_be_deleted(run):
     server = run()
     with Client(server.address, encoding=None, use="mails", watch="mails") as queue:
         queue.put_with(b"x", group="mails/1")
@@ -439,7 +390,7 @@ def test_a_group_says_what_holds_it_up_and_its_jobs_can_be_deleted(run):
         queue.put_with(b"y", group="mails/1", delay=100)
         after = queue.put_with(b"z", after="mails/1")
 
-        async def story(visitor):
+        async with visiting(server.address) as visitor:
             await visitor.get(f"/job?id={buried.id}")
             assert "/group?name=mails/1" in visitor.page.text.replace("%2F", "/")
             await visitor.get("/group?name=mails/1")
@@ -452,45 +403,39 @@ def test_a_group_says_what_holds_it_up_and_its_jobs_can_be_deleted(run):
             await visitor.get("/group?name=mails/none")
             assert visitor.page.status_code == 404
 
-        visit(server.address, story)
 
-
-def test_a_tube_that_is_measured_shows_its_percentiles(run):
+async def test_a_tube_that_is_measured_shows_its_percentiles(run):
     server = run(tubes=(TubeConfig(match=("mails",), measures=True),))
     with Client(server.address, encoding=None) as queue:
         for tube in ("mails", "other"):
             put(queue, tube)
 
-        async def story(visitor):
+        async with visiting(server.address) as visitor:
             await visitor.get("/tube?name=mails")
             assert "Percentiles" in visitor.text and "0 / 0 / 0" in visitor.text
             await visitor.get("/tube?name=other")
             assert "Percentiles" not in visitor.text
 
-        visit(server.address, story)
-
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_a_tube_with_a_policy_says_what_it_has_done(run, count):
+async def test_a_tube_with_a_policy_says_what_it_has_done(run, count):
     server = run(tubes=(TubeConfig(match=("mails",), max_jobs=2),))
     with Client(server.address, encoding=None) as queue:
         for _ in range(count):
             with contextlib.suppress(DrainingError):
                 put(queue, "mails")
 
-        async def story(visitor):
+        queue.use("mails")
+        async with visiting(server.address) as visitor:
             await visitor.get("/tube?name=mails")
             assert visitor.page.status_code == 200
             assert ("puts refused: too many jobs" in visitor.text) is (count == 3)
 
-        queue.use("mails")
-        visit(server.address, story)
 
-
-def test_what_is_not_done_leads_back_to_the_page_that_asked(server, queue):
+async def test_what_is_not_done_leads_back_to_the_page_that_asked(server, queue):
     put(queue, "mails")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.get("/log")
         for asked, link in (
             ("http://localhost/tube?name=mails", 'href="/tube?name=mails">Back'),
@@ -504,16 +449,14 @@ def test_what_is_not_done_leads_back_to_the_page_that_asked(server, queue):
             assert link in visitor.page.text
             assert (">Back<" in visitor.page.text) is bool(link)
 
-    visit(server.address, story)
-
 
 # ------------------------------------------------------------------------------------------- who may
 
 
-def test_a_form_needs_the_value_of_its_own_cookie(server, queue):
+async def test_a_form_needs_the_value_of_its_own_cookie(server, queue):
     put(queue, "mails")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.get("/log")
         assert (await visitor.order("drain", csrf="0" * 64)).status_code == 403
         other = Visitor(visitor.app)
@@ -522,14 +465,12 @@ def test_a_form_needs_the_value_of_its_own_cookie(server, queue):
         await other.http.aclose()
         assert queue.stats()["draining"] == "false"
 
-    visit(server.address, story)
 
-
-def test_a_form_is_refused_before_it_is_parsed(server, monkeypatch):
+async def test_a_form_is_refused_before_it_is_parsed(server, monkeypatch):
     parsed = []
     monkeypatch.setattr(visit_module, "_read_form", parsed.append)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.get("/tube?name=default")
         own = visitor.csrf
         assert (await visitor.send("/order", csrf="0" * 64, body="x" * 1_000_000)).status_code == 403
@@ -538,35 +479,26 @@ def test_a_form_is_refused_before_it_is_parsed(server, monkeypatch):
         assert (await visitor.send("/order", headers=too_large, csrf=own)).status_code == 413
         assert parsed == []
 
-    visit(server.address, story)
-
 
 @pytest.mark.parametrize(
-    "headers",
+    ("headers", "status"),  # of which requests are refused, tests/client/test_console_security.py has the table
     [
-        {"sec-fetch-site": "cross-site"},
-        {"sec-fetch-site": "same-site"},
-        {"sec-fetch-site": "none"},
-        {"sec-fetch-site": "", "origin": "https://evil.example"},
-        {"sec-fetch-site": "", "origin": "null"},
-        {"host": "evil.example", "sec-fetch-site": "same-origin", "origin": "http://evil.example"},
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"host": "evil.example", "sec-fetch-site": "same-origin", "origin": "http://evil.example"}, 421),
     ],
 )
-def test_other_sites_change_nothing(server, queue, headers):
+async def test_other_sites_change_nothing(server, queue, headers, status):
     put(queue, "mails")
-
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.get("/tube?name=mails")
-        assert (await visitor.order("drain", headers=headers)).status_code in (403, 421)
+        assert (await visitor.order("drain", headers=headers)).status_code == status
         assert queue.stats()["draining"] == "false"
 
-    visit(server.address, story)
 
-
-def test_a_read_only_console_shows_no_form_and_takes_none(server, queue):
+async def test_a_read_only_console_shows_no_form_and_takes_none(server, queue):
     (job_id,) = put(queue, "mails")
 
-    async def story(visitor):
+    async with visiting(server.address, read_only=True) as visitor:
         for path in (*PATHS, f"/job?id={job_id}"):
             page = await visitor.get(path)
             assert 'action="/order"' not in page.text or "<button name" not in page.text
@@ -574,13 +506,11 @@ def test_a_read_only_console_shows_no_form_and_takes_none(server, queue):
         page = await visitor.order("delete", id=str(job_id))
         assert page.status_code == 403 and queue.stats_job(job_id)
 
-    visit(server.address, story, read_only=True)
 
-
-def test_below_a_base_path_all_links_are(server, queue):
+async def test_below_a_base_path_all_links_are(server, queue):
     put(queue, "mails")
 
-    async def story(visitor):
+    async with visiting(server.address, base_path="/queue") as visitor:
         for prefix in ("/queue", ""):  # a proxy that leaves it, and one that takes it away
             page = await visitor.http.get(f"{prefix}/tubes")
             assert page.status_code == 200
@@ -588,42 +518,37 @@ def test_below_a_base_path_all_links_are(server, queue):
             assert links and all(link.startswith(("/queue/", "#")) for link in links)
             assert "Path=/queue" in page.headers.get("set-cookie", "Path=/queue")
 
-    visit(server.address, story, base_path="/queue")
+
+@pytest.mark.parametrize(
+    ("base", "paths"),  # with a proxy that leaves the base path, and with one that takes it away
+    [("/tube", ["/tube/tubes", "/tubes"]), ("/t", ["/tubes", "/t/tubes", "/t/", "/t"])],
+)
+async def test_a_base_path_may_be_the_beginning_of_another_path(server, base, paths):
+    async with visiting(server.address, base_path=base) as visitor:
+        for path in paths:
+            assert (await visitor.http.get(path, follow_redirects=True)).status_code == 200, path
 
 
-def test_a_base_path_may_be_the_beginning_of_another_path(server):
-    async def story(visitor):
-        for path in ("/tube/tubes", "/tubes"):  # a proxy that leaves it, and one that takes it away
-            assert (await visitor.http.get(path)).status_code == 200
-
-    visit(server.address, story, base_path="/tube")
-
-
-def test_it_is_mounted_in_another_application(server):
+async def test_it_is_mounted_in_another_application(server):
     from starlette.applications import Starlette
 
-    async def told():
-        inner = console(server.address, anyone=True)
-        app = Starlette()
-        app.mount("/jobs", inner)
-        visitor = Visitor(app)
-        page = await visitor.get("/jobs/tubes")
-        assert page.status_code == 200 and 'href="/jobs/static/console.css"' in page.text
-        assert (await visitor.get("/jobs/static/console.css")).status_code == 200
-        await visitor.http.aclose()
-        await inner.state.close()
-
-    asyncio.run(told())
+    inner = console(server.address, anyone=True)
+    app = Starlette()
+    app.mount("/jobs", inner)
+    visitor = Visitor(app)
+    page = await visitor.get("/jobs/tubes")
+    assert page.status_code == 200 and 'href="/jobs/static/console.css"' in page.text
+    assert (await visitor.get("/jobs/static/console.css")).status_code == 200
+    await visitor.http.aclose()
+    await inner.state.close()
 
 
-def test_browsers_are_told_to_use_tls_for_the_names_of_the_console_only(server):
-    async def story(visitor):
+async def test_browsers_are_told_to_use_tls_for_the_names_of_the_console_only(server):
+    async with visiting(server.address, hsts=True, hosts=["queue.example.com"]) as visitor:
         named = await visitor.get("/", host="queue.example.com")
         assert named.headers["strict-transport-security"] == "max-age=31536000"
         for host in ("localhost:11380", "127.0.0.1"):
             assert "strict-transport-security" not in (await visitor.get("/", host=host)).headers
-
-    visit(server.address, story, hsts=True, hosts=["queue.example.com"])
 
 
 @pytest.mark.parametrize(
@@ -634,68 +559,58 @@ def test_it_is_not_made_unless_it_is_said_who_may_use_it(settings):
         console("127.0.0.1:1", **settings)
 
 
-def test_behind_a_proxy_it_wants_a_name(server):
-    async def story(visitor):
+async def test_behind_a_proxy_it_wants_one_name(server):
+    async with visiting(server.address, user_header="X-User") as visitor:
         assert (await visitor.get("/")).status_code == 403
         assert (await visitor.get("/", x_user="ada")).status_code == 200
-        app = visitor.app
-        far = Visitor(app)
+        names = [("x-user", "mallory"), ("x-user", "ada")]
+        assert (await visitor.http.get("/", headers=names)).status_code == 403
+        far = Visitor(visitor.app)
         far.http._transport.client = ("203.0.113.5", 1)
         assert (await far.get("/", x_user="ada")).status_code == 403
         await far.http.aclose()
 
-    visit(server.address, story, user_header="X-User")
 
-
-def test_a_server_that_is_away_is_told_and_comes_back(run):
-    async def told():
-        async with visiting("127.0.0.1:1") as visitor:
-            page = await visitor.get("/")
-            assert page.status_code == 200
-            await sampled(visitor)
-            await visitor.get("/")
-            assert "The server does not answer" in visitor.text
-            assert (await visitor.get("/tube?name=mails")).status_code == 503
-
-    asyncio.run(told())
+async def test_a_server_that_is_away_is_told_and_comes_back(run):
+    async with visiting("127.0.0.1:1") as visitor:
+        page = await visitor.get("/")
+        assert page.status_code == 200
+        await sampled(visitor)
+        await visitor.get("/")
+        assert "The server does not answer" in visitor.text
+        assert (await visitor.get("/tube?name=mails")).status_code == 503
 
 
 @pytest.mark.parametrize(
     "path",
     ["/?did=" + "9" * 5000, "/tube?name=default&from=-", "/tube?name=default&from=7", "/job?id=" + "9" * 5000],
 )
-def test_a_malformed_query_is_no_fault_of_the_console(server, path):
-    async def story(visitor):
+async def test_a_malformed_query_is_no_fault_of_the_console(server, path):
+    async with visiting(server.address) as visitor:
         assert (await visitor.get(path)).status_code in (200, 400)
 
-    visit(server.address, story)
 
-
-def test_malformed_headers_and_places_to_go_back_to_are_refused(server):
-    async def story(visitor):
+async def test_malformed_headers_and_places_to_go_back_to_are_refused(server):
+    async with visiting(server.address) as visitor:
         assert (await visitor.send("/order", op="resume", headers={"origin": "http://["}, tube="t")).status_code == 403
         await visitor.get("/log")
         page = await visitor.send("/order", follow=False, op="resume", tube="default", back="//[")
         assert page.status_code == 303 and page.headers["location"].startswith("/?did=")
 
-    visit(server.address, story)
 
-
-def test_a_call_with_many_arguments_is_shown_in_part(server, queue):
+async def test_a_call_with_many_arguments_is_shown_in_part(server, queue):
     calls = [{"task": "t", "args": [1] * 20_000}, {"task": "t", "kwargs": {f"name{each}": 1 for each in range(4000)}}]
     ids = [put(queue, "calls", json.dumps(call, separators=(",", ":")).encode())[0] for call in calls]
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         for job_id in ids:
             await visitor.get(f"/job?id={job_id}")
             assert visitor.page.text.count("<th>") <= 100
             assert "The first 100 are shown" in visitor.text
 
-    visit(server.address, story)
 
-
-def test_a_live_page_says_that_the_server_is_away(server, queue):
-    async def story(visitor):
+async def test_a_live_page_says_that_the_server_is_away(server, queue):
+    async with visiting(server.address) as visitor:
         await sampled(visitor)
         await visitor.get("/", x_live="1")
         assert "does not answer" not in visitor.text
@@ -705,23 +620,19 @@ def test_a_live_page_says_that_the_server_is_away(server, queue):
         await visitor.get("/", x_live="1")
         assert "does not answer" in visitor.text
 
-    visit(server.address, story)
 
-
-def test_the_form_to_put_a_delayed_job_again_has_its_delay(server, queue):
+async def test_the_form_to_put_a_delayed_job_again_has_its_delay(server, queue):
     (job_id,) = put(queue, "later", delay=5000)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await visitor.get(f"/job?id={job_id}")
         assert 4900 < int(re.search('name="delay" value="([0-9]+)"', visitor.page.text)[1]) <= 5000
 
-    visit(server.address, story)
 
-
-def test_no_more_jobs_are_deleted_than_were_confirmed(server, queue):
+async def test_no_more_jobs_are_deleted_than_were_confirmed(server, queue):
     put(queue, "mails", count=3)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         asked = {"scope": "all", "tube": "mails", "state": "ready"}
         await visitor.order("delete", sure=False, **asked)
         fields = dict(re.findall('<input type="hidden" name="([a-z]+)" value="([^"]*)">', visitor.page.text))
@@ -729,10 +640,8 @@ def test_no_more_jobs_are_deleted_than_were_confirmed(server, queue):
         await visitor.send("/order", **fields)
         assert counts(queue, "mails") == (4, 0, 0)
 
-    visit(server.address, story)
 
-
-def test_a_view_of_failures_reads_few_bytes_and_decodes_them_in_a_thread(server, queue, monkeypatch):
+async def test_a_view_of_failures_reads_few_bytes_and_decodes_them_in_a_thread(server, queue, monkeypatch):
     bury(queue, "mails", 30, b'{"task": "' + b"x" * 10_000 + b'", "args": [], "kwargs": {}}')
     bury(queue, "letters", 1, b"x" * (failures.MAX_BODY - 1))
     monkeypatch.setattr(failures, "MAX_READ", 100_000)
@@ -746,7 +655,7 @@ def test_a_view_of_failures_reads_few_bytes_and_decodes_them_in_a_thread(server,
 
         monkeypatch.setattr(failures, name, recorded)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await sampled(visitor)
         found = visitor.app.state.users.of("").failures
         await found.refresh(30)
@@ -755,8 +664,6 @@ def test_a_view_of_failures_reads_few_bytes_and_decodes_them_in_a_thread(server,
         assert found.unread == 0 and sum(len(each.jobs) for each in found.groups) == 31
         assert threads and threading.get_ident() not in threads
 
-    visit(server.address, story)
-
 
 def test_a_search_asks_for_few_bytes_at_once(monkeypatch):
     monkeypatch.setattr(search, "MAX_BATCH", 250)
@@ -764,12 +671,12 @@ def test_a_search_asks_for_few_bytes_at_once(monkeypatch):
     assert [[job["id"] for job in some] for some in search._by_bytes(jobs)] == [[0, 1], [2], [3], [4, 5]]
 
 
-def test_failures_are_looked_at_up_to_a_number_shared_by_all_tubes(server, queue, monkeypatch):
+async def test_failures_are_looked_at_up_to_a_number_shared_by_all_tubes(server, queue, monkeypatch):
     monkeypatch.setattr(failures, "MAX_BODIES", 12)
     for name in ("letters", "mails", "parcels"):
         bury(queue, name, 9)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await sampled(visitor)
         await visitor.get("/failures")
         found = visitor.app.state.users.of("").failures
@@ -780,20 +687,9 @@ def test_failures_are_looked_at_up_to_a_number_shared_by_all_tubes(server, queue
         ]
         assert found.is_partial
 
-    visit(server.address, story)
 
-
-def test_a_name_beside_that_of_the_proxy_is_refused(server):
-    async def story(visitor):
-        names = [("x-forwarded-user", "mallory"), ("x-forwarded-user", "ada")]
-        assert (await visitor.http.get("/", headers=names[1:])).status_code == 200
-        assert (await visitor.http.get("/", headers=names)).status_code == 403
-
-    visit(server.address, story, user_header="X-Forwarded-User")
-
-
-def test_a_form_whose_sender_has_gone_is_no_fault_of_the_console(server):
-    async def story(visitor):
+async def test_a_form_whose_sender_has_gone_is_no_fault_of_the_console(server):
+    async with visiting(server.address) as visitor:
         await visitor.get("/tube?name=default")
         sent = []
 
@@ -808,33 +704,21 @@ def test_a_form_whose_sender_has_gone_is_no_fault_of_the_console(server):
         await visitor.app({**scope, "http_version": "1.1", "scheme": "http", "root_path": ""}, receive, send)
         assert sent[0]["status"] == 400
 
-    visit(server.address, story)
 
-
-def test_a_search_reads_large_bodies_slowly(server, queue, monkeypatch):
+async def test_a_search_reads_large_bodies_slowly(server, queue, monkeypatch):
     monkeypatch.setattr(search, "BYTES_A_SECOND", 10_000)
     put(queue, "mails", b"x" * 100, 26)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         began = time.monotonic()
         await visitor.send("/search", name="mails", state="ready", text="x")
         await visitor.app.state.searches.find("", 1).task
         assert time.monotonic() - began >= 0.25
 
-    visit(server.address, story)
-
-
-def test_a_base_path_may_begin_as_a_page_does(server):
-    async def story(visitor):
-        for path in ("/tubes", "/t/tubes", "/t/", "/t"):
-            assert (await visitor.http.get(path, follow_redirects=True)).status_code == 200, path
-
-    visit(server.address, story, base_path="/t")
-
 
 @pytest.mark.parametrize("path", ["/xyz", "/tubes/none", "/order", "/<script>alert(1)"])
-def test_a_path_without_a_page_leads_to_the_others(server, path):
-    async def story(visitor):
+async def test_a_path_without_a_page_leads_to_the_others(server, path):
+    async with visiting(server.address, base_path="/queue") as visitor:
         page = await visitor.get(path)
         assert page.status_code in (404, 405) and page.headers["content-type"].startswith("text/html")
         assert f"The console has no page /queue{path}." in visitor.text
@@ -843,16 +727,14 @@ def test_a_path_without_a_page_leads_to_the_others(server, path):
         page = await visitor.get("/static/none.js")
         assert (page.status_code, page.text) == (404, "There is no such file.\n")
 
-    visit(server.address, story, base_path="/queue")
 
-
-def test_a_worker_that_holds_a_job_is_not_idle(server, queue):
+async def test_a_worker_that_holds_a_job_is_not_idle(server, queue):
     put(queue, "mails", count=2)
     with Client(server.address, encoding=None, watch="mails") as worker, Client(server.address) as idle:
         worker.reserve(0)
         idle.stats()
 
-        async def story(visitor):
+        async with visiting(server.address) as visitor:
             page = await visitor.get("/clients")
             rows = [
                 re.sub(r"<[^>]+>", "", row).split()[1:]
@@ -863,20 +745,18 @@ def test_a_worker_that_holds_a_job_is_not_idle(server, queue):
             assert any("mails" in row and "producer" in row for row in found), found
             assert not any("default" in row for row in found), found
 
-        visit(server.address, story)
-
 
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
 
-def test_all_times_have_their_zone(server, queue):
+async def test_all_times_have_their_zone(server, queue):
     (job_id,) = bury(queue, "mails")
     (delayed,) = put(queue, "mails", delay=5000)
     queue.use("mails.errors")
     told = report(job_id, "mails", describe(ValueError("x")), 3, by="worker", task="shop.send")
     queue.put_with(told, key=f"job-{job_id}")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await sampled(visitor)
         await visitor.order("put", tube="mails", body="x")
         await visitor.get("/failures")
@@ -893,16 +773,14 @@ def test_all_times_have_their_zone(server, queue):
             times = re.findall(r"\d{4}-\d\d-\d\d.\d\d:\d\d", visitor.text)
             assert len(times) == len(re.findall(STAMP, visitor.text)) >= number, path
 
-    visit(server.address, story)
-
 
 @pytest.mark.parametrize(
     ("typed", "delay"), [("3600", 3600), ("2h", 7200), ("0", 0), ("later", None), ("", None), ("-1", None)]
 )
-def test_a_delayed_job_is_rescheduled(server, queue, typed, delay):
+async def test_a_delayed_job_is_rescheduled(server, queue, typed, delay):
     (job_id,) = put(queue, "mails", delay=6000)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         page = await visitor.get(f"/job?id={job_id}")
         assert 'value="reschedule"' in page.text and re.search(rf"Due {STAMP} , in 1h (39|40)m", visitor.text)
         await visitor.order("reschedule", id=str(job_id), delay=typed, back=f"job?id={job_id}")
@@ -915,15 +793,13 @@ def test_a_delayed_job_is_rescheduled(server, queue, typed, delay):
             assert re.search(rf"Reschedule job {job_id} to {STAMP} : 1 job", visitor.text)
             assert found["state"] == ("delayed" if delay else "ready") and delay - 60 <= found["time-left"] <= delay
 
-    visit(server.address, story)
 
-
-def test_all_delayed_jobs_are_rescheduled_and_others_passed_over(server, queue):
+async def test_all_delayed_jobs_are_rescheduled_and_others_passed_over(server, queue):
     put(queue, "mails", count=20, delay=60)
     queue.put(b"", delay=100_000)
     ids = [*put(queue, "others", delay=60), *put(queue, "others")]
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         page = await visitor.get("/tube?name=mails&state=delayed")
         assert 'value="reschedule"' in page.text and len(re.findall(STAMP, visitor.text)) == 21
         await visitor.order("reschedule", sure=False, scope="all", tube="mails", state="delayed", delay="1h")
@@ -936,26 +812,23 @@ def test_all_delayed_jobs_are_rescheduled_and_others_passed_over(server, queue):
         await visitor.order("reschedule", id=[str(each) for each in ids], delay="1h", tube="others", state="delayed")
         assert "1 job; 1 passed over" in visitor.text
 
-    visit(server.address, story)
 
-
-def test_a_job_of_beanstalkd_has_no_button_to_reschedule_it(beanstalkd):
+async def test_a_job_of_beanstalkd_has_no_button_to_reschedule_it(beanstalkd):
     with Client(beanstalkd.address, encoding=None) as queue:
         (job_id,) = put(queue, "mails", delay=60)
 
-        async def story(visitor):
+        async with visiting(beanstalkd.address) as visitor:
             for path in (f"/job?id={job_id}", "/tube?name=mails&state=delayed"):
                 page = await visitor.get(path)
                 assert re.search(STAMP, visitor.text) and 'value="reschedule"' not in page.text
 
-        visit(beanstalkd.address, story)
 
-
-def test_what_was_typed_is_kept_after_an_error(server, queue):
+async def test_what_was_typed_is_kept_after_an_error(server, queue):
     body = f"first\nsecond {HOSTILE.replace(chr(0x1B), '')}"
     kept = re.compile(r'<textarea name="body"[^>]*>\n(.*?)</textarea>', re.DOTALL)
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
+
         def typed():
             return html.unescape(kept.search(visitor.page.text)[1])
 
@@ -980,10 +853,8 @@ def test_what_was_typed_is_kept_after_an_error(server, queue):
         page = await visitor.order("pause", tube="mails", seconds="long", back="tubes")
         assert page.status_code == 400 and 'name="seconds" value="long" aria-invalid="true"' in page.text
 
-    visit(server.address, story)
 
-
-def test_a_confirmation_shows_the_jobs_and_their_error(server, queue):
+async def test_a_confirmation_shows_the_jobs_and_their_error(server, queue):
     ids = bury(queue, "mails", 7, json.dumps({"task": HOSTILE + "x" * 500, "args": []}).encode())
     (large,) = put(queue, "mails", b"y" * 20_000)
     queue.use("mails.errors")
@@ -991,7 +862,7 @@ def test_a_confirmation_shows_the_jobs_and_their_error(server, queue):
         told = report(each, "mails", describe(ValueError(HOSTILE)), 3, by="worker", task="shop.send")
         queue.put_with(told, key=f"job-{each}")
 
-    async def story(visitor):
+    async with visiting(server.address) as visitor:
         await sampled(visitor)
         await visitor.get("/failures")
         key = next(iter(visitor.app.state.users._users.values())).failures.groups[0].key
@@ -1011,5 +882,3 @@ def test_a_confirmation_shows_the_jobs_and_their_error(server, queue):
         await visitor.order("clear", sure=False, tube=["mails", "mails.errors"])
         assert "tube mails tube mails.errors" in visitor.text
         assert len(queue.tubes()) >= 2 and counts(queue, "mails") == (1, 0, 7)
-
-    visit(server.address, story)

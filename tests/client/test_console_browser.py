@@ -16,8 +16,6 @@ from programs import find
 from visiting import console_at_port
 
 from beanstalk_server import TubeConfig
-from beanstalk_server.access.accounts import hash_of_token
-from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness import servers
 from harness.console import demonstration
 from harness.waiting import eventually
@@ -104,6 +102,14 @@ def test_every_page_can_be_used_by_all(browse, shop, look):
     person.expected = "404"
     assert person.go("/job?id=99999").status == 404
     look_at(person)
+
+
+def test_the_page_to_sign_in_can_be_used_by_all(browse, shop):
+    person = browse(shop.address, "keys", {"login": True}, viewport=NARROW)
+    person.go("/tubes")
+    look_at(person)
+    person.fill("Token", "x")
+    assert person.page.url.endswith("/login")
 
 
 # ------------------------------------------------------------------------------------------- every order
@@ -405,44 +411,6 @@ def test_pages_of_a_stock_beanstalkd(browse, beanstalkd, mode):
 def test_orders_to_a_stock_beanstalkd(browse, beanstalkd, order):
     with Client(beanstalkd.address, encoding=None) as queue:
         give(browse(beanstalkd.address, "no scripts"), order, queue, stock_any(queue))
-
-
-RIGHTS = ("produce", "consume", "inspect", "admin")
-TOKENS = {name: f"token-of-{name}-" + "x" * 20 for name in ("looker", "root")}
-
-
-def test_what_a_token_may_not_is_told_and_not_done(browse, run):
-    users = [
-        UserConfig(name="root", token_sha256=(hash_of_token(TOKENS["root"]),), **dict.fromkeys(RIGHTS, ("*",))),
-        UserConfig(name="looker", token_sha256=(hash_of_token(TOKENS["looker"]),), inspect=("mails",)),
-    ]
-    server = run(listeners=(ListenerConfig(address="127.0.0.1:0", auth="token"),), users=tuple(users))
-    with Client(server.address, encoding=None, token=TOKENS["root"]) as queue:
-        (job_id,) = put(queue, "mails", b"x")
-        put(queue, "bills", b"x")
-        person = browse(server.address, "keys", {"login": True})
-        person.expected = "40[134]"
-        person.go("/tubes")
-        look_at(person)
-        person.fill("Token", "nonsense-" * 5)
-        person.press("Sign in")
-        person.until("does not know this token")
-        person.fill("Token", TOKENS["looker"])
-        person.press("Sign in")
-        person.page.wait_for_url(f"{person.url}/")
-        person.go("/tubes")
-        person.until("mails")
-        assert "bills" not in person.text and TOKENS["looker"] not in person.page.content()
-        assert person.go("/tube?name=bills").status in (403, 404)
-        person.go(f"/job?id={job_id}")
-        person.press("Delete…")
-        person.sure()
-        person.until("no right")
-        assert state(queue, job_id) == "ready"
-        person.press(re.compile("Sign out"), "header")
-        person.page.wait_for_url("**/login")
-        person.go("/tubes")
-        assert person.page.url.endswith("/login")
 
 
 # ------------------------------------------------------------------------------------------- pictures

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from beanstalk_client.cli.top_samples import Samples
 from beanstalk_client.console.bodies import Report
 from beanstalk_client.console.failures import MAX_TEXT, Failed, _read_body, group, same_error
 
@@ -45,10 +44,6 @@ def test_jobs_are_grouped_by_tube_task_and_error():
         "its time to live ended",
     }
     assert next(each.key for each in group(jobs[::-1])) == groups[0].key
-
-
-def test_no_jobs_are_no_groups():
-    assert group([]) == [] and Samples().tubes == {}
 
 
 def test_texts_of_a_report_are_cut_before_they_are_kept_and_matched():

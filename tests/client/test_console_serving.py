@@ -3,12 +3,9 @@
 import contextlib
 import http.client
 import itertools
-import re
 import resource
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -17,7 +14,6 @@ from beanstalk_client.console import serving
 from beanstalk_client.console.serving import ENDING, Accepted, Connections, make_server
 from visiting import console_of
 
-from harness.servers import INTERPRETED, environment_of
 from harness.waiting import eventually
 
 MOST = 8
@@ -158,22 +154,6 @@ def test_a_request_has_a_time_to_be_complete(limit, sent, monkeypatch):
     with serving_at() as (port, connections), unfinished(port, 1, sent) as (caller,):
         assert is_closed(caller)
         eventually(lambda: len(connections) == 0, "it is closed")
-
-
-@pytest.mark.sockets
-def test_it_answers_with_few_descriptors_and_many_unfinished_requests():
-    program = (
-        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200));"
-        "import sys; from beanstalk_client.cli.main import main; sys.exit(main())"
-    )
-    line = [sys.executable, "-c", program, "console", "127.0.0.1:1", "--login", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(line, env=environment_of(INTERPRETED), stdout=subprocess.PIPE, text=True) as process:
-        try:
-            port = int(re.search(r"http://.*:(\d+)/", process.stdout.readline())[1])
-            with unfinished(port, 260):
-                assert login_page(port) == 200
-        finally:
-            process.kill()
 
 
 def test_half_of_the_descriptors_are_for_connections(monkeypatch):

@@ -33,20 +33,24 @@ def tube():
     return new_tube()
 
 
-def test_each_job_runs_once_and_is_deleted(server, tube):
-    async def story():
-        handler = Handler()
-        async with connected(server, tube) as client, consuming(server, tube, handler):
-            for number in range(100):
-                await client.put(b"%d" % number)
-            await emptied(client, tube)
-        assert handler.began == [str(number) for number in range(100)]
-
-    run(story())
+def lose(consumer):
+    """Abort the connections that have jobs in hand."""
+    for link in consumer._links:
+        if link.in_hand:
+            link.client._connection.abort()
 
 
-def test_five_empty_jobs_cost_one_reserve(tube):
-    async def story(server):
+async def test_each_job_runs_once_and_is_deleted(server, tube):
+    handler = Handler()
+    async with connected(server, tube) as client, consuming(server, tube, handler):
+        for number in range(100):
+            await client.put(b"%d" % number)
+        await emptied(client, tube)
+    assert handler.began == [str(number) for number in range(100)]
+
+
+async def test_five_empty_jobs_cost_one_reserve(tube):
+    with running(SERVERS[0]) as server:
         handler = Handler()
         async with connected(server, tube) as client:
             async with client.pipeline() as pipeline:
@@ -57,241 +61,202 @@ def test_five_empty_jobs_cost_one_reserve(tube):
                 await emptied(client, tube)
             assert (await client.stats())["cmd-reserve-batch"] - before <= 204
 
-    with running(SERVERS[0]) as server:
-        run(story(server))
+
+async def test_no_more_run_at_a_time_than_there_are_slots(server, tube):
+    handler = Handler()
+    gates = [handler.gate(str(number)) for number in range(7)]
+    async with connected(server, tube) as client, consuming(server, tube, handler, at_once=3):
+        for number in range(7):
+            await client.put(b"%d" % number)
+        await until(lambda: len(handler.began) == 3, "three run")
+        for number in range(7):
+            while (await states(client, tube))["reserved"] != min(3, 7 - number):
+                await asyncio.sleep(0.005)
+            gates[number].set()
+            await until(lambda number=number: len(handler.ended) == number + 1, "one more has ended")
+            await until(lambda number=number: len(handler.began) == min(7, number + 4), "its slot is taken")
+        await emptied(client, tube)
+    assert handler.most == 3
 
 
-def test_no_more_run_at_a_time_than_there_are_slots(server, tube):
-    async def story():
-        handler = Handler()
-        gates = [handler.gate(str(number)) for number in range(7)]
-        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=3):
-            for number in range(7):
-                await client.put(b"%d" % number)
-            await until(lambda: len(handler.began) == 3, "three run")
-            for number in range(7):
-                while (await states(client, tube))["reserved"] != min(3, 7 - number):
-                    await asyncio.sleep(0.005)
-                gates[number].set()
-                await until(lambda number=number: len(handler.ended) == number + 1, "one more has ended")
-                await until(lambda number=number: len(handler.began) == min(7, number + 4), "its slot is taken")
+async def test_a_long_job_does_not_hold_back_the_others_of_its_batch(server, tube):
+    handler = Handler()
+    gate = handler.gate("long")
+    async with connected(server, tube) as client:
+        await client.put(b"long")
+        for number in range(9):
+            await client.put(b"%d" % number)
+        async with consuming(server, tube, handler, at_once=10):
+            while await states(client, tube) != {"ready": 0, "reserved": 1, "delayed": 0, "buried": 0}:
+                await asyncio.sleep(0.005)
+            await client.put(b"another")
+            await until(lambda: "another" in handler.ended, "it runs beside the long one")
+            gate.set()
             await emptied(client, tube)
-        assert handler.most == 3
-
-    run(story())
+        assert len(handler.ended) == 11 and handler.ended[-1] == "long"
 
 
-def test_a_long_job_does_not_hold_back_the_others_of_its_batch(server, tube):
-    async def story():
-        handler = Handler()
-        gate = handler.gate("long")
-        async with connected(server, tube) as client:
-            await client.put(b"long")
-            for number in range(9):
+async def test_jobs_that_come_one_by_one_run_at_once_and_over_few_connections(server, tube):
+    handler = Handler()
+    for number in range(4):
+        handler.gate(str(number))
+    made = []
+
+    def connect():
+        made.append(AsyncClient(server.address, encoding=None))
+        return made[-1]
+
+    consumer = Consumer(connect, [tube], handler, at_once=4)
+    task = asyncio.ensure_future(consumer.run())
+    async with connected(server, tube) as client:
+        for _ in range(3):
+            for number in range(4):
                 await client.put(b"%d" % number)
-            async with consuming(server, tube, handler, at_once=10):
-                while await states(client, tube) != {"ready": 0, "reserved": 1, "delayed": 0, "buried": 0}:
-                    await asyncio.sleep(0.005)
-                await client.put(b"another")
-                await until(lambda: "another" in handler.ended, "it runs beside the long one")
+                await until(lambda: handler.at_once == consumer.running > 0, "it runs")
+            await until(lambda: consumer.running == 4, "all run")
+            for gate in handler.gates.values():
                 gate.set()
-                await emptied(client, tube)
-            assert len(handler.ended) == 11 and handler.ended[-1] == "long"
-
-    run(story())
-
-
-def test_jobs_that_come_one_by_one_run_at_once_and_over_few_connections(server, tube):
-    async def story():
-        handler = Handler()
-        for number in range(4):
-            handler.gate(str(number))
-        made = []
-
-        def connect():
-            made.append(AsyncClient(server.address, encoding=None))
-            return made[-1]
-
-        consumer = Consumer(connect, [tube], handler, at_once=4)
-        task = asyncio.ensure_future(consumer.run())
-        async with connected(server, tube) as client:
-            for _ in range(3):
-                for number in range(4):
-                    await client.put(b"%d" % number)
-                    await until(lambda: handler.at_once == consumer.running > 0, "it runs")
-                await until(lambda: consumer.running == 4, "all run")
-                for gate in handler.gates.values():
-                    gate.set()
-                await emptied(client, tube)
-                for gate in handler.gates.values():
-                    gate.clear()
-        consumer.stop()
-        await task
-        assert len(made) <= 5
-
-    run(story())
+            await emptied(client, tube)
+            for gate in handler.gates.values():
+                gate.clear()
+    consumer.stop()
+    await task
+    assert len(made) <= 5
 
 
-def test_what_is_released_or_buried_keeps_its_priority(server, tube):
-    async def story():
-        handler = Handler({"again": Release(delay=1000), "sunk": Bury(), "changed": Release(1000, priority=7)})
-        async with connected(server, tube) as client, consuming(server, tube, handler):
-            ids = [await client.put(body, 1234) for body in (b"again", b"sunk", b"changed")]
-            while (found := await states(client, tube))["delayed"] != 2 or not found["buried"]:
-                await asyncio.sleep(0.005)
-            again, sunk, changed = [await client.stats_job(job_id) for job_id in ids]
-        assert (again["state"], again["pri"], again["delay"]) == ("delayed", 1234, 1000)
-        assert (sunk["state"], sunk["pri"]) == ("buried", 1234)
-        assert (changed["state"], changed["pri"]) == ("delayed", 7)
-
-    run(story())
+async def test_what_is_released_or_buried_keeps_its_priority(server, tube):
+    handler = Handler({"again": Release(delay=1000), "sunk": Bury(), "changed": Release(1000, priority=7)})
+    async with connected(server, tube) as client, consuming(server, tube, handler):
+        ids = [await client.put(body, 1234) for body in (b"again", b"sunk", b"changed")]
+        while (found := await states(client, tube))["delayed"] != 2 or not found["buried"]:
+            await asyncio.sleep(0.005)
+        again, sunk, changed = [await client.stats_job(job_id) for job_id in ids]
+    assert (again["state"], again["pri"], again["delay"]) == ("delayed", 1234, 1000)
+    assert (sunk["state"], sunk["pri"]) == ("buried", 1234)
+    assert (changed["state"], changed["pri"]) == ("delayed", 7)
 
 
-def test_a_handler_that_fails_costs_its_job_a_minute(server, tube, caplog):
-    async def story():
-        handler = Handler({"bad": RuntimeError("oh")})
-        async with connected(server, tube) as client, consuming(server, tube, handler):
-            job_id = await client.put(b"bad")
-            await client.put(b"good")
-            while (await states(client, tube))["delayed"] != 1:
-                await asyncio.sleep(0.005)
-            assert (await client.stats_job(job_id))["delay"] == 60
-        assert handler.ended == ["bad", "good"]
-
-    run(story())
+async def test_a_handler_that_fails_costs_its_job_a_minute(server, tube, caplog):
+    handler = Handler({"bad": RuntimeError("oh")})
+    async with connected(server, tube) as client, consuming(server, tube, handler):
+        job_id = await client.put(b"bad")
+        await client.put(b"good")
+        while (await states(client, tube))["delayed"] != 1:
+            await asyncio.sleep(0.005)
+        assert (await client.stats_job(job_id))["delay"] == 60
+    assert handler.ended == ["bad", "good"]
     assert [record.event for record in caplog.records] == ["bug-handler"]
 
 
-def test_a_job_is_touched_as_long_as_it_runs(server, tube):
-    async def story():
-        handler = Handler()
-        gates = [handler.gate("one"), handler.gate("two")]
-        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=3):
-            ids = [await client.put(b"one", ttr=3), await client.put(b"two", ttr=4)]
-            while (await client.stats_job(ids[1]))["age"] < 5:
-                await asyncio.sleep(0.2)
-            for job_id in ids:
-                found = await client.stats_job(job_id)
-                assert (found["state"], found["timeouts"], found["reserves"]) == ("reserved", 0, 1)
-            for gate in gates:
-                gate.set()
-            await emptied(client, tube)
-        assert handler.began == ["one", "two"]
-
-    run(story())
-
-
-def test_who_stops_finishes_what_is_in_hand_and_takes_no_more(server, tube):
-    async def story():
-        handler = Handler()
-        gate = handler.gate("long")
-        async with connected(server, tube) as client:
-            async with consuming(server, tube, handler, at_once=2) as consumer:
-                await client.put(b"long")
-                await until(lambda: handler.began, "it runs")
-                consumer.stop()
-                await client.put(b"late")
-                gate.set()
-            assert await states(client, tube) == {"ready": 1, "reserved": 0, "delayed": 0, "buried": 0}
-            assert handler.began == ["long"]
-
-    run(story())
-
-
-def test_what_arrives_while_it_stops_is_ready_again(server, tube):
-    async def story():
-        for _ in range(30):
-            handler = Handler()
-            async with connected(server, tube) as client:
-                async with consuming(server, tube, handler) as consumer:
-                    await until(lambda consumer=consumer: any(link.waiting for link in consumer._links), "it waits")
-                    put = asyncio.ensure_future(client.put(b"x"))
-                    await asyncio.sleep(0)
-                    consumer.stop()
-                    await put
-                if handler.began:
-                    await emptied(client, tube)
-                    assert handler.ended == ["x"]
-                else:
-                    job = await client.reserve(5)
-                    assert job.body == b"x"
-                    await client.delete(job)
-
-    run(story())
-
-
-def test_who_ends_releases_what_runs(server, tube):
-    async def story():
-        handler = Handler()
-        handler.gate("long")
-        async with connected(server, tube) as client:
-            async with consuming(server, tube, handler, at_once=2) as consumer:
-                job_id = await client.put(b"long", 77)
-                await until(lambda: handler.began, "it runs")
-                consumer.end()
+async def test_a_job_is_touched_as_long_as_it_runs(server, tube):
+    handler = Handler()
+    gates = [handler.gate("one"), handler.gate("two")]
+    async with connected(server, tube) as client, consuming(server, tube, handler, at_once=3):
+        ids = [await client.put(b"one", ttr=3), await client.put(b"two", ttr=4)]
+        while (await client.stats_job(ids[1]))["age"] < 5:
+            await asyncio.sleep(0.2)
+        for job_id in ids:
             found = await client.stats_job(job_id)
-            assert (found["state"], found["pri"], found["releases"]) == ("ready", 77, 1)
+            assert (found["state"], found["timeouts"], found["reserves"]) == ("reserved", 0, 1)
+        for gate in gates:
+            gate.set()
+        await emptied(client, tube)
+    assert handler.began == ["one", "two"]
 
-    run(story())
 
-
-def test_a_consumer_that_is_cancelled_gives_its_jobs_back(server, tube):
-    async def story():
-        handler = Handler()
-        handler.gate("long")
-        consumer = Consumer(lambda: AsyncClient(server.address, encoding=None), [tube], handler)
-        task = asyncio.ensure_future(consumer.run())
-        async with connected(server, tube) as client:
+async def test_who_stops_finishes_what_is_in_hand_and_takes_no_more(server, tube):
+    handler = Handler()
+    gate = handler.gate("long")
+    async with connected(server, tube) as client:
+        async with consuming(server, tube, handler, at_once=2) as consumer:
             await client.put(b"long")
             await until(lambda: handler.began, "it runs")
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await client.delete(await client.reserve(5))
-
-    run(story())
-
-
-def test_a_delivery_tells_of_its_job(server, tube):
-    async def story():
-        told = []
-
-        async def handle(delivery):
-            await delivery.touch()
-            told.append((delivery.job_id, delivery.body, delivery.tube, await delivery.stats()))
-            return DONE
-
-        async with connected(server, tube) as client, consuming(server, tube, handle):
-            job_id = await client.put(b"x", 5)
-            await emptied(client, tube)
-        assert told[0][:3] == (job_id, b"x", tube)
-        assert (told[0][3]["tube"], told[0][3]["pri"]) == (tube, 5)
-
-    run(story())
+            consumer.stop()
+            await client.put(b"late")
+            gate.set()
+        assert await states(client, tube) == {"ready": 1, "reserved": 0, "delayed": 0, "buried": 0}
+        assert handler.began == ["long"]
 
 
-def test_of_several_tubes_each_is_served(server):
-    async def story():
+async def test_what_arrives_while_it_stops_is_ready_again(server, tube):
+    for _ in range(30):
         handler = Handler()
-        tubes = [new_tube(), new_tube()]
-        consumer = Consumer(lambda: AsyncClient(server.address, encoding=None), tubes, handler)
-        task = asyncio.ensure_future(consumer.run())
-        for tube in tubes:
-            async with connected(server, tube) as client:
-                await client.put(tube.encode())
+        async with connected(server, tube) as client:
+            async with consuming(server, tube, handler) as consumer:
+                await until(lambda consumer=consumer: any(link.waiting for link in consumer._links), "it waits")
+                put = asyncio.ensure_future(client.put(b"x"))
+                await asyncio.sleep(0)
+                consumer.stop()
+                await put
+            if handler.began:
                 await emptied(client, tube)
-        consumer.stop()
-        await task
-        assert handler.ended == tubes
+                assert handler.ended == ["x"]
+            else:
+                job = await client.reserve(5)
+                assert job.body == b"x"
+                await client.delete(job)
 
-    run(story())
+
+async def test_who_ends_releases_what_runs(server, tube):
+    handler = Handler()
+    handler.gate("long")
+    async with connected(server, tube) as client:
+        async with consuming(server, tube, handler, at_once=2) as consumer:
+            job_id = await client.put(b"long", 77)
+            await until(lambda: handler.began, "it runs")
+            consumer.end()
+        found = await client.stats_job(job_id)
+        assert (found["state"], found["pri"], found["releases"]) == ("ready", 77, 1)
+
+
+async def test_a_consumer_that_is_cancelled_gives_its_jobs_back(server, tube):
+    handler = Handler()
+    handler.gate("long")
+    consumer = Consumer(lambda: AsyncClient(server.address, encoding=None), [tube], handler)
+    task = asyncio.ensure_future(consumer.run())
+    async with connected(server, tube) as client:
+        await client.put(b"long")
+        await until(lambda: handler.began, "it runs")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await client.delete(await client.reserve(5))
+
+
+async def test_a_delivery_tells_of_its_job(server, tube):
+    told = []
+
+    async def handle(delivery):
+        await delivery.touch()
+        told.append((delivery.job_id, delivery.body, delivery.tube, await delivery.stats()))
+        return DONE
+
+    async with connected(server, tube) as client, consuming(server, tube, handle):
+        job_id = await client.put(b"x", 5)
+        await emptied(client, tube)
+    assert told[0][:3] == (job_id, b"x", tube)
+    assert (told[0][3]["tube"], told[0][3]["pri"]) == (tube, 5)
+
+
+async def test_of_several_tubes_each_is_served(server):
+    handler = Handler()
+    tubes = [new_tube(), new_tube()]
+    consumer = Consumer(lambda: AsyncClient(server.address, encoding=None), tubes, handler)
+    task = asyncio.ensure_future(consumer.run())
+    for tube in tubes:
+        async with connected(server, tube) as client:
+            await client.put(tube.encode())
+            await emptied(client, tube)
+    consumer.stop()
+    await task
+    assert handler.ended == tubes
 
 
 @pytest.mark.parametrize("program", SERVERS)
-def test_a_job_runs_on_beyond_a_restart_and_then_once_more(program, tmp_path, tube, caplog):
+async def test_a_job_runs_on_beyond_a_restart_and_then_once_more(program, tmp_path, tube, caplog):
     """The server has another id, so its job may be another one: it waits until the run in hand has ended."""
 
-    async def story(server):
+    with restartable(program, tmp_path) as server:
         handler = Handler()
         gate = handler.gate("long")
         async with connected(server, tube) as client:
@@ -314,66 +279,53 @@ def test_a_job_runs_on_beyond_a_restart_and_then_once_more(program, tmp_path, tu
         (lost,) = [record for record in caplog.records if record.event == "outcome-lost"]
         assert "the id of the server is another one" in lost.getMessage()
 
-    with restartable(program, tmp_path) as server:
-        run(story(server))
-
 
 @pytest.mark.parametrize("outcome", [DONE, Bury(), Release(1000)])
-def test_what_runs_on_over_a_lost_connection_is_taken_back(server, tube, caplog, outcome):
+async def test_what_runs_on_over_a_lost_connection_is_taken_back(server, tube, caplog, outcome):
     """Its slot is the only one, so nothing asks for jobs meanwhile; what becomes of it is then done as ever."""
 
-    async def story():
-        handler = Handler({"x": outcome})
-        gate = handler.gate("x")
-        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=1) as consumer:
-            job_id = await client.put(b"x", 7)
-            await until(lambda: handler.began, "it runs")
-            await until(lambda: all(one._found for one in consumer._in_hand.values()), "it was touched")
-            for link in consumer._links:
-                if link.client.is_connected:
-                    link.client._connection.abort()
-            await until(lambda: any(record.event == "job-taken-back" for record in caplog.records), "it is taken back")
-            assert (await client.stats_job(job_id))["state"] == "reserved"
-            gate.set()
-            if outcome is DONE:
-                await emptied(client, tube)
-            else:
-                wanted = "buried" if isinstance(outcome, Bury) else "delayed"
-                while (found := await client.stats_job(job_id))["state"] != wanted:
-                    await asyncio.sleep(0.005)
-                assert found["pri"] == 7
-        assert handler.began == ["x"]
-
     caplog.set_level("INFO")
-    run(story())
+    handler = Handler({"x": outcome})
+    gate = handler.gate("x")
+    async with connected(server, tube) as client, consuming(server, tube, handler, at_once=1) as consumer:
+        job_id = await client.put(b"x", 7)
+        await until(lambda: handler.began, "it runs")
+        await until(lambda: all(one._found for one in consumer._in_hand.values()), "it was touched")
+        lose(consumer)
+        await until(lambda: any(record.event == "job-taken-back" for record in caplog.records), "it is taken back")
+        assert (await client.stats_job(job_id))["state"] == "reserved"
+        gate.set()
+        if outcome is DONE:
+            await emptied(client, tube)
+        else:
+            wanted = "buried" if isinstance(outcome, Bury) else "delayed"
+            while (found := await client.stats_job(job_id))["state"] != wanted:
+                await asyncio.sleep(0.005)
+            assert found["pri"] == 7
+    assert handler.began == ["x"]
 
 
-def test_a_release_over_a_lost_connection_is_not_one_failure_more(run, tube):
+async def test_a_release_over_a_lost_connection_is_not_one_failure_more(run, tube):
     """The server has counted the loss as one. A second one would bury the job before its last attempt."""
 
     server = run()
 
-    async def story():
-        handler = Handler({"x": Release(1000)})
-        gate = handler.gate("x")
-        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=1) as consumer:
-            job_id = await client.put_with(b"x", tries=2)
-            await until(lambda: handler.began, "it runs")
-            await until(lambda: all(one._found for one in consumer._in_hand.values()), "it was touched")
-            for link in consumer._links:
-                if link.client.is_connected:
-                    link.client._connection.abort()
-            gate.set()
-            while (await client.stats_job(job_id))["state"] != "buried":
-                await asyncio.sleep(0.005)
-        assert handler.began == ["x", "x"]
-
-    asyncio.run(story())
+    handler = Handler({"x": Release(1000)})
+    gate = handler.gate("x")
+    async with connected(server, tube) as client, consuming(server, tube, handler, at_once=1) as consumer:
+        job_id = await client.put_with(b"x", tries=2)
+        await until(lambda: handler.began, "it runs")
+        await until(lambda: all(one._found for one in consumer._in_hand.values()), "it was touched")
+        lose(consumer)
+        gate.set()
+        while (await client.stats_job(job_id))["state"] != "buried":
+            await asyncio.sleep(0.005)
+    assert handler.began == ["x", "x"]
 
 
 @pytest.mark.parametrize("program", SERVERS)
-def test_what_is_done_while_the_server_is_away_runs_again_when_it_is_back(program, tmp_path, tube):
-    async def story(server):
+async def test_what_is_done_while_the_server_is_away_runs_again_when_it_is_back(program, tmp_path, tube):
+    with restartable(program, tmp_path) as server:
         handler = Handler()
         gate = handler.gate("0")
         async with connected(server, tube) as client, consuming(server, tube, handler, at_once=1):
@@ -387,15 +339,12 @@ def test_what_is_done_while_the_server_is_away_runs_again_when_it_is_back(progra
         assert handler.began == ["0", "0"]
         assert handler.most == 1
 
-    with restartable(program, tmp_path) as server:
-        run(story(server))
-
 
 @pytest.mark.parametrize("program", SERVERS)
-def test_another_job_with_the_id_and_body_of_a_lost_one_runs(program, tube):
+async def test_another_job_with_the_id_and_body_of_a_lost_one_runs(program, tube):
     """A server without a binlog begins its ids anew. What is put then may be the same job, so it runs afterwards."""
 
-    async def story(server):
+    with restartable(program) as server:
         handler = Handler()
         gate = handler.gate("x")
         async with consuming(server, tube, handler, at_once=2):
@@ -413,13 +362,10 @@ def test_another_job_with_the_id_and_body_of_a_lost_one_runs(program, tube):
         assert handler.ended == ["x", "x"]
         assert handler.most == 1
 
-    with restartable(program) as server:
-        run(story(server))
-
 
 @pytest.mark.parametrize("program", SERVERS)
-def test_another_job_with_the_id_of_a_lost_one_runs_at_once(program, tube):
-    async def story(server):
+async def test_another_job_with_the_id_of_a_lost_one_runs_at_once(program, tube):
+    with restartable(program) as server:
         handler = Handler()
         gate = handler.gate("x")
         async with consuming(server, tube, handler, at_once=2):
@@ -437,62 +383,49 @@ def test_another_job_with_the_id_of_a_lost_one_runs_at_once(program, tube):
                 assert await client.put(b"z") == 2
                 await emptied(client, tube)
 
-    with restartable(program) as server:
-        run(story(server))
 
-
-def test_a_job_whose_connection_is_lost_before_its_first_touch_runs_once(server, tube):
+async def test_a_job_whose_connection_is_lost_before_its_first_touch_runs_once(server, tube):
     """An idle worker takes it at once, so that its age says nothing; the id of the server does."""
 
-    async def story():
-        handler = Handler()
-        gate = handler.gate("x")
-        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=3) as consumer:
-            while not (await client.stats_tube(tube))["current-waiting"]:
+    handler = Handler()
+    gate = handler.gate("x")
+    async with connected(server, tube) as client, consuming(server, tube, handler, at_once=3) as consumer:
+        while not (await client.stats_tube(tube))["current-waiting"]:
+            await asyncio.sleep(0.005)
+        for number in range(5):
+            job_id = await client.put(b"x")
+            await until(lambda number=number: len(handler.began) == number + 1, "it runs")
+            lose(consumer)
+            while (await client.stats_job(job_id))["reserves"] < 2:
                 await asyncio.sleep(0.005)
-            for number in range(5):
-                job_id = await client.put(b"x")
-                await until(lambda number=number: len(handler.began) == number + 1, "it runs")
-                for link in consumer._links:
-                    if link.in_hand:
-                        link.client._connection.abort()
-                while (await client.stats_job(job_id))["reserves"] < 2:
-                    await asyncio.sleep(0.005)
-                await until(lambda: consumer.running == 1, "it is known for the same")
-                gate.set()
-                await emptied(client, tube)
-                gate.clear()
-        assert handler.ended == ["x"] * 5
-        assert handler.most == 1
-
-    run(story())
+            await until(lambda: consumer.running == 1, "it is known for the same")
+            gate.set()
+            await emptied(client, tube)
+            gate.clear()
+    assert handler.ended == ["x"] * 5
+    assert handler.most == 1
 
 
 @pytest.mark.parametrize("outcome", [Bury(), Release(1000)])
-def test_what_becomes_of_a_job_that_has_come_back_is_done(server, tube, outcome):
-    async def story():
-        handler = Handler({"x": outcome})
-        gate = handler.gate("x")
-        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=2) as consumer:
-            job_id = await client.put(b"x", 7)
-            await until(lambda: handler.began, "it runs")
-            for link in consumer._links:
-                if link.in_hand:
-                    link.client._connection.abort()
-            while (await client.stats_job(job_id))["reserves"] < 2:
-                await asyncio.sleep(0.005)
-            gate.set()
-            wanted = "buried" if isinstance(outcome, Bury) else "delayed"
-            while (found := await client.stats_job(job_id))["state"] != wanted:
-                await asyncio.sleep(0.005)
-            assert found["pri"] == 7
-        assert handler.began == ["x"]
-
-    run(story())
+async def test_what_becomes_of_a_job_that_has_come_back_is_done(server, tube, outcome):
+    handler = Handler({"x": outcome})
+    gate = handler.gate("x")
+    async with connected(server, tube) as client, consuming(server, tube, handler, at_once=2) as consumer:
+        job_id = await client.put(b"x", 7)
+        await until(lambda: handler.began, "it runs")
+        lose(consumer)
+        while (await client.stats_job(job_id))["reserves"] < 2:
+            await asyncio.sleep(0.005)
+        gate.set()
+        wanted = "buried" if isinstance(outcome, Bury) else "delayed"
+        while (found := await client.stats_job(job_id))["state"] != wanted:
+            await asyncio.sleep(0.005)
+        assert found["pri"] == 7
+    assert handler.began == ["x"]
 
 
-def test_it_waits_for_a_server_that_is_not_there_yet(tmp_path, tube):
-    async def story(server):
+async def test_it_waits_for_a_server_that_is_not_there_yet(tmp_path, tube):
+    with restartable(SERVERS[0], tmp_path) as server:
         handler = Handler()
         server.kill()
         async with consuming(server, tube, handler):
@@ -503,18 +436,15 @@ def test_it_waits_for_a_server_that_is_not_there_yet(tmp_path, tube):
                 await emptied(client, tube)
         assert handler.ended == ["x"]
 
-    with restartable(SERVERS[0], tmp_path) as server:
-        run(story(server))
-
 
 @pytest.mark.parametrize("program", SERVERS)
-def test_that_the_server_is_back_is_told_before_there_is_a_job(program, tube, caplog):
+async def test_that_the_server_is_back_is_told_before_there_is_a_job(program, tube, caplog):
     caplog.set_level("INFO")
 
     def events():
         return [record.event for record in caplog.records if hasattr(record, "event")]
 
-    async def story(server):
+    with restartable(program) as server:
         async with consuming(server, tube, Handler(), connect_timeout=0.2):
             async with connected(server, tube) as client:
                 while not (await client.stats_tube(tube))["current-waiting"]:  # ends with the test's own deadline
@@ -524,9 +454,6 @@ def test_that_the_server_is_back_is_told_before_there_is_a_job(program, tube, ca
             await asyncio.to_thread(server.start)
             await until(lambda: events() == ["server-lost", "server-back"], "the return to be told")
         assert "may or may not" not in caplog.text
-
-    with restartable(program) as server:
-        run(story(server))
 
 
 def test_it_runs_on_uvloop(server, tube):

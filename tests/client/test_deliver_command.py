@@ -1,7 +1,6 @@
 """The command line of beanstalk-deliver, and its page of the documents."""
 
 import argparse
-import asyncio
 import json
 import re
 import subprocess
@@ -171,7 +170,7 @@ def test_twelve_tries_take_about_as_long_as_it_says():
     assert 2.5 * 3600 < waited < 3.5 * 3600
 
 
-def test_what_is_asked_for_is_what_is_made(tmp_path):
+async def test_what_is_asked_for_is_what_is_made(tmp_path):
     path = tmp_path / "secrets"
     path.write_text("* whsec_bmV3IHNlY3JldCwgbG9uZyBlbm91Z2gu\n")
     arguments = "--at-once 7 --per-host 3 --waiting 8 --timeout 2 --redirects 0 --tries 0 --backoff 1 --allow-port 443"
@@ -179,16 +178,13 @@ def test_what_is_asked_for_is_what_is_made(tmp_path):
     deliverer = make_deliverer(make_parser().parse_args(line))
     assert (deliverer._turns.places, deliverer._turns.per_host, deliverer._rules.tries) == (15, 3, 0)
 
-    async def look():
-        sender = deliverer._make_sender()
-        try:
-            assert (sender._limits.timeout, sender._limits.redirects) == (2, 0)
-            assert sender.secrets.of("https://a/", "a") and not sender._proxies
-            sender._guard.check_host("10.0.0.1", 443)
-        finally:
-            await sender.close()
-
-    asyncio.run(look())
+    sender = deliverer._make_sender()
+    try:
+        assert (sender._limits.timeout, sender._limits.redirects) == (2, 0)
+        assert sender.secrets.of("https://a/", "a") and not sender._proxies
+        sender._guard.check_host("10.0.0.1", 443)
+    finally:
+        await sender.close()
 
 
 if __name__ == "__main__":

@@ -160,12 +160,6 @@ def test_after_its_last_try_it_is_buried_with_the_reason(told):
     }
 
 
-def test_gone_is_buried_at_once():
-    world = World(answer(410))
-    assert isinstance(world.outcome(Job(request())), Bury)
-    assert world.reports[0][2]["error"] == "example.com: status 410"
-
-
 def test_a_kick_gives_a_job_its_tries_back():
     world = World(answer(500))
     assert world.outcome(Job(request(), reserves=4, buries=1)) == (Release, 10, 17)
@@ -178,11 +172,6 @@ def test_what_the_server_gives_up_is_reported_and_released(told):
     assert world.outcome(job) == (Release, 0, 17)
     assert events(told) == ["delivery-buried"]
     assert world.reports[0][2]["tries"] == 2
-
-
-def test_without_a_limit_it_is_tried_for_ever():
-    world = World(answer(500), rules=Rules(tries=0, backoff=1, backoff_max=60))
-    assert world.outcome(Job(request(), reserves=10**6)) == (Release, 60, 17)
 
 
 @pytest.mark.parametrize(
@@ -237,22 +226,19 @@ def test_a_report_that_cannot_be_put_is_told(told):
     assert told.records[-1].getMessage().endswith("there is no report of it: lost")
 
 
-def test_what_is_put_off_has_not_been_tried(told):
+async def test_what_is_put_off_has_not_been_tried(told):
     turns = Turns(1, 1, 0)
     world = World(answer(500), turns=turns)
 
-    async def story():
-        await turns.begin("example.com", 0)
-        for _ in range(5):
-            off = await world.handle(Job(request()))
-            assert isinstance(off, Release) and off.delay > 0
-        turns.end("example.com", 1)
-        assert (await world.handle(Job(request(), reserves=6))).delay == 10  # the first
-        assert (await world.handle(Job(request(), reserves=7))).delay == 20
-        assert isinstance(await world.handle(Job(request(), reserves=8)), Bury)
-        assert world.handle._put_off == {}
-
-    asyncio.run(story())
+    await turns.begin("example.com", 0)
+    for _ in range(5):
+        off = await world.handle(Job(request()))
+        assert isinstance(off, Release) and off.delay > 0
+    turns.end("example.com", 1)
+    assert (await world.handle(Job(request(), reserves=6))).delay == 10  # the first
+    assert (await world.handle(Job(request(), reserves=7))).delay == 20
+    assert isinstance(await world.handle(Job(request(), reserves=8)), Bury)
+    assert world.handle._put_off == {}
     assert events(told) == ["delivery-put-off"] * 5 + ["delivery-failed"] * 2 + ["delivery-buried"]
 
 
@@ -265,36 +251,30 @@ def test_not_more_is_remembered_than_there_is_room_for(monkeypatch):
     assert sorted(handle._put_off) == list(range(10, 20)) and handle._put_off[10] == 2
 
 
-def test_what_waits_when_the_sender_stops_goes_back_untried():
+async def test_what_waits_when_the_sender_stops_goes_back_untried():
     turns = Turns(1, 1, 8)
     world = World(answer(200), turns=turns)
 
-    async def story():
-        await turns.begin("example.com", 0)
-        waiting = asyncio.ensure_future(world.handle(Job(request())))
+    await turns.begin("example.com", 0)
+    waiting = asyncio.ensure_future(world.handle(Job(request())))
+    await asyncio.sleep(0)
+    turns.stop()
+    assert (await waiting).delay == 0
+    assert world.sender.sent == []
+
+
+async def test_what_is_cut_off_is_told_and_frees_its_turn(told):
+    world = World(asyncio.Event().wait())
+    job = Job(request())
+    task = asyncio.ensure_future(world.handle(job))
+    for _ in range(3):
         await asyncio.sleep(0)
-        turns.stop()
-        assert (await waiting).delay == 0
-        assert world.sender.sent == []
-
-    asyncio.run(story())
-
-
-def test_what_is_cut_off_is_told_and_frees_its_turn(told):
-    async def story():
-        world = World(asyncio.Event().wait())
-        job = Job(request())
-        task = asyncio.ensure_future(world.handle(job))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert world.turns.busy == 1
-        job.is_called_off = True
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert world.turns.busy == 0
-
-    asyncio.run(story())
+    assert world.turns.busy == 1
+    job.is_called_off = True
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert world.turns.busy == 0
     assert events(told) == ["delivery-cut-off"]
 
 

@@ -1,6 +1,7 @@
 """One attempt, against receivers that misbehave in every way."""
 
 import asyncio
+import contextlib
 import json
 import random
 import threading
@@ -32,20 +33,16 @@ async def names(host, port, family):
     return ["127.0.0.1"]
 
 
-def run(story, ways=None, *, guard=None, tls=None, **options):
-    """Let a story run that gets a sender and a receiver."""
-
-    async def main():
-        options.setdefault("lookup", names)
-        options.setdefault("limits", Limits(timeout=20))
-        async with Receiver(ways, tls) as receiver:
-            sender = Sender(guard or Guard(allowed_networks=LOOPBACK), **options)
-            try:
-                return await story(sender, receiver)
-            finally:
-                await sender.close()
-
-    return asyncio.run(main())
+@contextlib.asynccontextmanager
+async def sending_to(ways=None, *, guard=None, certificate=None, **options):
+    """A sender and a receiver, with this certificate (authority and names), while the block lasts."""
+    options = {"lookup": names, "limits": Limits(timeout=20)} | options
+    async with Receiver(ways, certificate and receivers.server_tls(*certificate)) as receiver:
+        sender = Sender(guard or Guard(allowed_networks=LOOPBACK), **options)
+        try:
+            yield sender, receiver
+        finally:
+            await sender.close()
 
 
 async def outcome(sender, request):
@@ -56,13 +53,10 @@ async def outcome(sender, request):
         return error
 
 
-def attempt(way, path="/", *, guard=None, request=None, **options):
+async def attempt(way, *, request=None, **options):
     """The answer to one request, or why there is none."""
-
-    async def story(sender, receiver):
-        return await outcome(sender, Request(receiver.url(path), **(request or {"body": b"hello"})))
-
-    found = run(story, {path: way}, guard=guard, **options)
+    async with sending_to({"/": way}, **options) as (sender, receiver):
+        found = await outcome(sender, Request(receiver.url(), **(request or {"body": b"hello"})))
     assert not isinstance(found, FailedError) or (found.reason.isprintable() and len(found.reason) < 400)
     return found
 
@@ -70,8 +64,8 @@ def attempt(way, path="/", *, guard=None, request=None, **options):
 # What is sent
 
 
-def test_what_is_sent():
-    async def story(sender, receiver):
+async def test_what_is_sent():
+    async with sending_to(clock=lambda: 1700000000.9) as (sender, receiver):
         request = Request(
             receiver.url("/a%2Fb?c=%20d"),
             method="PUT",
@@ -95,42 +89,37 @@ def test_what_is_sent():
         }
         assert asked.headers["user-agent"].startswith("beanstalk-deliver/")
 
-    run(story, clock=lambda: 1_700_000_000.9)
-
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE", "OPTIONS", "PATCH"])
-def test_methods_without_a_body(method):
-    async def story(sender, receiver):
+async def test_methods_without_a_body(method):
+    async with sending_to({"/": b"HTTP/1.1 204 No\r\n\r\n"}) as (sender, receiver):
         assert (await sender.send(Request(receiver.url(), method=method), "a")).status == 204
         assert (receiver.asked[0].method, receiver.asked[0].body) == (method, b"")
         assert "content-type" not in receiver.asked[0].headers
 
-    run(story, {"/": b"HTTP/1.1 204 No\r\n\r\n"})
 
-
-def test_a_job_may_name_its_own_agent():
-    async def story(sender, receiver):
+async def test_a_job_may_name_its_own_agent():
+    async with sending_to() as (sender, receiver):
         await sender.send(Request(receiver.url(), headers={"USER-AGENT": "me", "Accept": "a/b"}), "a")
         assert (receiver.asked[0].headers["user-agent"], receiver.asked[0].headers["accept"]) == ("me", "a/b")
 
-    run(story)
 
-
-def test_a_large_body_arrives():
+async def test_a_large_body_arrives():
     body = bytes(range(256)) * 20_000
 
-    async def story(sender, receiver):
+    async with sending_to() as (sender, receiver):
         await sender.send(Request(receiver.url(), body=body), "a")
         assert receiver.asked[0].body == body
 
-    run(story)
 
-
-def test_it_is_signed_and_each_attempt_has_its_time():
+async def test_it_is_signed_and_each_attempt_has_its_time():
     moments = iter([1_700_000_000, 1_700_000_060])
     body = json.dumps({"order": "größe"}).encode()
 
-    async def story(sender, receiver):
+    async with sending_to(secrets=Secrets.parse(f"127.0.0.1 {SECRET} {OTHER}"), clock=lambda: next(moments)) as (
+        sender,
+        receiver,
+    ):
         for _ in range(2):
             await sender.send(Request(receiver.url(), body=body), "msg_1")
         first, second = (each.headers for each in receiver.asked)
@@ -145,23 +134,13 @@ def test_it_is_signed_and_each_attempt_has_its_time():
                 Webhook(each).sign("msg_1", moment, body.decode()) for each in (SECRET, OTHER)
             )
 
-    run(story, secrets=Secrets.parse(f"127.0.0.1 {SECRET} {OTHER}"), clock=lambda: next(moments))
 
-
-def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failure():
+async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failure():
     async def closing(asked, writer):
         writer.write(response())
         await writer.drain()
         if asked.target == "/?last":
             asked.writer = writer
-
-    async def story(sender, receiver):
-        for _ in range(3):
-            assert (await sender.send(Request(receiver.url("/"), body="x"), "a")).status == 200
-        assert receiver.connections == 1
-        receiver.ways["/late"] = late
-        assert (await sender.send(Request(receiver.url("/late"), body="x"), "a")).status == 200
-        assert receiver.connections == 2 and receiver.targets() == ["/"] * 3 + ["/late"] * 2
 
     async def late(asked, writer):
         if len(late.seen) == 0:
@@ -172,11 +151,17 @@ def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failure():
         return False
 
     late.seen = []
-    run(story, {"/": closing})
+    async with sending_to({"/": closing}) as (sender, receiver):
+        for _ in range(3):
+            assert (await sender.send(Request(receiver.url("/"), body="x"), "a")).status == 200
+        assert receiver.connections == 1
+        receiver.ways["/late"] = late
+        assert (await sender.send(Request(receiver.url("/late"), body="x"), "a")).status == 200
+        assert receiver.connections == 2 and receiver.targets() == ["/"] * 3 + ["/late"] * 2
 
 
 @pytest.mark.parametrize("stray", [response(202), b"HTTP/1.1 202 Accepted\r\n", b"\r\n", b"x"])
-def test_what_comes_while_no_response_is_awaited_closes_the_connection(stray, monkeypatch):
+async def test_what_comes_while_no_response_is_awaited_closes_the_connection(stray, monkeypatch):
     monkeypatch.setattr(sending, "KEEP_ALIVE", 1000.0)
     writers = []
 
@@ -185,22 +170,20 @@ def test_what_comes_while_no_response_is_awaited_closes_the_connection(stray, mo
         writer.write(response())
         await writer.drain()
 
-    async def story(sender, receiver):
+    async with sending_to({"/": keep}) as (sender, receiver):
         assert (await sender.send(Request(receiver.url("/"), body="x"), "a")).status == 200
         writers[0].write(stray)
         await eventually_async(writers[0].is_closing, "the connection is closed")
         assert (await sender.send(Request(receiver.url("/"), body="y"), "b")).status == 200
         assert [asked.body for asked in receiver.asked] == [b"x", b"y"]
 
-    run(story, {"/": keep})
-
 
 # What is answered
 
 
 @pytest.mark.parametrize("status", [200, 204, 302, 400, 410, 429, 500, 503, 999])
-def test_the_status_decides(status):
-    answer = attempt(response(status, b"" if status == 204 else b"why\n\x1b[31m not", Retry_After="7"))
+async def test_the_status_decides(status):
+    answer = await attempt(response(status, b"" if status == 204 else b"why\n\x1b[31m not", Retry_After="7"))
     assert (answer.status, answer.retry_after) == (status, "7")
     assert answer.excerpt == ("" if status < 300 else r"why\n\x1b[31m not")
 
@@ -231,21 +214,19 @@ def test_the_status_decides(status):
         (response(200, b"x", Set_Cookie="a=b; Domain=example.com", Content_Type="\xff/\xff; charset=nonsense"), 200),
     ],
 )
-def test_what_comes_behind_the_status_does_not_count(way, status):
-    answer = attempt(way)
+async def test_what_comes_behind_the_status_does_not_count(way, status):
+    answer = await attempt(way)
     assert answer.status == status and len(answer.excerpt) <= 500
 
 
-def test_what_is_wrong_behind_the_status_costs_the_connection():
-    async def story(sender, receiver):
+async def test_what_is_wrong_behind_the_status_costs_the_connection():
+    async with sending_to({"/": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) as (sender, receiver):
         for _ in range(3):
             assert (await sender.send(Request(receiver.url("/"), body=b"hello"), "msg_1")).status == 200
         assert receiver.connections == 3
 
-    run(story, {"/": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"})
 
-
-def test_no_more_is_read_than_is_allowed(monkeypatch):
+async def test_no_more_is_read_than_is_allowed(monkeypatch):
     read = []
     original = Sender._read
 
@@ -255,14 +236,14 @@ def test_no_more_is_read_than_is_allowed(monkeypatch):
         return content
 
     monkeypatch.setattr(Sender, "_read", reading)
-    assert attempt(receivers.endless_body, limits=Limits(timeout=20, response=1000)).status == 200
-    assert attempt(response(500, receivers.BOMB, Content_Encoding="gzip")).status == 500
+    assert (await attempt(receivers.endless_body, limits=Limits(timeout=20, response=1000))).status == 200
+    assert (await attempt(response(500, receivers.BOMB, Content_Encoding="gzip"))).status == 500
     assert read == [1000, 65_536]
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
+async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
     monkeypatch.setattr("beanstalk_client.deliver.sending.BODY_WITHIN", 0.02)
-    assert attempt(receivers.silent_body).status == 200
+    assert (await attempt(receivers.silent_body)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -293,37 +274,33 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
         (receivers.then_close(b"HTTP/1.1 200 OK\r\nb\x00d: y\r\n\r\n"), "protocol", "the answer is no HTTP"),
     ],
 )
-def test_what_is_no_answer_is_a_failure_with_its_reason(way, kind, said):
+async def test_what_is_no_answer_is_a_failure_with_its_reason(way, kind, said):
     limits = QUICK if kind == "timeout" else Limits(timeout=20)
-    failure = attempt(way, limits=limits)
+    failure = await attempt(way, limits=limits)
     assert isinstance(failure, FailedError), failure.status
     assert failure.kind == kind and said in failure.reason, failure.reason
 
 
-def test_a_job_may_ask_for_less_time_and_not_for_more():
-    assert attempt(receivers.never, request={"timeout": 0.01}).reason.endswith(" within 0.01 s")
-    assert attempt(receivers.never, request={"timeout": 99}, limits=QUICK).reason.endswith(" within 0.5 s")
+async def test_a_job_may_ask_for_less_time_and_not_for_more():
+    assert (await attempt(receivers.never, request={"timeout": 0.01})).reason.endswith(" within 0.01 s")
+    assert (await attempt(receivers.never, request={"timeout": 99}, limits=QUICK)).reason.endswith(" within 0.5 s")
 
 
-def test_nobody_listens():
-    async def story(sender, receiver):
+async def test_nobody_listens():
+    async with sending_to() as (sender, _receiver):
         with pytest.raises(FailedError, match="no connection: ") as failed:
             await sender.send(Request("http://127.0.0.1:1/"), "a")
         assert failed.value.kind == "connect"
 
-    run(story)
 
-
-def test_connections_that_are_never_made_end_in_time():
+async def test_connections_that_are_never_made_end_in_time():
     async def lookup(host, port, family):
         await asyncio.Event().wait()
 
-    async def story(sender, receiver):
+    async with sending_to(lookup=lookup, limits=Limits(timeout=20, connect_timeout=0.05)) as (sender, receiver):
         with pytest.raises(FailedError, match=r"no connection within 0\.05 s") as failed:
             await sender.send(Request(receiver.url(host="a.test")), "a")
         assert failed.value.kind == "timeout"
-
-    run(story, lookup=lookup, limits=Limits(timeout=20, connect_timeout=0.05))
 
 
 class NameServer(asyncio.DatagramProtocol):
@@ -344,68 +321,54 @@ class NameServer(asyncio.DatagramProtocol):
             self.transport.sendto(data[:2] + b"\x81\x80" + counts + question + found, address)
 
 
-def test_names_whose_servers_are_silent_hold_up_no_others():
-    async def main():
-        loop = asyncio.get_running_loop()
-        transport, server = await loop.create_datagram_endpoint(NameServer, ("127.0.0.1", 0))
-        port = transport.get_extra_info("sockname")[1]
-        async with Receiver() as receiver:
-            names = Names(nameservers=["127.0.0.1"], udp_port=port, tcp_port=port)
-            sender = Sender(Guard(allowed_networks=LOOPBACK), lookup=names, limits=Limits(timeout=WITHIN))
-            slow = [
-                asyncio.create_task(outcome(sender, Request(receiver.url(host=f"slow{number}.test"))))
-                for number in range(200)
-            ]
-            await eventually_async(lambda: len(server.asked) == len(slow), "all slow names to be asked for")
-            threads = threading.active_count()
-            assert (await sender.send(Request(receiver.url(host="quick.test")), "a")).status == 200
-            assert threads < 20
-            for task in slow:
-                task.cancel()
-            await asyncio.wait(slow)
-            await sender.close()
-        transport.close()
-
-    asyncio.run(main())
+async def test_names_whose_servers_are_silent_hold_up_no_others():
+    loop = asyncio.get_running_loop()
+    transport, server = await loop.create_datagram_endpoint(NameServer, ("127.0.0.1", 0))
+    port = transport.get_extra_info("sockname")[1]
+    async with Receiver() as receiver:
+        names = Names(nameservers=["127.0.0.1"], udp_port=port, tcp_port=port)
+        sender = Sender(Guard(allowed_networks=LOOPBACK), lookup=names, limits=Limits(timeout=WITHIN))
+        slow = [
+            asyncio.create_task(outcome(sender, Request(receiver.url(host=f"slow{number}.test"))))
+            for number in range(200)
+        ]
+        await eventually_async(lambda: len(server.asked) == len(slow), "all slow names to be asked for")
+        threads = threading.active_count()
+        assert (await sender.send(Request(receiver.url(host="quick.test")), "a")).status == 200
+        assert threads < 20
+        for task in slow:
+            task.cancel()
+        await asyncio.wait(slow)
+        await sender.close()
+    transport.close()
 
 
-def test_a_name_that_there_is_not():
-    async def story(sender, receiver):
-        with pytest.raises(FailedError, match="the host's name is not found: ") as failed:
-            await sender.send(Request("http://nowhere.example/"), "a")
-        assert failed.value.kind == "dns"
-        with pytest.raises(
-            FailedError, match="not found"
-        ):  # by the system's own resolver, which may be without a network
-            await sender.send(Request("http://nowhere.invalid/"), "a")
-
-    run(story)
-    run(story, lookup=None)
+@pytest.mark.parametrize("options", [{}, {"lookup": None}])  # None: the system's own, which may be without a network
+async def test_a_name_that_does_not_exist(options):
+    async with sending_to(**options) as (sender, _):
+        failure = await outcome(sender, Request("http://nowhere.invalid/"))
+        assert failure.kind == "dns" and "the host's name is not found: " in failure.reason
 
 
 @pytest.mark.parametrize(
     "host", ["xn--a", "xn--zzzzzz-.test", "a" * 63 + ".test", "-".join("a" * 30) + ".invalid", "1.x"]
 )
-def test_whatever_the_host_is_called_it_is_a_failure(host):
-    async def story(sender, receiver):
+async def test_whatever_the_host_is_called_it_is_a_failure(host):
+    async with sending_to(lookup=None) as (sender, _receiver):
         assert (await outcome(sender, Request(f"http://{host}/"))).kind in ("dns", "protocol", "forbidden")
-
-    run(story, lookup=None)
 
 
 @pytest.mark.parametrize("error", [UnicodeError("label empty or too long"), ValueError("x"), OSError("y")])
-def test_whatever_a_resolver_raises_it_is_a_failure(error):
+async def test_whatever_a_resolver_raises_it_is_a_failure(error):
     async def lookup(host, port, family):
         raise error
 
-    async def story(sender, receiver):
+    async with sending_to(lookup=lookup) as (sender, receiver):
         assert isinstance(await outcome(sender, Request(receiver.url(host="a.test"))), FailedError)
-
-    run(story, lookup=lookup)
 
 
 @seeded(5)
-def test_whatever_is_answered_it_is_an_answer_or_a_failure(seed):
+async def test_whatever_is_answered_it_is_an_answer_or_a_failure(seed):
     """Answers that were good, with bytes of them changed, left out and said twice."""
     chance = random.Random(seed)
     good = (
@@ -426,7 +389,7 @@ def test_whatever_is_answered_it_is_an_answer_or_a_failure(seed):
         await writer.drain()
         return True
 
-    async def story(sender, receiver):
+    async with sending_to() as (sender, receiver):
         for path in ("/", "/x", "/y"):
             receiver.ways[path] = bad
         for number in range(40):
@@ -435,8 +398,6 @@ def test_whatever_is_answered_it_is_an_answer_or_a_failure(seed):
                 assert found.reason.isprintable() and found.kind in ("protocol", "connect", "redirect", "forbidden")
             else:
                 assert 100 <= found.status <= 999 and (found.excerpt.isprintable())
-
-    run(story)
 
 
 # TLS
@@ -447,46 +408,26 @@ def certificates():
     return receivers.authority()
 
 
-def secure(certificates, hosts, trust, story):
-    """Let a story run with a receiver over TLS, whose certificate is for some hosts."""
-
-    async def main():
-        async with Receiver(tls=receivers.server_tls(certificates, *hosts)) as receiver:
-            sender = Sender(Guard(allowed_networks=LOOPBACK), lookup=names, tls=trust)
-            try:
-                return await story(receiver, sender)
-            finally:
-                await sender.close()
-
-    return asyncio.run(main())
+@pytest.mark.parametrize(("host", "is_trusted"), [("good.test", True), ("other.test", True), ("good.test", False)])
+async def test_a_certificate_is_verified_and_so_is_its_name(certificates, host, is_trusted):
+    trust = receivers.client_tls(certificates) if is_trusted else None
+    async with sending_to(certificate=(certificates, host), tls=trust) as (sender, receiver):
+        found = await outcome(sender, Request(receiver.url(host="good.test")))
+    if host == "good.test" and is_trusted:
+        assert found.status == 200
+    else:
+        assert found.kind == "tls" and "the certificate is not good" in found.reason
 
 
-def over_tls(certificates, hosts, host, trust):
-    async def story(receiver, sender):
-        return await outcome(sender, Request(receiver.url(host=host)))
-
-    return secure(certificates, hosts, trust, story)
-
-
-def test_a_certificate_is_verified_and_so_is_its_name(certificates):
-    trust = receivers.client_tls(certificates)
-    assert over_tls(certificates, ["good.test"], "good.test", trust).status == 200
-    for hosts, trusted in ((["other.test"], trust), (["good.test"], None)):
-        failure = over_tls(certificates, hosts, "good.test", trusted)
-        assert failure.kind == "tls" and "the certificate is not good" in failure.reason
-
-
-def test_what_speaks_no_tls():
-    async def story(sender, receiver):
-        with pytest.raises(FailedError) as failed:
-            await sender.send(Request(receiver.url().replace("http:", "https:")), "a")
-        assert failed.value.kind in ("tls", "connect"), failed.value.reason
-
+async def test_what_speaks_no_tls():
     async def plain(_, writer):
         writer.write(b"HTTP/1.1 400 speak plainly\r\n\r\n")
         await writer.drain()
 
-    run(story, {"connection": plain})
+    async with sending_to({"connection": plain}) as (sender, receiver):
+        with pytest.raises(FailedError) as failed:
+            await sender.send(Request(receiver.url().replace("http:", "https:")), "a")
+        assert failed.value.kind in ("tls", "connect"), failed.value.reason
 
 
 # Redirects
@@ -496,8 +437,8 @@ def leads_to(url, status=302):
     return response(status, Location=url)
 
 
-def test_a_redirect_keeps_method_and_body():
-    async def story(sender, receiver):
+async def test_a_redirect_keeps_method_and_body():
+    async with sending_to() as (sender, receiver):
         for status in (301, 302, 307, 308):
             receiver.asked.clear()
             receiver.ways["/a"] = leads_to("b?c", status)
@@ -508,11 +449,9 @@ def test_a_redirect_keeps_method_and_body():
             ]
             assert receiver.asked[1].headers["x-key"] == "k"  # it is the same origin
 
-    run(story)
 
-
-def test_see_other_is_asked_for_without_the_body():
-    async def story(sender, receiver):
+async def test_see_other_is_asked_for_without_the_body():
+    async with sending_to({"/a": leads_to("/b", 303)}) as (sender, receiver):
         request = Request(receiver.url("/a"), body="x", headers={"Content-Type": "text/plain", "X-Key": "k"})
         assert (await sender.send(request, "m")).status == 200
         asked = receiver.asked[1]
@@ -521,11 +460,9 @@ def test_see_other_is_asked_for_without_the_body():
         assert (await sender.send(Request(receiver.url("/a"), method="HEAD"), "m")).status == 200
         assert receiver.asked[3].method == "HEAD"
 
-    run(story, {"/a": leads_to("/b", 303)})
 
-
-def test_another_origin_learns_no_credentials_and_gets_its_own_signature():
-    async def story(sender, receiver):
+async def test_another_origin_learns_no_credentials_and_gets_its_own_signature():
+    async with sending_to(secrets=Secrets.parse(f"one.test {SECRET}\ntwo.test {OTHER}")) as (sender, receiver):
         request = Request(
             receiver.url("/a", "one.test"),
             json={"a": 1},
@@ -544,18 +481,17 @@ def test_another_origin_learns_no_credentials_and_gets_its_own_signature():
         await sender.send(request, "msg_1")
         assert "webhook-signature" not in receiver.asked[-1].headers
 
-    run(story, secrets=Secrets.parse(f"one.test {SECRET}\ntwo.test {OTHER}"))
-
 
 @pytest.mark.parametrize("location", ["/a/../b/stolen", "/a/%2e%2e/b/stolen", "../b/stolen", "/a/.%2E/b/stolen"])
-def test_a_redirect_is_signed_with_the_secret_of_where_it_leads(location):
-    async def story(sender, receiver):
+async def test_a_redirect_is_signed_with_the_secret_of_where_it_leads(location):
+    async with sending_to(secrets=Secrets.parse(f"127.0.0.1/a/* {SECRET}\n127.0.0.1/b/* {OTHER}")) as (
+        sender,
+        receiver,
+    ):
         receiver.ways["/b/x"] = leads_to(receiver.url(location) if location[0] == "/" else location, 307)
         assert (await sender.send(Request(receiver.url("/b/x"), body="17"), "m")).status == 200
         assert receiver.asked[1].target == "/b/stolen"
         assert Webhook(OTHER).verify(b"17", receiver.asked[1].headers) == 17
-
-    run(story, secrets=Secrets.parse(f"127.0.0.1/a/* {SECRET}\n127.0.0.1/b/* {OTHER}"))
 
 
 @pytest.mark.parametrize(
@@ -579,11 +515,12 @@ def test_a_redirect_is_signed_with_the_secret_of_where_it_leads(location):
         ("http://127.0.0.1:22/", "forbidden", "the port 22 is not one of those"),
     ],
 )
-def test_redirects_that_are_not_followed(location, kind, said):
+async def test_redirects_that_are_not_followed(location, kind, said):
     async def lookup(host, port, family):
         return ["169.254.169.254"]
 
-    async def story(sender, receiver):
+    guard = Guard(allowed_networks=LOOPBACK, forbidden_hosts=["secret.test"])
+    async with sending_to({"/a": leads_to(location, 307)}, guard=guard, lookup=lookup) as (sender, receiver):
         sender._guard.allowed_ports = frozenset([80, receiver.port])
         with pytest.raises(FailedError, match=said.replace("[", r"\[")) as failed:
             await sender.send(Request(receiver.url("/a"), body="x"), "a")
@@ -591,72 +528,51 @@ def test_redirects_that_are_not_followed(location, kind, said):
         assert set(receiver.targets()) == {"/a"}
         assert "password" not in failed.value.reason or "user or password" in failed.value.reason
 
-    guard = Guard(allowed_networks=LOOPBACK, forbidden_hosts=["secret.test"])
-    run(story, {"/a": leads_to(location, 307)}, guard=guard, lookup=lookup)
 
-
-def test_how_many_redirects_are_followed_is_a_setting():
+@pytest.mark.parametrize("most", [0, 1, 2])
+async def test_how_many_redirects_are_followed_is_a_setting(most):
     ways = {"/a": leads_to("/b"), "/b": leads_to("/c")}
-
-    async def story(sender, receiver):
-        try:
-            return (await sender.send(Request(receiver.url("/a")), "a")).status
-        except FailedError as error:
-            return error.reason
-
-    assert run(story, ways, limits=Limits(redirects=2)) == 200
-    assert run(story, ways, limits=Limits(redirects=1)) == "more than 1 redirects"
-    assert run(story, ways, limits=Limits(redirects=0)) == "more than 0 redirects"
+    async with sending_to(ways, limits=Limits(redirects=most)) as (sender, receiver):
+        found = await outcome(sender, Request(receiver.url("/a")))
+        assert found.status == 200 if most == 2 else found.reason == f"more than {most} redirects"
 
 
-def test_a_redirect_without_a_place_is_an_answer():
-    assert attempt(response(302)).status == 302
-    assert attempt(response(304, Location="/x")).status == 304
+async def test_a_redirect_without_a_place_is_an_answer():
+    assert (await attempt(response(302))).status == 302
+    assert (await attempt(response(304, Location="/x"))).status == 304
 
 
-def test_all_redirects_together_have_one_time():
+async def test_all_redirects_together_have_one_time():
     async def slow(asked, writer):
         await asyncio.sleep(0.02)
         writer.write(leads_to("/"))
         await writer.drain()
 
-    failure = attempt(slow, limits=Limits(timeout=0.1, redirects=1000))
+    failure = await attempt(slow, limits=Limits(timeout=0.1, redirects=1000))
     assert failure.reason.endswith(" within 0.1 s")
 
 
-def test_never_from_https_to_http(certificates):
-    async def story(receiver, sender):
-        receiver.ways["/a"] = leads_to("http://good.test/")
-        with pytest.raises(FailedError, match="from https to http"):
-            await sender.send(Request(receiver.url("/a", "good.test")), "a")
-
-    secure(certificates, ["good.test"], receivers.client_tls(certificates), story)
+async def test_never_from_https_to_http(certificates):
+    options = {"certificate": (certificates, "good.test"), "tls": receivers.client_tls(certificates)}
+    async with sending_to({"/a": leads_to("http://good.test/")}, **options) as (sender, receiver):
+        found = await outcome(sender, Request(receiver.url("/a", "good.test")))
+        assert "from https to http" in found.reason
 
 
 # The guard
 
 
-def test_loopback_is_forbidden_unless_it_is_opened():
-    for host in ("127.0.0.1", "a.test"):
-
-        async def story(sender, receiver, host=host):
-            with pytest.raises(FailedError, match=r"the address 127\.0\.0\.1 is forbidden") as failed:
-                await sender.send(Request(receiver.url(host=host)), "a")
-            assert failed.value.kind == "forbidden" and receiver.connections == 0
-
-        run(story, guard=Guard())
-
-
-def test_localhost_is_forbidden_by_the_systems_own_resolver_too():
-    async def story(sender, receiver):
-        with pytest.raises(FailedError, match="is forbidden"):
-            await sender.send(Request(receiver.url(host="localhost")), "a")
-        assert receiver.connections == 0
-
-    run(story, guard=Guard(), lookup=None)
+@pytest.mark.parametrize(
+    ("host", "options"),
+    [("127.0.0.1", {}), ("a.test", {}), ("localhost", {"lookup": None})],  # None: the system's own
+)
+async def test_loopback_is_forbidden_unless_it_is_opened(host, options):
+    async with sending_to(guard=Guard(), **options) as (sender, receiver):
+        failure = await outcome(sender, Request(receiver.url(host=host)))
+        assert failure.kind == "forbidden" and "is forbidden" in failure.reason and receiver.connections == 0
 
 
-def test_a_name_whose_address_changes_between_two_questions_is_judged_by_what_is_connected_to(monkeypatch):
+async def test_a_name_whose_address_changes_between_two_questions_is_judged_by_what_is_connected_to(monkeypatch):
     """Rebinding: each answer of the name server is judged, and so is the very socket."""
     answers = []
 
@@ -665,7 +581,7 @@ def test_a_name_whose_address_changes_between_two_questions_is_judged_by_what_is
 
     monkeypatch.setattr("beanstalk_client.deliver.sending.DNS_CACHE", 0)
 
-    async def story(sender, receiver):
+    async with sending_to(guard=Guard(), lookup=lookup) as (sender, receiver):
         asked = []
 
         def make(info):
@@ -679,11 +595,10 @@ def test_a_name_whose_address_changes_between_two_questions_is_judged_by_what_is
             assert failure.kind == ("connect" if "93.184.215.14" in found else "forbidden")
         assert asked == ["93.184.215.14"] * 2 and receiver.connections == 0 and not answers
 
-    run(story, guard=Guard(), lookup=lookup)
 
+async def test_a_socket_is_refused_even_if_a_resolver_is_fooled():
+    async with sending_to(guard=Guard()) as (sender, receiver):
 
-def test_a_socket_is_refused_even_if_a_resolver_is_fooled():
-    async def story(sender, receiver):
         async def fooled(host, port=0, family=0):
             return [{"hostname": host, "host": "127.0.0.1", "port": port, "family": 2, "proto": 6, "flags": 0}]
 
@@ -692,24 +607,23 @@ def test_a_socket_is_refused_even_if_a_resolver_is_fooled():
             await sender.send(Request(receiver.url(host="a.test")), "a")
         assert failed.value.kind == "forbidden" and receiver.connections == 0
 
-    run(story, guard=Guard())
 
-
-def test_of_several_addresses_only_those_that_are_allowed_are_tried():
+async def test_of_several_addresses_only_those_that_are_allowed_are_tried():
     async def lookup(host, port, family):
         return ["10.0.0.1", "::1", "127.0.0.1"]
 
-    async def story(sender, receiver):
+    async with sending_to(lookup=lookup) as (sender, receiver):
         assert (await sender.send(Request(receiver.url(host="many.test")), "a")).status == 200
-
-    run(story, lookup=lookup)
 
 
 # Proxies
 
 
-def test_proxies_of_the_environment_are_used_only_if_that_is_asked_for(monkeypatch):
-    async def story(sender, receiver):
+async def test_proxies_of_the_environment_are_used_only_if_that_is_asked_for(monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+    async with sending_to() as (sender, receiver):
         monkeypatch.setenv("HTTP_PROXY", receiver.url())
         monkeypatch.setenv("http_proxy", receiver.url())
         monkeypatch.setenv("no_proxy", "direct.test")
@@ -724,7 +638,3 @@ def test_proxies_of_the_environment_are_used_only_if_that_is_asked_for(monkeypat
         finally:
             await proxied.close()
         assert receiver.targets() == ["/a", "http://two.example/b"]
-
-    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    run(story)

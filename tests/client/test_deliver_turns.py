@@ -8,10 +8,6 @@ from beanstalk_client.deliver.turns import LONGEST, MOST_IDLE_HOSTS, SHORTEST, S
 from effort import seeded
 
 
-def run(coroutine):
-    return asyncio.run(coroutine)
-
-
 async def settle():
     for _ in range(5):
         await asyncio.sleep(0)
@@ -26,62 +22,53 @@ def check(turns):
     assert turns.busy == turns.at_once or not turns._ready
 
 
-def test_so_many_at_once_to_each_host_and_in_order():
-    async def story():
-        turns = Turns(at_once=10, per_host=2, waiting_room=8)
-        begun = []
+async def test_so_many_at_once_to_each_host_and_in_order():
+    turns = Turns(at_once=10, per_host=2, waiting_room=8)
+    begun = []
 
-        async def job(name):
-            await turns.begin("a", 0)
-            begun.append(name)
+    async def job(name):
+        await turns.begin("a", 0)
+        begun.append(name)
 
-        jobs = [asyncio.ensure_future(job(name)) for name in range(4)]
-        await settle()
-        assert begun == [0, 1] and turns.waiting == 2
-        await turns.begin("b", 0)
-        turns.end("a", 1)
-        await settle()
-        assert begun == [0, 1, 2]
-        turns.end("a", 1)
-        await asyncio.gather(*jobs)
-        assert begun == [0, 1, 2, 3] and turns.waiting == 0 and turns.busy == 3
-        check(turns)
-
-    run(story())
+    jobs = [asyncio.ensure_future(job(name)) for name in range(4)]
+    await settle()
+    assert begun == [0, 1] and turns.waiting == 2
+    await turns.begin("b", 0)
+    turns.end("a", 1)
+    await settle()
+    assert begun == [0, 1, 2]
+    turns.end("a", 1)
+    await asyncio.gather(*jobs)
+    assert begun == [0, 1, 2, 3] and turns.waiting == 0 and turns.busy == 3
+    check(turns)
 
 
-def test_a_host_has_a_quarter_of_the_waiting_room():
-    async def story():
-        turns = Turns(at_once=10, per_host=1, waiting_room=8)
+async def test_a_host_has_a_quarter_of_the_waiting_room():
+    turns = Turns(at_once=10, per_host=1, waiting_room=8)
+    await turns.begin("slow", 0)
+    jobs = [asyncio.ensure_future(turns.begin("slow", 0)) for _ in range(2)]
+    await settle()
+    with pytest.raises(PutOff):
         await turns.begin("slow", 0)
-        jobs = [asyncio.ensure_future(turns.begin("slow", 0)) for _ in range(2)]
-        await settle()
-        with pytest.raises(PutOff):
-            await turns.begin("slow", 0)
-        await turns.begin("quick", 0)
-        check(turns)
-        for job in jobs:
-            job.cancel()
-
-    run(story())
+    await turns.begin("quick", 0)
+    check(turns)
+    for job in jobs:
+        job.cancel()
 
 
-def test_nobody_waits_where_there_is_no_room():
-    async def story():
-        turns = Turns(at_once=10, per_host=1, waiting_room=2)
-        jobs = []
-        for name in "abcd":
-            await turns.begin(name, 0)
-        for name in "ab":
-            jobs.append(asyncio.ensure_future(turns.begin(name, 0)))
-        await settle()
-        with pytest.raises(PutOff):
-            await turns.begin("c", 0)
-        await turns.begin("e", 0)
-        for job in jobs:
-            job.cancel()
-
-    run(story())
+async def test_nobody_waits_where_there_is_no_room():
+    turns = Turns(at_once=10, per_host=1, waiting_room=2)
+    jobs = []
+    for name in "abcd":
+        await turns.begin(name, 0)
+    for name in "ab":
+        jobs.append(asyncio.ensure_future(turns.begin(name, 0)))
+    await settle()
+    with pytest.raises(PutOff):
+        await turns.begin("c", 0)
+    await turns.begin("e", 0)
+    for job in jobs:
+        job.cancel()
 
 
 def put_off(turns, now):
@@ -91,150 +78,126 @@ def put_off(turns, now):
     return off.value.delay
 
 
-def test_what_is_put_off_comes_back_when_those_before_it_have_had_their_turn():
-    async def story():
-        turns = Turns(at_once=10, per_host=2, waiting_room=0)
+async def test_what_is_put_off_comes_back_when_those_before_it_have_had_their_turn():
+    turns = Turns(at_once=10, per_host=2, waiting_room=0)
+    await turns.begin("slow", 0)
+    turns.end("slow", 0.2)
+    for _ in range(2):
+        await turns.begin("slow", 100)
+    step = 0.2 / 2
+    delays = [put_off(turns, 100) for _ in range(10_000)]
+    assert delays[:3] == pytest.approx([step, 2 * step, 3 * step])
+    assert delays == sorted(delays) and delays[-1] == LONGEST
+    assert put_off(turns, 100 + 9_990 * step) == pytest.approx(11 * step)  # most have had their turn since
+    assert put_off(turns, 100_000) == pytest.approx(step)
+
+
+async def test_while_nobody_knows_how_quick_a_host_is_its_jobs_come_back_less_and_less_often():
+    turns = Turns(at_once=10, per_host=1, waiting_room=0)
+    await turns.begin("slow", 1000)
+    assert put_off(turns, 1000) == SHORTEST
+    assert put_off(turns, 1000.2) == pytest.approx(0.2)
+    assert put_off(turns, 1030) == pytest.approx(30)
+    assert put_off(turns, 5000) == LONGEST
+    burst = [put_off(turns, 5000) for _ in range(1000)]
+    assert burst[0] == burst[-1] == LONGEST
+
+
+async def test_a_burst_is_spread():
+    turns = Turns(at_once=10, per_host=1, waiting_room=0)
+    await turns.begin("slow", 0)
+    assert [put_off(turns, 0) for _ in range(200)][-1] == pytest.approx(200 * SHORTEST_STEP)
+
+
+async def test_how_long_it_takes_is_learnt():
+    turns = Turns(at_once=10, per_host=1, waiting_room=0)
+    await turns.begin("slow", 0)
+    first = put_off(turns, 0)
+    for now, lasted, longer in ((1000, 10, True), (2000, 20, True), (3000, 0, False), (4000, 0, False)):
+        turns.end("slow", lasted)
         await turns.begin("slow", 0)
-        turns.end("slow", 0.2)
-        for _ in range(2):
-            await turns.begin("slow", 100)
-        step = 0.2 / 2
-        delays = [put_off(turns, 100) for _ in range(10_000)]
-        assert delays[:3] == pytest.approx([step, 2 * step, 3 * step])
-        assert delays == sorted(delays) and delays[-1] == LONGEST
-        assert put_off(turns, 100 + 9_990 * step) == pytest.approx(11 * step)  # most have had their turn since
-        assert put_off(turns, 100_000) == pytest.approx(step)
-
-    run(story())
-
-
-def test_while_nobody_knows_how_quick_a_host_is_its_jobs_come_back_less_and_less_often():
-    async def story():
-        turns = Turns(at_once=10, per_host=1, waiting_room=0)
-        await turns.begin("slow", 1000)
-        assert put_off(turns, 1000) == SHORTEST
-        assert put_off(turns, 1000.2) == pytest.approx(0.2)
-        assert put_off(turns, 1030) == pytest.approx(30)
-        assert put_off(turns, 5000) == LONGEST
-        burst = [put_off(turns, 5000) for _ in range(1000)]
-        assert burst[0] == burst[-1] == LONGEST
-
-    run(story())
-
-
-def test_a_burst_is_spread():
-    async def story():
-        turns = Turns(at_once=10, per_host=1, waiting_room=0)
+        last, first = first, put_off(turns, now)
+        assert (first > last) is longer
+    for _ in range(1000):
+        turns.end("slow", 0)
         await turns.begin("slow", 0)
-        assert [put_off(turns, 0) for _ in range(200)][-1] == pytest.approx(200 * SHORTEST_STEP)
-
-    run(story())
+    assert put_off(turns, 20_000) == SHORTEST
 
 
-def test_how_long_it_takes_is_learnt():
-    async def story():
-        turns = Turns(at_once=10, per_host=1, waiting_room=0)
-        await turns.begin("slow", 0)
-        first = put_off(turns, 0)
-        for now, lasted, longer in ((1000, 10, True), (2000, 20, True), (3000, 0, False), (4000, 0, False)):
-            turns.end("slow", lasted)
-            await turns.begin("slow", 0)
-            last, first = first, put_off(turns, now)
-            assert (first > last) is longer
-        for _ in range(1000):
-            turns.end("slow", 0)
-            await turns.begin("slow", 0)
-        assert put_off(turns, 20_000) == SHORTEST
+async def test_those_that_have_their_host_wait_for_all_others_in_order():
+    turns = Turns(at_once=2, per_host=2, waiting_room=4)
+    begun = []
 
-    run(story())
+    async def job(name):
+        await turns.begin(name, 0)
+        begun.append(name)
 
-
-def test_those_that_have_their_host_wait_for_all_others_in_order():
-    async def story():
-        turns = Turns(at_once=2, per_host=2, waiting_room=4)
-        begun = []
-
-        async def job(name):
-            await turns.begin(name, 0)
-            begun.append(name)
-
-        jobs = [asyncio.ensure_future(job(name)) for name in "abcd"]
-        await settle()
-        assert begun == ["a", "b"] and turns.waiting == 0
-        turns.end("a", 1)
-        await settle()
-        assert begun == ["a", "b", "c"]
-        turns.end("c", 1)
-        await asyncio.gather(*jobs)
-        check(turns)
-
-    run(story())
+    jobs = [asyncio.ensure_future(job(name)) for name in "abcd"]
+    await settle()
+    assert begun == ["a", "b"] and turns.waiting == 0
+    turns.end("a", 1)
+    await settle()
+    assert begun == ["a", "b", "c"]
+    turns.end("c", 1)
+    await asyncio.gather(*jobs)
+    check(turns)
 
 
-def test_stop_tells_all_that_wait_and_all_that_come():
-    async def story():
-        turns = Turns(at_once=1, per_host=1, waiting_room=8)
-        await turns.begin("a", 0)
-        jobs = [asyncio.ensure_future(turns.begin(name, 0)) for name in "aabc"]
-        await settle()
-        turns.stop()
-        results = await asyncio.gather(*jobs, return_exceptions=True)
-        assert [type(each) for each in results] == [Stopped] * 4
-        with pytest.raises(Stopped):
-            await turns.begin("d", 0)
-        turns.end("a", 1)
-        assert turns.busy == 0
-        check(turns)
-
-    run(story())
+async def test_stop_tells_all_that_wait_and_all_that_come():
+    turns = Turns(at_once=1, per_host=1, waiting_room=8)
+    await turns.begin("a", 0)
+    jobs = [asyncio.ensure_future(turns.begin(name, 0)) for name in "aabc"]
+    await settle()
+    turns.stop()
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [type(each) for each in results] == [Stopped] * 4
+    with pytest.raises(Stopped):
+        await turns.begin("d", 0)
+    turns.end("a", 1)
+    assert turns.busy == 0
+    check(turns)
 
 
-def test_hosts_are_forgotten_when_they_are_many():
-    async def story():
-        turns = Turns(at_once=1, per_host=1, waiting_room=0)
-        for number in range(3 * MOST_IDLE_HOSTS):
-            await turns.begin(f"host-{number}", 0)
-            turns.end(f"host-{number}", 0.1)
-        assert len(turns._hosts) <= MOST_IDLE_HOSTS
-
-    run(story())
+async def test_hosts_are_forgotten_when_they_are_many():
+    turns = Turns(at_once=1, per_host=1, waiting_room=0)
+    for number in range(3 * MOST_IDLE_HOSTS):
+        await turns.begin(f"host-{number}", 0)
+        turns.end(f"host-{number}", 0.1)
+    assert len(turns._hosts) <= MOST_IDLE_HOSTS
 
 
 @seeded(10)
-def test_whatever_comes_ends_and_is_cancelled_everybody_has_a_turn(seed):
+async def test_whatever_comes_ends_and_is_cancelled_everybody_has_a_turn(seed):
     chance = random.Random(seed)
 
-    async def story():
-        turns = Turns(at_once=3, per_host=2, waiting_room=8)
-        jobs, begun, had, left = [], [], 0, 0
+    turns = Turns(at_once=3, per_host=2, waiting_room=8)
+    jobs, begun, had, left = [], [], 0, 0
 
-        async def job(name):
-            await turns.begin(name, 0)
-            begun.append(name)
+    async def job(name):
+        await turns.begin(name, 0)
+        begun.append(name)
 
-        for _ in range(400):
-            action = chance.random()
-            if action < 0.5:
-                jobs.append(asyncio.ensure_future(job(chance.choice("abc"))))
-            elif action < 0.8 and begun:
-                turns.end(begun.pop(chance.randrange(len(begun))), 0.1)
-            elif jobs:
-                chance.choice(jobs).cancel()
-            if chance.random() < 0.5:
-                await settle()
-                check(turns)
-        while not all(each.done() for each in jobs):
+    for _ in range(400):
+        action = chance.random()
+        if action < 0.5:
+            jobs.append(asyncio.ensure_future(job(chance.choice("abc"))))
+        elif action < 0.8 and begun:
+            turns.end(begun.pop(chance.randrange(len(begun))), 0.1)
+        elif jobs:
+            chance.choice(jobs).cancel()
+        if chance.random() < 0.5:
             await settle()
-            while begun:
-                turns.end(begun.pop(), 0.1)
+            check(turns)
+    while not all(each.done() for each in jobs):
+        await settle()
         while begun:
             turns.end(begun.pop(), 0.1)
-        for each in jobs:
-            if not each.cancelled() and each.exception() is None:
-                had += 1
-            else:
-                left += 1
-        assert had and left and turns.busy == turns.waiting == 0 and not turns._ready
-        check(turns)
-
-    run(story())
+    while begun:
+        turns.end(begun.pop(), 0.1)
+    for each in jobs:
+        if not each.cancelled() and each.exception() is None:
+            had += 1
+        else:
+            left += 1
+    assert had and left and turns.busy == turns.waiting == 0 and not turns._ready
+    check(turns)

@@ -37,25 +37,6 @@ django.setup()
 BACKEND = "beanstalk_client.integrations.django.BeanstalkBackend"
 
 
-@pytest.fixture(scope="module")
-def ours():
-    process = servers.start(servers.imported())
-    yield process.address
-    process.stop()
-
-
-@pytest.fixture(scope="module")
-def stock():
-    process = servers.start(servers.BEANSTALKD)
-    yield process.address
-    process.stop()
-
-
-@pytest.fixture(params=["ours", "stock"])
-def address(request):
-    return request.getfixturevalue(request.param)
-
-
 def tasks_at(address, **options):
     """Settings whose backend is at a server."""
     url = "beanstalk://{}:{}".format(*address)

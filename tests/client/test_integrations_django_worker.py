@@ -6,14 +6,9 @@ import contextlib
 import io
 import json
 import logging
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
-from pathlib import Path
 
 import django
 import pytest
@@ -36,33 +31,13 @@ from django.db.backends.sqlite3.base import DatabaseWrapper
 from django.test import override_settings
 from django.utils import timezone
 from django_shop import tasks as shop
+from working import Shop
 
-from harness import servers
 from harness.waiting import WITHIN, eventually
 
-HERE = Path(__file__).parent
 BACKEND = "beanstalk_client.integrations.django.BeanstalkBackend"
 
 django.setup()
-
-
-@pytest.fixture(scope="module")
-def ours():
-    process = servers.start(servers.imported())
-    yield process.address
-    process.stop()
-
-
-@pytest.fixture(scope="module")
-def stock():
-    process = servers.start(servers.BEANSTALKD)
-    yield process.address
-    process.stop()
-
-
-@pytest.fixture(params=["ours", "stock"])
-def address(request):
-    return request.getfixturevalue(request.param)
 
 
 class Project:
@@ -341,73 +316,14 @@ def test_a_deferred_task_that_waits_for_its_retry_can_be_cancelled(our_project):
 # As a command
 
 
-class Workers:
-    """`manage.py beanstalk_worker` in processes, at a server."""
-
-    def __init__(self, address, directory):
-        self.address = address
-        self._url = "beanstalk://{}:{}".format(*address)
-        self._notes = directory / "notes"
-        self._notes.touch()
-        self._log = (directory / "log").open("w+")
-        self._processes = []
-
-    def start(self, *options):
-        path = os.pathsep.join([str(HERE), str(HERE.parents[1] / "client")])
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "django", "beanstalk_worker", *options],
-            env=dict(
-                os.environ,
-                PYTHONPATH=path,
-                DJANGO_SETTINGS_MODULE="django_shop.settings",
-                SHOP_QUEUE=self._url,
-                SHOP_NOTES=str(self._notes),
-            ),
-            stdout=self._log,
-            stderr=self._log,
-        )
-        self._processes.append(process)
-        return process
-
-    def stop(self, process):
-        process.send_signal(signal.SIGTERM)
-        return process.wait(60)
-
-    def kill(self, process):
-        process.kill()
-        process.wait()
-
-    def close(self):
-        for process in self._processes:
-            self.kill(process)
-        print(self.log)
-        self._log.close()
-
-    @property
-    def settings(self):
-        options = {"addresses": self._url, "ttr": 60}
-        return override_settings(
-            TASKS={"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}}
-        )
-
-    @property
-    def notes(self):
-        return self._notes.read_text().splitlines()
-
-    def jobs(self, queue="default"):
-        with Client(self.address) as client:
-            found = client.stats_tube(queue)
-            return found["current-jobs-ready"], found["current-jobs-reserved"], found["current-jobs-delayed"]
-
-    @property
-    def log(self):
-        return os.pread(self._log.fileno(), 1 << 20, 0).decode()
-
-
 @pytest.fixture
 def workers(restartable, tmp_path):
-    with contextlib.closing(Workers(restartable.address, tmp_path)) as workers, workers.settings:
-        yield workers
+    settings = {"DJANGO_SETTINGS_MODULE": "django_shop.settings"}
+    shop = Shop(restartable.address, tmp_path, "django", "beanstalk_worker", **settings)
+    options = {"addresses": shop.url, "ttr": 60}
+    here = override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}})
+    with contextlib.closing(shop), here:
+        yield shop
     close_idle()
 
 
@@ -423,7 +339,7 @@ def test_a_worker_that_is_told_to_stop_lets_tasks_end_and_gives_back_those_that_
     assert workers.stop(worker) == 0
     assert time.monotonic() - began >= 3
     assert sorted(workers.notes) == ["begun 1", "begun 2", "begun 3", "done 1"]
-    assert workers.jobs() == (3, 0, 0)
+    assert workers.jobs("default") == (3, 0, 0)
 
 
 def test_a_worker_that_is_killed_costs_no_task(workers):
@@ -433,41 +349,11 @@ def test_a_worker_that_is_killed_costs_no_task(workers):
     eventually(lambda: "done" in " ".join(workers.notes), "a cake is done")
     workers.kill(worker)
     worker = workers.start("--at-once", "5")
-    eventually(lambda: workers.jobs() == (0, 0, 0), "nothing is left to do")
+    eventually(lambda: workers.jobs("default") == (0, 0, 0), "nothing is left to do")
     done = collections.Counter(note for note in workers.notes if note.startswith("done"))
     assert len(done) == 30
     assert sum(done.values()) <= 35, "those that ran may have run twice: five at most"
     assert workers.stop(worker) == 0
-
-
-@pytest.mark.slow
-def test_a_thousand_deferred_tasks_survive_kills_of_the_worker_and_the_server_and_none_is_early(workers, restartable):
-    began = time.time()
-    due = {number: began + 4 + number % 7 for number in range(1000)}
-    for number, moment in due.items():
-        at = timezone.datetime.fromtimestamp(moment, tz=timezone.get_default_timezone())
-        shop.remind.using(run_after=at).enqueue(number, moment)
-    first = workers.start()
-    workers.start()
-    eventually(lambda: len(workers.notes) > 200, "some are done")
-    workers.kill(first)
-    workers.start()
-    eventually(lambda: len(workers.notes) > 500, "more are done")
-    restartable.kill()
-    restartable.start()
-    try:
-        eventually(lambda: workers.jobs() == (0, 0, 0), "nothing is left to do", 60)
-    finally:
-        print("ready, reserved, delayed:", workers.jobs())
-    runs = collections.Counter()
-    for note in workers.notes:
-        number, late = note.split()
-        runs[int(number)] += 1
-        assert float(late) >= 0, f"{number} was early"
-    assert set(runs) == set(due)
-    twice = sum(runs.values()) - 1000
-    print(f"{twice} of 1000 ran twice")
-    assert twice <= 30, "ten at most in hand of each worker, and each of three was interrupted once"
 
 
 @pytest.mark.parametrize(

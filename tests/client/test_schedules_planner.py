@@ -32,29 +32,6 @@ def test_a_first_start_fires_nothing_of_the_past_not_even_of_this_second():
     assert first.plan == Plan("every 300 s", "work", "tube", NOW + 600, first.put, NOW + 450)
 
 
-def test_the_next_firing_is_planned_however_far_away_and_all_of_the_time_ahead():
-    assert make_pass(Cron("0 0 29 2 *"), NOW).put == (Cron("0 0 29 2 *").after(NOW),)
-    assert make_pass(every(minutes=1), NOW).put == tuple(range(NOW + 60, NOW + 601, 60))
-
-
-def test_what_is_planned_is_put_again_and_goes_on():
-    first = make_pass(every(minutes=5), NOW)
-    second = make_pass(every(minutes=5), NOW + 301, first.plan)
-    assert second.put == (NOW + 600, NOW + 900)
-    assert second.plan.until == NOW + 900
-
-
-@pytest.mark.parametrize(
-    ("missed", "made_up"), [(SKIP, ()), (ONCE, (NOW + 1500,)), (ALL, (NOW + 900, NOW + 1200, NOW + 1500))]
-)
-def test_what_was_missed_is_skipped_or_made_up_for_once_or_all_of_it(missed, made_up):
-    planned = make_pass(every(minutes=5), NOW, missed=missed)
-    late = make_pass(every(minutes=5), NOW + 1700, planned.plan, missed)
-    assert late.put == (*made_up, NOW + 1800, NOW + 2100)
-    again = make_pass(every(minutes=5), NOW + 1710, late.plan, missed)
-    assert again.put == (NOW + 1800, NOW + 2100)
-
-
 def test_what_was_missed_in_a_year_is_made_up_for_in_several_passes():
     old = make_pass(every(minutes=5), NOW, missed=ALL).plan
     fired = list(old.planned)

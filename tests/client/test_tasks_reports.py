@@ -107,24 +107,21 @@ async def is_none(queue):
     return False
 
 
-def test_a_worker_looks_from_time_to_time(run, monkeypatch):
+async def test_a_worker_looks_from_time_to_time(run, monkeypatch):
     monkeypatch.setattr(reports, "PAUSE", 0.01)
     tasks = Tasks(run().address, tube="mail")
 
-    async def story():
-        worker = Worker(tasks, [Group(("mail",), 1)], threads=1)
-        async with tasks.connect_async(use="mail.errors") as queue:
-            work = asyncio.ensure_future(worker.run())
-            for _ in range(2):
-                await queue.put_with(task_report(999, "mail", "send", 3, RuntimeError()), key="job-999")
-                await eventually_asked(lambda: is_none(queue), "the report is gone")
-            worker.stop()
-            await work
-
-    asyncio.run(story())
+    worker = Worker(tasks, [Group(("mail",), 1)], threads=1)
+    async with tasks.connect_async(use="mail.errors") as queue:
+        work = asyncio.ensure_future(worker.run())
+        for _ in range(2):
+            await queue.put_with(task_report(999, "mail", "send", 3, RuntimeError()), key="job-999")
+            await eventually_asked(lambda: is_none(queue), "the report is gone")
+        worker.stop()
+        await work
 
 
-def test_a_look_that_fails_is_repeated(run, monkeypatch):
+async def test_a_look_that_fails_is_repeated(run, monkeypatch):
     monkeypatch.setattr(reports, "PAUSE", 0.01)
     address = run().address
     addresses = [address, ("127.0.0.1", unused_port())]
@@ -132,46 +129,40 @@ def test_a_look_that_fails_is_repeated(run, monkeypatch):
     def connect():
         return AsyncClient(addresses.pop() if len(addresses) > 1 else address, encoding=None, connect_timeout=5)
 
-    async def story():
-        async with AsyncClient(address, encoding=None, use="mail.errors") as queue:
-            await queue.put_with(task_report(999, "mail", "send", 3, RuntimeError()), key="job-999")
-            async with tidied(connect, ["mail"]):
-                await eventually_asked(lambda: is_none(queue), "the report is gone")
-
-    asyncio.run(story())
+    async with AsyncClient(address, encoding=None, use="mail.errors") as queue:
+        await queue.put_with(task_report(999, "mail", "send", 3, RuntimeError()), key="job-999")
+        async with tidied(connect, ["mail"]):
+            await eventually_asked(lambda: is_none(queue), "the report is gone")
     assert addresses == [address]
 
 
-def test_a_job_that_lost_its_worker_in_the_last_attempt_gets_one_report(run):
+async def test_a_job_that_lost_its_worker_in_the_last_attempt_gets_one_report(run):
     server = run()
 
-    async def story():
-        connect = functools.partial(AsyncClient, server.address, encoding=None)
-        async with connect(use="mail") as queue, connect(use="mail.errors") as errors:
-            ids = [await queue.put_with(b"send", tries=tries) for tries in (1, 1, 2)]
-            buried = await queue.put_with(b"send", tries=1)
-            async with connect(watch=["mail"]) as worker:
-                for _ in ids:
-                    await worker.reserve(0)
-                await worker.bury(await worker.reserve(0))
+    connect = functools.partial(AsyncClient, server.address, encoding=None)
+    async with connect(use="mail") as queue, connect(use="mail.errors") as errors:
+        ids = [await queue.put_with(b"send", tries=tries) for tries in (1, 1, 2)]
+        buried = await queue.put_with(b"send", tries=1)
+        async with connect(watch=["mail"]) as worker:
+            for _ in ids:
+                await worker.reserve(0)
+            await worker.bury(await worker.reserve(0))
 
-            async def states():
-                return [(await queue.stats_job(job_id))["state"] for job_id in (*ids, buried)]
+        async def states():
+            return [(await queue.stats_job(job_id))["state"] for job_id in (*ids, buried)]
 
-            async def have_failed():
-                return await states() == ["buried", "buried", "ready", "buried"]
+        async def have_failed():
+            return await states() == ["buried", "buried", "ready", "buried"]
 
-            await eventually_asked(have_failed, "the server has noticed the loss")
-            await errors.put_with(b"its own", key=f"job-{ids[1]}")
-            seen = await reports.report_lost(queue, ["mail", "none"], ".errors", (), bytes.decode)
-            assert seen == {(ids[0], 1), (ids[1], 1), (buried, 1)}
-            report = await errors.peek_keyed(f"job-{ids[0]}")
-            assert json.loads(report.body)["task"] == "send"
-            assert json.loads(report.body)["error"] == reports.LOST["disconnected"]
-            assert (await errors.peek_keyed(f"job-{ids[1]}")).body == b"its own"
-            assert (await errors.stats_tube("mail.errors"))["current-jobs-ready"] == 2
-            await errors.delete(report.id)  # read and deleted by a person
-            assert await reports.report_lost(queue, ["mail"], ".errors", seen) == seen
-            assert (await errors.stats_tube("mail.errors"))["current-jobs-ready"] == 1
-
-    asyncio.run(story())
+        await eventually_asked(have_failed, "the server has noticed the loss")
+        await errors.put_with(b"its own", key=f"job-{ids[1]}")
+        seen = await reports.report_lost(queue, ["mail", "none"], ".errors", (), bytes.decode)
+        assert seen == {(ids[0], 1), (ids[1], 1), (buried, 1)}
+        report = await errors.peek_keyed(f"job-{ids[0]}")
+        assert json.loads(report.body)["task"] == "send"
+        assert json.loads(report.body)["error"] == reports.LOST["disconnected"]
+        assert (await errors.peek_keyed(f"job-{ids[1]}")).body == b"its own"
+        assert (await errors.stats_tube("mail.errors"))["current-jobs-ready"] == 2
+        await errors.delete(report.id)  # read and deleted by a person
+        assert await reports.report_lost(queue, ["mail"], ".errors", seen) == seen
+        assert (await errors.stats_tube("mail.errors"))["current-jobs-ready"] == 1

@@ -8,6 +8,7 @@ import json
 import logging
 import random
 import sys
+import threading
 from contextvars import ContextVar
 
 import beanstalk_client.tasks.runner as runner_module
@@ -33,6 +34,28 @@ def queue(tasks):
         yield queue
 
 
+class Delivery:
+    """A job in hand, in its first try unless `found` says otherwise, which is what the server tells of it."""
+
+    job_id, tube = 7, "default"
+
+    def __init__(self, body, *, is_called_off=False, **found):
+        self.body = body
+        self.is_called_off = is_called_off
+        self.found = {"tube": "default", "pri": 3, "reserves": 1, **found}
+
+    async def stats(self):
+        await asyncio.sleep(0)
+        return self.found
+
+
+@contextlib.contextmanager
+def threads_of(number):
+    threads = Threads(number)
+    yield threads
+    threads.close()
+
+
 def events(caplog):
     return [record.event for record in caplog.records if hasattr(record, "event")]
 
@@ -56,22 +79,11 @@ def test_what_fails_is_tried_again_later_and_later_and_then_buried(tasks, queue,
     assert (job.id, job.state, job.priority) == (job_id, "buried", 9)
     assert [str(error) for error in queue.errors] == ["no such luck"] * 4
     assert events(caplog) == ["task-failed"] * 3 + ["task-buried"]
+    assert [bool(record.exc_info) for record in caplog.records] == [False] * 3 + [True]  # the last has the traceback
+    assert all("RuntimeError: no such luck" in record.getMessage() for record in caplog.records)
     last = caplog.records[-1]
     assert (last.job, last.tube, last.task, last.tries) == (job_id, "default", "bad", 4)
     assert "secret" not in "".join(record.getMessage() for record in caplog.records)
-
-
-def test_only_the_last_try_has_its_traceback_in_the_log(tasks, queue, caplog):
-    """Twelve tries of one job made twelve tracebacks of one fault."""
-
-    @tasks.task(retries=2, backoff=1)
-    def bad():
-        raise RuntimeError("no such luck")
-
-    bad.put()
-    queue.run(1000)
-    assert [bool(record.exc_info) for record in caplog.records] == [False, False, True]
-    assert all("RuntimeError: no such luck" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.parametrize("tries", [1, 2])
@@ -82,14 +94,8 @@ def test_all_tries_have_one_if_that_is_asked_for(tries, caplog):
     def bad():
         raise RuntimeError("no such luck")
 
-    class Delivery:
-        job_id, tube, body = 7, "default", bad.body()
-
-        async def stats(self):
-            return {"tube": "default", "pri": 3, "reserves": tries}
-
     with tasks.in_memory():
-        asyncio.run(Runner(tasks, None, all_tracebacks=True)(Delivery()))
+        run(Runner(tasks, None, all_tracebacks=True)(Delivery(bad.body(), reserves=tries)))
     assert [bool(record.exc_info) for record in caplog.records] == [True]
 
 
@@ -101,18 +107,6 @@ def test_a_run_and_a_put_say_which_they_are_and_no_arguments():
     assert repr(put) == "<put of send into tube mail: job 17>"
     assert repr(Run(message, "mail", 17)) == "<run of send: job 17 of tube mail>"
     assert repr(Run(message, "", 17)) == "<run of send: job 17>"
-
-
-def test_in_memory_a_job_that_has_failed_is_due_after_its_backoff_to_the_second(tasks, queue):
-    @tasks.task(backoff=2)
-    def bad():
-        raise RuntimeError("no such luck")
-
-    bad.put()
-    assert queue.run() == 1
-    assert queue.run(2) == 1
-    assert queue.run(3.9) == 0
-    assert queue.run(0.1) == 1
 
 
 def test_a_coroutine_that_runs_what_is_in_memory_is_told_how(tasks, queue):
@@ -210,22 +204,11 @@ def test_what_nobody_can_run_is_buried_at_once_with_the_reason(tasks, queue, bod
     assert "secret" not in caplog.text
 
 
-class UnknownDelivery:
-    """A job with an unknown task, at a server that says this of it."""
-
-    job_id, tube, body = 7, "mail", b'{"task": "later"}'
-
-    def __init__(self, **found):
-        self.found = {"tube": "mail", "pri": 3, "age": 0, "delay": 0, "reserves": 1, "releases": 0, **found}
-
-    async def stats(self):
-        return self.found
-
-
 def outcome_of_unknown(**found):
     tasks = Tasks(errors=None)
     with tasks.in_memory():
-        return run(Runner(tasks, None, 0.0, unknown_task_grace=300)(UnknownDelivery(**found)))
+        job = Delivery(b'{"task": "later"}', **({"age": 0, "delay": 0, "releases": 0} | found))
+        return run(Runner(tasks, None, 0.0, unknown_task_grace=300)(job))
 
 
 def test_an_unknown_task_is_left_to_other_workers_until_the_grace_is_over(caplog):
@@ -378,28 +361,20 @@ def test_a_coroutine_that_does_not_end_when_it_is_cancelled_is_given_up_and_goes
 
 
 @pytest.mark.parametrize("timeout", [None, 30])
-def test_a_coroutine_that_the_worker_cancels_has_not_timed_out(tasks, timeout):
+async def test_a_coroutine_that_the_worker_cancels_has_not_timed_out(tasks, timeout):
     """A signal to the worker is handled, also in a task with a timeout."""
+    began = asyncio.Event()
 
     @tasks.task(timeout=timeout)
     async def slow():
         began.set()
         await asyncio.Event().wait()
 
-    class Delivery:
-        job_id, body, tube, is_called_off = 1, slow.body(), "default", True
-
-    async def story():
-        nonlocal began
-        began = asyncio.Event()
-        attempt = asyncio.ensure_future(Runner(tasks, None)(Delivery()))
-        await began.wait()
-        attempt.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await attempt
-
-    began = None
-    run(story())
+    attempt = asyncio.ensure_future(Runner(tasks, None)(Delivery(slow.body(), is_called_off=True)))
+    await began.wait()
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
 
 
 async def cancels_what_it_awaits():
@@ -427,14 +402,14 @@ async def cancels_itself_and_swallows_it():
 
 def raises(kind):
     async def coroutine():
-        raise kind
+        raise kind()
 
     return coroutine
 
 
 def raises_plainly(kind):
     def function():
-        raise kind
+        raise kind()
 
     return function
 
@@ -474,23 +449,13 @@ def test_a_task_that_cancels_itself_and_returns_is_done_and_has_its_result(tasks
 
 
 @pytest.mark.parametrize("function", [function for kind in KINDS for function in (raises(kind), raises_plainly(kind))])
-def test_each_exception_is_a_failure_in_a_worker_with_threads(tasks, function):
-    class Delivery:
-        job_id, tube, is_called_off = 1, "default", False
-        body = tasks.task(name="bad", retries=2, backoff=10)(function).body()
-
-        async def stats(self):
-            return {"reserves": 1, "pri": 5, "tube": "default"}
-
-    async def story():
-        threads = Threads(1)
-        assert (await Runner(tasks, threads)(Delivery())).delay >= 10
-        threads.close()
-
-    run(story())
+async def test_each_exception_is_a_failure_in_a_worker_with_threads(tasks, function):
+    job = Delivery(tasks.task(name="bad", retries=2, backoff=10)(function).body())
+    with threads_of(1) as threads:
+        assert (await Runner(tasks, threads)(job)).delay >= 10
 
 
-def test_a_test_that_is_cancelled_cancels_the_task_that_it_runs_in_memory(tasks, queue):
+async def test_a_test_that_is_cancelled_cancels_the_task_that_it_runs_in_memory(tasks, queue):
     ended = []
 
     @tasks.task
@@ -502,11 +467,8 @@ def test_a_test_that_is_cancelled_cancels_the_task_that_it_runs_in_memory(tasks,
 
     waits.put()
 
-    async def story():
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(queue.arun(), 0.05)
-
-    run(story())
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(queue.arun(), 0.05)
     assert ended == ["cancelled"] and not queue.errors
 
 
@@ -594,7 +556,7 @@ def test_middleware_may_ask_for_a_retry_or_give_up(tasks, queue, place):
     assert ran == ([] if place == "enter" else [1, 1])
 
 
-def test_middleware_that_raises_exceptions_swallows_no_cancellation_of_the_worker(tasks):
+async def test_middleware_that_raises_exceptions_swallows_no_cancellation_of_the_worker(tasks):
     class Swallows(Middleware):
         def running(self, run):
             return contextlib.suppress(BaseException)
@@ -605,11 +567,8 @@ def test_middleware_that_raises_exceptions_swallows_no_cancellation_of_the_worke
     async def waits():
         raise asyncio.CancelledError
 
-    class Delivery:
-        job_id, body, tube, is_called_off = 1, waits.body(), "default", True
-
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(Runner(tasks, None)(Delivery()))
+        await Runner(tasks, None)(Delivery(waits.body(), is_called_off=True))
 
 
 def test_a_backoff_that_fails_is_replaced_by_the_usual_one(tasks, queue, caplog):
@@ -622,14 +581,22 @@ def test_a_backoff_that_fails_is_replaced_by_the_usual_one(tasks, queue, caplog)
     assert events(caplog) == ["backoff-failed", "task-failed"] * 2 + ["task-buried"]
 
 
-def test_a_function_that_returns_a_generator_has_not_run(tasks, queue):
+def test_a_function_that_returns_a_generator_or_a_coroutine_has_not_run(tasks, queue):
     async def numbers():
         yield 1
 
-    tasks.task(name="wrapped", retries=0)(lambda: numbers()).put()
-    tasks.task(name="lazy", retries=0)(lambda: (number for number in range(3))).put()
+    async def outer():
+        return inner
+
+    inner = asyncio.sleep(0)
+    returning = {"wrapped": lambda: numbers(), "lazy": lambda: (number for number in range(3)), "outer": outer}
+    for name, function in returning.items():
+        tasks.task(name=name, retries=0)(function).put()
     queue.run()
-    assert ["has returned a coroutine or generator" in report["error"] for report in reports(queue)] == [True, True]
+    inner.close()
+    assert [report["error"] for report in reports(queue)] == [
+        f"TypeError: task {name} has returned a coroutine or generator, whose code has not run" for name in returning
+    ]
 
 
 def test_lone_surrogates_of_an_error_are_escaped(tasks, queue, monkeypatch):
@@ -666,26 +633,16 @@ def test_delays_and_priorities_are_checked_where_they_are_made():
             kind("high")
 
 
-def test_a_plain_function_that_takes_too_long_is_given_up_and_goes_on(tasks, caplog):
-    import threading
-
-    release = threading.Event()
-    ended = []
+async def test_a_plain_function_that_takes_too_long_is_given_up_and_goes_on(tasks, caplog):
+    release, ended = threading.Event(), []
 
     @tasks.task(timeout=0.01)
     def slow():
         release.wait(60)
         ended.append("slow")
 
-    class Delivery:
-        job_id, body, tube = 1, slow.body(), "default"
-
-        async def stats(self):
-            return {"reserves": 1, "pri": 5, "tube": "default"}
-
-    async def story():
-        threads = Threads(1)
-        outcome = await Runner(tasks, threads)(Delivery())
+    with threads_of(1) as threads:
+        outcome = await Runner(tasks, threads)(Delivery(slow.body()))
         assert 2 <= outcome.delay <= 2.2
         assert threads.overdue == 1
         assert threads.room() == 0 and not ended
@@ -693,9 +650,6 @@ def test_a_plain_function_that_takes_too_long_is_given_up_and_goes_on(tasks, cap
         while threads.overdue:
             await asyncio.sleep(0.001)
         assert ended == ["slow"]
-        threads.close()
-
-    run(story())
     assert events(caplog) == ["task-failed"]
 
 
@@ -726,7 +680,7 @@ def test_middleware_is_around_each_run_and_may_swallow(tasks, queue):
     assert not queue.jobs()
 
 
-def test_a_task_knows_its_run_and_has_its_context_in_threads_too(tasks):
+async def test_a_task_knows_its_run_and_has_its_context_in_threads_too(tasks):
     variable = ContextVar("variable")
     seen = []
 
@@ -743,15 +697,8 @@ def test_a_task_knows_its_run_and_has_its_context_in_threads_too(tasks):
     def look(meaning):
         seen.append((variable.get(), current_run().job_id, current_run().message.args))
 
-    class Delivery:
-        job_id, body, tube = 7, look.body(42), "default"
-
-    async def story():
-        threads = Threads(2)
-        assert await Runner(tasks, threads)(Delivery()) is DONE
-        threads.close()
-
-    run(story())
+    with threads_of(2) as threads:
+        assert await asyncio.ensure_future(Runner(tasks, threads)(Delivery(look.body(42)))) is DONE
     assert seen == [(7, 7, [42])]
     with pytest.raises(LookupError):
         current_run()
@@ -767,21 +714,23 @@ def test_backoff_doubles_up_to_a_day():
     assert len({delay_of(2, 1) for _ in range(20)}) > 1
 
 
-def test_tries_are_counted_from_the_last_kick_on():
-    assert tries_of({"reserves": 5, "buries": 0, "kicks": 0}, retries=12) == 5
-    assert tries_of({"reserves": 14, "buries": 1, "kicks": 1}, retries=12) == 1
-    assert tries_of({"reserves": 2, "buries": 1, "kicks": 1}, retries=12) == 1
+COUNTED = {"reserves": 14, "buries": 1, "kicks": 1, "max-tries": 13}
 
 
-def test_a_kick_of_a_delayed_job_gives_it_no_tries_back():
-    assert tries_of({"reserves": 5, "buries": 0, "kicks": 3}, retries=12) == 5
-
-
-def test_tries_are_those_of_the_server_where_it_counts():
-    counted = {"reserves": 14, "buries": 1, "kicks": 1, "max-tries": 13}
-    assert [tries_of(counted | {"tries": tries}, retries=12) for tries in (0, 3, 12)] == [1, 4, 13]
-    assert tries_of({"reserves": 9, "buries": 0, "tries": 2, "max-tries": 0}, retries=12) == 3  # it has a backoff alone
-    assert tries_of({"reserves": 9, "buries": 0, "tries": 0, "max-tries": 0}, retries=12) == 9  # and here a ttl
+@pytest.mark.parametrize(
+    ("found", "tries"),
+    [
+        ({"reserves": 5, "buries": 0, "kicks": 0}, 5),
+        ({"reserves": 14, "buries": 1, "kicks": 1}, 1),
+        ({"reserves": 2, "buries": 1, "kicks": 1}, 1),
+        ({"reserves": 5, "buries": 0, "kicks": 3}, 5),  # a kick of a delayed job gives no tries back
+        *((COUNTED | {"tries": tries}, tries + 1) for tries in (0, 3, 12)),
+        ({"reserves": 9, "buries": 0, "tries": 2, "max-tries": 0}, 3),  # the job has a backoff alone
+        ({"reserves": 9, "buries": 0, "tries": 0, "max-tries": 0}, 9),  # and here a ttl
+    ],
+)
+def test_tries_are_counted_from_the_last_kick_on_or_by_the_server(found, tries):
+    assert tries_of(found, retries=12) == tries
 
 
 def test_what_the_server_gives_up_is_reported_and_released_so_that_it_goes_where_the_server_says(tasks, queue, caplog):
@@ -789,19 +738,13 @@ def test_what_the_server_gives_up_is_reported_and_released_so_that_it_goes_where
     def bad():
         raise RuntimeError("no such luck")
 
-    class Delivery:
-        job_id, body, tube = 7, bad.body(), "default"
+    def attempt(tries):
+        return run(Runner(tasks, None)(Delivery(bad.body(), pri=9, buries=0, tries=tries, **{"max-tries": 3})))
 
-        def __init__(self, tries):
-            self.tries = tries
-
-        async def stats(self):
-            return {"tube": "default", "pri": 9, "reserves": 1, "buries": 0, "tries": self.tries, "max-tries": 3}
-
-    outcome = run(Runner(tasks, None)(Delivery(1)))
+    outcome = attempt(1)
     assert isinstance(outcome, Release) and outcome.delay >= 2
     assert "failed, try 2 of 3; again" in caplog.text
-    outcome = run(Runner(tasks, None)(Delivery(2)))
+    outcome = attempt(2)
     assert (type(outcome), outcome.delay, outcome.priority) == (Release, 0, 9)
     assert events(caplog) == ["task-failed", "task-buried"]
     (report,) = reports(queue)
@@ -840,42 +783,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
-def test_an_exception_whose_methods_fail_is_a_failure_as_well(what, kind):
+async def test_an_exception_whose_methods_fail_is_a_failure_as_well(what, kind):
     tasks = Tasks(errors=None)
-
-    @tasks.task(name="fail", retries=0)
-    def plain():
-        raise HOSTILE[what]()
-
-    async def story():
-        threads = Threads(1) if kind == "thread" else None
-        task = tasks.get("fail")
-        if kind == "coroutine":
-
-            async def fail():
-                raise HOSTILE[what]()
-
-            task = tasks.task(name="fail_async", retries=0)(fail)
-        outcome = await Runner(tasks, threads)(Job(task.name))
-        if threads is not None:
-            assert threads.room() == 1
-            threads.close()
-        return outcome
-
-    assert isinstance(asyncio.run(asyncio.wait_for(story(), 60)), Bury)
-
-
-class Job:
-    """A delivery of a job in its first try."""
-
-    job_id, tube, is_called_off = 1, "default", False
-
-    def __init__(self, task, **meta):
-        self.body = json.dumps({"task": task, **meta}).encode()
-
-    async def stats(self):
-        await asyncio.sleep(0)
-        return {"pri": 7, "reserves": 1}
+    fail = (raises if kind == "coroutine" else raises_plainly)(HOSTILE[what])
+    job = Delivery(tasks.task(name="fail", retries=0)(fail).body())
+    with threads_of(1) as threads:
+        assert isinstance(await Runner(tasks, threads)(job), Bury)
+        assert threads.room() == 1
 
 
 def test_a_task_that_is_cancelled_by_itself_after_its_end_has_its_own_outcome(tasks):
@@ -884,24 +798,8 @@ def test_a_task_that_is_cancelled_by_itself_after_its_end_has_its_own_outcome(ta
         asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
         raise ValueError("x")
 
-    outcome = asyncio.run(Runner(tasks, None, 0.0)(Job(late.name)))
-    assert (outcome.delay, outcome.priority) == (5, 7)
-
-
-def test_a_coroutine_that_is_returned_has_not_run(tasks, queue):
-    @tasks.task(retries=0)
-    async def outer():
-        return inner
-
-    inner = asyncio.sleep(0)
-    outer.put()
-    queue.run()
-    inner.close()
-    (report,) = reports(queue)
-    assert (
-        report["error"]
-        == "TypeError: task " + outer.name + " has returned a coroutine or generator, whose code has not run"
-    )
+    outcome = run(Runner(tasks, None, 0.0)(Delivery(late.body(), pri=9)))
+    assert (outcome.delay, outcome.priority) == (5, 9)
 
 
 def test_a_result_whose_methods_fail_is_no_result(tasks, queue):

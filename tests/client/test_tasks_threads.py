@@ -1,39 +1,35 @@
 """The threads of plain functions: this many at a time, nothing lost, and one wake-up for many results."""
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
 from beanstalk_client.tasks import threads as threads_module
 from beanstalk_client.tasks.failure import RunTimeoutError
 from beanstalk_client.tasks.threads import Threads
-from consuming import run
 
 
-def with_threads(number, story, **options):
-    async def body():
-        threads = Threads(number, **options)
-        try:
-            await story(threads)
-        finally:
-            threads.close()
-
-    run(body())
+@contextlib.asynccontextmanager
+async def threads_of(number, **options):
+    threads = Threads(number, **options)
+    try:
+        yield threads
+    finally:
+        threads.close()
 
 
-def test_each_call_has_its_own_result():
-    async def story(threads):
+async def test_each_call_has_its_own_result():
+    async with threads_of(4) as threads:
         results = await asyncio.gather(*(threads.run(pow, (number, 2), {}) for number in range(1000)))
         assert results == [number**2 for number in range(1000)]
 
-    with_threads(4, story)
 
-
-def test_exceptions_come_back():
+async def test_exceptions_come_back():
     def fail(kind):
         raise kind("oh")
 
-    async def story(threads):
+    async with threads_of(1) as threads:
         for kind, seen in (
             (ValueError, ValueError),
             (StopIteration, RuntimeError),
@@ -45,20 +41,16 @@ def test_exceptions_come_back():
             with pytest.raises(seen):
                 await threads.run(fail, (kind,), {})
 
-    with_threads(1, story)
 
-
-def test_as_many_run_at_a_time_as_there_are_threads():
+async def test_as_many_run_at_a_time_as_there_are_threads():
     barrier = threading.Barrier(3)
 
-    async def story(threads):
+    async with threads_of(3) as threads:
         places = await asyncio.gather(*(threads.run(barrier.wait, (20,), {}) for _ in range(9)))
         assert sorted(places) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
-    with_threads(3, story)
 
-
-def test_no_more_run_at_a_time_than_there_are_threads():
+async def test_no_more_run_at_a_time_than_there_are_threads():
     running, most, lock = 0, 0, threading.Lock()
     pause = threading.Event()
 
@@ -71,18 +63,16 @@ def test_no_more_run_at_a_time_than_there_are_threads():
         with lock:
             running -= 1
 
-    async def story(threads):
+    async with threads_of(2) as threads:
         await asyncio.gather(*(threads.run(work, (), {}) for _ in range(50)))
         assert most == 2
 
-    with_threads(2, story)
 
-
-def test_a_call_that_is_cancelled_before_it_begins_never_does():
+async def test_a_call_that_is_cancelled_before_it_begins_never_does():
     began = []
     gate = threading.Event()
 
-    async def story(threads):
+    async with threads_of(1) as threads:
         first = asyncio.ensure_future(threads.run(gate.wait, (20,), {}))
         second = asyncio.ensure_future(threads.run(began.append, (2,), {}))
         await asyncio.sleep(0)
@@ -95,11 +85,9 @@ def test_a_call_that_is_cancelled_before_it_begins_never_does():
         assert began == [3]
         assert threads.overdue == 0
 
-    with_threads(1, story)
 
-
-def test_a_call_that_ends_when_it_is_cancelled_is_not_overdue():
-    async def story(threads):
+async def test_a_call_that_ends_when_it_is_cancelled_is_not_overdue():
+    async with threads_of(1) as threads:
         loop = asyncio.get_running_loop()
         has_told = threading.Event()
         wake = loop.call_soon_threadsafe
@@ -112,23 +100,19 @@ def test_a_call_that_ends_when_it_is_cancelled_is_not_overdue():
             await call
         assert threads.overdue == 0
 
-    with_threads(1, story)
 
-
-def test_threads_in_a_row_and_after_rests_lose_no_call():
-    async def story(threads):
+async def test_threads_in_a_row_and_after_rests_lose_no_call():
+    async with threads_of(3) as threads:
         for number in range(300):
             assert await threads.run(int, (number,), {}) == number
             if number % 50 == 0:
                 await asyncio.sleep(0.002)
 
-    with_threads(3, story)
 
-
-def test_the_clock_of_a_call_starts_when_a_thread_begins_it():
+async def test_the_clock_of_a_call_starts_when_a_thread_begins_it():
     gate, began = threading.Event(), []
 
-    async def story(threads):
+    async with threads_of(1) as threads:
         first = asyncio.ensure_future(threads.run(gate.wait, (60,), {}))
         second = asyncio.ensure_future(threads.run(began.append, (2,), {}, 0.01))
         await asyncio.sleep(0.05)  # several times its timeout
@@ -137,14 +121,12 @@ def test_the_clock_of_a_call_starts_when_a_thread_begins_it():
         await asyncio.gather(first, second)
         assert began == [2] and threads.overdue == 0 and threads.room() == 1
 
-    with_threads(1, story)
 
-
-def test_calls_that_wait_for_threads_that_hang_get_new_ones(monkeypatch):
+async def test_calls_that_wait_for_threads_that_hang_get_new_ones(monkeypatch):
     monkeypatch.setattr(threads_module, "PATIENCE", 0.01)
     gate, hung = threading.Event(), []
 
-    async def story(threads):
+    async with threads_of(2, on_hang=lambda: hung.append(1)) as threads:
         hanging = [asyncio.ensure_future(threads.run(gate.wait, (60,), {}, 0.01)) for _ in range(5)]
         waits = asyncio.ensure_future(threads.run(int, (1,), {}, 0.01))
         results = await asyncio.gather(*hanging, return_exceptions=True)
@@ -154,14 +136,12 @@ def test_calls_that_wait_for_threads_that_hang_get_new_ones(monkeypatch):
         assert hung == [1] and threads.overdue == 5
         gate.set()
 
-    with_threads(2, story, on_hang=lambda: hung.append(1))
 
-
-def test_threads_that_come_back_in_time_do_not_hang(monkeypatch):
+async def test_threads_that_come_back_in_time_do_not_hang(monkeypatch):
     monkeypatch.setattr(threads_module, "PATIENCE", 60)
     gate, hung, room = threading.Event(), [], []
 
-    async def story(threads):
+    async with threads_of(1, on_hang=lambda: hung.append(1), on_room=lambda: room.append(1)) as threads:
         with pytest.raises(RunTimeoutError):
             await threads.run(gate.wait, (60,), {}, 0.01)
         waits = asyncio.ensure_future(threads.run(int, (3,), {}, 0.01))
@@ -169,12 +149,7 @@ def test_threads_that_come_back_in_time_do_not_hang(monkeypatch):
         assert await waits == 3
         assert not hung and room and threads.overdue == 0
 
-    with_threads(1, story, on_hang=lambda: hung.append(1), on_room=lambda: room.append(1))
 
-
-def test_there_is_a_thread():
-    async def story():
-        with pytest.raises(ValueError, match="0 threads"):
-            Threads(0)
-
-    run(story())
+async def test_there_is_a_thread():
+    with pytest.raises(ValueError, match="0 threads"):
+        Threads(0)

@@ -9,8 +9,6 @@ from beanstalk_client.tasks import Tasks
 from virtual import World
 from virtual_client import connect
 
-from harness.waiting import WITHIN
-
 
 @pytest.fixture
 def world():
@@ -90,26 +88,23 @@ def test_weights_and_mode_are_told_to_the_next_connection(queue):
 
 
 @pytest.mark.sockets
-def test_a_reserve_that_is_cancelled_costs_a_command_and_no_connection(run):
+async def test_a_reserve_that_is_cancelled_costs_a_command_and_no_connection(run):
     server = run()
 
-    async def work():
-        async with AsyncClient(server.address) as queue, AsyncClient(server.address) as other:
-            origins = set()
-            for number in range(4):
-                reserving = asyncio.ensure_future(queue.reserve())
-                while not (await other.stats())["current-waiting"]:
-                    await asyncio.sleep(0.001)
-                reserving.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await reserving
-                await queue.put(f"{number}")
-                await queue.delete((await queue.reserve(0)).id)
-                origins.add(queue._session.origin)
-            assert len(origins) == 1, "the first one is left behind; then it knows the command"
-            assert (await other.stats())["cmd-cancel-reserve"] == 3
-
-    asyncio.run(asyncio.wait_for(work(), WITHIN))
+    async with AsyncClient(server.address) as queue, AsyncClient(server.address) as other:
+        origins = set()
+        for number in range(4):
+            reserving = asyncio.ensure_future(queue.reserve())
+            while not (await other.stats())["current-waiting"]:
+                await asyncio.sleep(0.001)
+            reserving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reserving
+            await queue.put(f"{number}")
+            await queue.delete((await queue.reserve(0)).id)
+            origins.add(queue._session.origin)
+        assert len(origins) == 1, "the first one is left behind; then it knows the command"
+        assert (await other.stats())["cmd-cancel-reserve"] == 3
 
 
 def test_a_program_puts_groups_and_limits():

@@ -72,17 +72,6 @@ def test_it_runs_tasks_and_ends_when_told(work, client):
     assert "worker " in worker.log and "has stopped" in worker.log
 
 
-def test_what_fails_is_buried_and_its_error_is_there_to_be_read(work, client):
-    work()
-    client.put(call("fail"))
-    eventually(lambda: client.stats_tube("default")["current-jobs-buried"] == 1, "it is buried")
-    client.use("default.errors")
-    report = client.peek_ready()
-    assert b'"error": "RuntimeError: no such luck"' in report.body
-    client.delete(report)
-    client.use("default")
-
-
 def test_its_log_is_for_programs_if_that_is_asked_for(work, client):
     worker = work("--log-format", "json")
     client.put(call("fail"))
@@ -153,7 +142,20 @@ def users(*rights):
     return {"listeners": (ListenerConfig(address="127.0.0.1:0", auth="token"),), "users": (worker, producer)}
 
 
-def test_a_worker_needs_no_right_to_other_tubes(run):
+async def work_until_buried(server, tasks, body):
+    """Let a worker run in this process until the server has buried a job with this body."""
+    worker = Worker(tasks, [Group(("work",), 2)], threads=1)
+    work = asyncio.ensure_future(worker.run())
+    async with AsyncClient(server.address, token=PRODUCER, encoding=None, use="work") as client:
+        await client.put(body)
+        while not (await client.stats_tube("work"))["current-jobs-buried"]:
+            assert not work.done()
+            await asyncio.sleep(0.01)
+    worker.stop()
+    await work
+
+
+async def test_a_worker_needs_no_right_to_other_tubes(run):
     server = run(**users("consume", "inspect"))
     tasks = Tasks(server.address, token=WORKER, tube="work", errors=None)
     tries = []
@@ -163,18 +165,7 @@ def test_a_worker_needs_no_right_to_other_tubes(run):
         tries.append(1)
         raise RuntimeError
 
-    async def story():
-        worker = Worker(tasks, [Group(("work",), 2)], threads=1)
-        work = asyncio.ensure_future(worker.run())
-        async with AsyncClient(server.address, token=PRODUCER, encoding=None, use="work") as client:
-            await client.put(fail.body())
-            while not (await client.stats_tube("work"))["current-jobs-buried"]:
-                assert not work.done()
-                await asyncio.sleep(0.01)
-        worker.stop()
-        await work
-
-    asyncio.run(asyncio.wait_for(story(), 60))
+    await work_until_buried(server, tasks, fail.body())
     assert len(tries) == 2
 
 
@@ -200,7 +191,7 @@ def test_a_worker_that_may_not_consume_exits_at_once(run, tmp_path, monkeypatch,
     assert error.count("\n") == 1
 
 
-def test_the_log_says_which_right_a_report_and_a_result_lack(run, caplog):
+async def test_the_log_says_which_right_a_report_and_a_result_lack(run, caplog):
     server = run(**users("consume", "inspect"))
     tasks = Tasks(server.address, token=WORKER, tube="work")
 
@@ -208,18 +199,7 @@ def test_the_log_says_which_right_a_report_and_a_result_lack(run, caplog):
     def fail():
         raise RuntimeError
 
-    async def story():
-        worker = Worker(tasks, [Group(("work",), 1)], threads=1)
-        work = asyncio.ensure_future(worker.run())
-        async with AsyncClient(server.address, token=PRODUCER, encoding=None, use="work") as client:
-            await client.put(fail.encode(fail.message([], {}, 60.0)))
-            while not (await client.stats_tube("work"))["current-jobs-buried"]:
-                assert not work.done()
-                await asyncio.sleep(0.01)
-        worker.stop()
-        await work
-
-    asyncio.run(asyncio.wait_for(story(), 60))
+    await work_until_buried(server, tasks, fail.encode(fail.message([], {}, 60.0)))
     said = {record.event: record.getMessage() for record in caplog.records if hasattr(record, "event")}
     assert "FORBIDDEN: this user lacks" in said["report-lost"] and "in tube work.errors" in said["report-lost"]
     assert "FORBIDDEN: this user lacks" in said["result-lost"] and "in tube work.results" in said["result-lost"]

@@ -69,11 +69,3 @@ def test_no_job_is_lost_whoever_is_killed(program, whom, tmp_path, record_proper
     record_property("ran again", again)
     print(f"{program}, {whom} killed twice: {again} of {JOBS} ran again")
     assert again <= 2 * 25  # what ten slots, and what was answered in vain, can be
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("whom", ["server", "worker", "both"])
-@pytest.mark.parametrize("program", SERVERS)
-def test_no_job_is_lost_in_many_kills(program, whom, tmp_path, request):
-    again = story(program, tmp_path, 20, whom, None)
-    print(f"{program}, {whom} killed 20 times: {again} of {JOBS} ran again")

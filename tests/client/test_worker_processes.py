@@ -28,16 +28,28 @@ def server(run):
 
 
 @pytest.fixture
-def work(server, tmp_path):
+def launch(server, tmp_path):
+    """Starts workers, and ends those that a test has left."""
     with contextlib.ExitStack() as stack:
 
-        def begin(*options):
-            worker = WorkerProcess(server, tmp_path, *options)
+        def begin(*options, server=server, program=PROGRAM):
+            worker = WorkerProcess(server, tmp_path, *options, program=program)
             stack.callback(worker.close)
-            eventually(lambda: len(started(worker)) == 2, "both have started", 60)
             return worker
 
         yield begin
+
+
+@pytest.fixture
+def work(launch):
+    """Starts workers of two processes, and waits until both have begun."""
+
+    def begin(*options, program=PROGRAM):
+        worker = launch("--processes", "2", *options, program=program)
+        eventually(lambda: len(started(worker)) == 2, "both have started", 60)
+        return worker
+
+    return begin
 
 
 def started(worker):
@@ -49,7 +61,7 @@ def stopped(worker):
 
 
 def test_both_run_tasks_and_stop_when_told(work, server):
-    worker = work("--processes", "2")
+    worker = work()
     assert worker.process.pid not in started(worker)
     with Client(server.address, encoding=None) as client:
         client.put(b'{"task": "note", "args": [1]}')
@@ -60,7 +72,7 @@ def test_both_run_tasks_and_stop_when_told(work, server):
 
 
 def test_one_that_is_killed_is_replaced(work):
-    worker = work("--processes", "2")
+    worker = work()
     os.kill(started(worker)[0], signal.SIGKILL)
     eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
     assert "was killed by signal 9, and was not told to stop" in worker.log
@@ -70,19 +82,16 @@ def test_one_that_is_killed_is_replaced(work):
 
 
 def test_they_stop_when_the_process_is_killed_that_has_started_them(work):
-    worker = work("--processes", "2")
+    worker = work()
     worker.kill()
     eventually(lambda: sorted(stopped(worker)) == sorted(started(worker)), "they stop", 60)
 
 
-def test_without_a_server_all_end(tmp_path):
+def test_without_a_server_all_end(launch, tmp_path):
     nowhere = types.SimpleNamespace(address=("127.0.0.1", unused_port()))
-    worker = WorkerProcess(nowhere, tmp_path, "--processes", "2")
-    try:
-        assert worker.end() == 1
-        assert f"server 127.0.0.1:{nowhere.address[1]}" in worker.log
-    finally:
-        worker.close()
+    worker = launch("--processes", "2", server=nowhere)
+    assert worker.end() == 1
+    assert f"server 127.0.0.1:{nowhere.address[1]}" in worker.log
 
 
 def test_each_exit_without_a_request_is_an_error_and_one_more_attempt(caplog, monkeypatch):
@@ -132,7 +141,7 @@ def test_one_that_ignores_the_signal_is_killed(tmp_path, monkeypatch, caplog, si
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)", "os.kill(os.getpid(), signal.SIGTERM)"])
-def test_one_that_a_task_ends_is_replaced(server, tmp_path, end):
+def test_one_that_a_task_ends_is_replaced(work, server, end):
     program = (
         PROGRAM
         + f"""
@@ -143,24 +152,20 @@ async def leave():
     {end}
 """
     )
-    worker = WorkerProcess(server, tmp_path, "--processes", "2", program=program)
-    try:
-        eventually(lambda: len(started(worker)) == 2, "both have started", 60)
-        with Client(server.address, encoding=None) as client:
-            client.put_with(b'{"task": "leave"}', tries=1)
-            if end != "sys.exit(0)":
-                eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
-                assert "has ended with status 0, and was not told to stop" in worker.log
-            client.put(b'{"task": "note", "args": [1]}')
-            eventually(lambda: worker.lines == ["note 1"], "it has run")
-        assert worker.process.poll() is None
-        worker.tell()
-        assert worker.end() == 0
-    finally:
-        worker.close()
+    worker = work(program=program)
+    with Client(server.address, encoding=None) as client:
+        client.put_with(b'{"task": "leave"}', tries=1)
+        if end != "sys.exit(0)":
+            eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
+            assert "has ended with status 0, and was not told to stop" in worker.log
+        client.put(b'{"task": "note", "args": [1]}')
+        eventually(lambda: worker.lines == ["note 1"], "it has run")
+    assert worker.process.poll() is None
+    worker.tell()
+    assert worker.end() == 0
 
 
-def test_commands_of_tasks_have_an_empty_standard_input(server, tmp_path):
+def test_commands_of_tasks_have_an_empty_standard_input(launch, server):
     program = (
         PROGRAM
         + """
@@ -172,51 +177,41 @@ def cat():
     write("cat", ended.returncode, len(ended.stdout))
 """
     )
-    worker = WorkerProcess(server, tmp_path, "--processes", "2", program=program)
-    try:
-        with Client(server.address, encoding=None) as client:
-            client.put(b'{"task": "cat"}')
-            eventually(lambda: "cat 0 0" in worker.lines, "it has run", 60)
-    finally:
-        worker.close()
+    worker = launch("--processes", "2", program=program)
+    with Client(server.address, encoding=None) as client:
+        client.put(b'{"task": "cat"}')
+        eventually(lambda: "cat 0 0" in worker.lines, "it has run", 60)
 
 
 @pytest.mark.parametrize("option", [("--max-jobs", "5"), ("--max-memory", "1MB")])
-def test_a_process_at_its_limit_is_replaced_at_once(server, tmp_path, option):
-    worker = WorkerProcess(server, tmp_path, "--processes", "2", *option)
-    try:
-        eventually(lambda: len(started(worker)) == 2, "both have started", 60)
-        with Client(server.address, encoding=None) as client:
-            for number in range(20):
-                client.put(b'{"task": "plain", "args": [%d]}' % number)
-            eventually(lambda: len(started(worker)) >= 3, "another one has started", 60)
-            eventually(lambda: len(worker.lines) == 20, "all have run", 60)
-        assert sorted(worker.lines) == sorted(f"plain {number}" for number in range(20))
-        assert f"{option[0]}: " in worker.log and "has ended with status 0 at its limit" in worker.log
-        assert "ERROR" not in worker.log
-        worker.tell()
+def test_a_process_at_its_limit_is_replaced_at_once(work, server, option):
+    worker = work(*option)
+    with Client(server.address, encoding=None) as client:
+        for number in range(20):
+            client.put(b'{"task": "plain", "args": [%d]}' % number)
+        eventually(lambda: len(started(worker)) >= 3, "another one has started", 60)
+        eventually(lambda: len(worker.lines) == 20, "all have run", 60)
+    assert sorted(worker.lines) == sorted(f"plain {number}" for number in range(20))
+    assert f"{option[0]}: " in worker.log and "has ended with status 0 at its limit" in worker.log
+    assert "ERROR" not in worker.log
+    worker.tell()
+    assert worker.end() == 0
+
+
+def test_a_worker_of_one_process_ends_at_its_limit_after_the_jobs_that_run(launch, server, tmp_path):
+    worker = launch("--max-jobs", "2")
+    worker.wait_for("takes jobs from", "it has started")
+    gate = tmp_path / "gate"
+    with Client(server.address, encoding=None) as client:
+        client.put(b'{"task": "wait", "args": [1, "%s"]}' % str(gate).encode())
+        eventually(lambda: worker.lines == ["begins 1"], "it runs")
+        client.put(b'{"task": "note", "args": [2]}')
+        worker.wait_for("--max-jobs: 2 jobs", "it is at its limit")
+        client.put(b'{"task": "note", "args": [3]}')
+        gate.touch()
         assert worker.end() == 0
-    finally:
-        worker.close()
-
-
-def test_a_worker_of_one_process_ends_at_its_limit_after_the_jobs_that_run(server, tmp_path):
-    worker = WorkerProcess(server, tmp_path, "--max-jobs", "2")
-    try:
-        worker.wait_for("takes jobs from", "it has started")
-        gate = tmp_path / "gate"
-        with Client(server.address, encoding=None) as client:
-            client.put(b'{"task": "wait", "args": [1, "%s"]}' % str(gate).encode())
-            eventually(lambda: worker.lines == ["begins 1"], "it runs")
-            client.put(b'{"task": "note", "args": [2]}')
-            worker.wait_for("--max-jobs: 2 jobs", "it is at its limit")
-            client.put(b'{"task": "note", "args": [3]}')
-            gate.touch()
-            assert worker.end() == 0
-            assert client.stats_tube("default")["current-jobs-ready"] == 1
-        assert sorted(worker.lines) == ["begins 1", "ends 1", "note 2"]
-    finally:
-        worker.close()
+        assert client.stats_tube("default")["current-jobs-ready"] == 1
+    assert sorted(worker.lines) == ["begins 1", "ends 1", "note 2"]
 
 
 HANGING_END = """
@@ -257,25 +252,22 @@ def test_reload_without_watchfiles_says_what_to_install(monkeypatch, capsys):
     assert BELOW not in os.environ
 
 
-def test_a_changed_file_begins_a_new_worker(server, tmp_path):
+def test_a_changed_file_begins_a_new_worker(launch, server, tmp_path):
     pytest.importorskip("watchfiles")
-    worker = WorkerProcess(server, tmp_path, "--reload")
-    try:
-        eventually(lambda: len(started(worker)) == 1, "it has started", 60)
+    worker = launch("--reload")
+    eventually(lambda: len(started(worker)) == 1, "it has started", 60)
 
-        program = tmp_path / "program.py"
+    program = tmp_path / "program.py"
 
-        def is_reloaded():  # the watch may begin after the first change
-            if time.time() - program.stat().st_mtime > 3:
-                program.write_text(program.read_text() + "\n")
-            return len(started(worker)) >= 2
+    def is_reloaded():  # the watch may begin after the first change
+        if time.time() - program.stat().st_mtime > 3:
+            program.write_text(program.read_text() + "\n")
+        return len(started(worker)) >= 2
 
-        eventually(is_reloaded, "another one has started", 60)
-        assert stopped(worker)[:1] == started(worker)[:1]
-        worker.tell()
-        worker.end()
-    finally:
-        worker.close()
+    eventually(is_reloaded, "another one has started", 60)
+    assert stopped(worker)[:1] == started(worker)[:1]
+    worker.tell()
+    worker.end()
 
 
 MISBEHAVING = """
@@ -320,17 +312,14 @@ async def interrupts():
 
 
 @pytest.fixture
-def alone(server, tmp_path):
-    with contextlib.ExitStack() as stack:
+def alone(launch, tmp_path):
+    def begin(*options):
+        (tmp_path / "program_base.py").write_text(PROGRAM)
+        worker = launch(*options, program=MISBEHAVING)
+        worker.wait_for("takes jobs", "it has started")
+        return worker
 
-        def begin(*options):
-            (tmp_path / "program_base.py").write_text(PROGRAM)
-            worker = WorkerProcess(server, tmp_path, *options, program=MISBEHAVING)
-            stack.callback(worker.close)
-            worker.wait_for("takes jobs", "it has started")
-            return worker
-
-        yield begin
+    return begin
 
 
 def test_a_worker_takes_no_job_that_no_thread_can_run_and_ends_with_an_error_if_all_hang(alone, server):
@@ -408,29 +397,25 @@ async def kill():
 )
 
 
-def test_a_job_that_kills_its_worker_is_buried_with_a_report_after_its_last_attempt(server, tmp_path, monkeypatch):
-    worker = WorkerProcess(server, tmp_path, "--processes", "2", program=DEADLY)
-    try:
-        eventually(lambda: len(started(worker)) == 2, "both have started", 60)
-        tasks = Tasks(server.address, errors=".errors")
+def test_a_job_that_kills_its_worker_is_buried_with_a_report_after_its_last_attempt(work, server, monkeypatch):
+    worker = work(program=DEADLY)
+    tasks = Tasks(server.address, errors=".errors")
 
-        @tasks.task(retries=2)
-        def kill(): ...
+    @tasks.task(retries=2)
+    def kill(): ...
 
-        job_id = kill.put()
-        with Client(server.address, encoding=None, use="default.errors") as client:
+    job_id = kill.put()
+    with Client(server.address, encoding=None, use="default.errors") as client:
 
-            def report():
-                with contextlib.suppress(NotFoundError):
-                    return json.loads(client.peek_ready().body)
+        def report():
+            with contextlib.suppress(NotFoundError):
+                return json.loads(client.peek_ready().body)
 
-            eventually(lambda: report() is not None, "there is a report", 60)
-            assert client.stats_job(job_id)["state"] == "buried"
-            found = report()
-            assert (found["job"], found["tube"], found["task"], found["tries"]) == (job_id, "default", "kill", 3)
-            assert found["error"] == "WorkerLostError: the connection of the worker was lost in the last attempt"
-        tasks.close()
-        assert worker.lines == ["kill"] * 3
-        assert worker.process.poll() is None
-    finally:
-        worker.close()
+        eventually(lambda: report() is not None, "there is a report", 60)
+        assert client.stats_job(job_id)["state"] == "buried"
+        found = report()
+        assert (found["job"], found["tube"], found["task"], found["tries"]) == (job_id, "default", "kill", 3)
+        assert found["error"] == "WorkerLostError: the connection of the worker was lost in the last attempt"
+    tasks.close()
+    assert worker.lines == ["kill"] * 3
+    assert worker.process.poll() is None

@@ -1,6 +1,5 @@
 """A browser without a window, and consoles that it visits: over ASGI, or at a port."""
 
-import asyncio
 import contextlib
 import html
 import re
@@ -74,16 +73,6 @@ async def visiting(address, **settings):
     finally:
         await visitor.http.aclose()
         await app.state.close()
-
-
-def visit(address, story, **settings):
-    """Run a story: a coroutine function of a visitor."""
-
-    async def told():
-        async with visiting(address, **settings) as visitor:
-            return await story(visitor)
-
-    return asyncio.run(told())
 
 
 @contextlib.contextmanager

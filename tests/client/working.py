@@ -1,9 +1,13 @@
 """Workers as processes, for tests: `python -m beanstalk_client.worker` with a program of the test's own."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+
+from beanstalk_client import Client
 
 from harness.servers import ROOT
 from harness.waiting import eventually
@@ -47,6 +51,68 @@ def fail():
     write("fail")
     raise RuntimeError("no such luck")
 """
+
+
+class Shop:
+    """The workers of a shop with another task queue, as processes at a server, and the notes that their tasks write.
+
+    Args:
+        module: what `python -m` runs, with its first arguments.
+        environment: variables, beside SHOP_QUEUE and SHOP_NOTES.
+    """
+
+    def __init__(self, address, directory, *module, **environment):
+        self._address = address
+        self.url = "beanstalk://{}:{}".format(*address)
+        self._notes = directory / "notes"
+        self._notes.touch()
+        self._log = (directory / "log").open("w+")
+        self._line = [sys.executable, "-P", "-m", *module]
+        path = os.pathsep.join([str(Path(__file__).parent), str(ROOT / "client")])
+        known = {"PYTHONPATH": path, "SHOP_QUEUE": self.url, "SHOP_NOTES": str(self._notes)}
+        self._environment = {**os.environ, **known, **environment}
+        self._workers = []
+
+    def start(self, *options):
+        worker = subprocess.Popen(
+            [*self._line, *options],
+            env=self._environment,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        self._workers.append(worker)
+        return worker
+
+    def stop(self, worker):
+        worker.terminate()
+        return worker.wait(60)
+
+    def kill(self, worker):
+        """As a machine that fails does: its processes are gone, all of them."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+    def close(self):
+        for worker in self._workers:
+            self.kill(worker)
+        print(self.log)
+        self._log.close()
+
+    @property
+    def notes(self):
+        return self._notes.read_text().splitlines()
+
+    def jobs(self, tube):
+        """How many are ready, reserved and delayed."""
+        with Client(self._address) as client:
+            found = client.stats_tube(tube)
+            return found["current-jobs-ready"], found["current-jobs-reserved"], found["current-jobs-delayed"]
+
+    @property
+    def log(self):
+        return os.pread(self._log.fileno(), 1 << 20, 0).decode()
 
 
 class WorkerProcess:

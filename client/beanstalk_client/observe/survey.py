@@ -29,8 +29,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from beanstalk_client.cli.top_samples import READY, Figures, Samples, number
 from beanstalk_client.errors import BadFormatError, Error, NotFoundError, UnknownCommandError
+from beanstalk_client.observe.samples import READY, Figures, Samples, number
 from beanstalk_client.statistics import read_names, read_page, read_statistics
 
 SURVEYED: Final = 500

@@ -3,9 +3,8 @@
 import asyncio
 import math
 
-from beanstalk_client.console.charts import STEP
-from beanstalk_client.console.sampler import KEPT, LOOKED_WITHIN, MAX_SHOWN, MAX_TRACKED, Sampler, Series, Shared
 from beanstalk_client.errors import BadFormatError, ConnectionLostError, ForbiddenError, UnknownCommandError
+from beanstalk_client.observe.sampler import KEPT, LOOKED_WITHIN, MAX_SHOWN, MAX_TRACKED, STEP, Sampler, Series, Shared
 from hypothesis import given
 from hypothesis import strategies as st
 

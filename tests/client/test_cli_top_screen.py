@@ -173,7 +173,7 @@ def test_the_foot_has_the_keys_a_message_or_the_prefix():
 def test_the_help_fits_on_a_screen_of_24_lines():
     lines = screen(busy(), "?", height=24)
     assert lines[-1] == "any key goes back"
-    assert "  the same column again reverses the order" in lines
+    assert any("reverse the order" in line for line in lines)
 
 
 def test_jobs_of_a_tube():

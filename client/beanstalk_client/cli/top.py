@@ -20,6 +20,9 @@ import tty
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Final
 
+from rich.console import Console, Group
+from rich.live import Live
+
 from beanstalk_client.cli.output import (
     UNAVAILABLE,
     USAGE,
@@ -31,6 +34,7 @@ from beanstalk_client.cli.output import (
 )
 from beanstalk_client.cli.target import connecting, make_async_client, named, told
 from beanstalk_client.cli.top_keys import ESCAPE_WITHIN, KeyDecoder
+from beanstalk_client.cli.top_screen import Status, draw
 from beanstalk_client.cli.top_view import Action, JobsOfTube, View
 from beanstalk_client.observe.reader import Reader
 from beanstalk_client.observe.sampler import Sampler
@@ -114,8 +118,6 @@ async def _top(options: argparse.Namespace) -> int:
 async def _print_samples(options: argparse.Namespace, sampler: Sampler, view: View) -> None:
     """Print samples as lines of JSON, or one screen."""
     if not options.json:
-        from rich.console import Console
-
         console = Console(highlight=False)
         view.fit(console.height)
     count = 0
@@ -175,9 +177,7 @@ def _rounded(rate: float | None) -> float | None:
 
 def _draw(
     options: argparse.Namespace, sampler: Sampler, view: View, size: tuple[int, int], encoding: str, *, live: bool
-) -> Any:
-    from beanstalk_client.cli.top_screen import Status, draw
-
+) -> Group:
     error = _error(options, sampler)
     notice = f"{error}; retrying" if error else REFUSED if sampler.survey.is_refused else ""
     status = Status(named(options), time.strftime("%H:%M:%S"), options.interval, notice, live, encoding)
@@ -192,9 +192,6 @@ class Top:
     """
 
     def __init__(self, options: argparse.Namespace, reader: Reader, view: View) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
         self._options = options
         self._reader = reader
         self._view = view

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from beanstalk_client.cli.output import safe
 from beanstalk_client.cli.top_keys import ENTER, ESCAPE
-from beanstalk_client.cli.top_view import KEYS, JobsOfTube, Mode, View
+from beanstalk_client.cli.top_view import HELP, JobsOfTube, Mode, View
 from beanstalk_client.observe.sampler import Sampler
 from beanstalk_client.observe.samples import (
     BURIED,
@@ -191,7 +191,7 @@ def draw(sampler: Sampler, view: View, status: Status, size: tuple[int, int]) ->
     view.fit(height - ABOVE - 2)
     lines: list[Text | Table]
     if view.mode is Mode.HELP:
-        lines = _help()
+        lines = [Text("keys", style="bold"), *(Text(f"  {keys:<26}{meaning}") for keys, meaning in HELP.items())]
         used = len(lines)
     elif view.mode is Mode.JOBS:
         lines = [*_summary(sampler, status, width), *_jobs(view, status, width, sampler.now)]
@@ -342,17 +342,6 @@ def _job_cells(job: Figures, found: JobsOfTube) -> tuple[str, ...]:
         *(amount(number(job, key)) for key in ("size", "reserves")),
         " ".join(note for note in notes if note),
     )
-
-
-def _help() -> list[Text | Table]:
-    """The keys, from the table that they are read with."""
-    sorts = ", ".join(f"{key} {column}" for key, column in SORT_KEYS.items())
-    return [
-        Text("keys", style="bold"),
-        *(Text(f"  {', '.join(binding.keys.split()):<22}{binding.meaning}") for binding in KEYS),
-        Text(f"  sort by: {sorts}"),
-        Text("  the same column again reverses the order"),
-    ]
 
 
 def _foot(view: View) -> Text:

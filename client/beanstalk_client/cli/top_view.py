@@ -7,13 +7,27 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
 from beanstalk_client.cli.top_keys import BACKSPACE, ENTER, ESCAPE
 from beanstalk_client.observe.samples import COLUMNS, SORT_KEYS, Figures, Samples, Tube
 
 LISTED: Final = 1000
 """Maximum number of tubes to scroll through: the first ones in the chosen order."""
+
+HELP: Final = {
+    "arrows, pages, home, end": "move the selection",
+    **{key: f"sort by {column}" for key, column in SORT_KEYS.items()},
+    "left, right, <, >": "sort by the column to the left or right",
+    "!, the same column again": "reverse the order",
+    "/": "only tubes with a prefix",
+    "enter": "show the jobs of the tube",
+    "space, ctrl-l": "sample and draw now",
+    "?, h": "this help",
+    "escape": "back",
+    "q, ctrl-d, ctrl-c": "quit",
+}
+"""What keys do, for the help."""
 
 PREFIX: Final = r"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})?"
 """A prefix of a tube name, or nothing."""
@@ -131,10 +145,10 @@ class View:
             self._type(key)
         elif self.mode is Mode.HELP:
             self.mode = Mode.TUBES
-        elif self.mode is Mode.TUBES and key in SORT_KEYS:
-            self._sort_by(SORT_KEYS[key])
-        elif (binding := BINDINGS.get(key)) and (binding.among_jobs or self.mode is Mode.TUBES):
-            return self._act(binding.act)
+        elif steps := self._steps(key):
+            self._move(steps)
+        else:
+            return self._act_among_jobs(key) if self.mode is Mode.JOBS else self._act(key)
         return None
 
     def show_jobs(self, jobs: JobsOfTube) -> None:
@@ -142,39 +156,39 @@ class View:
         if self.mode is Mode.JOBS and jobs.name == self.tube:
             self.jobs = jobs
 
-    def _act(self, act: str | int) -> Action | None:
-        among_jobs = self.mode is Mode.JOBS
-        match act:
-            case int():
-                self._move(act)
-            case "page up":
-                self._move(-self.room)
-            case "page down":
-                self._move(self.room)
-            case "sort left" | "sort right":
+    def _act(self, key: str) -> Action | None:
+        """Take a key while nothing is typed; HELP describes them."""
+        if key in SORT_KEYS:
+            self._sort_by(SORT_KEYS[key])
+        match key:
+            case "left" | "<" | "right" | ">":
                 columns = list(COLUMNS)
-                step = -1 if act == "sort left" else 1
+                step = -1 if key in ("left", "<") else 1
                 self._sort_by(columns[(columns.index(self.sort) + step) % len(columns)])
-            case "reverse":
+            case "!":
                 self._sort_by(self.sort)
-            case "prefix":
+            case "/":
                 self.mode = Mode.PREFIX
-            case "help":
+            case "?" | "h":
                 self.mode = Mode.HELP
-            case "jobs" if not among_jobs:
-                self.tube, self.jobs, self.jobs_top = self.selected_name, None, 0
-                if self.tube:
-                    self.mode = Mode.JOBS
-                    return Action.FETCH
+            case "enter" if not self.ranked:
                 self.message = "no tube is selected"
-            case "jobs" | "sample":
-                return Action.FETCH if among_jobs else Action.SAMPLE
-            case "back" | "quit" if among_jobs:
-                self.mode, self.jobs = Mode.TUBES, None
-            case "back":
+            case "enter":
+                self.mode, self.tube, self.jobs, self.jobs_top = Mode.JOBS, self.selected_name, None, 0
+                return Action.FETCH
+            case " " | "ctrl-l":
+                return Action.SAMPLE
+            case "escape":
                 self._filter("")
-            case "quit":
+            case "q" | "ctrl-d":
                 return Action.QUIT
+        return None
+
+    def _act_among_jobs(self, key: str) -> Action | None:
+        if key in ("enter", " ", "ctrl-l"):
+            return Action.FETCH
+        if key in ("escape", "q", "ctrl-d"):
+            self.mode, self.jobs = Mode.TUBES, None
         return None
 
     def _type(self, key: str) -> None:
@@ -189,6 +203,11 @@ class View:
             self._filter(self.prefix + key)
         elif len(key) == 1:
             self.message = "no tube name begins like this"
+
+    def _steps(self, key: str) -> int:
+        """The lines to move by; 0 if the key is for something else."""
+        moves = {"up": -1, "down": 1, "page-up": -self.room, "page-down": self.room, "home": -LISTED, "end": LISTED}
+        return moves.get(key, 0)
 
     def _move(self, steps: int) -> None:
         if self.mode is Mode.JOBS:
@@ -219,43 +238,3 @@ class View:
         self.top = max(min(self.top, len(self.ranked) - self.room), 0)
         self.top = min(self.top, self.selected)
         self.top = max(self.top, self.selected - self.room + 1)
-
-
-class Binding(NamedTuple):
-    """What keys do.
-
-    Attributes:
-        keys: separated by spaces; "space" is the space bar.
-        act: the lines to move by, or a name.
-        among_jobs: whether they also work while jobs are shown.
-    """
-
-    keys: str
-    meaning: str
-    act: str | int
-    among_jobs: bool = False
-
-
-KEYS: Final = (
-    Binding("up", "one up", -1, True),
-    Binding("down", "one down", 1, True),
-    Binding("page-up", "a page up", "page up", True),
-    Binding("page-down", "a page down", "page down", True),
-    Binding("home", "to the first", -LISTED, True),
-    Binding("end", "to the last", LISTED, True),
-    Binding("left <", "sort by the column to the left", "sort left"),
-    Binding("right >", "sort by the column to the right", "sort right"),
-    Binding("!", "reverse the order", "reverse"),
-    Binding("/", "only tubes with a prefix", "prefix"),
-    Binding(ENTER, "show the jobs of the tube", "jobs", True),
-    Binding("space ctrl-l", "sample and draw now", "sample", True),
-    Binding("? h", "this help", "help"),
-    Binding(ESCAPE, "back", "back", True),
-    Binding("q ctrl-d", "quit", "quit", True),
-)
-"""What keys do while nothing is typed, beside SORT_KEYS."""
-
-BINDINGS: Final[Mapping[str, Binding]] = {
-    " " if key == "space" else key: binding for binding in KEYS for key in binding.keys.split()
-}
-"""The same by key."""

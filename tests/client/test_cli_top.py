@@ -124,6 +124,7 @@ def test_an_evening_with_top(start, top):
     terminal.type("xq")
     assert terminal.ends() == 0
     assert terminal.is_as_before
+    assert b"\x1b[2J" not in terminal.raw  # a cleared screen would flicker
     assert terminal.raw.endswith(b"\x1b[?1049l")
 
 

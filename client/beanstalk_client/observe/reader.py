@@ -75,7 +75,7 @@ class Reader:
             try:
                 yield self._client
             finally:
-                with contextlib.suppress(Error, OSError):  # it stays here; or the loss is told elsewhere
+                with contextlib.suppress(Error, OSError):  # without the right, it stays; a loss is reported elsewhere
                     await self._client.use(DEFAULT_TUBE)
 
     async def jobs(
@@ -126,7 +126,7 @@ class Reader:
         return results
 
     async def list_clients(self) -> list[Statistics]:
-        """The clients of the server: asked for once for all who look, and the less often, the more there are."""
+        """The clients of the server: fetched once for all viewers, less often if there are many."""
         latest = self._clients.latest or []
         return await self._clients.get(self._client.list_clients, max(2.0, len(latest) / CLIENTS_A_SECOND))
 

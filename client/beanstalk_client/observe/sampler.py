@@ -223,7 +223,7 @@ class Sampler:
         client: a client of its own.
         clock: seconds.
         users: how many samplers share the budget at present.
-        interval: seconds between two samples while somebody looks.
+        interval: seconds between two samples with viewers.
         step: seconds between two values of a history.
 
     Attributes:
@@ -254,7 +254,7 @@ class Sampler:
         self._tick = asyncio.Event()  # set at the end of a sample, and replaced
         self._wake = asyncio.Event()
         self._looked = -math.inf
-        self._shown: dict[str, float] = {}  # the tubes that somebody looks at, and since when: the latest last
+        self._shown: dict[str, float] = {}  # the tubes that are shown, and since when: the latest last
         self._series = {name: Series(step) for name in (*RATE_SERIES, *SERVER_SERIES)}
         self._tracked: dict[str, dict[str, Series]] = {}
         self._counted: tuple[float, float] | None = None  # the moment, and the failures counted then

@@ -1,7 +1,7 @@
 """Reads metrics over HTTP that the protocol does not have: percentiles of waiting and processing, leaders of shards.
 
-Each INTERVAL seconds, while there are viewers, it reads a page of metrics. That is about all tubes: with --login, a user
-needs the right to see the statistics of the server.
+Each INTERVAL seconds, while there are viewers, it reads a page of metrics. That is about all tubes: with --login, a
+user needs the right to see the statistics of the server.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ coverage: $(VENV)/developer debian    ## of the sources by all tests but the slo
 style: $(VENV)/developer
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/vermin --quiet --no-tips --eval-annotations --violations -t=3.9- --exclude-regex "/(cli|console)/" client/beanstalk_client
+	$(VENV)/bin/vermin --quiet --no-tips --eval-annotations --violations -t=3.9- --exclude-regex "/(cli|console|observe)/" client/beanstalk_client
 
 types: $(VENV)/developer
 	$(VENV)/bin/mypy

@@ -2,14 +2,14 @@
 
 import pytest
 from beanstalk_client.console.problems import problems_of
-from beanstalk_client.console.sampler import Sampler
+from beanstalk_client.observe.sampler import Sampler
 
 CALM = {"current-jobs-ready": 0, "current-watching": 1, "total-jobs": 0, "cmd-delete": 0}
 
 
 def told(*tubes, server=None, problem=""):
     sampler = Sampler(None, lambda: 100.0)
-    sampler._problem = problem
+    sampler.error = OSError(problem) if problem else None
     if server is not None:
         sampler.samples.take_server(90.0, {"uptime": 1} | server)
     for name, figures in tubes:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from beanstalk_client.cli.top_samples import SORT_KEYS
+from beanstalk_client.observe.samples import SORT_KEYS
 from beanstalk_client.version import VERSION
 
 PROGRAM: Final = "beanstalk"

@@ -101,20 +101,27 @@ def make_async_client(options: argparse.Namespace) -> beanstalk_client.AsyncClie
 
 
 def connect(options: argparse.Namespace) -> beanstalk_client.Client[bytes]:
-    """Connect to the server that the options name, and say who we are.
+    """Connect to the server that the options name, and authenticate.
 
     Raises:
         OperatorError: there is no server, or it does not let us in.
     """
-    name = named(options)
     addresses, arguments = _arguments(options)
-    try:
+    with connecting(options):
         return beanstalk_client.Client(addresses, None, reconnect=False, **arguments)
+
+
+@contextlib.contextmanager
+def connecting(options: argparse.Namespace) -> Iterator[None]:
+    """Turn what goes wrong while a client connects into an OperatorError."""
+    name = named(options)
+    try:
+        yield
     except ssl.SSLError as error:
         reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason or error
         raise OperatorError(f"{name}: no TLS with this server: {reason}", UNAVAILABLE) from None
     except TimeoutError:
-        hint = "; a server without TLS does not answer here" if arguments["tls"] else ""
+        hint = "; a server without TLS does not answer here" if _arguments(options)[1]["tls"] else ""
         raise OperatorError(
             f"{name}: no answer within {options.answer_within:g} s (--answer-within){hint}", UNAVAILABLE
         ) from None

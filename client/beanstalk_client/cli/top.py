@@ -1,36 +1,44 @@
-"""`beanstalk top`: samples a server at each interval, draws what it says, and takes keys.
+"""Shows a server live: samples it at each interval, draws the screen, and takes keys (`beanstalk top`).
 
-    keys, signals ─┐                      ┌→ screen
-                   ├→ Top: view, samples ─┤
-    answers ───────┘                      └→ Feed: questions and orders, over one connection, in a thread
+    keys, signals → Top → View, Reader with Sampler → rich: screen
 
-What a key does and what is drawn happens in one thread, which waits in one place, for the terminal and for a pipe that
-signals and the feed write to: keys are answered while a server is slow, or away. The terminal is given back however
-this ends: by a key, by a signal, or by an error of its own; and when the process is stopped (Ctrl-Z), for as long as it
-is stopped.
+Everything happens in one event loop: keys are answered while the server is slow or away. The terminal is restored
+however the program ends, and while it is stopped (Ctrl-Z).
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import os
-import queue
-import select
-import shutil
 import signal
 import sys
 import termios
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+import tty
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Final
 
-import beanstalk_client
-from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError, asks_a_person, on_terminal, show_json
-from beanstalk_client.cli.target import connect, named, told
-from beanstalk_client.cli.top_samples import (
+from rich.console import Console, Group
+from rich.live import Live
+
+from beanstalk_client.cli.output import (
+    UNAVAILABLE,
+    USAGE,
+    OperatorError,
+    abandon_output,
+    asks_a_person,
+    on_terminal,
+    show_json,
+)
+from beanstalk_client.cli.target import connecting, make_async_client, named, told
+from beanstalk_client.cli.top_keys import ESCAPE_WITHIN, KeyDecoder
+from beanstalk_client.cli.top_screen import Status, draw
+from beanstalk_client.cli.top_view import Action, JobsOfTube, View
+from beanstalk_client.observe.reader import Reader
+from beanstalk_client.observe.sampler import Sampler
+from beanstalk_client.observe.samples import (
     BURIED,
     DELAYED,
     PAUSE_LEFT,
@@ -42,33 +50,20 @@ from beanstalk_client.cli.top_samples import (
     WAITING,
     WATCHING,
     Figures,
-    Samples,
-    number,
+    percentiles,
 )
-from beanstalk_client.cli.top_screen import Status, draw, paint
-from beanstalk_client.cli.top_survey import READERS, Survey
-from beanstalk_client.cli.top_terminal import ESCAPE_WITHIN, KeyDecoder, Terminal
-from beanstalk_client.cli.top_view import JobsOfTube, Order, View, jobs
-from beanstalk_client.commands import Command
-from beanstalk_client.replies import Document
 
 SHORTEST_INTERVAL: Final = 0.1
 """The shortest interval between two samples, in seconds."""
 
-HURRY: Final = 0.25
-"""How soon after a sample another one is taken because somebody has asked for it, in seconds."""
-
-RETRY: Final = 1.0
-"""How soon a lost connection is tried again, in seconds, if the interval is shorter."""
-
 LONGEST_STILL: Final = 1.0
-"""How long the screen stays as it is when nothing happens, in seconds: ages grow."""
+"""Seconds after which the screen is drawn again, as ages grow."""
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end it; the exit status is 128 more, as in a shell."""
 
 TUBES_IN_JSON: Final = 100
-"""How many tubes a sample has in JSON: the first ones by the order that was chosen."""
+"""Maximum number of tubes in a sample in JSON: the first ones in the chosen order."""
 
 FIGURES_IN_JSON: Final = {
     "urgent": URGENT,
@@ -84,283 +79,88 @@ FIGURES_IN_JSON: Final = {
 }
 
 TEXTS: Final = ("id", "hostname", "version", "server", "os", "platform")
-"""What the server says of itself that is text, though it may have digits only."""
+"""Figures of the server that are text, though they may have digits only."""
 
-LOOKED_AT: Final = 50
-"""How many jobs in each state are looked at."""
+JOBS: Final = 50
+"""Maximum number of jobs in each state that are shown."""
 
-BODY: Final = 65_536
-"""The longest body that is fetched to be looked at, in bytes, where its length is known before."""
-
-STATES: Final = ("ready", "reserved", "delayed", "buried")
-
-REFUSALS: Final = (
-    beanstalk_client.NotFoundError,
-    beanstalk_client.UnknownCommandError,
-    beanstalk_client.ForbiddenError,
-    beanstalk_client.BadFormatError,
-    beanstalk_client.InternalError,
-    beanstalk_client.OutOfMemoryError,
-)
-"""Replies to a question that a survey goes on after."""
-
-
-class Asker:
-    """One connection to the server that the options name, opened when it is needed: also after it was lost.
-
-    Attributes:
-        connections: how many have been opened.
-    """
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._options = options
-        self._client: beanstalk_client.Client[bytes] | None = None
-        self.connections: int = 0
-
-    def connect(self) -> beanstalk_client.Client[bytes]:
-        """The connection.
-
-        Raises:
-            OperatorError: there is no server, or it does not let us in.
-        """
-        if self._client is None:
-            self._client = connect(self._options)
-            self.connections += 1
-        return self._client
-
-    def close(self) -> None:
-        """Close the connection, if there is one."""
-        client, self._client = self._client, None
-        if client is not None:
-            with contextlib.suppress(OSError):  # it is lost already
-                client.close()
-
-    @contextlib.contextmanager
-    def _asking(self, what: str = "", extension: str = "") -> Iterator[beanstalk_client.Client[bytes]]:
-        """The connection; what goes wrong is an OperatorError, and a connection that may be out of step is closed."""
-        client = self.connect()
-        try:
-            with told(self._options, what, extension):
-                yield client
-        except OperatorError as error:
-            if error.status == UNAVAILABLE:
-                self.close()
-            raise
-        except BaseException:
-            self.close()
-            raise
-
-    def ask(self, questions: Sequence[str]) -> tuple[int, list[tuple[float, Any]]]:
-        """Ask the questions of a survey, all at once.
-
-        Returns:
-            the number of the connection, and when each was answered, and its answer.
-
-        Raises:
-            OperatorError: the connection is lost, or there is none.
-        """
-        with self._asking() as client:
-            answers = client.run_all([_command(question) for question in questions])
-            for answer in answers:
-                if isinstance(answer, Exception) and not isinstance(answer, REFUSALS):
-                    raise answer
-            now = time.monotonic()
-            return self.connections, [(now, answer) if isinstance(answer, Exception) else answer for answer in answers]
-
-    def do(self, order: Order) -> str:
-        """Pause, kick or clear a tube; return what came of it, in words."""
-        act, name, count = order
-        try:
-            with self._asking(name, "clear-tube" if act == "clear" else "") as client:
-                if act == "pause":
-                    client.pause_tube(name, count)
-                    return (
-                        f"{name} is paused for {count // 60} minutes; P resumes it" if count else f"{name} is resumed"
-                    )
-                if act == "clear":
-                    return f"{name}: {jobs(client.clear_tube(name))} deleted"
-                with _using(client, name):
-                    return f"{name}: {jobs(client.kick(count))} kicked"
-        except OperatorError as error:
-            doubt = "; whether it was done is not known" if error.status == UNAVAILABLE else ""
-            return f"{error}{doubt}"
-
-    def look_into(self, name: str) -> JobsOfTube:
-        """Fetch the first jobs of a tube, in each state, and the body of the first of each."""
-        try:
-            with self._asking(name) as client:
-                try:
-                    found, bodies = _list_jobs(client, name)
-                except beanstalk_client.UnknownCommandError:
-                    found, bodies = _peek_jobs(client, name)
-                return JobsOfTube(name, time.monotonic(), found, bodies, percentiles=_percentiles(client, name))
-        except OperatorError as error:
-            return JobsOfTube(name, time.monotonic(), error=str(error))
-
-
-def _percentiles(client: beanstalk_client.Client[bytes], name: str) -> str:
-    """What the server has measured of a tube: the 50th, 95th and 99th percentile of each; "" if it measures nothing."""
-    found = client.stats_tube(name)
-    if "wait-p50" not in found:
-        return ""
-    told = []
-    for text, key in (("waited", "wait"), ("ran", "run"), ("late", "lateness")):
-        numbers = [f"{float(found[f'{key}-p{share}']):.3g}" for share in (50, 95, 99)]
-        told.append(f"{text} {' / '.join(numbers)} s")
-    return ", ".join(told)
-
-
-def _command(question: str) -> Command[Any]:
-    """A question as it is sent: its reply is when it has come, and what it says."""
-    read = READERS[question.partition(" ")[0]]
-    return Command(question.encode() + b"\r\n", Document(lambda data: (time.monotonic(), read(data))), True)
-
-
-def _list_jobs(client: beanstalk_client.Client[bytes], name: str) -> tuple[list[Figures], dict[int, bytes]]:
-    found: list[Figures] = []
-    bodies = {}
-    for state in STATES:
-        (answer,) = client.run_all([_command(f"list-jobs {name} {state} 0 {LOOKED_AT}")])
-        if isinstance(answer, Exception):
-            raise answer
-        _, listed = answer[1]
-        found += listed
-        for job in listed[:1]:
-            size = number(job, "size")
-            if size is not None and size <= BODY:
-                with contextlib.suppress(beanstalk_client.NotFoundError):  # it has gone since
-                    bodies[job["id"]] = client.peek(job["id"]).body
-    return found, bodies
-
-
-def _peek_jobs(client: beanstalk_client.Client[bytes], name: str) -> tuple[list[Figures], dict[int, bytes]]:
-    """The same where jobs cannot be listed: the first ready, delayed and buried one."""
-    client.stats_tube(name)  # or `use` would make a tube that has gone
-    found: list[Figures] = []
-    bodies = {}
-    with _using(client, name):
-        for peek in (client.peek_ready, client.peek_delayed, client.peek_buried):
-            with contextlib.suppress(beanstalk_client.NotFoundError):  # there is none, or it has gone since
-                job = peek()
-                found.append(client.stats_job(job.id) | {"size": len(job.body)})
-                bodies[job.id] = job.body
-    return found, bodies
-
-
-@contextlib.contextmanager
-def _using(client: beanstalk_client.Client[bytes], name: str) -> Iterator[None]:
-    """Use a tube for a moment: a tube in use cannot go."""
-    client.use(name)
-    try:
-        yield
-    finally:
-        # It may not use it: it stays here. The connection is lost: that is told elsewhere.
-        with contextlib.suppress(beanstalk_client.Error, OSError):
-            client.use(beanstalk_client.DEFAULT_TUBE)
-
-
-class Feed:
-    """A thread that asks.
-
-    Args:
-        asker: which from now on is this thread's.
-        wake: is called in that thread when there is an answer.
-    """
-
-    def __init__(self, asker: Asker, wake: Callable[[], None]) -> None:
-        self._asker = asker
-        self._wake = wake
-        self._wanted: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="beanstalk-top-feed", daemon=True).start()
-
-    def want(self, ask: Callable[[], Any], take: Callable[[Any], None]) -> None:
-        """Have `ask` called in the thread, when everything before has been done; `take` is for its result, or the
-        OperatorError that it raises.
-        """
-        self._wanted.put((ask, take))
-
-    def deliver(self) -> None:
-        """Have all answers taken that have come."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._answers.get_nowait()()
-
-    def stop(self) -> None:
-        """End the thread, when it has done what it is doing; the process need not wait for that."""
-        self._wanted.put(None)
-
-    def _run(self) -> None:
-        while (wanted := self._wanted.get()) is not None:
-            ask, take = wanted
-            try:
-                result = ask()
-            except OperatorError as error:
-                result = error
-            self._answers.put(partial(take, result))
-            self._wake()
-        self._asker.close()
+REFUSED: Final = "this user may not see the figures of the server (it lacks the right to inspect every tube)"
 
 
 def top(options: argparse.Namespace) -> int:
-    """Show what a server does, live; return the exit status."""
+    """Show a server live; return the exit status."""
     if options.interval < SHORTEST_INTERVAL:
         raise OperatorError(
             f"--interval {options.interval:g}: must be {SHORTEST_INTERVAL:g} seconds at the least", USAGE
         )
-    live = not (options.json or options.once)
-    if live and not (asks_a_person() and on_terminal()):
+    if not (options.json or options.once or (asks_a_person() and on_terminal())):
         raise OperatorError("no terminal to draw on: --once draws one screen, and --json prints samples", USAGE)
-    asker = Asker(options)
-    asker.connect()
-    if live:
-        return Top(options, asker).run()
-    with contextlib.closing(asker):
-        return _print_samples(options, asker)
+    return asyncio.run(_top(options))
 
 
-def _print_samples(options: argparse.Namespace, asker: Asker) -> int:
+async def _top(options: argparse.Namespace) -> int:
+    interval: float = options.interval
+    reader = Reader(lambda _: make_async_client(options), interval=interval, step=2 * interval)
+    sampler = reader.sampler
+    sampler.prefix = options.prefix or ""
+    view = View(sampler.samples, options.sort, sampler.prefix)
+    try:
+        with connecting(options):
+            await sampler.connect()
+        if options.json or options.once:
+            await _print_samples(options, sampler, view)
+            return 0
+        return await Top(options, reader, view).run()
+    finally:
+        await reader.close()
+
+
+async def _print_samples(options: argparse.Namespace, sampler: Sampler, view: View) -> None:
     """Print samples as lines of JSON, or one screen."""
-    samples = Samples()
-    view = View(samples, options.sort, options.prefix or "")
-    survey = Survey(samples)
-    size = shutil.get_terminal_size()
     if not options.json:
-        view.fit(size.lines)
+        console = Console(highlight=False)
+        view.fit(console.height)
     count = 0
     while True:
-        began = time.monotonic()
-        visible = view.ranked[:TUBES_IN_JSON] if options.json else view.visible
-        questions = survey.begin(began, options.interval, visible, view.prefix)
-        while questions:
-            for question, (moment, answer) in zip(questions, asker.ask(questions)[1], strict=True):
-                survey.take(moment, question, answer)
-            questions = survey.more(time.monotonic())
+        began = sampler.now
+        sampler.show(view.ranked[:TUBES_IN_JSON] if options.json else view.visible)
+        await sampler.sample()
+        if error := _error(options, sampler):
+            raise error
         view.rank()
-        samples.watch(view.visible)
         count += 1
         if options.json and (not options.once or count == 2):
-            show_json(document(samples, view, survey))
+            show_json(document(sampler, view))
         if count == 2 and (options.once or not options.json):
             break
-        time.sleep(max(began + options.interval - time.monotonic(), 0.0))
+        await asyncio.sleep(began + options.interval - sampler.now)
     if not options.json:
-        lines = _lines(options, samples, view, survey, (size.columns, size.lines), live=False)
-        painted = paint(lines, styled=on_terminal(), colours=_has_colours())
-        print("\n".join(line.rstrip() for line in painted).rstrip(), flush=True)
-    return 0
+        console.print(_draw(options, sampler, view, console.size, console.encoding, live=False))
 
 
-def document(samples: Samples, view: View, survey: Survey) -> dict[str, Any]:
+def _error(options: argparse.Namespace, sampler: Sampler) -> OperatorError | None:
+    """Why the last sample failed."""
+    try:
+        with told(options):
+            if sampler.error is not None:
+                raise sampler.error
+            if sampler.problem:  # the sample has not failed yet
+                raise OperatorError(f"{named(options)}: no reply yet: {sampler.problem}", UNAVAILABLE)
+    except OperatorError as error:
+        return error
+    return None
+
+
+def document(sampler: Sampler, view: View) -> dict[str, Any]:
     """A sample as JSON: times in Unix seconds, ages in seconds, rates a second; null is what is not known."""
-    now = time.monotonic()
-    tubes = [samples.tubes[name] for name in view.ranked[:TUBES_IN_JSON] if name in samples.tubes]
+    samples, now = sampler.samples, sampler.now
+    tubes = [samples.tubes[name] for name in view.ranked[:TUBES_IN_JSON]]
     return {
         "time": round(time.time(), 3),
         "stats": {key: str(value) if key in TEXTS else value for key, value in samples.figures.items()},
         "rates": {name: _rounded(rate) for name, rate in samples.rates.items()},
         "matching": view.matching,
-        "complete": survey.is_complete,
+        "complete": sampler.survey.is_complete,
         "tubes": [
             {"name": tube.name, "age": round(tube.age(now), 3)}
             | {key: tube.figures[which] for key, which in FIGURES_IN_JSON.items()}
@@ -375,216 +175,174 @@ def _rounded(rate: float | None) -> float | None:
     return None if rate is None else round(rate, 3)
 
 
-def _lines(
-    options: argparse.Namespace,
-    samples: Samples,
-    view: View,
-    survey: Survey,
-    size: tuple[int, int],
-    notice: str = "",
-    *,
-    live: bool = True,
-) -> list[Any]:
-    if not notice and survey.is_refused:
-        notice = "this user may not see the figures of the server (it lacks the right to inspect every tube)"
-    status = Status(
-        target=named(options),
-        clock=time.strftime("%H:%M:%S"),
-        interval=options.interval,
-        notice=notice,
-        whole=survey.is_complete,
-        live=live,
-    )
-    is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
-    return draw(samples, view, status, size, time.monotonic(), ascii_only=is_ascii)
-
-
-def _has_colours() -> bool:
-    return not os.environ.get("NO_COLOR")
+def _draw(
+    options: argparse.Namespace, sampler: Sampler, view: View, size: tuple[int, int], encoding: str, *, live: bool
+) -> Group:
+    error = _error(options, sampler)
+    notice = f"{error}; retrying" if error else REFUSED if sampler.survey.is_refused else ""
+    status = Status(named(options), time.strftime("%H:%M:%S"), options.interval, notice, live, encoding)
+    return draw(sampler, view, status, size)
 
 
 class Top:
     """The live view.
 
     Args:
-        asker: is connected.
+        reader: its sampler is connected.
     """
 
-    def __init__(self, options: argparse.Namespace, asker: Asker) -> None:
+    def __init__(self, options: argparse.Namespace, reader: Reader, view: View) -> None:
         self._options = options
-        self._asker = asker
-        self._samples = Samples()
-        self._survey = Survey(self._samples)
-        self._view = View(self._samples, options.sort, options.prefix or "")
+        self._reader = reader
+        self._view = view
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
         self._decoder = KeyDecoder()
-        self._terminal = Terminal(sys.stdin.fileno(), sys.stdout.fileno(), sys.stdout.encoding or "ascii")
-        self._signals: list[int] = []
+        self._expiry: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._ended: int | None = None  # the exit status
-        self._connection = asker.connections  # the one that the survey is of
-        self._notice = ""
-        self._is_asking = False
-        self._asked_at = 0.0
-        self._next = 0.0  # when the next interval begins
+        self._failure: BaseException | None = None
+        self._stdin = sys.stdin.fileno()
+        self._before = termios.tcgetattr(self._stdin)
+        console = Console(force_terminal=True, highlight=False)
+        self._live = Live(
+            console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
 
-    def run(self) -> int:
-        """Show it until somebody ends it; return the exit status."""
-        with self._wake_ups() as wake:
-            feed = Feed(self._asker, wake)
-            try:
-                self._terminal.enter()
-                while self._ended is None:
-                    self._sample(feed)
-                    self._draw()
-                    self._wait(feed)
-            finally:
-                self._terminal.leave()
-                feed.stop()
+    async def run(self) -> int:
+        """Show it until a key or a signal ends it; return the exit status."""
+        sampler, view = self._reader.sampler, self._view
+        for number in ENDING:
+            self._loop.add_signal_handler(number, self._end, 128 + number)
+        self._loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
+        self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
+        self._loop.add_signal_handler(signal.SIGCONT, self._enter)
+        self._loop.add_reader(self._stdin, self._read)
+        try:
+            self._enter()
+            self._start(self._follow())
+            while self._ended is None:
+                self._changed.clear()
+                sampler.prefix = view.prefix
+                self._draw()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), LONGEST_STILL)
+        finally:
+            self._loop.remove_reader(self._stdin)
+            for task in self._tasks:
+                task.cancel()
+            self._leave()
+        if self._failure is not None:
+            raise self._failure
         return self._ended
 
-    @contextlib.contextmanager
-    def _wake_ups(self) -> Iterator[Any]:
-        """Turn signals into bytes of a pipe, to which the function that is returned also writes."""
-        self._woken, waking = os.pipe()
-        os.set_blocking(self._woken, False)
-        os.set_blocking(waking, False)
+    async def _follow(self) -> None:
+        """Rank the tubes and draw after each sample."""
+        while True:
+            await self._reader.sampler.look(self._view.visible)
+            self._view.rank()
+            self._changed.set()
+            await self._reader.sampler.wait(LONGEST_STILL)
 
-        self._is_open = True
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
 
-        def wake() -> None:
-            if self._is_open:
-                with contextlib.suppress(BlockingIOError):  # it is full, and will wake anyway
-                    os.write(waking, b"\0")
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self._failure = error
+            self._end(1)
 
-        taken = (*ENDING, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
-        before = {number: signal.signal(number, self._on_signal) for number in taken}
-        previous = signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
-        try:
-            yield wake
-        finally:
-            signal.set_wakeup_fd(previous)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self._is_open = False  # the feed may still be waiting for a server
-            os.close(waking)
-            os.close(self._woken)
-
-    def _on_signal(self, number: int, _frame: object) -> None:
-        self._signals.append(number)
-
-    def _sample(self, feed: Feed) -> None:
-        """Begin an interval, if it is time."""
-        now = time.monotonic()
-        if self._is_asking or now < self._next:
-            return
-        self._asked_at, self._next = now, max(self._next + self._options.interval, now)
-        self._samples.watch(self._view.visible)
-        self._ask(feed, self._survey.begin(now, self._options.interval, self._view.visible, self._view.prefix))
-
-    def _ask(self, feed: Feed, questions: Sequence[str]) -> None:
-        self._is_asking = True
-        feed.want(partial(self._asker.ask, questions), partial(self._take, feed, questions))
+    def _end(self, status: int) -> None:
+        if self._ended is None:
+            self._ended = status
+        self._changed.set()
 
     def _draw(self) -> None:
-        size = self._terminal.size()
-        lines = _lines(self._options, self._samples, self._view, self._survey, size, self._notice)
+        console = self._live.console
+        with self._terminal():
+            width, height = os.get_terminal_size(sys.stdout.fileno())
+            console.size = (width or 80, height or 24)
+            screen = _draw(self._options, self._reader.sampler, self._view, console.size, console.encoding, live=True)
+            self._live.update(screen, refresh=True)
+
+    @contextlib.contextmanager
+    def _terminal(self) -> Iterator[None]:
+        """Use the terminal; end if it is gone."""
         try:
-            self._terminal.draw(paint(lines, styled=True, colours=_has_colours()))
-        except OSError:  # the terminal has gone
-            self._ended = 128 + signal.SIGHUP
+            yield
+        except (OSError, termios.error):
+            abandon_output()  # what could not be written must not fail again
+            self._end(128 + signal.SIGHUP)
 
-    def _wait(self, feed: Feed) -> None:
-        """Wait until something happens, or is due; deal with it."""
-        now = time.monotonic()
-        within = LONGEST_STILL if self._is_asking else min(max(self._next - now, 0.0), LONGEST_STILL)
-        if self._decoder.pending:
-            within = min(within, ESCAPE_WITHIN)
-        ready, _, _ = select.select([self._terminal.fd_in, self._woken], [], [], within)
-        keys = []
-        if self._terminal.fd_in in ready:
-            typed = self._terminal.read()
-            if not typed:
-                self._ended = 128 + signal.SIGHUP
-                return
-            keys = self._decoder.feed(typed)
-        elif self._decoder.pending:
-            keys = self._decoder.expire()
-        if self._woken in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._woken, 4096)
-        for key in keys:
-            self._press(feed, key)
-        feed.deliver()
-        while self._signals and self._ended is None:
-            self._obey(self._signals.pop(0))
+    def _enter(self) -> None:
+        """Take over the terminal, also after another program has used it."""
+        with self._terminal():
+            self._live.stop()
+            tty.setcbreak(self._stdin, termios.TCSADRAIN)  # Ctrl-C and Ctrl-Z stay signals
+            self._live.start()
+        self._changed.set()
 
-    def _press(self, feed: Feed, key: str) -> None:
-        prefix = self._view.prefix
-        order = self._view.press(key)
-        match order:
-            case None:
-                pass
-            case Order("quit"):
-                self._ended = 0
-            case Order("redraw"):
-                self._terminal.forget()
-            case Order("refresh"):
-                self._hurry()
-            case Order("look", name):
-                feed.want(partial(self._asker.look_into, name), self._view.show_jobs)
-            case _:
-                feed.want(partial(self._asker.do, order), self._tell)
-        if self._view.prefix != prefix:
-            self._hurry()
+    def _leave(self) -> None:
+        """Restore the terminal."""
+        with self._terminal():
+            self._live.stop()
+            termios.tcsetattr(self._stdin, termios.TCSADRAIN, self._before)
 
-    def _hurry(self) -> None:
-        """Take the next sample soon."""
-        self._next = min(self._next, self._asked_at + HURRY)
+    def _stop(self) -> None:
+        """Stop, as SIGTSTP asks, until SIGCONT; go on at once if no shell could continue it."""
+        self._leave()
+        self._loop.remove_signal_handler(signal.SIGTSTP)
+        signal.raise_signal(signal.SIGTSTP)
+        self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
+        self._enter()
 
-    def _tell(self, outcome: str) -> None:
-        """Tell what has come of an order."""
-        self._view.message = outcome
-        self._hurry()
-
-    def _take(
-        self, feed: Feed, questions: Sequence[str], result: tuple[int, list[tuple[float, Any]]] | OperatorError
-    ) -> None:
-        """Take answers into the samples, and ask what remains to be asked."""
-        self._is_asking = False
-        if isinstance(result, OperatorError):
-            self._notice = f"trying again: {result}"
-            self._next = max(self._next, time.monotonic() + RETRY)
+    def _read(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        try:
+            typed = os.read(self._stdin, 4096)
+        except OSError:  # EIO: the terminal is gone
+            typed = b""
+        if not typed:
+            self._end(128 + signal.SIGHUP)
             return
-        self._notice = ""
-        connection, answers = result
-        is_another = connection != self._connection  # to another server, perhaps, which knows other commands
-        if is_another:
-            self._connection = connection
-            self._survey = Survey(self._samples)
-            self._next = time.monotonic()
-        for question, (moment, answer) in zip(questions, answers, strict=True):
-            self._survey.take(moment, question, answer)
-        if not is_another and (remaining := self._survey.more(time.monotonic())):
-            self._ask(feed, remaining)
-        self._view.rank()
+        self._press(self._decoder.feed(typed))
+        if self._decoder.pending:
+            self._expiry = self._loop.call_later(ESCAPE_WITHIN, lambda: self._press(self._decoder.expire()))
 
-    def _obey(self, number: int) -> None:
-        """Do what a signal asks for."""
-        if number in ENDING:
-            self._ended = 128 + number
-        elif number == signal.SIGTSTP:
-            self._terminal.leave()
-            ours = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGTSTP)  # stopped here, until SIGCONT; not at all if no shell could continue it
-            signal.signal(signal.SIGTSTP, ours)
-            self._resume()
-        elif number == signal.SIGCONT:
-            self._resume()
-        else:
-            self._terminal.forget()  # SIGWINCH
+    def _press(self, keys: Iterable[str]) -> None:
+        view = self._view
+        for key in keys:
+            prefix = view.prefix
+            match view.press(key):
+                case Action.QUIT:
+                    self._end(0)
+                case Action.FETCH:
+                    self._start(self._fetch(view.tube))
+                case Action.SAMPLE:
+                    self._start(self._reader.sampler.again())
+            if view.prefix != prefix:
+                self._reader.sampler.prefix = view.prefix
+                self._start(self._reader.sampler.again())
+        self._changed.set()
 
-    def _resume(self) -> None:
-        """Take over the terminal again."""
+    async def _fetch(self, name: str) -> None:
+        """Fetch the first jobs of a tube in each state, and the body of the first of each."""
+        jobs: list[Figures] = []
+        bodies: dict[int, bytes] = {}
+        error = ""
+        measured: dict[str, list[float]] = {}
         try:
-            self._terminal.enter()
-        except (OSError, termios.error):  # the terminal has gone
-            self._ended = 128 + signal.SIGHUP
+            with told(self._options, name):
+                measured = percentiles(await self._reader.client.stats_tube(name))
+                for state in ("ready", "reserved", "delayed", "buried"):
+                    _, found = await self._reader.jobs(name, state, count=JOBS)
+                    jobs += found
+                    bodies |= await self._reader.bodies(found[:1])
+        except OperatorError as failure:
+            error = str(failure)
+        self._view.show_jobs(JobsOfTube(name, self._reader.sampler.now, jobs, bodies, error, measured))
+        self._changed.set()

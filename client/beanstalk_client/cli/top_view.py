@@ -1,76 +1,66 @@
-"""What the person at `beanstalk top` has chosen to see: order, prefix, selection, and what is on the screen in front.
-
-A key changes it, and may be an order: something that has to be done elsewhere. As long as no one has moved the
-selection, it is on whichever tube comes first, and that may change between a look and a key: so everything that changes
-a tube asks then, and names it.
-"""
+"""Keeps what the user of `beanstalk top` has chosen to see: order, prefix, selection and mode; keys change it."""
 
 from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
-from beanstalk_client.cli.top_samples import (
-    BURIED,
-    COLUMNS,
-    DELAYED,
-    PAUSE_LEFT,
-    READY,
-    SORT_KEYS,
-    Figures,
-    Samples,
-    Tube,
-)
-from beanstalk_client.cli.top_terminal import BACKSPACE, ENTER, ESCAPE
+from beanstalk_client.cli.top_keys import BACKSPACE, ENTER, ESCAPE
+from beanstalk_client.observe.samples import COLUMNS, SORT_KEYS, Figures, Samples, Tube
 
 LISTED: Final = 1000
-"""How many tubes can be scrolled through: the first ones by the order that was chosen."""
+"""Maximum number of tubes to scroll through: the first ones in the chosen order."""
 
-PAUSE: Final = 3600
-"""For how many seconds a tube is paused."""
+HELP: Final = {
+    "arrows, pages, home, end": "move the selection",
+    **{key: f"sort by {column}" for key, column in SORT_KEYS.items()},
+    "left, right, <, >": "sort by the column to the left or right",
+    "!, the same column again": "reverse the order",
+    "/": "only tubes with a prefix",
+    "enter": "show the jobs of the tube",
+    "space, ctrl-l": "sample and draw now",
+    "?, h": "this help",
+    "escape": "back",
+    "q, ctrl-d, ctrl-c": "quit",
+}
+"""What keys do, for the help."""
 
 PREFIX: Final = r"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})?"
-"""What may be typed as a prefix: the beginning of a tube's name, or nothing."""
+"""A prefix of a tube name, or nothing."""
 
 
 class Mode(Enum):
-    """What is on the screen in front."""
+    """What the screen shows."""
 
     TUBES = auto()
     PREFIX = auto()
-    """The tubes, and a prefix is being typed."""
-    QUESTION = auto()
-    """The tubes, and a question."""
+    """The tubes, while a prefix is typed."""
     JOBS = auto()
     """The jobs of one tube."""
     HELP = auto()
 
 
-class Order(NamedTuple):
-    """What has to be done elsewhere.
+class Action(Enum):
+    """What a key asks the program to do."""
 
-    Attributes:
-        act: "pause" for `number` seconds (0 resumes), "kick" `number` jobs, "clear" or "look" into the tube `name`;
-            "refresh", "redraw" or "quit".
-    """
-
-    act: str
-    name: str = ""
-    number: int = 0
+    QUIT = auto()
+    SAMPLE = auto()
+    FETCH = auto()
+    """Fetch the jobs of the tube that is shown."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobsOfTube:
-    """The first jobs of a tube as the server describes them, and the bodies of some of them by id.
+    """The first jobs of a tube, as the server describes them, and some bodies by job id.
 
     Attributes:
         moment: when they were fetched, in seconds.
-        error: why they could not be, or "".
-        percentiles: how long the latest jobs of the tube waited and ran and how late they were, if it measures that.
+        error: why they could not be fetched, or "".
+        percentiles: as of `observe.samples.percentiles`.
     """
 
     name: str
@@ -78,70 +68,63 @@ class JobsOfTube:
     jobs: Sequence[Figures] = ()
     bodies: Mapping[int, bytes] = field(default_factory=dict)
     error: str = ""
-    percentiles: str = ""
+    percentiles: Mapping[str, list[float]] = field(default_factory=dict)
 
 
 class View:
-    """What is to be seen.
+    """The state of the screen.
 
     Attributes:
-        sort: a column of COLUMNS; backwards: whether against its usual order.
-        prefix: only tubes whose names begin so.
-        question: what is asked, the key that is the answer, and what is ordered then.
-        ranked: the names of the tubes, in order, at most LISTED.
-        matching: of how many these are the first.
-        selected: the index of the selected one.
-        top: the index of the first one on the screen; room: how many there are at most.
-        message: what was said last: the outcome of an order, or "".
-        jobs: the tube that is looked into; None while it is fetched.
+        sort: a column of COLUMNS. backwards: against its usual order.
+        prefix: only tubes with this prefix are shown.
+        ranked: the names of the tubes, in order, at most LISTED. matching: how many tubes have the prefix.
+        selected: the index of the selected tube in `ranked`.
+        top: the index of the first visible tube. room: the number of lines for tubes.
+        message: an answer to the last key, or "".
+        tube: the tube whose jobs are shown. jobs: its jobs, or None while they are fetched. jobs_top: the first
+            visible one.
     """
 
     def __init__(self, samples: Samples, sort: str = "ready", prefix: str = "") -> None:
         self._samples = samples
-        self._chosen: str | None = None  # the name that the selection follows, once somebody has moved it
+        self._followed = ""  # the name that the selection follows, once a key has moved it
         self.sort: str = sort
         self.backwards: bool = False
         self.prefix: str = prefix
         self.mode: Mode = Mode.TUBES
-        self.question: tuple[str, str, Order] | None = None
         self.ranked: list[str] = []
         self.matching: int = 0
         self.selected: int = 0
         self.top: int = 0
         self.room: int = 1
         self.message: str = ""
-        self.looked_into: str = ""
+        self.tube: str = ""
         self.jobs: JobsOfTube | None = None
         self.jobs_top: int = 0
 
     def rank(self) -> None:
-        """Put the tubes in order; the selection stays on its tube, or where it was if that has gone."""
+        """Put the tubes in order. The selection stays on its tube, or on its line if the tube is gone."""
         tubes = [tube for name, tube in self._samples.tubes.items() if name.startswith(self.prefix)]
         self.matching = len(tubes)
         value = COLUMNS[self.sort]
-        known = [tube for tube in tubes if value(tube) is not None]
-        down = (self.sort != "tube") != self.backwards
+        sign = 1 if self.backwards else -1
 
-        def order(tube: Tube) -> tuple[float, str]:
-            found = value(tube)
-            return (-found if down else found, tube.name) if isinstance(found, (int, float)) else (0, tube.name)
+        def order(tube: Tube) -> tuple[bool, float, str]:
+            figure = value(tube)
+            return figure is None, sign * (figure or 0), tube.name
 
-        if self.sort == "tube" and down:
-            names = heapq.nlargest(LISTED, (tube.name for tube in known))
+        if self.sort == "tube" and self.backwards:
+            self.ranked = heapq.nlargest(LISTED, (tube.name for tube in tubes))
         else:
-            names = [tube.name for tube in heapq.nsmallest(LISTED, known, key=order)]
-        if len(names) < LISTED and len(known) < len(tubes):
-            unknown = (tube.name for tube in tubes if value(tube) is None)
-            names += heapq.nsmallest(LISTED - len(names), unknown)
-        self.ranked = names
-        if self._chosen is not None and self._chosen in names:
-            self.selected = names.index(self._chosen)
+            self.ranked = [tube.name for tube in heapq.nsmallest(LISTED, tubes, key=order)]
+        if self._followed in self.ranked:
+            self.selected = self.ranked.index(self._followed)
         else:
-            self._chosen = None
+            self._followed = ""
         self._scroll()
 
     def fit(self, room: int) -> None:
-        """The screen has room for this many tubes."""
+        """Set the number of lines for tubes."""
         self.room = max(room, 1)
         self._scroll()
 
@@ -151,35 +134,65 @@ class View:
         return self.ranked[self.top : self.top + self.room]
 
     @property
-    def selected_name(self) -> str | None:
-        """The selected tube, or None if there are none."""
-        return self.ranked[self.selected] if self.ranked else None
+    def selected_name(self) -> str:
+        """The selected tube, or "" if there are none."""
+        return self.ranked[self.selected] if self.ranked else ""
 
-    def press(self, key: str) -> Order | None:
-        """Take a key; return what has to be done elsewhere."""
+    def press(self, key: str) -> Action | None:
+        """Take a key; return what the program has to do."""
         self.message = ""
-        if key == "ctrl-c":
-            return Order("quit")
         if self.mode is Mode.PREFIX:
             self._type(key)
-            return None
-        if self.mode is Mode.QUESTION:
-            return self._answer(key)
-        if key == "ctrl-l":
-            return Order("redraw")
-        if self.mode is Mode.HELP:
+        elif self.mode is Mode.HELP:
             self.mode = Mode.TUBES
-        elif (binding := BINDINGS.get(key)) and (binding.among_jobs or self.mode is Mode.TUBES):
-            return binding.act(self)
+        elif steps := self._steps(key):
+            self._move(steps)
+        else:
+            return self._act_among_jobs(key) if self.mode is Mode.JOBS else self._act(key)
         return None
 
     def show_jobs(self, jobs: JobsOfTube) -> None:
-        """The jobs of a tube have been fetched: they are shown if they are still wanted."""
-        if self.mode is Mode.JOBS and jobs.name == self.looked_into:
+        """Take fetched jobs, if their tube is still shown."""
+        if self.mode is Mode.JOBS and jobs.name == self.tube:
             self.jobs = jobs
 
+    def _act(self, key: str) -> Action | None:
+        """Take a key while nothing is typed; HELP describes them."""
+        if key in SORT_KEYS:
+            self._sort_by(SORT_KEYS[key])
+        match key:
+            case "left" | "<" | "right" | ">":
+                columns = list(COLUMNS)
+                step = -1 if key in ("left", "<") else 1
+                self._sort_by(columns[(columns.index(self.sort) + step) % len(columns)])
+            case "!":
+                self._sort_by(self.sort)
+            case "/":
+                self.mode = Mode.PREFIX
+            case "?" | "h":
+                self.mode = Mode.HELP
+            case "enter" if not self.ranked:
+                self.message = "no tube is selected"
+            case "enter":
+                self.mode, self.tube, self.jobs, self.jobs_top = Mode.JOBS, self.selected_name, None, 0
+                return Action.FETCH
+            case " " | "ctrl-l":
+                return Action.SAMPLE
+            case "escape":
+                self._filter("")
+            case "q" | "ctrl-d":
+                return Action.QUIT
+        return None
+
+    def _act_among_jobs(self, key: str) -> Action | None:
+        if key in ("enter", " ", "ctrl-l"):
+            return Action.FETCH
+        if key in ("escape", "q", "ctrl-d"):
+            self.mode, self.jobs = Mode.TUBES, None
+        return None
+
     def _type(self, key: str) -> None:
-        """A prefix is being typed: it takes effect at once, so that one sees what it finds."""
+        """Take a key of a prefix, which takes effect at once."""
         if key in (ENTER, ESCAPE):
             self.mode = Mode.TUBES
         if key in (ESCAPE, "ctrl-u"):
@@ -189,37 +202,12 @@ class View:
         elif len(key) == 1 and re.fullmatch(PREFIX, self.prefix + key):
             self._filter(self.prefix + key)
         elif len(key) == 1:
-            self.message = "no name of a tube begins so"
+            self.message = "no tube name begins like this"
 
-    def _answer(self, key: str) -> Order | None:
-        question, self.question, self.mode = self.question, None, Mode.TUBES
-        if question is not None and key == question[1]:
-            return question[2]
-        self.message = "nothing was done"
-        return None
-
-    # What the keys do (BINDINGS)
-
-    def _begin_prefix(self) -> None:
-        self.mode = Mode.PREFIX
-
-    def _show_help(self) -> None:
-        self.mode = Mode.HELP
-
-    def _refresh(self) -> Order:
-        return Order("look", self.looked_into) if self.mode is Mode.JOBS else Order("refresh")
-
-    def _quit(self) -> Order | None:
-        if self.mode is not Mode.JOBS:
-            return Order("quit")
-        self.mode, self.jobs = Mode.TUBES, None
-        return None
-
-    def _back(self) -> None:
-        if self.mode is Mode.JOBS:
-            self._quit()
-        elif self.prefix:
-            self._filter("")
+    def _steps(self, key: str) -> int:
+        """The lines to move by; 0 if the key is for something else."""
+        moves = {"up": -1, "down": 1, "page-up": -self.room, "page-down": self.room, "home": -LISTED, "end": LISTED}
+        return moves.get(key, 0)
 
     def _move(self, steps: int) -> None:
         if self.mode is Mode.JOBS:
@@ -227,11 +215,7 @@ class View:
             return
         self.selected += steps
         self._scroll()
-        self._chosen = self.selected_name
-
-    def _sort_beside(self, step: int) -> None:
-        columns = list(COLUMNS)
-        self._sort_by(columns[(columns.index(self.sort) + step) % len(columns)])
+        self._followed = self.selected_name
 
     def _sort_by(self, column: str) -> None:
         self.backwards = column == self.sort and not self.backwards
@@ -239,119 +223,18 @@ class View:
         self._rank_anew()
 
     def _filter(self, prefix: str) -> None:
-        self.prefix = prefix
-        self._rank_anew()
+        if prefix != self.prefix:
+            self.prefix = prefix
+            self._rank_anew()
 
     def _rank_anew(self) -> None:
-        """Another order, or other tubes: from the top."""
-        self._chosen, self.selected, self.top = None, 0, 0
+        """Rank in another order, or other tubes: from the top."""
+        self._followed, self.selected, self.top = "", 0, 0
         self.rank()
 
     def _scroll(self) -> None:
-        """The selection exists, and is on the screen."""
+        """Keep the selection in range and on the screen."""
         self.selected = max(min(self.selected, len(self.ranked) - 1), 0)
         self.top = max(min(self.top, len(self.ranked) - self.room), 0)
         self.top = min(self.top, self.selected)
         self.top = max(self.top, self.selected - self.room + 1)
-
-    def _look(self) -> Order | None:
-        if self.mode is Mode.JOBS:
-            return self._refresh()
-        name = self.selected_name
-        if name is None:
-            self.message = "no tube is selected"
-            return None
-        self.mode, self.looked_into, self.jobs, self.jobs_top = Mode.JOBS, name, None, 0
-        return Order("look", name)
-
-    def _selected_tube(self) -> Tube | None:
-        """The selected tube, if there is one; otherwise say so."""
-        name = self.selected_name
-        tube = self._samples.tubes.get(name) if name else None
-        if tube is None:
-            self.message = f"{name} has gone" if name else "no tube is selected"
-        return tube
-
-    def _pause(self) -> Order | None:
-        if (tube := self._selected_tube()) is None:
-            return None
-        pause = Order("pause", tube.name, 0 if tube.figures[PAUSE_LEFT] else PAUSE)
-        if self._chosen == tube.name:
-            return pause
-        self._ask(f"{'Pause' if pause.number else 'Resume'} {tube.name}? y does it.", "y", pause)
-        return None
-
-    def _kick(self) -> None:
-        if (tube := self._selected_tube()) is None:
-            return
-        buried, delayed = tube.figures[BURIED] or 0, tube.figures[DELAYED] or 0
-        if count := buried or delayed:
-            words = jobs(count, "buried" if buried else "delayed")
-            self._ask(f"Kick the {words} of {tube.name}? y kicks.", "y", Order("kick", tube.name, count))
-        else:
-            self.message = f"{tube.name} has no buried and no delayed jobs to kick"
-
-    def _clear(self) -> None:
-        if (tube := self._selected_tube()) is None:
-            return
-        if count := sum(tube.figures[which] or 0 for which in (READY, DELAYED, BURIED)):
-            text = f"Delete the {jobs(count)} of {tube.name} that no one has reserved? Y (a capital) deletes them."
-            self._ask(text, "Y", Order("clear", tube.name))
-        else:
-            self.message = f"{tube.name} has no jobs to delete but those that are reserved"
-
-    def _ask(self, text: str, key: str, order: Order) -> None:
-        self.mode, self.question = Mode.QUESTION, (text, key, order)
-
-
-class Binding(NamedTuple):
-    """What keys do.
-
-    Attributes:
-        keys: separated by spaces; "space" is the space bar.
-        among_jobs: whether also while a tube is looked into.
-    """
-
-    keys: str
-    meaning: str
-    act: Callable[[View], Order | None]
-    among_jobs: bool = False
-
-
-def _sorting(column: str) -> Callable[[View], None]:
-    return lambda view: view._sort_by(column)
-
-
-KEYS: Final = (
-    Binding("up", "one up", lambda view: view._move(-1), True),
-    Binding("down", "one down", lambda view: view._move(1), True),
-    Binding("page-up", "a page up", lambda view: view._move(-view.room), True),
-    Binding("page-down", "a page down", lambda view: view._move(view.room), True),
-    Binding("home", "to the first", lambda view: view._move(-LISTED), True),
-    Binding("end", "to the last", lambda view: view._move(LISTED), True),
-    Binding("left <", "sort by the column to the left", lambda view: view._sort_beside(-1)),
-    Binding("right >", "sort by the column to the right", lambda view: view._sort_beside(1)),
-    Binding("!", "reverse the order", lambda view: view._sort_by(view.sort)),
-    Binding("/", "only tubes whose names begin so", View._begin_prefix),
-    Binding(ENTER, "look into the tube", View._look, True),
-    Binding("P", "pause the tube, or resume it", View._pause),
-    Binding("K", "kick its buried jobs, or its delayed ones (asks)", View._kick),
-    Binding("C", "delete all its jobs (asks)", View._clear),
-    Binding("space", "sample now", View._refresh, True),
-    Binding("ctrl-l", "draw everything anew", lambda _: Order("redraw"), True),
-    Binding("? h", "this help", View._show_help),
-    Binding(ESCAPE, "back", View._back, True),
-    Binding("q ctrl-c ctrl-d", "quit", View._quit, True),
-)
-"""What keys do where nothing is typed. Capital letters change something at the server."""
-
-BINDINGS: Final[Mapping[str, Binding]] = {
-    **{" " if key == "space" else key: binding for binding in KEYS for key in binding.keys.split()},
-    **{key: Binding(key, column, _sorting(column)) for key, column in SORT_KEYS.items()},
-}
-"""The same by key, and those that sort."""
-
-
-def jobs(count: int, state: str = "") -> str:
-    """A number of jobs, in words."""
-    return f"{count:,} {state + ' ' if state else ''}job{'' if count == 1 else 's'}"

@@ -10,11 +10,10 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
+from beanstalk_client.observe.sampler import STEP
+
 Values = Sequence[float | None]
 """The newest last; None where nothing is known."""
-
-STEP: Final = 10.0
-"""Seconds between two values of a chart."""
 
 SHORTEST: Final = 30
 """How many values the time axis has at least: five minutes."""

@@ -23,12 +23,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from beanstalk_client.cli.top_samples import BURIED, DELAYED, READY
 from beanstalk_client.commands import PAGE_ENTRIES, make
 from beanstalk_client.console.bodies import Report, call_of, report_of
-from beanstalk_client.console.reader import Reader
 from beanstalk_client.errors import Error, UnknownCommandError
 from beanstalk_client.job import Job
+from beanstalk_client.observe.reader import Reader
+from beanstalk_client.observe.samples import BURIED, DELAYED, READY
 from beanstalk_client.statistics import Statistics
 from beanstalk_client.tasks.failure import ERRORS
 

@@ -1,7 +1,7 @@
-"""What servers say over HTTP and not in the protocol: percentiles of waiting and processing, and who leads which shard.
+"""Reads metrics over HTTP that the protocol does not have: percentiles of waiting and processing, leaders of shards.
 
-A page of metrics is asked for each INTERVAL seconds while somebody looks. It is about all tubes, so with --login only
-those see it who may see the statistics of the server.
+Each INTERVAL seconds, while there are viewers, it reads a page of metrics. That is about all tubes: with --login, a
+user needs the right to see the statistics of the server.
 """
 
 from __future__ import annotations

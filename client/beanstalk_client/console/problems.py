@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from beanstalk_client.cli.top_samples import BURIED, PAUSE_LEFT, READY, WAITING, WATCHING, Tube
-from beanstalk_client.console.sampler import Sampler, Server
+from beanstalk_client.observe.sampler import Sampler, Server
+from beanstalk_client.observe.samples import BURIED, PAUSE_LEFT, READY, WAITING, WATCHING, Tube
 from beanstalk_client.tasks.failure import ERRORS
 
 FULL: Final = 0.8

@@ -13,10 +13,10 @@ from typing import Final
 
 from beanstalk_client.commands import make
 from beanstalk_client.console.actions import meaning
-from beanstalk_client.console.reader import Reader
 from beanstalk_client.console.security import who_has_most
 from beanstalk_client.errors import Error, NotFoundError
 from beanstalk_client.job import Job
+from beanstalk_client.observe.reader import Reader
 from beanstalk_client.statistics import Statistics
 
 BATCH: Final = 25

@@ -8,12 +8,12 @@ from jinja2 import Environment
 
 from beanstalk_client.console.actions import Actions
 from beanstalk_client.console.metrics import Metrics
-from beanstalk_client.console.reader import Connect
 from beanstalk_client.console.rendering import make_environment
 from beanstalk_client.console.search import Searches
 from beanstalk_client.console.security import Attempts, Forms, Sessions
 from beanstalk_client.console.settings import Settings
 from beanstalk_client.console.users import Users
+from beanstalk_client.observe.reader import Connect
 
 
 class State:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_client.console.failures import Failures
-from beanstalk_client.console.reader import Connect, Reader
+from beanstalk_client.observe.reader import Connect, Reader
 
 MAX_USERS: Final = 50
 """How many users there are at most: the one that has looked longest ago gives way."""

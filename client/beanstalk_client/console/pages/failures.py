@@ -6,8 +6,8 @@ import heapq
 
 from starlette.responses import Response
 
-from beanstalk_client.cli.top_samples import BURIED
 from beanstalk_client.console.visit import BadRequestError, Visit
+from beanstalk_client.observe.samples import BURIED
 
 SHOWN_TUBES = 100
 """Tubes that are listed beside the groups."""

@@ -23,10 +23,10 @@ from beanstalk_client.commands import make, seconds
 from beanstalk_client.console import actions
 from beanstalk_client.console.actions import Client, Steps
 from beanstalk_client.console.bodies import summary
-from beanstalk_client.console.reader import MAX_SUMMARIZED
 from beanstalk_client.console.rendering import moment, size
 from beanstalk_client.console.visit import BadRequestError, Form, Visit, read_name, read_number
 from beanstalk_client.errors import Error, NotFoundError, shown
+from beanstalk_client.observe.reader import MAX_SUMMARIZED
 from beanstalk_client.schedules.schedule import key_of
 
 DEFAULT_PAUSE: Final = 600

@@ -7,10 +7,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from beanstalk_client.cli.top_samples import READY
 from beanstalk_client.console.metrics import RUN, WAIT
 from beanstalk_client.console.problems import problems_of
 from beanstalk_client.console.visit import Visit
+from beanstalk_client.observe.samples import READY
 
 BUSIEST: Final = 10
 """How many tubes the overview shows."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
 
-from beanstalk_client.console.reader import PAGE_SIZE
+from beanstalk_client.console.bodies import summary
 from beanstalk_client.console.visit import BadRequestError, Visit, read_name
 from beanstalk_client.errors import ForbiddenError, NotFoundError, UnknownCommandError
+from beanstalk_client.observe.reader import PAGE_SIZE, Reader
+from beanstalk_client.observe.samples import percentiles
 from beanstalk_client.statistics import Statistics
 
 STATES: Final = ("ready", "reserved", "delayed", "buried")
@@ -38,12 +41,10 @@ def _done_by_policy(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {text: value for text, value in found.items() if value} or dict(list(found.items())[:1])
 
 
-def _percentiles(figures: Mapping[str, Any]) -> dict[str, list[float]]:
-    """How long the latest jobs waited and ran and how late they were: {} unless the policy asks to measure that."""
-    if "wait-p50" not in figures:
-        return {}
-    measured = {"waited": "wait", "ran": "run", "late": "lateness"}
-    return {text: [float(figures[f"{key}-p{share}"]) for share in (50, 95, 99)] for text, key in measured.items()}
+async def _summaries(reader: Reader, jobs: Iterable[Statistics]) -> dict[int, str]:
+    """The bodies of some jobs in one line each, by their ids."""
+    bodies = await reader.bodies(jobs)
+    return await asyncio.to_thread(lambda: {number: summary(body) for number, body in bodies.items()})
 
 
 async def tube(visit: Visit) -> Response:
@@ -76,7 +77,7 @@ async def tube(visit: Visit) -> Response:
     if not visit.live:
         try:
             following, jobs = await visit.user.jobs(name, state, following)
-            bodies = await visit.user.summaries(jobs)
+            bodies = await _summaries(visit.user, jobs)
         except ForbiddenError:
             following, problem = "", "Your token has no right to inspect the jobs of this tube."
     return visit.page(
@@ -86,7 +87,7 @@ async def tube(visit: Visit) -> Response:
         row=row,
         figures=figures,
         policy=_done_by_policy(figures),
-        percentiles=_percentiles(figures),
+        percentiles=percentiles(figures),
         states=STATES,
         state=state,
         jobs=jobs,
@@ -136,7 +137,7 @@ async def search(visit: Visit) -> Response:
         tab="tubes",
         search=found,
         jobs=jobs,
-        bodies=await visit.user.summaries(jobs),
+        bodies=await _summaries(visit.user, jobs),
         page=page,
         pages=max(-(-len(found.found) // SEARCH_PAGE), 1),
     )

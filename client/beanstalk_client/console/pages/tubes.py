@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from beanstalk_client.cli.top_samples import (
+from beanstalk_client.console.visit import Visit
+from beanstalk_client.observe.samples import (
     BURIED,
     DELAYED,
     PAUSE_LEFT,
@@ -19,7 +20,6 @@ from beanstalk_client.cli.top_samples import (
     WATCHING,
     Tube,
 )
-from beanstalk_client.console.visit import Visit
 
 PAGE_SIZE: Final = 50
 

@@ -1,9 +1,9 @@
-"""Which tubes `beanstalk top` asks about in an interval, so that even 100,000 of them cost the server next to nothing.
+"""Plans which tubes to sample in each interval, within a budget that 100,000 tubes do not exceed.
 
-To find the busiest tubes, one has to look at all of them; to look at 100,000 once a second would take a server half of
-its time. So three kinds of tubes are asked about, each within a budget that counts tubes a second, not an interval:
+The busiest tubes are found by sampling all of them; to sample 100,000 once a second would take half of a server's time.
+So three kinds of tubes are sampled, each within a budget of tubes a second:
 
-    the visible ones    those on the screen, at each interval: what one looks at is fresh. At most VISIBLE.
+    the visible ones    those on the screen, at each interval, so that they are fresh. At most VISIBLE.
     the others          in rounds, in the order of their names, SURVEYED a second. A round of 100,000 tubes takes 200
                         seconds. What is known of a tube is as old as the round, and its row says how old. Its rates are
                         those between two looks: from one round to the next for a tube that is not visible, so that a
@@ -11,7 +11,7 @@ its time. So three kinds of tubes are asked about, each within a budget that cou
     the next jobs       of the visible tubes that have ready jobs, in rotation, NEXT_JOBS a second: their ages.
 
 What sorts a tube into view is therefore known after one round if it is a figure (ready, buried), and after two if it is
-a rate. A prefix (`/`) narrows the rounds too: who looks for `mail-` waits for the tubes of that name only.
+a rate. A prefix narrows the rounds: with `mail-`, only tubes of that name are sampled.
 
 A server with `stats-tubes` is asked for pages of at most PAGE tubes, one after the other, so that it is never asked for
 more than it has answered. If all tubes fit into one interval's budget, each interval is a round, and the visible ones
@@ -29,8 +29,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from beanstalk_client.cli.top_samples import READY, Figures, Samples, number
 from beanstalk_client.errors import BadFormatError, Error, NotFoundError, UnknownCommandError
+from beanstalk_client.observe.samples import READY, Figures, Samples, number
 from beanstalk_client.statistics import read_names, read_page, read_statistics
 
 SURVEYED: Final = 500

@@ -1,10 +1,10 @@
-"""Asks a server for figures, once for all who look with the same rights, and keeps the last hour of them.
+"""Samples a server for all viewers with the same rights, and keeps the last hour for charts.
 
-    somebody looks          each INTERVAL: `stats`, a page of `stats-tubes`, the tubes that are shown, the ages of the
-                            next jobs of some (cli/top_survey.py has the budget)
-    nobody looks            each IDLE_INTERVAL: `stats` alone, so that the charts have no gap
+    with viewers            each interval: `stats`, a page of `stats-tubes`, the tubes that are shown, the ages of the
+                            next jobs of some (survey.py has the budget)
+    without viewers         each IDLE_INTERVAL: `stats` alone, so that the charts have no gap
     several users           each has a sampler, as each may see other tubes; together they keep to one budget
-    the server is away      `problem` says why; each interval tries again
+    no connection           `problem` says why; each interval tries again
 
 The budget is 5 ms of the server's time a second. Memory is bounded: a tube takes 400 bytes; MAX_TRACKED of them have
 an hour of figures, 5 kB each. Time is a number of seconds that never goes back.
@@ -13,6 +13,7 @@ an hour of figures, 5 kB each. Time is a number of seconds that never goes back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import math
 import time
@@ -21,7 +22,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from beanstalk_client.asynchronous import AsyncClient
-from beanstalk_client.cli.top_samples import (
+from beanstalk_client.commands import Command
+from beanstalk_client.errors import (
+    BadFormatError,
+    BeanstalkdError,
+    Error,
+    ForbiddenError,
+    InternalError,
+    NotFoundError,
+    OutOfMemoryError,
+    UnauthorizedError,
+    UnknownCommandError,
+)
+from beanstalk_client.events import reason_of
+from beanstalk_client.observe.samples import (
     BURIED,
     DELAYED,
     PAUSE_LEFT,
@@ -36,40 +50,32 @@ from beanstalk_client.cli.top_samples import (
     Tube,
     number,
 )
-from beanstalk_client.cli.top_survey import READERS, Survey
-from beanstalk_client.commands import Command
-from beanstalk_client.console.charts import STEP
-from beanstalk_client.errors import (
-    BadFormatError,
-    BeanstalkdError,
-    Error,
-    ForbiddenError,
-    InternalError,
-    NotFoundError,
-    OutOfMemoryError,
-    UnauthorizedError,
-    UnknownCommandError,
-)
-from beanstalk_client.events import reason_of
+from beanstalk_client.observe.survey import READERS, Survey
 from beanstalk_client.replies import Document
 
 T = TypeVar("T")
 
 INTERVAL: Final = 2.0
 IDLE_INTERVAL: Final = 10.0
-"""Seconds between two samples."""
+"""Seconds between two samples, with and without viewers."""
+
+HURRY: Final = 0.1
+"""Seconds between the begin of a sample and that of the next one, at least."""
+
+STEP: Final = 10.0
+"""Seconds between two values of a history."""
 
 LOOKED_WITHIN: Final = 30.0
-"""Seconds after the last look until nobody looks any more."""
+"""Seconds after the last look until it no longer counts as a viewer."""
 
 KEPT: Final = 360
-"""How many steps of the history are kept: an hour."""
+"""Maximum number of steps of a history: an hour of steps of 10 s."""
 
 MAX_TRACKED: Final = 500
-"""How many tubes have a history at most; those that were shown last, if there are more."""
+"""Maximum number of tubes with a history: those that were shown last."""
 
 MAX_SHOWN: Final = 100
-"""How many tubes are asked for in each interval because somebody looks at them."""
+"""Maximum number of shown tubes that are asked for in each interval."""
 
 SLOW: Final = 3.0
 """Seconds that a sample may take until pages say that the server does not answer."""
@@ -146,18 +152,23 @@ class Server(NamedTuple):
 
 
 class Series:
-    """The mean of a figure in each of the last steps of time."""
+    """The mean of a figure in each of the last steps of time.
 
-    __slots__ = ("_count", "_step", "_values")
+    Args:
+        length: of a step, in seconds.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_count", "_length", "_step", "_values")
+
+    def __init__(self, length: float = STEP) -> None:
+        self._length = length
         self._values = array("f", [math.nan]) * KEPT
         self._step = -1  # the number of the latest step; its place is the remainder by KEPT
         self._count = 0
 
     def add(self, now: float, value: float | None) -> None:
         """Take a value; None is none."""
-        step = int(now // STEP)
+        step = int(now // self._length)
         if step > self._step:
             for passed in range(max(self._step + 1, step - KEPT + 1), step + 1):
                 self._values[passed % KEPT] = math.nan
@@ -171,7 +182,7 @@ class Series:
 
     def last(self, now: float, count: int = KEPT) -> list[float | None]:
         """The latest steps until now, the newest last; None where nothing was taken."""
-        step = int(now // STEP)
+        step = int(now // self._length)
         found: list[float | None] = []
         for each in range(step - count + 1, step + 1):
             value = self._values[each % KEPT] if self._step - KEPT < each <= self._step else math.nan
@@ -212,11 +223,14 @@ class Sampler:
         client: a client of its own.
         clock: seconds.
         users: how many samplers share the budget at present.
+        interval: seconds between two samples with viewers.
+        step: seconds between two values of a history.
 
     Attributes:
+        prefix: only tubes with this prefix are asked for in rounds.
         samples: the latest figures of the server and its tubes.
         survey: which tubes have been asked about.
-        problem: why the server does not answer; "" if it does.
+        problem: why the server does not answer; "" if it does. error: the exception, or None.
         throttled: the tubes whose policy holds back their jobs at present.
         failures: the rate of failures, a second, or None.
         taken: how many samples have been taken or tried.
@@ -229,21 +243,25 @@ class Sampler:
         client: AsyncClient[bytes],
         clock: Callable[[], float] = time.monotonic,
         users: Callable[[], int] = lambda: 1,
+        interval: float = INTERVAL,
+        step: float = STEP,
     ) -> None:
         self._client = client
         self._clock = clock
         self._users = users
+        self._interval, self._step = interval, step
         self._task: asyncio.Task[None] | None = None
         self._tick = asyncio.Event()  # set at the end of a sample, and replaced
         self._wake = asyncio.Event()
         self._looked = -math.inf
-        self._shown: dict[str, float] = {}  # the tubes that somebody looks at, and since when: the latest last
-        self._series = {name: Series() for name in (*RATE_SERIES, *SERVER_SERIES)}
+        self._shown: dict[str, float] = {}  # the tubes that are shown, and since when: the latest last
+        self._series = {name: Series(step) for name in (*RATE_SERIES, *SERVER_SERIES)}
         self._tracked: dict[str, dict[str, Series]] = {}
         self._counted: tuple[float, float] | None = None  # the moment, and the failures counted then
-        self.samples: Samples = Samples(2)
+        self.samples: Samples = Samples()
         self.survey: Survey = Survey(self.samples)
-        self._problem = ""
+        self.prefix: str = ""
+        self.error: Exception | None = None
         self._asked: float | None = None  # when the sample that goes on began
         self.throttled: set[str] = set()
         self.failures: float | None = None
@@ -253,9 +271,11 @@ class Sampler:
 
     @property
     def problem(self) -> str:
-        if not self._problem and self._asked is not None and (seconds := self.now - self._asked) > SLOW:
-            return f"it was asked {seconds:.0f} s ago"
-        return self._problem
+        if self.error is None:
+            seconds = 0.0 if self._asked is None else self.now - self._asked
+            return f"it was asked {seconds:.0f} s ago" if seconds > SLOW else ""
+        meaning = self.error.meaning if isinstance(self.error, BeanstalkdError) else ""
+        return meaning or reason_of(self.error)
 
     @property
     def now(self) -> float:
@@ -265,12 +285,15 @@ class Sampler:
     def is_looked_at(self) -> bool:
         return self._clock() - self._looked < LOOKED_WITHIN
 
+    async def connect(self) -> None:
+        """Connect now, so that the caller gets the error; see `AsyncClient.connect`."""
+        await self._client.connect()
+
     # For pages
 
     async def look(self, shown: Iterable[str] = (), within: float = 0.15) -> None:
-        """Somebody looks at these tubes: sample from now on. If the last sample is old, wait for one, but not long."""
+        """Sample from now on, for a viewer of these tubes. If the last sample is old, wait for one, but not long."""
         was_idle = not self.is_looked_at
-        self._looked = self._clock()
         self.show(shown)
         self.start()
         if was_idle:
@@ -279,20 +302,20 @@ class Sampler:
             await self.wait(within)
 
     async def again(self, within: float = 0.3) -> None:
-        """Something has just been changed: take a sample now, and wait for it, but not long."""
+        """Take a sample now, after a change, and wait for it, but not long."""
         await self.look()
         if self._asked is None:
             self._wake.set()
             await self.wait(within)
 
     def start(self) -> None:
-        """Sample from now on, slowly while nobody looks."""
+        """Sample from now on, slowly without viewers."""
         if not self.is_closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def show(self, shown: Iterable[str]) -> None:
-        """These tubes are shown to somebody."""
-        now = self._clock()
+        """Note that these tubes are shown to a viewer."""
+        self._looked = now = self._clock()
         for name in shown:
             self._shown.pop(name, None)
             self._shown[name] = now
@@ -350,25 +373,24 @@ class Sampler:
         while True:
             began = self._clock()
             await self.sample()
-            pause = (INTERVAL if self.is_looked_at else IDLE_INTERVAL) * max(self._users(), 1)
+            pause = (self._interval if self.is_looked_at else IDLE_INTERVAL) * max(self._users(), 1)
             self._wake.clear()
-            try:
-                await asyncio.wait_for(self._wake.wait(), max(began + pause - self._clock(), 0.1))
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(began + pause - self._clock(), HURRY))
+            await asyncio.sleep(began + HURRY - self._clock())
 
     async def sample(self) -> None:
         """Take one sample; what goes wrong is in `problem`."""
         self._asked = self._clock()
         try:
             await self._sample()
-            self._problem, self.is_unauthorized = "", False
+            self.error, self.is_unauthorized = None, False
             self.taken += 1
-        except BeanstalkdError as error:
-            self.is_unauthorized = isinstance(error, UnauthorizedError)
-            self._problem = error.meaning or str(error)
         except (Error, OSError) as error:
-            self._problem = reason_of(error)
+            self.error = error
+            self.survey = Survey(self.samples)  # the next connection may be to a server with other commands
+            if isinstance(error, BeanstalkdError):
+                self.is_unauthorized = isinstance(error, UnauthorizedError)
         self._asked = None
         self._wake_waiting()
 
@@ -383,7 +405,7 @@ class Sampler:
         else:
             for name in [name for name, moment in self._shown.items() if now - moment > LOOKED_WITHIN]:
                 del self._shown[name]
-            questions = self.survey.begin(now, INTERVAL, self._wanted(), "")
+            questions = self.survey.begin(now, self._interval, self._wanted(), self.prefix)
             while questions:
                 await self._ask(questions)
                 questions = self.survey.more(now)
@@ -429,11 +451,11 @@ class Sampler:
         names = tubes if len(tubes) <= MAX_TRACKED else self._wanted()
         for name in names:
             tube = tubes.get(name)
-            if tube is None or tube.moment < now - 2 * INTERVAL:
+            if tube is None or tube.moment < now - 2 * self._interval:
                 continue
             series = self._tracked.pop(name, None)
             if series is None:
-                series = {each: Series() for each in ("ready", "puts", "deletes")}
+                series = {each: Series(self._step) for each in ("ready", "puts", "deletes")}
             self._tracked[name] = series
             series["ready"].add(now, tube.figures[READY])
             series["puts"].add(now, tube.puts)

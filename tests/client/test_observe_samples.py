@@ -1,7 +1,7 @@
 """Two samples of the figures of a server and its tubes, and what they say together."""
 
 import pytest
-from beanstalk_client.cli.top_samples import (
+from beanstalk_client.observe.samples import (
     BURIED,
     COMMANDS,
     CPU,
@@ -110,7 +110,6 @@ def test_after_a_restart_nothing_is_known_of_before(after):
     samples.take_server(3.0, after | {"total-jobs": "1000"})
     assert samples.tubes == {}
     assert samples.rates == {}
-    assert samples.histories["puts"][-1] is None
     samples.take_server(4.0, after | {"uptime": "200", "total-jobs": "1010"})
     assert samples.rates["puts"] == 10.0
 
@@ -123,19 +122,6 @@ def test_a_tube_that_was_not_seen_in_a_round_is_gone():
     samples.take_tube(2.0, "mail-2", tube())
     samples.end_round("mail")
     assert set(samples.tubes) == {"mail-2", "bill"}
-
-
-def test_only_what_is_watched_has_a_history_and_it_is_bounded():
-    samples = Samples(kept=3)
-    for moment in range(10):
-        samples.take_tube(float(moment), "mail", tube(ready=moment))
-        samples.take_tube(float(moment), "bill", tube(ready=moment))
-        samples.watch(["mail", "never"] if moment < 9 else ["bill"])
-        if moment == 8:
-            assert list(samples.tubes["mail"].history) == [6, 7, 8]
-            assert samples.tubes["bill"].history is None
-    assert samples.tubes["mail"].history is None
-    assert list(samples.tubes["bill"].history) == [9]
 
 
 def test_the_age_of_the_next_job_goes_with_the_ready_jobs():

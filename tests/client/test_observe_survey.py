@@ -3,9 +3,8 @@
 import bisect
 
 from beanstalk_client import ForbiddenError, NotFoundError, UnknownCommandError
-from beanstalk_client.cli import top_survey
-from beanstalk_client.cli.top_samples import TUBE_FIGURES, Samples
-from beanstalk_client.cli.top_survey import COMPARISONS, LISTED, NEXT_JOBS, PAGE, SURVEYED, VISIBLE, Survey
+from beanstalk_client.observe.samples import TUBE_FIGURES, Samples
+from beanstalk_client.observe.survey import COMPARISONS, LISTED, NEXT_JOBS, PAGE, PAGES, SURVEYED, VISIBLE, Survey
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,7 +169,7 @@ def test_a_server_that_goes_round_in_circles_is_not_followed():
 
     watcher = Watcher(Circle(["bbb", "ccc"]))
     for _ in range(5):
-        assert len(watcher.interval(seconds=60)) <= 2 + top_survey.PAGES
+        assert len(watcher.interval(seconds=60)) <= 2 + PAGES
 
 
 def test_refused_figures_are_told():

@@ -1,11 +1,10 @@
-"""One sampler for all who look: what it asks for and how often, what it keeps, and what it does with refusals."""
+"""A sampler for all viewers: what it asks for and how often, what it keeps, and what it does with refusals."""
 
 import asyncio
 import math
 
-from beanstalk_client.console.charts import STEP
-from beanstalk_client.console.sampler import KEPT, LOOKED_WITHIN, MAX_SHOWN, MAX_TRACKED, Sampler, Series, Shared
 from beanstalk_client.errors import BadFormatError, ConnectionLostError, ForbiddenError, UnknownCommandError
+from beanstalk_client.observe.sampler import KEPT, LOOKED_WITHIN, MAX_SHOWN, MAX_TRACKED, STEP, Sampler, Series, Shared
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,7 +98,18 @@ def test_a_sample_costs_one_page_however_many_tubes_there_are():
     asyncio.run(story())
 
 
-def test_when_nobody_looks_only_the_server_is_asked():
+def test_a_prefix_narrows_what_is_asked_for():
+    async def story():
+        server = Server({"mail": 1, "news": 2})
+        sampler, clock = sampler_of(server)
+        sampler.prefix = "news"
+        await rounds(sampler, clock, 1)
+        assert ("stats-tubes", "news", "1000") in server.asked and set(sampler.tubes()) == {"news"}
+
+    asyncio.run(story())
+
+
+def test_without_viewers_only_the_server_is_asked():
     async def story():
         server = Server({"a": 1})
         sampler, clock = sampler_of(server, looked=False)
@@ -145,13 +155,16 @@ def test_who_may_not_see_the_server_sees_the_sums_of_the_tubes():
 
 def test_a_server_that_is_away_is_a_problem_until_it_is_back():
     async def story():
-        server = Server({"a": 1}, {"stats": ConnectionLostError("gone"), "stats-tubes": ConnectionLostError("gone")})
+        server = Server({"a": 1})
         sampler, clock = sampler_of(server)
         await rounds(sampler, clock, 1)
-        assert "gone" in sampler.problem
+        assert sampler.survey.has_pages
+        server.refuses |= dict.fromkeys(("stats", "stats-tubes"), ConnectionLostError("gone"))
+        await rounds(sampler, clock, 1)
+        assert "gone" in sampler.problem and sampler.survey.has_pages is None
         server.refuses.clear()
         await rounds(sampler, clock, 1)
-        assert sampler.problem == "" and sampler.totals()["ready"] == 1
+        assert sampler.problem == "" and sampler.error is None and sampler.totals()["ready"] == 1
 
     asyncio.run(story())
 

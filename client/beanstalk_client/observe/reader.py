@@ -1,4 +1,4 @@
-"""What pages read of a server, with the rights of one token: over a connection and from a sampler of their own."""
+"""Reads jobs and clients of a server with the rights of one token, and owns the sampler of that token."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.commands import DEFAULT_TUBE, Command, make
-from beanstalk_client.console.bodies import summary
-from beanstalk_client.console.sampler import Sampler, Shared
 from beanstalk_client.errors import Error, NotFoundError, UnknownCommandError
 from beanstalk_client.job import Job
+from beanstalk_client.observe.sampler import INTERVAL, STEP, Sampler, Shared
 from beanstalk_client.replies import PAGE
 from beanstalk_client.statistics import Statistics
 
@@ -20,7 +19,7 @@ PAGE_SIZE: Final = 50
 """How many jobs a page of a tube has."""
 
 MAX_SUMMARIZED: Final = 8192
-"""Bytes of the largest body that is read for a line of a list."""
+"""Maximum length of a body that is read for a line of a list, in bytes."""
 
 Connect = Callable[[str], AsyncClient[bytes]]
 """Makes a client that is not connected, with this token; "" for the console's own."""
@@ -32,17 +31,27 @@ CLIENTS_A_SECOND: Final = 1000
 class Reader:
     """Reads with the rights of a token.
 
+    Args:
+        users, interval, step: as of `Sampler`.
+
     Attributes:
         sampler: the figures that this token may see.
     """
 
-    def __init__(self, connect: Connect, token: str = "", users: Callable[[], int] = lambda: 1) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        token: str = "",
+        users: Callable[[], int] = lambda: 1,
+        interval: float = INTERVAL,
+        step: float = STEP,
+    ) -> None:
         self._connect = connect
         self._token = token
         self._client = connect(token)
         self._lock = asyncio.Lock()  # `use` and what follows are two commands
         self._clients: Shared[list[Statistics]] = Shared()
-        self.sampler: Sampler = Sampler(connect(token), users=users)
+        self.sampler: Sampler = Sampler(connect(token), users=users, interval=interval, step=step)
 
     def connect(self) -> AsyncClient[bytes]:
         """A client of its own, for an action."""
@@ -66,7 +75,7 @@ class Reader:
             try:
                 yield self._client
             finally:
-                with contextlib.suppress(Error, OSError):  # it stays here; or the loss is told elsewhere
+                with contextlib.suppress(Error, OSError):  # without the right, it stays; a loss is reported elsewhere
                     await self._client.use(DEFAULT_TUBE)
 
     async def jobs(
@@ -102,13 +111,11 @@ class Reader:
                 return []
         return [{**found, "size": len(job.body)}]
 
-    async def summaries(self, jobs: Iterable[Statistics]) -> dict[int, str]:
-        """The bodies of some jobs in one line each; large ones are not asked for."""
+    async def bodies(self, jobs: Iterable[Statistics]) -> dict[int, bytes]:
+        """The bodies of some jobs by their ids; those above MAX_SUMMARIZED and those of deleted jobs are missing."""
         ids = [int(job["id"]) for job in jobs if int(job.get("size", 0)) <= MAX_SUMMARIZED]
         found = await self.together([make.peek(each) for each in ids])
-        jobs_found = [job for job in found if isinstance(job, Job)]
-        lines = await asyncio.to_thread(lambda: [summary(job.body) for job in jobs_found])
-        return {job.id: line for job, line in zip(jobs_found, lines, strict=True)}
+        return {job.id: job.body for job in found if isinstance(job, Job)}
 
     async def together(self, commands: Iterable[Command[Any]]) -> list[Any]:
         """Give commands that depend on no tube in use, all at once; return results, or errors that are replies."""
@@ -119,7 +126,7 @@ class Reader:
         return results
 
     async def list_clients(self) -> list[Statistics]:
-        """The clients of the server: asked for once for all who look, and the less often, the more there are."""
+        """The clients of the server: fetched once for all viewers, less often if there are many."""
         latest = self._clients.latest or []
         return await self._clients.get(self._client.list_clients, max(2.0, len(latest) / CLIENTS_A_SECOND))
 

@@ -1,40 +1,29 @@
-"""What `beanstalk top` has sampled: figures of the server and of its tubes, and the rates between two samples.
+"""Samples of a server and its tubes, and the rates between two samples.
 
-A counter becomes a rate when it has been seen at two moments; a figure becomes a trend. What is not known is None, and
-never 0:
+Two values of a counter make a rate; two values of a figure make a trend. An unknown value is None, never 0:
 
-    a key that the server does not send (stock beanstalkd)     that figure, and what would follow from it
+    a key that the server does not send (stock beanstalkd)     no figure, and no rate from it
     a first sample                                              no rate yet
-    a second sample within SHORTEST                             its figures; the rates of before, until one comes later
-    a counter that has gone back                                the tube was gone in between and came again: no rate
-    a server that was started in between (another `id`, or an   no rate of anything; what was known of tubes is
-      `uptime` that has gone back)                              forgotten
-    a tube that is gone                                         forgotten at once if it was asked for by its name, else
-                                                                when a whole round has passed without it
+    a second sample within SHORTEST                             its figures, and the rates of the samples before
+    a counter that has gone back                                the tube was deleted and created again: no rate
+    another `id`, or an `uptime` that has gone back             the server has restarted: no rates, and all tubes are
+                                                                removed
+    a deleted tube                                              removed at once if it was asked for by its name, else
+                                                                after a whole round without it
 
-Of each tube, the latest sample is kept, with the rates between it and the one before: some 400 bytes. A history, for
-sparklines, has only what is watched, and is bounded.
-
-Moments are in seconds of any clock that never goes back.
+Of each tube, the latest sample and its rates are kept: some 400 bytes. Moments are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 Figures: TypeAlias = Mapping[str, Any]
 """A reply to stats or stats-tube: keys, and values as numbers or text."""
 
-History: TypeAlias = deque[float | None]
-"""What a sparkline is drawn from: the latest values, the newest last; None where there was none."""
-
-HISTORY: Final = 120
-"""Maximum number of samples in a history."""
-
 SHORTEST: Final = 0.05
-"""The shortest time between two samples that makes a rate, in seconds: late replies would make nonsense of less."""
+"""The shortest time between two samples that makes a rate, in seconds: a late reply distorts a shorter one."""
 
 TUBE_FIGURES: Final = (
     "current-jobs-urgent",
@@ -72,7 +61,7 @@ SERVER_COUNTERS: Final[Mapping[str, Sequence[str]]] = {
 """The rates of a server, and the counters that each is the sum of, as far as the server has them."""
 
 LARGEST: Final = 2**64
-"""No figure of a server reaches this; what does is as good as missing."""
+"""No figure of a server reaches this: a value that does is treated as missing."""
 
 
 class Tube:
@@ -85,7 +74,6 @@ class Tube:
         growth: by how many ready jobs a second the tube grows; below 0, it shrinks.
         next_age: how many seconds ago the job was put that goes next, when that was asked last.
         round: in which round it was seen last.
-        history: its ready jobs over time, if it is watched.
     """
 
     __slots__ = (
@@ -94,7 +82,6 @@ class Tube:
         "deletes",
         "figures",
         "growth",
-        "history",
         "moment",
         "name",
         "next_age",
@@ -112,7 +99,6 @@ class Tube:
         self.growth: float | None = None
         self.next_age: int | None = None
         self.round: int = round_
-        self.history: History | None = None
 
     def age(self, now: float) -> float:
         """How many seconds ago it was sampled."""
@@ -121,8 +107,6 @@ class Tube:
     def take(self, moment: float, figures: tuple[int | None, ...], round_: int) -> None:
         """Take a newer sample."""
         self.moment, self.figures, self.round = max(moment, self.moment), figures, round_
-        if self.history is not None:
-            self.history.append(figures[READY])
         if not figures[READY]:
             self.next_age = None
         seconds = moment - self._based
@@ -134,8 +118,8 @@ class Tube:
             self._base, self._based = figures, moment
 
 
-COLUMNS: Final[Mapping[str, Callable[[Tube], float | str | None]]] = {
-    "tube": lambda tube: tube.name,
+COLUMNS: Final[Mapping[str, Callable[[Tube], float | None]]] = {
+    "tube": lambda _: 0,  # equal figures are in the order of the names
     "ready": lambda tube: tube.figures[READY],
     "reserved": lambda tube: tube.figures[RESERVED],
     "delayed": lambda tube: tube.figures[DELAYED],
@@ -146,7 +130,7 @@ COLUMNS: Final[Mapping[str, Callable[[Tube], float | str | None]]] = {
     "age": lambda tube: tube.next_age,
     "waiting": lambda tube: tube.figures[WAITING],
 }
-"""What can be sorted by, from left to right. Names ascend; of all others, the largest come first."""
+"""The sort columns, from left to right. Names ascend; of all others, the largest come first."""
 
 SORT_KEYS: Final = dict(zip("trvdbiogaw", COLUMNS, strict=True))
 """Which key sorts by which column."""
@@ -159,12 +143,9 @@ class Samples:
         tubes: by name.
         figures: what the server has said of itself.
         rates: a second, by the names of SERVER_COUNTERS; those that are known.
-        histories: of the same names, and of "ready".
     """
 
-    def __init__(self, kept: int = HISTORY) -> None:
-        self._kept = kept
-        self._watched: set[str] = set()
+    def __init__(self) -> None:
         self._round = 0
         self._moment: float | None = None
         self._base: Figures = {}  # the figures that the next rates begin with, and their moment
@@ -172,7 +153,6 @@ class Samples:
         self.tubes: dict[str, Tube] = {}
         self.figures: Figures = {}
         self.rates: dict[str, float] = {}
-        self.histories: dict[str, History] = {name: deque(maxlen=kept) for name in (*SERVER_COUNTERS, "ready")}
 
     def age(self, now: float) -> float | None:
         """How many seconds ago the server was sampled; None if it has never been."""
@@ -191,9 +171,6 @@ class Samples:
                 return
             self.rates = _rates(self._base, figures, moment - self._based)
         self._base, self._based = figures, moment
-        for name, history in self.histories.items():
-            history.append(self.rates.get(name))
-        self.histories["ready"][-1] = number(figures, "current-jobs-ready")
 
     def take_tube(self, moment: float, name: str, figures: Figures) -> None:
         """Take a reply to stats-tube, or an entry of one to stats-tubes."""
@@ -204,22 +181,11 @@ class Samples:
             self.tubes[name] = Tube(name, moment, values, self._round)
 
     def end_round(self, prefix: str) -> None:
-        """Every tube whose name begins so has been asked about once more: those that were not seen are gone."""
+        """End a round of the tubes with this prefix: remove those that were not seen in it."""
         gone = [name for name, tube in self.tubes.items() if tube.round != self._round and name.startswith(prefix)]
         for name in gone:
             del self.tubes[name]
         self._round += 1
-
-    def watch(self, names: Iterable[str]) -> None:
-        """Keep histories of these tubes, and of no others."""
-        watched = set(names)
-        for name in self._watched - watched:
-            if tube := self.tubes.get(name):
-                tube.history = None
-        for name in watched:
-            if (tube := self.tubes.get(name)) and tube.history is None:
-                tube.history = deque([tube.figures[READY]], self._kept)
-        self._watched = watched
 
     def oldest(self, prefix: str, now: float) -> float:
         """How many seconds ago that tube was sampled which has waited longest, of those whose names begin so; 0.0 if
@@ -235,6 +201,16 @@ def number(figures: Figures, key: str) -> int | None:
     except (KeyError, ValueError):
         return None
     return value if abs(value) < LARGEST else None
+
+
+def percentiles(figures: Figures) -> dict[str, list[float]]:
+    """The 50th, 95th and 99th percentile of how long the latest jobs of a tube waited and ran and how late they were,
+    in seconds; {} unless its policy measures them.
+    """
+    if "wait-p50" not in figures:
+        return {}
+    measured = {"waited": "wait", "ran": "run", "late": "lateness"}
+    return {text: [float(figures[f"{key}-p{share}"]) for share in (50, 95, 99)] for text, key in measured.items()}
 
 
 def _decimal(figures: Figures, key: str) -> float | None:

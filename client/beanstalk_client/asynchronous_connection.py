@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
 from beanstalk_client.commands import Command, Reply
 from beanstalk_client.connection import KEEPALIVE, TLS_HINT
+from beanstalk_client.core import CLOSED
 from beanstalk_client.errors import ConnectionLostError, NoAnswerError, UndecodableError, of_command
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
@@ -40,8 +41,6 @@ CLOSE_WITHIN: Final = 1.0
 
 CANCEL_RESERVE: Final = b"cancel-reserve\r\n"
 """Has no reply of its own: that to the reserve is CANCELLED, or a job that was faster."""
-
-CLOSED: Final = "the client is closed"
 
 
 class AsyncConnection(asyncio.Protocol):
@@ -169,8 +168,8 @@ class AsyncConnection(asyncio.Protocol):
         )
 
     @property
-    def may_repeat(self) -> bool:
-        """Whether another connection may do better: not if what this one has said makes no sense."""
+    def makes_sense(self) -> bool:
+        """Whether all replies were valid, so that another connection may do better."""
         return not self._protocol.is_nonsense
 
     @property

@@ -75,8 +75,8 @@ class Connection:
         return self.protocol.is_lost
 
     @property
-    def may_repeat(self) -> bool:
-        """Whether another connection may do better: not if what this one has said makes no sense."""
+    def makes_sense(self) -> bool:
+        """Whether all replies were valid, so that another connection may do better."""
         return not self.protocol.is_nonsense
 
     def fileno(self) -> int:

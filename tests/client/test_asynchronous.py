@@ -460,7 +460,7 @@ GREETING = b"AUTHENTICATED\r\nUSING t\r\nWATCHING 2\r\nWATCHING 1\r\n"
 
 @run
 async def test_a_loss_at_any_byte_of_the_set_up_is_an_attempt_that_failed(monkeypatch):
-    monkeypatch.setattr("beanstalk_client.asynchronous.FIRST_PAUSE", 0)
+    monkeypatch.setattr("beanstalk_client.core.FIRST_PAUSE", 0)
     losses = [(size, 0) for size in range(len(GREETING))] + [(len(GREETING), turns) for turns in range(12)]
     again = 0
     for size, later in losses:

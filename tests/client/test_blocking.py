@@ -363,7 +363,7 @@ def test_a_server_that_dies_at_each_byte_is_an_error(scripted, give_up):
 
 @pytest.mark.parametrize("give_up", [CLOSE, RESET], ids=["closed", "reset"])
 def test_a_loss_at_any_byte_of_the_set_up_is_an_attempt_that_failed(scripted, give_up, monkeypatch):
-    monkeypatch.setattr("beanstalk_client.blocking.LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr("beanstalk_client.core.LONGEST_PAUSE", 0.001)
     greeting = [
         (b"auth secret\r\n", b"AUTHENTICATED\r\n"),
         (b"use t\r\nwatch t\r\nignore default\r\n", b"USING t\r\nWATCHING 2\r\nWATCHING 1\r\n"),

@@ -26,6 +26,7 @@ from beanstalk_client.errors import (
     NotFoundError,
     ReservationLostError,
     UnknownCommandError,
+    no_answer,
 )
 from beanstalk_client.job import Job, Origin, TBody
 from beanstalk_client.pipeline import AsyncPipeline, may_be_sent
@@ -441,8 +442,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
             raise
 
     def _no_answer(self, command: Command[Any]) -> NoAnswerError:
-        reason = f"no answer within {(self._timeout or 0) + (command.wait or 0):g} s"
-        return NoAnswerError(f"{self._names()}: {reason}", reason=reason, maybe_done=True)
+        return no_answer(self._names(), (self._timeout or 0) + (command.wait or 0))
 
     async def knows(self, command: str) -> bool:
         """Whether the server knows a command, by its name in the protocol. It is asked once for each connection.

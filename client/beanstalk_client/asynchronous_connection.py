@@ -16,9 +16,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
 from beanstalk_client.commands import Command, Reply
-from beanstalk_client.connection import KEEPALIVE, TLS_HINT
+from beanstalk_client.connection import TLS_HINT, keep_alive
 from beanstalk_client.core import CLOSED
-from beanstalk_client.errors import ConnectionLostError, NoAnswerError, UndecodableError, of_command
+from beanstalk_client.errors import ConnectionLostError, UndecodableError, no_answer, of_command
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
 
@@ -233,11 +233,7 @@ class AsyncConnection(asyncio.Protocol):
         self.is_shared = self._forks != _forks
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for option, value in KEEPALIVE:
-                if hasattr(socket, option):
-                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+            keep_alive(sock)
 
     def data_received(self, data: bytes) -> None:
         protocol = self._protocol
@@ -325,14 +321,17 @@ class AsyncConnection(asyncio.Protocol):
         if patience > 0:
             self._timer = self.loop.call_later(min(patience, timeout), self._look_at_silence)
         else:
-            self.lose(f"no answer within {timeout + (wait or 0):g} s", NoAnswerError)
+            self._lose(no_answer(self._name, timeout + (wait or 0)))
 
     # The end
 
-    def lose(self, why: str, kind: type[ConnectionLostError] = ConnectionLostError) -> None:
+    def lose(self, why: str) -> None:
         """Give up the connection: all waiters for replies get an error."""
+        self._lose(ConnectionLostError(f"{self._name}: {why}", reason=why, maybe_done=True))
+
+    def _lose(self, error: ConnectionLostError) -> None:
         if not self.is_lost:
-            self._end(self._protocol.lose(kind(f"{self._name}: {why}", reason=why, maybe_done=True)))
+            self._end(self._protocol.lose(error))
             self.abort()
 
     def _end(self, done: list[tuple[Command[Any], Any]]) -> None:

@@ -25,6 +25,7 @@ from beanstalk_client.core import Attempt, ClientCore, ClientOptions, Connection
 from beanstalk_client.errors import ConnectionLostError, Error, NotFoundError, UnknownCommandError, of_command
 from beanstalk_client.job import Job, JobOrID, TBody
 from beanstalk_client.pipeline import Pipeline, may_be_sent
+from beanstalk_client.protocol import Protocol
 from beanstalk_client.replies import AUTHENTICATED, MAX_BATCH, jobs_of
 from beanstalk_client.statistics import Statistics
 
@@ -141,6 +142,12 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         self._is_closed = True
         self._session.forget_token()
         self._drop()
+
+    def _detach(self) -> tuple[socket.socket, Protocol]:
+        """Give the connection away. The client must not be used after that."""
+        connection, self._connection = self._ready(), None
+        self.close()
+        return connection.detach()
 
     def quit(self) -> None:
         """Ends the connection as `close` does, and lets the server know.

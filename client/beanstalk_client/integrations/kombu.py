@@ -31,9 +31,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_client import commands
-from beanstalk_client.address import PLAIN, TLS, read_target
+from beanstalk_client.address import PLAIN, TLS
 from beanstalk_client.blocking import Client
-from beanstalk_client.connection import Connection, open_socket, speak_tls
 from beanstalk_client.errors import (
     ConnectionLostError,
     ExistsError,
@@ -46,7 +45,7 @@ from beanstalk_client.errors import (
 from beanstalk_client.events import tell
 from beanstalk_client.integrations.reservations import JobConnection, Reservation, Reservations
 from beanstalk_client.protocol import Protocol
-from beanstalk_client.session import RECONNECT_WITHIN, Session
+from beanstalk_client.session import RECONNECT_WITHIN
 from beanstalk_client.version import VERSION
 
 try:
@@ -554,31 +553,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         return reservations
 
     def _connect(self) -> tuple[socket.socket, Protocol]:
-        """Make another connection to the server that is reached first."""
+        """Make another connection to the first address that lets us."""
         self._said_at = -WAIT  # if it replaces one that is lost, the one that binds may be lost as well
-        options = dict(self._options)
-        patience, timeout = options.pop("timeout"), options.pop("connect_timeout")
-        del options["reconnect_timeout"]
-        target = read_target(self.addresses(), **options)
-        del options  # an error report has the variables of each frame, and these may have a token
-        failure: Exception = ConnectionLostError("there is no server")
-        for address in target.addresses:
-            try:
-                sock = open_socket(address.path or (address.host, address.port), timeout)
-                if target.context is not None:
-                    sock = speak_tls(sock, target.context, target.server_name or address.host, timeout)
-            except OSError as error:
-                failure = error
-            else:
-                session = Session(token=target.token)
-                greeting = session.greet()
-                connection = Connection(sock, session, str(address), patience)
-                for result in connection.run_all(greeting) if greeting else []:
-                    if isinstance(result, Exception):
-                        connection.close()
-                        raise result
-                return sock, connection.protocol
-        raise failure
+        return Client(self.addresses(), encoding=None, **self._options)._detach()
 
     def establish_connection(self) -> Transport:
         self.commands  # noqa: B018 raises if it cannot connect

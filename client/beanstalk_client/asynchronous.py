@@ -445,15 +445,6 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         return no_answer(self._names(), (self._timeout or 0) + (command.wait or 0))
 
     async def knows(self, command: str) -> bool:
-        """Whether the server knows a command, by its name in the protocol. It is asked once for each connection.
-
-        Example:
-            if await queue.knows("put-with"):
-                await queue.put_with("hello", tries=5)
-
-        Raises:
-            ValueError: no server knows it.
-        """
         return await self._ask(command, await self._begin())
 
     async def _ask(self, command: str, until: float | None) -> bool:
@@ -491,17 +482,6 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         await asyncio.gather(*released, return_exceptions=True)
 
     def pipeline(self, *, raise_errors: bool = True) -> AsyncPipeline[TBody]:
-        """Commands that are sent together, in as few writes as there can be.
-
-        Example:
-            async with queue.pipeline() as together:
-                first, second = together.put("a"), together.put("b")
-            print(first.result(), second.result())
-
-        Args:
-            raise_errors: raise the first error at the end of the block, when all replies are there; otherwise each is
-                raised by `result()`.
-        """
         return AsyncPipeline(self._do_all, self._session, raise_errors)
 
     async def _do_all(self, replies: list[Reply[Any]]) -> None:
@@ -577,21 +557,6 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
     # Lists
 
     async def list_jobs(self, tube: str, state: str = "ready") -> AsyncIterator[Statistics]:
-        """What the server tells of the jobs of a tube in a state, in their order, page by page as they are asked for.
-
-        Jobs may come and go meanwhile; those that stay where they are are given once each. If the tube goes, there are
-        no more.
-
-        Example:
-            async for job in queue.list_jobs("mail", "buried"):
-                print(job["id"])
-
-        Args:
-            state: "ready", "delayed", "reserved" or "buried".
-
-        Raises:
-            NotFoundError: there is no such tube at the beginning.
-        """
         following = "0"
         while following:
             try:
@@ -604,16 +569,6 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
                 yield entry
 
     async def stats_tubes(self, first: str = "", prefix: str = "") -> AsyncIterator[Statistics]:
-        """The figures of the tubes, in the order of their names, page by page as they are asked for.
-
-        Example:
-            async for tube in queue.stats_tubes(prefix="mail"):
-                print(tube["name"], tube["current-jobs-ready"])
-
-        Args:
-            first: the name to begin with; by default the first, or the first that has the prefix.
-            prefix: what the names must begin with.
-        """
         following = max(first, prefix)
         while True:
             following, entries = await self._tube_page(following)

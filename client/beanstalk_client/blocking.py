@@ -184,21 +184,6 @@ class Client(ClientCore[TBody], Blocking[TBody]):
     # Lists
 
     def list_jobs(self, tube: str, state: str = "ready") -> Iterator[Statistics]:
-        """Iterates over what the server tells of the jobs of a tube in one state, in their order, without their bodies.
-
-        Pages are asked for as they are needed. Jobs may come and go meanwhile; those that stay where they are are given
-        once each. If the tube goes, there are no more.
-
-        Example:
-            for job in queue.list_jobs("mail", "buried"):
-                print(job["id"])
-
-        Args:
-            state: `ready`, `delayed`, `reserved` or `buried`.
-
-        Raises:
-            NotFoundError: there is no such tube at the beginning.
-        """
         following = "0"
         while following:
             try:
@@ -211,18 +196,6 @@ class Client(ClientCore[TBody], Blocking[TBody]):
             yield from entries
 
     def stats_tubes(self, first: str = "", prefix: str = "") -> Iterator[Statistics]:
-        """Iterates over the statistics of the tubes, in the order of their names, and asks for pages as it needs them.
-
-        Tubes may come and go meanwhile; those that stay are given once each.
-
-        Example:
-            for tube in queue.stats_tubes(prefix="mail"):
-                print(tube["name"], tube["current-jobs-ready"])
-
-        Args:
-            first: the name to begin with; by default the first one that there is, or that has the prefix.
-            prefix: what the names must begin with.
-        """
         following, is_first = max(first, prefix), True
         while following or is_first:
             is_first = False
@@ -235,12 +208,6 @@ class Client(ClientCore[TBody], Blocking[TBody]):
     # The server
 
     def knows(self, command: str) -> bool:
-        """Whether the server knows a command, such as "put-with". It is asked once for each connection.
-
-        Example:
-            if queue.knows("put-with"):
-                queue.put_with("hello", tries=5)
-        """
         return self._ask(command, time.monotonic())
 
     def _ask(self, command: str, began: float) -> bool:
@@ -257,17 +224,6 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         return self._session.knows(command, answer)
 
     def pipeline(self, *, raise_errors: bool = True) -> Pipeline[TBody]:
-        """Commands that are sent together, at the end of a block.
-
-        Example:
-            with queue.pipeline() as together:
-                first, second = together.put("a"), together.put("b")
-            print(first.result(), second.result())
-
-        Args:
-            raise_errors: raise the first error at the end of the block, when all replies are there; otherwise each is
-                raised by `result()` only.
-        """
         return Pipeline(self._run_pipeline, self._session, raise_errors)
 
     def _run_pipeline(self, replies: list[Reply[Any]]) -> None:

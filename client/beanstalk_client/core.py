@@ -156,6 +156,63 @@ class ClientCore(Commands[TBody]):
         """
         return self._session.encoding
 
+    # What both shells define: as coroutines and asynchronous iterators in that for asyncio
+
+    def knows(self, command: str) -> Any:
+        """Whether the server knows a command, such as "put-with". It is asked once for each connection.
+
+        Example:
+            if queue.knows("put-with"):
+                queue.put_with("hello", tries=5)
+
+        Raises:
+            ValueError: no server knows it.
+        """
+
+    def pipeline(self, *, raise_errors: bool = True) -> Any:
+        """Commands that are sent together, at the end of a block, in as few writes as there can be.
+
+        Example:
+            with queue.pipeline() as together:  # of an AsyncClient: async with
+                first, second = together.put("a"), together.put("b")
+            print(first.result(), second.result())
+
+        Args:
+            raise_errors: raise the first error at the end of the block, when all replies are there; otherwise each is
+                raised by `result()` only.
+        """
+
+    def list_jobs(self, tube: str, state: str = "ready") -> Any:
+        """Iterates over what the server tells of the jobs of a tube in one state, in their order, without their bodies.
+
+        Pages are asked for as they are needed. Jobs may come and go meanwhile; those that stay where they are are given
+        once each. If the tube goes, there are no more.
+
+        Example:
+            for job in queue.list_jobs("mail", "buried"):  # of an AsyncClient: async for
+                print(job["id"])
+
+        Args:
+            state: `ready`, `delayed`, `reserved` or `buried`.
+
+        Raises:
+            NotFoundError: there is no such tube at the beginning.
+        """
+
+    def stats_tubes(self, first: str = "", prefix: str = "") -> Any:
+        """Iterates over the statistics of the tubes, in the order of their names, and asks for pages as it needs them.
+
+        Tubes may come and go meanwhile; those that stay are given once each.
+
+        Example:
+            for tube in queue.stats_tubes(prefix="mail"):  # of an AsyncClient: async for
+                print(tube["name"], tube["current-jobs-ready"])
+
+        Args:
+            first: the name to begin with; by default the first one that there is, or that has the prefix.
+            prefix: what the names must begin with.
+        """
+
     def _attempts(
         self, until: float | None, within: float, clock: Callable[[], float]
     ) -> Generator[Step, OSError | None, None]:

@@ -21,6 +21,7 @@ from beanstalk_client import (
     UnauthorizedError,
     UndecodableError,
     UnknownCommandError,
+    UnreachableError,
     UnsupportedError,
 )
 from consuming import BEANSTALKD, imported, restartable
@@ -607,9 +608,33 @@ def test_an_error_says_what_was_asked_of_whom(connect, either):
         with queue.pipeline(raise_errors=False) as together:
             reply = together.peek(999999999)
         assert str(reply.exception()).startswith(f"{where}: peek 999999999: NOT_FOUND: ")
+
+
+def test_no_server_is_one_error_for_the_first_connection_and_later_ones(connect, tmp_path):
     port = servers.unused_port()
-    with pytest.raises(ConnectionRefusedError, match=f"^127.0.0.1:{port}: "):
-        connect(("127.0.0.1", port))
+    for address, kind in (
+        (f"127.0.0.1:{port}", ConnectionRefusedError),
+        (f"unix:{tmp_path}/absent", FileNotFoundError),
+    ):
+        with pytest.raises(UnreachableError, match=f"^{address}: ") as first:
+            connect(address)
+        assert isinstance(first.value, kind) and not first.value.maybe_done
+    with restartable(imported()) as server, connect(server.address, reconnect_timeout=0.2) as queue:
+        server.kill()
+        with pytest.raises(ConnectionLostError):
+            queue.stats()
+        with pytest.raises(UnreachableError, match=r"within 0\.2 s") as later:
+            queue.stats()
+        assert isinstance(later.value, ConnectionRefusedError)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"), [(b"", "speaks TLS does so"), (b"HTTP/1.1 400 Bad Request\r\n", "speaks HTTP")]
+)
+def test_a_port_for_another_protocol_is_named(connect, scripted, reply, said):
+    server = scripted([(b"put 65536 0 60 1\r\na\r\n", reply, CLOSE)])
+    with connect(server.address) as queue, pytest.raises(ConnectionLostError, match=said):
+        queue.put("a")
 
 
 def test_a_server_that_cannot_be_reached_has_done_nothing(connect, scripted):
@@ -646,5 +671,3 @@ def test_a_unix_socket(connect, run, tmp_path):
     for number, address in enumerate((f"{tmp_path}/socket", f"unix:{tmp_path}/socket"), 1):
         with connect(address) as queue:
             assert queue.put("x") == number
-    with pytest.raises(FileNotFoundError):
-        connect(f"unix:{tmp_path}/nowhere")

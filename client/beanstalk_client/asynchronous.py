@@ -3,8 +3,8 @@
 when commands leave      those of one turn of the loop in one write; no more while the server does not read
 what a loss means        the next command connects again, one connection for all who wait; what may be said twice,
                          or has not left yet, is said again
-what cancelling means    a job that is granted to nobody is given back, with its own priority; a reserve that nobody
-                         waits for is taken over by the next one like it, or else left behind with its connection
+what cancelling means    a job that came too late for its caller is released with its own priority; the reserve of a
+                         cancelled caller serves the next one like it, or else its connection is closed
 """
 
 from __future__ import annotations
@@ -215,9 +215,9 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         self._session.lose()
 
     async def _wait_for_connection(self, within: float | None) -> None:
-        """Connect, or wait until somebody has, for this many seconds: one task connects for all who wait, until the
+        """Connect, or wait for a connection, for this many seconds: one task connects for all who wait, until the
         last of them is cancelled. It goes on for those to come when they have waited for too long: where TLS takes
-        longer than that, as when a server that is back has thousands of clients, nobody would ever be connected.
+        longer than that, as when a server that is back has thousands of clients, no client would ever be connected.
         """
         self._check_open()
         while True:
@@ -247,7 +247,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
     def _note_connecting_ended(self, connecting: asyncio.Task[None]) -> None:
         self._connecting = None
         if not connecting.cancelled():
-            connecting.exception()  # which asyncio wants somebody to look at, even if all who waited are cancelled
+            connecting.exception()  # which asyncio reports unless it is read, even if all who waited are cancelled
 
     async def _connect(self) -> None:
         """Connect to the first address that answers.
@@ -339,7 +339,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
                 await self._wait_for_connection(within)
             elif connection.is_forsaken and not connection.may_adopt(command) and not self._session.reserved:
                 self._forsakes = True
-                connection.lose("the connection waited for a job, and nobody for it")
+                connection.lose("the connection waited for a job that no caller waits for")
             elif connection.is_full:
                 await connection.room()
             else:
@@ -464,14 +464,14 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         task.add_done_callback(self._tasks.discard)
 
     async def _release(self, connection: AsyncConnection, jobs: list[Job[Any]]) -> None:
-        """Release jobs that were reserved for nobody, each with its own priority.
+        """Release jobs that have no caller, each with its own priority.
 
         If the connection is lost meanwhile, the server itself gives them back. So it is left behind at once if what it
         waits for would hold back the release, and nothing else is reserved.
         """
         if connection.is_forsaken and self._session.reserved <= {job.id for job in jobs}:
             self._forsakes = True
-            connection.lose("the connection waited for a job, and nobody for it")
+            connection.lose("the connection waited for a job that no caller waits for")
             return
         asked = [connection.call(make.stats_job(job.id)) for job in jobs]
         found = await asyncio.gather(*asked, return_exceptions=True)

@@ -1,7 +1,7 @@
 """One connection of the client for asyncio: commands out in one write a turn, and each reply to its waiter it.
 
 Each command has a *waiter* of its own, in the order of the commands, and a reply goes to the waiter that is first. What
-is cancelled leaves its waiter where it is: so a reply can never go to somebody else, whatever is cancelled.
+is cancelled leaves its waiter where it is: so a reply never goes to another caller.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WRITE_SIZE: Final = 1 << 16
 """Bytes of commands that are written at once, without waiting for the end of the turn."""
 
 IDLE: Final = 1.0
-"""Seconds after which a connection may have been lost without anybody having looked."""
+"""Seconds after which a connection may have been lost unnoticed."""
 
 CLOSE_WITHIN: Final = 1.0
 """Seconds for the goodbyes of TLS."""
@@ -52,13 +52,14 @@ class AsyncConnection(asyncio.Protocol):
         timeout: the seconds that a reply may take beyond what the server was asked to wait, from the end of the one
             before.
         on_loss: is called once, when it is lost.
-        on_unclaimed: is called with jobs that were granted to nobody, and are to be given back.
+        on_unclaimed: is called with jobs that have no caller, and must be released.
 
     Attributes:
         is_lost: it is gone, or given up.
         is_shared: a child that was forked while it was made may have a copy of its socket.
         loop: the one that it was made in, and can be used in.
-        is_hindered: a command must not go out at once: the server does not read, or nobody waits for what it waits for.
+        is_hindered: a command must not go out at once: the server does not read, or it waits for a
+            job that no caller waits for.
         orphans: reserves that wait at the server and whose callers were cancelled.
     """
 
@@ -174,11 +175,11 @@ class AsyncConnection(asyncio.Protocol):
 
     @property
     def is_forsaken(self) -> bool:
-        """Whether it waits for a job, and nobody waits for any of its replies."""
+        """Whether it waits for a job, and no caller waits for any of its replies."""
         return bool(self.orphans) and all(waiter.cancelled() for waiter in self._waiters)
 
     def forsake(self, command: Command[Any], waiter: Waiter) -> None:
-        """Nobody waits for this reply any more. A job that comes with it, or has come, is given back."""
+        """No caller waits for this reply any more. A job that comes with it, or has come, is given back."""
         if waiter.cancelled():
             # A future may have been cancelled some time ago, and its reply have come since.
             if command.wait != 0 and not self.is_lost and (isinstance(waiter, Reply) or waiter in self._waiters):
@@ -189,11 +190,11 @@ class AsyncConnection(asyncio.Protocol):
                 self.orphans.add(waiter)
                 self.is_hindered = True
         elif waiter.done():
-            error = waiter.exception()  # asyncio wants somebody to look at it
+            error = waiter.exception()  # asyncio reports it unless it is read
             self.give_back(waiter.result() if error is None else error)
 
     def give_back(self, result: Any) -> None:
-        """Give back what nobody waits for, if it is a job, or jobs."""
+        """Release a result that has no caller, if it is a job, or jobs."""
         if isinstance(result, UndecodableError):
             result = result.jobs
         jobs = result if isinstance(result, list) else [result]

@@ -158,7 +158,7 @@ class Connection:
                         is_held_up = True
                     else:
                         done += self._lose(self._silence())
-        except OSError as error:  # somebody else has closed the socket
+        except OSError as error:  # another thread has closed the socket
             done += self._lose(self._loss(error))
         finally:
             self._wait_again()
@@ -173,7 +173,7 @@ class Connection:
         """Whether the connection is there, as far as this machine knows. Nothing may be pending."""
         try:
             self._sock.settimeout(0)
-            self._sock.recv(1)  # nothing was asked: whatever it is, it is the end
+            self._sock.recv(1)  # nothing was asked, so any reply ends the connection
         except OSError as error:
             return _would_block(error)
         finally:

@@ -252,7 +252,7 @@ def test_after_a_loss_it_uses_and_watches_as_before_and_tells_what_is_reserved_n
                 refused(old)
         queue.release(new)
         with pytest.raises(NotFoundError):
-            queue.touch(Job(7, "of somebody else"))
+            queue.touch(Job(7, "of another client"))
     assert server.said[1].endswith(b"release 9 65536 0\r\ntouch 7\r\n")
 
 
@@ -399,16 +399,16 @@ def test_a_server_that_begins_a_reply_must_end_it_also_where_it_may_wait_for_eve
 
 
 def test_the_next_node_is_taken_when_one_is_lost(connect, run, scripted):
-    nobody = ("127.0.0.1", servers.unused_port())
+    closed = ("127.0.0.1", servers.unused_port())
     dying = scripted([(b"use t\r\n", b"USING t\r\n"), (b"list-tube-used\r\n", CLOSE)])
     server = run()
-    addresses = [nobody, "{}:{}".format(*dying.address), server.address]
+    addresses = [closed, "{}:{}".format(*dying.address), server.address]
     with connect(addresses, use="t") as queue:
         assert "unused" not in repr(queue)
         assert queue.using() == "t"
         assert queue.put("x") == 1
     with pytest.raises(ConnectionRefusedError):
-        connect([nobody, nobody])
+        connect([closed, closed])
 
 
 def test_a_command_waits_for_a_server_that_is_started_again(connect, beanstalkd):

@@ -248,7 +248,7 @@ class Reservations:
                 self._reserve(least, limit, min(wait, BORROWED, short if self._batches else int(short)))
 
     def stop_waiting(self) -> None:
-        """Hang up what still waits for long: nobody will look for what it gets."""
+        """Close the connection that still waits for long: its jobs would not be read."""
         with self._lock:
             slot = self._asking
             if slot is not None and not slot.held and slot.asked_at + slot.waits - self._clock() > UNWATCHED:
@@ -290,18 +290,18 @@ class Reservations:
             return got[0]
 
     def delete(self, held: Reservation) -> None:
-        """The job is done. If it is not ours any more it is deleted all the same, unless somebody else has it."""
+        """The job is done. If it is not ours any more it is deleted all the same, unless another consumer has it."""
         with self._lock:
             self._end(held, make.delete(held.id))
 
     def release(self, held: Reservation, delay: float = 0) -> None:
-        """Somebody else may have the job, in `delay` seconds, with its old priority."""
+        """Release the job with its old priority, to be ready in `delay` seconds."""
         with self._lock:
             if not held.is_lost:
                 self._end(held, make.release(held.id, held.priority, delay))
 
     def bury(self, held: Reservation) -> None:
-        """Nobody shall have the job until it is kicked."""
+        """Bury the job."""
         with self._lock:
             if not held.is_lost:
                 self._end(held, make.bury(held.id, held.priority))
@@ -614,7 +614,7 @@ class Reservations:
 
 
 def _keep(of: weakref.ref[Reservations], changed: threading.Event) -> None:
-    """Touch, as long as there is something to touch and somebody who wants it."""
+    """Touch jobs until none is left, or the reservations are."""
     while True:
         reservations = of()
         wait = None if reservations is None else reservations._keep_on()
@@ -631,7 +631,7 @@ def _refuse_secrets(touched: Any) -> None:
 
 
 def _forget_nothing(slot: JobConnection) -> None:
-    """What Reservations.forget is unless somebody watches the sockets."""
+    """The default of Reservations.forget: no event loop watches the sockets."""
 
 
 def _is_answered(slot: JobConnection) -> bool:

@@ -802,3 +802,37 @@ async def test_a_reserve_that_is_cancelled_after_connecting_again_loses_no_job(r
             other.say(b"RELEASED\r\n")
         await turns()
         gc.collect()  # of an error that no task has looked at, the loop tells now
+
+
+@run
+async def test_the_next_address_is_tried():
+    with network() as net:
+        net.refused.add(1)
+        async with AsyncClient(["h:1", "h:2", "h:3"]) as queue:
+            assert [port for _, port, _ in net.attempts] == [1, 2]
+            net.refused.add(2)
+            net.peers[0].hang_up()
+            await turns()
+            await queue.connect()
+            assert [port for _, port, _ in net.attempts] == [1, 2, 3]
+
+
+@run
+async def test_fractions_of_a_second_are_said_as_the_server_knows_them():
+    async with connected() as (queue, net, peer):
+        together = [begin(queue.put("a", delay=0.5)), begin(queue.put("b", ttr=1.5))]
+        await peer.expect(2 * b"release 0 0 0.001\r\n")
+        peer.say(2 * b"BAD_FORMAT\r\n")
+        await peer.expect(b"put 65536 1 60 1\r\na\r\nput 65536 0 2 1\r\nb\r\n")
+        peer.say(b"INSERTED 1\r\nINSERTED 2\r\n")
+        assert await asyncio.gather(*together) == [1, 2]
+        reserving = begin(queue.reserve(2.5))
+        await peer.expect(b"reserve-with-timeout 3\r\n")
+        peer.hang_up()
+        again = await net.peer(1)
+        await again.expect(b"release 0 0 0.001\r\n")
+        again.say(b"NOT_FOUND\r\n")
+        await again.expect(b"reserve-with-timeout 2.500\r\n")
+        again.hang_up()
+        with pytest.raises(ConnectionLostError):
+            await reserving

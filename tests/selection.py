@@ -42,6 +42,7 @@ SOCKETS = (
     "tests/client/test_console_app",
     "tests/client/test_console_browser",
     "tests/client/test_consumer.py",
+    "tests/client/test_core",
     "tests/client/test_deliver_command",
     "tests/client/test_deliver_sending",
     "tests/client/test_deliver_serving",

@@ -3,8 +3,8 @@
 when commands leave      those of one turn of the loop in one write; no more while the server does not read
 what a loss means        the next command connects again, one connection for all who wait; what may be said twice,
                          or has not left yet, is said again
-what cancelling means    a job that is granted to nobody is given back, with its own priority; a reserve that nobody
-                         waits for is taken over by the next one like it, or else left behind with its connection
+what cancelling means    a job that came too late for its caller is released with its own priority; the reserve of a
+                         cancelled caller serves the next one like it, or else its connection is closed
 """
 
 from __future__ import annotations
@@ -13,19 +13,12 @@ import asyncio
 import contextlib
 import copy
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from beanstalk_client.address import Address, Addresses, read_target
-from beanstalk_client.asynchronous_connection import CLOSED, AsyncConnection
-from beanstalk_client.commands import (
-    DEFAULT_TUBE,
-    IDENTITY,
-    Asynchronous,
-    Command,
-    Duration,
-    Reply,
-    make,
-)
+from beanstalk_client.address import Address, Addresses
+from beanstalk_client.asynchronous_connection import AsyncConnection
+from beanstalk_client.commands import DEFAULT_TUBE, IDENTITY, Asynchronous, Command, Duration, Reply, make
+from beanstalk_client.core import CLOSED, Attempt, ClientCore, ClientOptions, ConnectionOptions
 from beanstalk_client.errors import (
     ConnectionLostError,
     Error,
@@ -33,34 +26,28 @@ from beanstalk_client.errors import (
     NotFoundError,
     ReservationLostError,
     UnknownCommandError,
-    UnreachableError,
-    of_attempt,
-    unreachable,
+    no_answer,
 )
 from beanstalk_client.job import Job, Origin, TBody
 from beanstalk_client.pipeline import AsyncPipeline, may_be_sent
 from beanstalk_client.replies import MAX_BATCH, jobs_of
-from beanstalk_client.session import RECONNECT_WITHIN, Session, read_patience
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:
-    import ssl
     from types import TracebackType
+
+    from typing_extensions import Unpack
 
 T = TypeVar("T")
 
 NEXT_AFTER: Final = 0.25
 """Seconds after which the next IP address of a name is tried, while those before have not answered (RFC 8305)."""
 
-FIRST_PAUSE: Final = 0.02
-LONGEST_PAUSE: Final = 1.0
-"""Seconds between two rounds of attempts to reach any of the addresses: doubled each time."""
-
 MOST_RECONNECTS: Final = 3
 """How often a command connects again when connections are lost as soon as they are made."""
 
 
-class AsyncClient(Asynchronous[TBody]):
+class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
     """A client of a beanstalk server, or of the nodes of a cluster, for asyncio.
 
     It connects with the first command, with `connect()`, or as `async with AsyncClient(...) as queue:`. Any number of
@@ -78,46 +65,16 @@ class AsyncClient(Asynchronous[TBody]):
             is taken, the next one when it is lost.
         encoding: of the bodies; None for bytes.
         use: the tube to use.
-        watch: the tube or tubes to watch.
-        tls: a context, or True to trust the authorities that the system trusts.
-        server_name: the name that the server's certificate must have; by default the host of the address.
-        token: of a user, for servers that ask for one; "" for none.
-        connect_timeout: seconds for connecting, TLS and the token, for each address.
-        timeout: seconds that a call may take beyond what the server is asked to wait; None for ever. Then it raises a
-            NoAnswerError.
-        reconnect: connect again with the next command, after a loss.
-        reconnect_timeout: seconds for which a command waits for that; connecting goes on then, for those that follow.
-        on_reconnect: is called then with the ids of the jobs that were reserved, and are so no more.
-        insecure_token: a token may be sent without TLS to other machines.
+        watch: the tube or tubes to watch; `default` only if it is among them.
+        options: TLS, token, timeouts and reconnects: see `beanstalk_client.core.ConnectionOptions`.
 
     When a command is cancelled, it may or may not be done. What a cancelled reserve is granted is given back at once,
     with its own priority.
 
     Raises:
+        TypeError: there is no such option.
         ValueError: an address, a name or the token is malformed, or the token would be sent in the clear.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_connect_timeout",
-        "_connecting",  # the task that connects, for all who wait for it
-        "_connection",  # the one that may be used, if there is one
-        "_failure",  # why the last round of attempts to connect has failed, while another one follows
-        "_forsakes",  # a connection had to be left behind because nobody waited for a reserve any more
-        "_is_closed",
-        "_next",  # the address to try next, by its index
-        "_on_reconnect",
-        "_reconnect_timeout",
-        "_reconnects",
-        "_session",
-        "_target",
-        "_tasks",  # those that give jobs back
-        "_timeout",
-        "_waiting",  # how many wait for a connection
-        "_was_connected",
-    )
-
-    _session: Session
 
     @overload
     def __init__(
@@ -125,36 +82,17 @@ class AsyncClient(Asynchronous[TBody]):
         addresses: Addresses = ...,
         *,
         encoding: None,
-        use: str = DEFAULT_TUBE,
-        watch: str | Iterable[str] = DEFAULT_TUBE,
-        tls: ssl.SSLContext | bool = False,
-        server_name: str | None = None,
-        token: str = "",
-        connect_timeout: Duration = 10.0,
-        timeout: Duration | None = 60.0,
-        reconnect: bool = True,
-        reconnect_timeout: Duration = RECONNECT_WITHIN,
-        on_reconnect: Callable[[frozenset[int]], object] | None = None,
-        insecure_token: bool = False,
+        **options: Unpack[ClientOptions],
     ) -> None: ...
 
     @overload
     def __init__(
         self: AsyncClient[str],
         addresses: Addresses = ...,
-        encoding: str = "utf-8",
-        use: str = DEFAULT_TUBE,
-        watch: str | Iterable[str] = DEFAULT_TUBE,
-        *,
-        tls: ssl.SSLContext | bool = False,
-        server_name: str | None = None,
-        token: str = "",
-        connect_timeout: Duration = 10.0,
-        timeout: Duration | None = 60.0,
-        reconnect: bool = True,
-        reconnect_timeout: Duration = RECONNECT_WITHIN,
-        on_reconnect: Callable[[frozenset[int]], object] | None = None,
-        insecure_token: bool = False,
+        encoding: str = ...,
+        use: str = ...,
+        watch: str | Iterable[str] = ...,
+        **options: Unpack[ConnectionOptions],
     ) -> None: ...
 
     @overload
@@ -162,18 +100,9 @@ class AsyncClient(Asynchronous[TBody]):
         self: AsyncClient[bytes],
         addresses: Addresses,
         encoding: None,
-        use: str = DEFAULT_TUBE,
-        watch: str | Iterable[str] = DEFAULT_TUBE,
-        *,
-        tls: ssl.SSLContext | bool = False,
-        server_name: str | None = None,
-        token: str = "",
-        connect_timeout: Duration = 10.0,
-        timeout: Duration | None = 60.0,
-        reconnect: bool = True,
-        reconnect_timeout: Duration = RECONNECT_WITHIN,
-        on_reconnect: Callable[[frozenset[int]], object] | None = None,
-        insecure_token: bool = False,
+        use: str = ...,
+        watch: str | Iterable[str] = ...,
+        **options: Unpack[ConnectionOptions],
     ) -> None: ...
 
     def __init__(
@@ -182,45 +111,17 @@ class AsyncClient(Asynchronous[TBody]):
         encoding: str | None = "utf-8",
         use: str = DEFAULT_TUBE,
         watch: str | Iterable[str] = DEFAULT_TUBE,
-        *,
-        tls: ssl.SSLContext | bool = False,
-        server_name: str | None = None,
-        token: str = "",
-        connect_timeout: Duration = 10.0,
-        timeout: Duration | None = 60.0,
-        reconnect: bool = True,
-        reconnect_timeout: Duration = RECONNECT_WITHIN,
-        on_reconnect: Callable[[frozenset[int]], object] | None = None,
-        insecure_token: bool = False,
+        **options: Unpack[ConnectionOptions],
     ) -> None:
         try:
-            target = read_target(
-                addresses, tls=tls, server_name=server_name, token=token, insecure_token=insecure_token
-            )
+            super().__init__(addresses, encoding, use, watch, **options)
         finally:
-            del addresses, token  # an error report has the variables of each frame
-        self._session = Session(encoding, use, watch, target.token)
-        self._target = target._replace(token="")
-        self._connect_timeout, self._timeout, self._reconnect_timeout = read_patience(
-            connect_timeout, timeout, reconnect_timeout
-        )
-        self._reconnects = reconnect
-        self._on_reconnect = on_reconnect
-        self._connection: AsyncConnection | None = None
-        self._connecting: asyncio.Task[None] | None = None
-        self._failure: OSError | None = None
-        self._forsakes = False
-        self._waiting = 0
-        self._next = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._was_connected = False
-        self._is_closed = False
-
-    def __repr__(self) -> str:
-        return f"beanstalk_client.AsyncClient({self._names()}{' over TLS' if self._target.context else ''})"
-
-    def _names(self) -> str:
-        return ", ".join(map(str, self._target.addresses))
+            del addresses, options  # an error report has the variables of each frame
+        self._connection: AsyncConnection | None = None  # the one that may be used
+        self._connecting: asyncio.Task[None] | None = None  # connects, for all callers that wait for it
+        self._waiting = 0  # callers that wait for a connection
+        self._forsakes = False  # a connection had to be closed because no caller waited for its reserve any more
+        self._tasks: set[asyncio.Task[None]] = set()  # those that give jobs back
 
     async def __aenter__(self) -> AsyncClient[TBody]:
         return await self.connect()
@@ -229,15 +130,6 @@ class AsyncClient(Asynchronous[TBody]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-    @property
-    def encoding(self) -> str | None:
-        """Of the bodies; None for bytes.
-
-        Example:
-            AsyncClient("127.0.0.1:11300", encoding=None).encoding  # None
-        """
-        return self._session.encoding
 
     @property
     def is_connected(self) -> bool:
@@ -323,19 +215,16 @@ class AsyncClient(Asynchronous[TBody]):
         self._session.lose()
 
     async def _wait_for_connection(self, within: float | None) -> None:
-        """Connect, or wait until somebody has, for this many seconds: one task connects for all who wait, until the
+        """Connect, or wait for a connection, for this many seconds: one task connects for all who wait, until the
         last of them is cancelled. It goes on for those to come when they have waited for too long: where TLS takes
-        longer than that, as when a server that is back has thousands of clients, nobody would ever be connected.
+        longer than that, as when a server that is back has thousands of clients, no client would ever be connected.
         """
-        if self._is_closed:
-            raise ConnectionLostError(CLOSED)
-        if self._was_connected and not self._reconnects:
-            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the client does not reconnect")
+        self._check_open()
         while True:
             connecting = self._connecting
             if connecting is None or connecting.get_loop().is_closed():
                 connecting = self._connecting = asyncio.get_running_loop().create_task(self._connect())
-                connecting.add_done_callback(self._note_connected)
+                connecting.add_done_callback(self._note_connecting_ended)
             self._waiting += 1
             try:
                 await asyncio.wait([connecting], timeout=within)
@@ -355,10 +244,10 @@ class AsyncClient(Asynchronous[TBody]):
         if error is not None:
             raise _fresh(error)
 
-    def _note_connected(self, connecting: asyncio.Task[None]) -> None:
+    def _note_connecting_ended(self, connecting: asyncio.Task[None]) -> None:
         self._connecting = None
         if not connecting.cancelled():
-            connecting.exception()  # which asyncio wants somebody to look at, even if all who waited are cancelled
+            connecting.exception()  # which asyncio reports unless it is read, even if all who waited are cancelled
 
     async def _connect(self) -> None:
         """Connect to the first address that answers.
@@ -366,44 +255,27 @@ class AsyncClient(Asynchronous[TBody]):
         A first connection is tried at each address once, a further one again and again for `connect_timeout` or
         `reconnect_timeout` seconds, whichever is longer.
         """
-        loop = asyncio.get_running_loop()
+        clock = asyncio.get_running_loop().time
         within = max(self._connect_timeout, self._reconnect_timeout)
-        until = loop.time() + within
-        pause = FIRST_PAUSE
-        addresses = self._target.addresses
-        self._failure = None
+        attempts = self._attempts(clock() + within if self._was_connected else None, within, clock)
+        error: OSError | None = None
         while True:
-            failure: OSError | None = None
-            for _ in addresses:
-                address = addresses[self._next % len(addresses)]
-                self._next += 1  # if this one is lost, the next one is tried first
-                try:
-                    connection = await asyncio.wait_for(self._open(address), self._connect_timeout)
-                except asyncio.TimeoutError:
-                    error: OSError = NoAnswerError(f"no answer within {self._connect_timeout:g} s")
-                except OSError as found:
-                    error = found
-                else:
-                    if self._is_closed or not connection.is_lost:
-                        self._use(connection)
-                        return
-                    error = ConnectionLostError()
-                failure = failure or of_attempt(error, address)
-            assert failure is not None
-            left = until - loop.time()
-            if not self._was_connected:
-                raise failure
-            if left <= 0:
-                raise self._unreachable(within, failure)
-            self._failure = failure
-            await asyncio.sleep(min(pause, left))
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _unreachable(self, within: float, failure: OSError | None) -> ConnectionLostError:
-        why = TimeoutError("no answer") if failure is None else failure
-        error = unreachable(f"{self._names()}: no server can be reached within {within:.3g} s", why)
-        error.__cause__ = failure
-        return error
+            step = attempts.send(error)
+            error = None
+            if not isinstance(step, Attempt):
+                await asyncio.sleep(step)
+                continue
+            try:
+                connection = await asyncio.wait_for(self._open(step.address), self._connect_timeout)
+            except asyncio.TimeoutError:
+                error = NoAnswerError(f"no answer within {self._connect_timeout:g} s")
+            except OSError as found:
+                error = found
+            else:
+                if self._is_closed or not connection.is_lost:
+                    self._use(connection)
+                    return
+                error = ConnectionLostError()
 
     async def _open(self, address: Address) -> AsyncConnection:
         """A connection that has been told all that it must be told first."""
@@ -445,12 +317,7 @@ class AsyncClient(Asynchronous[TBody]):
             connection.lose(CLOSED)
             return
         self._connection = connection
-        is_first, self._was_connected = not self._was_connected, True
-        if not self._reconnects:
-            self._session.forget_token()
-        lost = self._session.take_lost()
-        if self._on_reconnect is not None and not is_first:
-            self._on_reconnect(lost)
+        self._note_connected()
 
     async def _usable(self, command: Command[Any], origin: Origin | None, until: float | None) -> AsyncConnection:
         """A connection to which the command may be given at once; it was meant for that of `origin`.
@@ -472,7 +339,7 @@ class AsyncClient(Asynchronous[TBody]):
                 await self._wait_for_connection(within)
             elif connection.is_forsaken and not connection.may_adopt(command) and not self._session.reserved:
                 self._forsakes = True
-                connection.lose("the connection waited for a job, and nobody for it")
+                connection.lose("the connection waited for a job that no caller waits for")
             elif connection.is_full:
                 await connection.room()
             else:
@@ -517,7 +384,7 @@ class AsyncClient(Asynchronous[TBody]):
         try:
             return await waiter
         except ConnectionLostError as error:
-            if not self._may_repeat(command, connection, error):
+            if not self._may_repeat(command, error, connection.makes_sense):
                 raise
         except asyncio.CancelledError:
             connection.forsake(command, waiter)
@@ -525,13 +392,6 @@ class AsyncClient(Asynchronous[TBody]):
         if command.is_bound:
             raise ReservationLostError("the job was reserved on a connection that is lost")
         return await self._do(command, until, attempts=1)
-
-    def _may_repeat(self, command: Command[Any], connection: AsyncConnection, error: ConnectionLostError) -> bool:
-        """Whether a command may be given again after a loss: not after a silence, when the time of the call is over."""
-        if self._is_closed or not self._reconnects:
-            return False
-        is_silent = isinstance(error, NoAnswerError)
-        return not error.maybe_done or (command.repeatable and connection.may_repeat and not is_silent)
 
     async def _begin(self) -> float | None:
         """Connect, if that is the first time, which is no part of a call. Return when a call that begins now ends."""
@@ -562,7 +422,7 @@ class AsyncClient(Asynchronous[TBody]):
                 fitting = self._session.fit(command)
                 return await self._do_once(fitting, connection, None if connection is former else until)
             except ConnectionLostError as error:
-                if not attempts or not self._may_repeat(command, connection, error):
+                if not attempts or not self._may_repeat(command, error, connection.makes_sense):
                     raise
                 former = None
 
@@ -582,19 +442,9 @@ class AsyncClient(Asynchronous[TBody]):
             raise
 
     def _no_answer(self, command: Command[Any]) -> NoAnswerError:
-        reason = f"no answer within {(self._timeout or 0) + (command.wait or 0):g} s"
-        return NoAnswerError(f"{self._names()}: {reason}", reason=reason, maybe_done=True)
+        return no_answer(self._names(), (self._timeout or 0) + (command.wait or 0))
 
     async def knows(self, command: str) -> bool:
-        """Whether the server knows a command, by its name in the protocol. It is asked once for each connection.
-
-        Example:
-            if await queue.knows("put-with"):
-                await queue.put_with("hello", tries=5)
-
-        Raises:
-            ValueError: no server knows it.
-        """
         return await self._ask(command, await self._begin())
 
     async def _ask(self, command: str, until: float | None) -> bool:
@@ -614,14 +464,14 @@ class AsyncClient(Asynchronous[TBody]):
         task.add_done_callback(self._tasks.discard)
 
     async def _release(self, connection: AsyncConnection, jobs: list[Job[Any]]) -> None:
-        """Release jobs that were reserved for nobody, each with its own priority.
+        """Release jobs that have no caller, each with its own priority.
 
         If the connection is lost meanwhile, the server itself gives them back. So it is left behind at once if what it
         waits for would hold back the release, and nothing else is reserved.
         """
         if connection.is_forsaken and self._session.reserved <= {job.id for job in jobs}:
             self._forsakes = True
-            connection.lose("the connection waited for a job, and nobody for it")
+            connection.lose("the connection waited for a job that no caller waits for")
             return
         asked = [connection.call(make.stats_job(job.id)) for job in jobs]
         found = await asyncio.gather(*asked, return_exceptions=True)
@@ -632,17 +482,6 @@ class AsyncClient(Asynchronous[TBody]):
         await asyncio.gather(*released, return_exceptions=True)
 
     def pipeline(self, *, raise_errors: bool = True) -> AsyncPipeline[TBody]:
-        """Commands that are sent together, in as few writes as there can be.
-
-        Example:
-            async with queue.pipeline() as together:
-                first, second = together.put("a"), together.put("b")
-            print(first.result(), second.result())
-
-        Args:
-            raise_errors: raise the first error at the end of the block, when all replies are there; otherwise each is
-                raised by `result()`.
-        """
         return AsyncPipeline(self._do_all, self._session, raise_errors)
 
     async def _do_all(self, replies: list[Reply[Any]]) -> None:
@@ -685,20 +524,6 @@ class AsyncClient(Asynchronous[TBody]):
     # Jobs: put, reserve, and what becomes of them
 
     async def reserve_batch(self, limit: int, timeout: Duration | None = None) -> list[Job[TBody]]:
-        """Reserve as many jobs as there are, up to a limit; wait until there is one.
-
-        On a server that does not know the command, they are reserved one by one.
-
-        Example:
-            for job in await queue.reserve_batch(100, timeout=5):
-                await queue.delete(job)
-
-        Args:
-            timeout: seconds to wait; None for ever.
-
-        Raises:
-            TimedOutError, DeadlineSoonError: as `reserve` raises them.
-        """
         known = self._session.known
         if known.get("reserve-batch", True):
             try:
@@ -707,8 +532,8 @@ class AsyncClient(Asynchronous[TBody]):
                 known["reserve-batch"] = False
         try:
             return await self._reserve_each(limit, timeout)
-        except ConnectionLostError as error:  # and what was reserved has gone back
-            if self._is_closed or not self._reconnects or isinstance(error, (NoAnswerError, UnreachableError)):
+        except ConnectionLostError as error:
+            if not self._may_begin_again(error):
                 raise
         return await self._reserve_each(limit, timeout)
 
@@ -732,21 +557,6 @@ class AsyncClient(Asynchronous[TBody]):
     # Lists
 
     async def list_jobs(self, tube: str, state: str = "ready") -> AsyncIterator[Statistics]:
-        """What the server tells of the jobs of a tube in a state, in their order, page by page as they are asked for.
-
-        Jobs may come and go meanwhile; those that stay where they are are given once each. If the tube goes, there are
-        no more.
-
-        Example:
-            async for job in queue.list_jobs("mail", "buried"):
-                print(job["id"])
-
-        Args:
-            state: "ready", "delayed", "reserved" or "buried".
-
-        Raises:
-            NotFoundError: there is no such tube at the beginning.
-        """
         following = "0"
         while following:
             try:
@@ -759,16 +569,6 @@ class AsyncClient(Asynchronous[TBody]):
                 yield entry
 
     async def stats_tubes(self, first: str = "", prefix: str = "") -> AsyncIterator[Statistics]:
-        """The figures of the tubes, in the order of their names, page by page as they are asked for.
-
-        Example:
-            async for tube in queue.stats_tubes(prefix="mail"):
-                print(tube["name"], tube["current-jobs-ready"])
-
-        Args:
-            first: the name to begin with; by default the first, or the first that has the prefix.
-            prefix: what the names must begin with.
-        """
         following = max(first, prefix)
         while True:
             following, entries = await self._tube_page(following)

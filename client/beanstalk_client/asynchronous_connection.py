@@ -1,7 +1,7 @@
 """One connection of the client for asyncio: commands out in one write a turn, and each reply to its waiter it.
 
 Each command has a *waiter* of its own, in the order of the commands, and a reply goes to the waiter that is first. What
-is cancelled leaves its waiter where it is: so a reply can never go to somebody else, whatever is cancelled.
+is cancelled leaves its waiter where it is: so a reply never goes to another caller.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
 from beanstalk_client.commands import Command, Reply
-from beanstalk_client.connection import KEEPALIVE, TLS_HINT
-from beanstalk_client.errors import ConnectionLostError, NoAnswerError, UndecodableError, of_command
+from beanstalk_client.connection import TLS_HINT, keep_alive
+from beanstalk_client.core import CLOSED
+from beanstalk_client.errors import ConnectionLostError, UndecodableError, no_answer, of_command
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
 
@@ -33,15 +34,13 @@ WRITE_SIZE: Final = 1 << 16
 """Bytes of commands that are written at once, without waiting for the end of the turn."""
 
 IDLE: Final = 1.0
-"""Seconds after which a connection may have been lost without anybody having looked."""
+"""Seconds after which a connection may have been lost unnoticed."""
 
 CLOSE_WITHIN: Final = 1.0
 """Seconds for the goodbyes of TLS."""
 
 CANCEL_RESERVE: Final = b"cancel-reserve\r\n"
 """Has no reply of its own: that to the reserve is CANCELLED, or a job that was faster."""
-
-CLOSED: Final = "the client is closed"
 
 
 class AsyncConnection(asyncio.Protocol):
@@ -53,13 +52,14 @@ class AsyncConnection(asyncio.Protocol):
         timeout: the seconds that a reply may take beyond what the server was asked to wait, from the end of the one
             before.
         on_loss: is called once, when it is lost.
-        on_unclaimed: is called with jobs that were granted to nobody, and are to be given back.
+        on_unclaimed: is called with jobs that have no caller, and must be released.
 
     Attributes:
         is_lost: it is gone, or given up.
         is_shared: a child that was forked while it was made may have a copy of its socket.
         loop: the one that it was made in, and can be used in.
-        is_hindered: a command must not go out at once: the server does not read, or nobody waits for what it waits for.
+        is_hindered: a command must not go out at once: the server does not read, or it waits for a
+            job that no caller waits for.
         orphans: reserves that wait at the server and whose callers were cancelled.
     """
 
@@ -169,17 +169,17 @@ class AsyncConnection(asyncio.Protocol):
         )
 
     @property
-    def may_repeat(self) -> bool:
-        """Whether another connection may do better: not if what this one has said makes no sense."""
+    def makes_sense(self) -> bool:
+        """Whether all replies were valid, so that another connection may do better."""
         return not self._protocol.is_nonsense
 
     @property
     def is_forsaken(self) -> bool:
-        """Whether it waits for a job, and nobody waits for any of its replies."""
+        """Whether it waits for a job, and no caller waits for any of its replies."""
         return bool(self.orphans) and all(waiter.cancelled() for waiter in self._waiters)
 
     def forsake(self, command: Command[Any], waiter: Waiter) -> None:
-        """Nobody waits for this reply any more. A job that comes with it, or has come, is given back."""
+        """No caller waits for this reply any more. A job that comes with it, or has come, is given back."""
         if waiter.cancelled():
             # A future may have been cancelled some time ago, and its reply have come since.
             if command.wait != 0 and not self.is_lost and (isinstance(waiter, Reply) or waiter in self._waiters):
@@ -190,11 +190,11 @@ class AsyncConnection(asyncio.Protocol):
                 self.orphans.add(waiter)
                 self.is_hindered = True
         elif waiter.done():
-            error = waiter.exception()  # asyncio wants somebody to look at it
+            error = waiter.exception()  # asyncio reports it unless it is read
             self.give_back(waiter.result() if error is None else error)
 
     def give_back(self, result: Any) -> None:
-        """Give back what nobody waits for, if it is a job, or jobs."""
+        """Release a result that has no caller, if it is a job, or jobs."""
         if isinstance(result, UndecodableError):
             result = result.jobs
         jobs = result if isinstance(result, list) else [result]
@@ -234,11 +234,7 @@ class AsyncConnection(asyncio.Protocol):
         self.is_shared = self._forks != _forks
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for option, value in KEEPALIVE:
-                if hasattr(socket, option):
-                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+            keep_alive(sock)
 
     def data_received(self, data: bytes) -> None:
         protocol = self._protocol
@@ -326,14 +322,17 @@ class AsyncConnection(asyncio.Protocol):
         if patience > 0:
             self._timer = self.loop.call_later(min(patience, timeout), self._look_at_silence)
         else:
-            self.lose(f"no answer within {timeout + (wait or 0):g} s", NoAnswerError)
+            self._lose(no_answer(self._name, timeout + (wait or 0)))
 
     # The end
 
-    def lose(self, why: str, kind: type[ConnectionLostError] = ConnectionLostError) -> None:
+    def lose(self, why: str) -> None:
         """Give up the connection: all waiters for replies get an error."""
+        self._lose(ConnectionLostError(f"{self._name}: {why}", reason=why, maybe_done=True))
+
+    def _lose(self, error: ConnectionLostError) -> None:
         if not self.is_lost:
-            self._end(self._protocol.lose(kind(f"{self._name}: {why}", reason=why, maybe_done=True)))
+            self._end(self._protocol.lose(error))
             self.abort()
 
     def _end(self, done: list[tuple[Command[Any], Any]]) -> None:

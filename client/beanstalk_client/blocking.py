@@ -1,11 +1,10 @@
-"""The blocking client: one connection at a time, one command at a time.
+"""The blocking client: executes one command at a time, on one connection at a time.
 
-A thread of its own for each client: nothing here is locked, and a second one is refused while the first waits. What is
-asked, and what replies mean, is in `commands`; what outlives a connection, in `session`; bytes and silences, in
-`connection`. Here is what to do when a connection is lost: the next command connects again, and what may safely be said
-twice is.
+Each client belongs to one thread: nothing here is locked, and a second thread is refused while the first waits.
+`commands` makes commands and reads replies, `session` keeps what outlives a connection, `core` decides what happens
+after a loss, and `connection` moves the bytes.
 
-Must never say twice what may have been done.
+Must never send a command again that may have been done.
 """
 
 from __future__ import annotations
@@ -17,49 +16,29 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
-from beanstalk_client.address import Address, Addresses, read_target
-from beanstalk_client.commands import (
-    DEFAULT_TUBE,
-    Blocking,
-    Command,
-    Duration,
-    Reply,
-    make,
-)
+from beanstalk_client.address import Address, Addresses
+from beanstalk_client.commands import DEFAULT_TUBE, Blocking, Command, Duration, Reply, make
 from beanstalk_client.connection import Connection, open_socket, speak_tls
-from beanstalk_client.errors import (
-    ConnectionLostError,
-    Error,
-    NoAnswerError,
-    NotFoundError,
-    UnknownCommandError,
-    UnreachableError,
-    of_attempt,
-    of_command,
-    unreachable,
-)
+from beanstalk_client.core import Attempt, ClientCore, ClientOptions, ConnectionOptions
+from beanstalk_client.errors import ConnectionLostError, Error, NotFoundError, UnknownCommandError, of_command
 from beanstalk_client.job import Job, JobOrID, TBody
 from beanstalk_client.pipeline import Pipeline, may_be_sent
+from beanstalk_client.protocol import Protocol
 from beanstalk_client.replies import AUTHENTICATED, MAX_BATCH, jobs_of
-from beanstalk_client.session import RECONNECT_WITHIN, Session, read_patience
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:
-    import ssl
+    from typing_extensions import Unpack
 
 T = TypeVar("T")
 
 IDLE: Final = 1.0
 """A connection that was not used for this many seconds is looked at before something is said on it."""
 
-FIRST_PAUSE: Final = 0.02
-LONGEST_PAUSE: Final = 1.0
-"""Seconds between attempts to connect again; each pause is twice the one before."""
 
-
-class Client(Blocking[TBody]):
+class Client(ClientCore[TBody], Blocking[TBody]):
     """A connection to a server, which comes back if it is lost.
 
     Durations are seconds, a text with a unit ("250ms", "90s", "15m", "24h", "30d"), or a timedelta.
@@ -75,18 +54,10 @@ class Client(Blocking[TBody]):
         encoding: of the bodies of jobs; None for bytes.
         use: the tube to use.
         watch: the tube or tubes to watch; `default` only if it is among them.
-        tls: how to speak TLS: a context (which also has the certificate of this client, if the server asks for one),
-            or True to trust the authorities that the system trusts. False for a plain connection.
-        server_name: the name that the server's certificate must have; by default the host of the address.
-        token: the token of a user, sent before anything else; "" for none. It is kept only where `reconnect` needs it.
-        connect_timeout: seconds for connecting, TLS and the token, for each address.
-        timeout: seconds that a call may take beyond what the server is asked to wait; None: for ever.
-        reconnect: whether a command connects again when the connection is lost.
-        reconnect_timeout: seconds for which it tries to, while no address lets it connect.
-        on_reconnect: called after that, with the ids of the jobs that were reserved and are so no more.
-        insecure_token: whether the token may be sent to other machines without TLS.
+        options: TLS, token, timeouts and reconnects: see `beanstalk_client.core.ConnectionOptions`.
 
     Raises:
+        TypeError: there is no such option.
         ValueError: an argument makes no sense, or the token would be sent in the clear.
         UnreachableError: no server can be reached.
         ssl.SSLError: the two cannot agree on TLS.
@@ -94,25 +65,13 @@ class Client(Blocking[TBody]):
         UnauthorizedError: the server does not take the token.
     """
 
-    _session: Session
-
     @overload
     def __init__(
         self: Client[bytes],
         addresses: Addresses | socket.socket = ...,
         *,
         encoding: None,
-        use: str = ...,
-        watch: str | Iterable[str] = ...,
-        tls: ssl.SSLContext | bool = ...,
-        server_name: str | None = ...,
-        token: str = ...,
-        connect_timeout: Duration = ...,
-        timeout: Duration | None = ...,
-        reconnect: bool = ...,
-        reconnect_timeout: Duration = ...,
-        on_reconnect: Callable[[frozenset[int]], object] | None = ...,
-        insecure_token: bool = ...,
+        **options: Unpack[ClientOptions],
     ) -> None: ...
 
     @overload
@@ -122,16 +81,7 @@ class Client(Blocking[TBody]):
         encoding: None,
         use: str = ...,
         watch: str | Iterable[str] = ...,
-        *,
-        tls: ssl.SSLContext | bool = ...,
-        server_name: str | None = ...,
-        token: str = ...,
-        connect_timeout: Duration = ...,
-        timeout: Duration | None = ...,
-        reconnect: bool = ...,
-        reconnect_timeout: Duration = ...,
-        on_reconnect: Callable[[frozenset[int]], object] | None = ...,
-        insecure_token: bool = ...,
+        **options: Unpack[ConnectionOptions],
     ) -> None: ...
 
     @overload
@@ -141,16 +91,7 @@ class Client(Blocking[TBody]):
         encoding: str = ...,
         use: str = ...,
         watch: str | Iterable[str] = ...,
-        *,
-        tls: ssl.SSLContext | bool = ...,
-        server_name: str | None = ...,
-        token: str = ...,
-        connect_timeout: Duration = ...,
-        timeout: Duration | None = ...,
-        reconnect: bool = ...,
-        reconnect_timeout: Duration = ...,
-        on_reconnect: Callable[[frozenset[int]], object] | None = ...,
-        insecure_token: bool = ...,
+        **options: Unpack[ConnectionOptions],
     ) -> None: ...
 
     def __init__(
@@ -159,64 +100,29 @@ class Client(Blocking[TBody]):
         encoding: str | None = "utf-8",
         use: str = DEFAULT_TUBE,
         watch: str | Iterable[str] = DEFAULT_TUBE,
-        *,
-        tls: ssl.SSLContext | bool = False,
-        server_name: str | None = None,
-        token: str = "",
-        connect_timeout: Duration = 10.0,
-        timeout: Duration | None = 60.0,
-        reconnect: bool = True,
-        reconnect_timeout: Duration = RECONNECT_WITHIN,
-        on_reconnect: Callable[[frozenset[int]], object] | None = None,
-        insecure_token: bool = False,
+        **options: Unpack[ConnectionOptions],
     ) -> None:
         given = addresses if isinstance(addresses, socket.socket) else None
+        where: Addresses = [_peer(given)] if given is not None else cast(Addresses, addresses)
         try:
-            self._target = read_target(
-                [_peer(given)] if given is not None else cast(Addresses, addresses),
-                tls=tls,
-                server_name=server_name,
-                token=token,
-                insecure_token=insecure_token,
-            )
+            super().__init__(where, encoding, use, watch, **options)
         finally:
-            del addresses, token  # an error report has the variables of each frame
-        self._session = Session(encoding, use, watch, self._target.token)
-        self._target = self._target._replace(token="")
-        self._connect_timeout, self._timeout, self._reconnect_timeout = read_patience(
-            connect_timeout, timeout, reconnect_timeout
-        )
-        self._reconnect = reconnect and given is None
-        self._on_reconnect = on_reconnect
-        self._next = 0  # the address to try first
+            del addresses, where, options  # an error report has the variables of each frame
         self._used = time.monotonic()  # when the connection was last used
-        self._is_closed = False
         self._connection: Connection | None = None
         if given is not None:
+            self._reconnects = False
             self._greet(given, self._target.addresses[0], time.monotonic() + self._connect_timeout)
+            self._note_connected()
         else:
-            self._open()
-        if not self._reconnect:
-            self._session.forget_token()
+            self._connect()
         _clients.add(self)
-
-    def __repr__(self) -> str:
-        return f"beanstalk_client.Client({', '.join(map(str, self._target.addresses))})"
 
     def __enter__(self) -> Client[TBody]:
         return self
 
     def __exit__(self, *args: object) -> None:
         self.close()
-
-    @property
-    def encoding(self) -> str | None:
-        """The encoding of bodies; None for bytes.
-
-        Example:
-            Client("127.0.0.1:11300", encoding=None).encoding  # None
-        """
-        return self._session.encoding
 
     def fileno(self) -> int:
         """The file descriptor of the connection, for selectors: there is something to read when it is lost. -1 while
@@ -237,6 +143,12 @@ class Client(Blocking[TBody]):
         self._session.forget_token()
         self._drop()
 
+    def _detach(self) -> tuple[socket.socket, Protocol]:
+        """Give the connection away. The client must not be used after that."""
+        connection, self._connection = self._ready(), None
+        self.close()
+        return connection.detach()
+
     def quit(self) -> None:
         """Ends the connection as `close` does, and lets the server know.
 
@@ -250,20 +162,6 @@ class Client(Blocking[TBody]):
     # Jobs
 
     def reserve_batch(self, limit: int, timeout: Duration | None = None) -> list[Job[TBody]]:
-        """Reserves as many jobs as there are, at least one and at most `limit`. Waits until there is one.
-
-        A server that does not know reserve-batch is asked for one job, and then for what else is ready.
-
-        Example:
-            for job in queue.reserve_batch(100, timeout=5):
-                queue.delete(job)
-
-        Args:
-            timeout: the most seconds to wait; None: for ever.
-
-        Raises:
-            TimedOutError, DeadlineSoonError: as for `reserve`.
-        """
         known = self._session.known
         if known.get("reserve-batch", True):
             try:
@@ -272,8 +170,8 @@ class Client(Blocking[TBody]):
                 known["reserve-batch"] = False
         try:
             return self._reserve_each(limit, timeout)
-        except ConnectionLostError as error:  # and what was reserved has gone back
-            if self._is_closed or not self._reconnect or isinstance(error, (NoAnswerError, UnreachableError)):
+        except ConnectionLostError as error:
+            if not self._may_begin_again(error):
                 raise
         return self._reserve_each(limit, timeout)
 
@@ -286,21 +184,6 @@ class Client(Blocking[TBody]):
     # Lists
 
     def list_jobs(self, tube: str, state: str = "ready") -> Iterator[Statistics]:
-        """Iterates over what the server tells of the jobs of a tube in one state, in their order, without their bodies.
-
-        Pages are asked for as they are needed. Jobs may come and go meanwhile; those that stay where they are are given
-        once each. If the tube goes, there are no more.
-
-        Example:
-            for job in queue.list_jobs("mail", "buried"):
-                print(job["id"])
-
-        Args:
-            state: `ready`, `delayed`, `reserved` or `buried`.
-
-        Raises:
-            NotFoundError: there is no such tube at the beginning.
-        """
         following = "0"
         while following:
             try:
@@ -313,18 +196,6 @@ class Client(Blocking[TBody]):
             yield from entries
 
     def stats_tubes(self, first: str = "", prefix: str = "") -> Iterator[Statistics]:
-        """Iterates over the statistics of the tubes, in the order of their names, and asks for pages as it needs them.
-
-        Tubes may come and go meanwhile; those that stay are given once each.
-
-        Example:
-            for tube in queue.stats_tubes(prefix="mail"):
-                print(tube["name"], tube["current-jobs-ready"])
-
-        Args:
-            first: the name to begin with; by default the first one that there is, or that has the prefix.
-            prefix: what the names must begin with.
-        """
         following, is_first = max(first, prefix), True
         while following or is_first:
             is_first = False
@@ -337,12 +208,6 @@ class Client(Blocking[TBody]):
     # The server
 
     def knows(self, command: str) -> bool:
-        """Whether the server knows a command, such as "put-with". It is asked once for each connection.
-
-        Example:
-            if queue.knows("put-with"):
-                queue.put_with("hello", tries=5)
-        """
         return self._ask(command, time.monotonic())
 
     def _ask(self, command: str, began: float) -> bool:
@@ -359,17 +224,6 @@ class Client(Blocking[TBody]):
         return self._session.knows(command, answer)
 
     def pipeline(self, *, raise_errors: bool = True) -> Pipeline[TBody]:
-        """Commands that are sent together, at the end of a block.
-
-        Example:
-            with queue.pipeline() as together:
-                first, second = together.put("a"), together.put("b")
-            print(first.result(), second.result())
-
-        Args:
-            raise_errors: raise the first error at the end of the block, when all replies are there; otherwise each is
-                raised by `result()` only.
-        """
         return Pipeline(self._run_pipeline, self._session, raise_errors)
 
     def _run_pipeline(self, replies: list[Reply[Any]]) -> None:
@@ -425,17 +279,12 @@ class Client(Blocking[TBody]):
         if isinstance(result, Exception):
             if connection.is_lost:
                 self._drop()
-                if self._may_repeat(command, connection, result):
+                if self._may_repeat(command, result, connection.makes_sense):
                     return self._run_late(command, began)
             raise of_command(result, command.line, connection.name)
         if connection.protocol.is_lost:  # more has come than was asked for
             self._drop()
         return result  # type: ignore[no-any-return]  # where typing.cast would be a call
-
-    def _may_repeat(self, command: Command[Any], connection: Connection, error: Exception) -> bool:
-        """Whether a command may be sent again after a loss: not after a silence, when the time of the call is over."""
-        is_silent = isinstance(error, NoAnswerError)
-        return command.repeatable and self._reconnect and connection.may_repeat and not is_silent
 
     def _run_late(self, command: Command[T], began: float, attempts: int = 1) -> T:
         """Send a command of a call that has begun then, and again after a loss, as long as there are attempts."""
@@ -452,7 +301,7 @@ class Client(Blocking[TBody]):
                 self._drop()
             if not isinstance(result, Exception):
                 return cast(T, result)
-            if not (is_lost and attempts and self._may_repeat(command, connection, result)):
+            if not (is_lost and attempts and self._may_repeat(command, result, connection.makes_sense)):
                 raise of_command(result, command.line, connection.name)
 
     def run_all(self, batch: Sequence[Command[Any]]) -> list[Any]:
@@ -500,7 +349,7 @@ class Client(Blocking[TBody]):
                 self._drop()
                 connection = None
         self._used = now
-        return self._open_again(now if began is None else began) if connection is None else connection
+        return self._connect_again(now if began is None else began) if connection is None else connection
 
     def _drop(self) -> None:
         """Give up the connection."""
@@ -509,28 +358,41 @@ class Client(Blocking[TBody]):
             self._connection = None
             self._session.lose()
 
-    def _open(self, deadline: float | None = None, began: float | None = None) -> Connection:
-        """Connect to the first address that lets us, each of which has its share of the time until a deadline, and of
-        that of the call, which has begun then.
+    def _connect(self, within: float = 0.0, began: float | None = None) -> Connection:
+        """Connect to the first address that lets us.
+
+        Args:
+            within: the seconds for which to try.
+            began: when the call has begun that needs the connection; None: each address is tried once.
         """
-        addresses = self._target.addresses
-        within = self._connect_timeout
-        failure: OSError | None = None
-        for number in range(len(addresses)):
-            address = addresses[self._next % len(addresses)]
-            self._next += 1  # if this one is lost, the next one is tried first
-            now, until = time.monotonic(), None
-            if deadline is not None:
-                within = min(within, max(deadline - now, 0.001) / (len(addresses) - number))
-            if began is not None and self._timeout is not None:
-                until = now + max(began + self._timeout - now, 0.001) / (len(addresses) - number)
+        deadline = None if began is None else time.monotonic() + within
+        attempts = self._attempts(deadline, within, time.monotonic)
+        error: OSError | None = None
+        while True:
+            step = attempts.send(error)
+            error = None
+            if not isinstance(step, Attempt):
+                time.sleep(step)
+                continue
             try:
-                sock = open_socket(address.path or (address.host, address.port), within)
-                return self._greet(sock, address, now + self._connect_timeout, until)
-            except OSError as error:
-                failure = failure or of_attempt(error, address)
-        assert failure is not None
-        raise failure
+                connection = self._open(step, deadline, began)
+                break
+            except OSError as found:
+                error = found
+        self._used = time.monotonic()
+        self._note_connected()
+        return connection
+
+    def _open(self, attempt: Attempt, deadline: float | None, began: float | None) -> Connection:
+        """Connect to an address, which has its share of the time until a deadline, and of that of the call."""
+        address, left = attempt
+        now, within, until = time.monotonic(), self._connect_timeout, None
+        if deadline is not None:
+            within = min(within, max(deadline - now, 0.001) / left)
+        if began is not None and self._timeout is not None:
+            until = now + max(began + self._timeout - now, 0.001) / left
+        sock = open_socket(address.path or (address.host, address.port), within)
+        return self._greet(sock, address, now + self._connect_timeout, until)
 
     def _greet(self, sock: socket.socket, address: Address, deadline: float, until: float | None = None) -> Connection:
         """Shake hands, and say what a new connection must be told.
@@ -571,36 +433,13 @@ class Client(Blocking[TBody]):
             if isinstance(result, Exception):
                 raise of_command(result, command.line, connection.name)
 
-    def _open_again(self, began: float) -> Connection:
-        """Connect after a loss, for a call that has begun then, and tell of the reservations that it has cost."""
-        if self._is_closed:
-            raise ConnectionLostError("the client is closed")
-        if not self._reconnect:
-            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the client does not reconnect")
+    def _connect_again(self, began: float) -> Connection:
+        """Connect after a loss, for a call that has begun then."""
+        self._check_open()
         within = self._reconnect_timeout
         if self._timeout is not None:
             within = min(within, max(began + self._timeout - time.monotonic(), 0.0))
-        deadline = time.monotonic() + within
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                connection = self._open(deadline, began)
-                break
-            except OSError as error:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    why = f"within {within:.3g} s"
-                    raise unreachable(f"{self._names()}: no server can be reached {why}", error) from error
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, LONGEST_PAUSE)
-        self._used = time.monotonic()
-        lost = self._session.take_lost()
-        if self._on_reconnect is not None:
-            self._on_reconnect(lost)
-        return connection
-
-    def _names(self) -> str:
-        return ", ".join(map(str, self._target.addresses))
+        return self._connect(within, began)
 
 
 def _in_use() -> RuntimeError:

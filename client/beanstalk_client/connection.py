@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_client.commands import Command
-from beanstalk_client.errors import ConnectionLostError, NoAnswerError
+from beanstalk_client.errors import ConnectionLostError, NoAnswerError, no_answer
 from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import Session
 
@@ -34,7 +34,7 @@ WRITE: Final = 1 << 18
 """How many bytes are written at a time while replies may come."""
 
 KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-"""Who waits for a job for ever learns within two minutes that the server's machine is gone."""
+"""Seconds, and the number of probes without an answer."""
 
 SILENT: Final = (BlockingIOError, socket.timeout)
 """What a socket raises when nothing has come for this long, or nothing has gone."""
@@ -75,12 +75,16 @@ class Connection:
         return self.protocol.is_lost
 
     @property
-    def may_repeat(self) -> bool:
-        """Whether another connection may do better: not if what this one has said makes no sense."""
+    def makes_sense(self) -> bool:
+        """Whether all replies were valid, so that another connection may do better."""
         return not self.protocol.is_nonsense
 
     def fileno(self) -> int:
         return self._sock.fileno()
+
+    def detach(self) -> tuple[socket.socket, Protocol]:
+        """Give the socket and the protocol away. The connection must not be used after that."""
+        return self._sock, self.protocol
 
     def set_timeout(self, timeout: float | None) -> None:
         """Let a reply take this many seconds."""
@@ -154,7 +158,7 @@ class Connection:
                         is_held_up = True
                     else:
                         done += self._lose(self._silence())
-        except OSError as error:  # somebody else has closed the socket
+        except OSError as error:  # another thread has closed the socket
             done += self._lose(self._loss(error))
         finally:
             self._wait_again()
@@ -169,7 +173,7 @@ class Connection:
         """Whether the connection is there, as far as this machine knows. Nothing may be pending."""
         try:
             self._sock.settimeout(0)
-            self._sock.recv(1)  # nothing was asked: whatever it is, it is the end
+            self._sock.recv(1)  # nothing was asked, so any reply ends the connection
         except OSError as error:
             return _would_block(error)
         finally:
@@ -298,9 +302,7 @@ class Connection:
         return ConnectionLostError(f"{self.name}: the connection is lost: {reason}", reason=reason, maybe_done=True)
 
     def _silence(self, wait: float = 0) -> NoAnswerError:
-        seconds = (self._timeout or 0) + wait
-        reason = f"no answer within {seconds:g} s"
-        return NoAnswerError(f"{self.name}: {reason}", reason=reason, maybe_done=True)
+        return no_answer(self.name, (self._timeout or 0) + wait)
 
 
 def open_socket(address: tuple[str, int] | str, timeout: float) -> socket.socket:
@@ -322,12 +324,17 @@ def open_socket(address: tuple[str, int] | str, timeout: float) -> socket.socket
             raise
         return sock
     sock = _connect_to_any(socket.getaddrinfo(*address, type=socket.SOCK_STREAM), timeout)
+    keep_alive(sock)
+    return sock
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Let a TCP connection send at once, and notice within two minutes that the server's machine is gone."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE:
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return sock
 
 
 def _connect_to_any(found: list[Any], timeout: float) -> socket.socket:

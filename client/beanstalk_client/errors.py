@@ -458,6 +458,12 @@ def unreachable(where: str, error: OSError) -> UnreachableError:
     return made
 
 
+def no_answer(where: str, seconds: float) -> NoAnswerError:
+    """The error of a server that has not replied to a command within this time."""
+    reason = f"no answer within {seconds:g} s"
+    return NoAnswerError(f"{where}: {reason}", reason=reason, maybe_done=True)
+
+
 RIGHTS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(["put", "put-keyed", "replace-keyed", "put-with", "put-batch"], ("produce", "used")),
     **dict.fromkeys(["cancel-keyed", "reschedule-keyed"], ("produce", "used")),

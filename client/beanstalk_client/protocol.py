@@ -6,7 +6,7 @@
 
 Any split of the bytes gives the same results. A reply that is an error is a result like any other, and nothing here
 raises. A reply that makes no sense ends it: every command that is pending then has a ConnectionLostError for its
-result, `is_lost` is set, and whatever else comes is ignored.
+result, `is_lost` is set, and all that follows is ignored.
 
 Must never do any I/O, nor read a clock.
 """

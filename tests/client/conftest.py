@@ -6,6 +6,7 @@ import os
 
 import pytest
 from scripted_server import ScriptedServer
+from shells import Asyncio, Blocking
 
 from beanstalk_server import Config
 from harness import servers
@@ -42,6 +43,12 @@ def either(request):
     if request.param == "ours":
         return request.getfixturevalue("run")()
     return request.getfixturevalue("beanstalkd")
+
+
+@pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])
+def connect(request):
+    """Makes a client of each kind, which is connected, with the calls of the blocking one."""
+    return request.param
 
 
 @pytest.fixture

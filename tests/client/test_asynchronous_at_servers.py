@@ -16,21 +16,14 @@ from beanstalk_client import (
     AsyncClient,
     BeanstalkdError,
     ConnectionLostError,
-    DeadlineSoonError,
-    ForbiddenError,
-    NoAnswerError,
-    NotFoundError,
-    ReservationLostError,
     TimedOutError,
-    TooLateError,
-    UnauthorizedError,
     asynchronous_connection,
 )
 from beanstalk_client.asynchronous_connection import AsyncConnection
 from tls_peers import Files, client_context
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.settings.sections import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import UserConfig
 from harness.engines import Alone
 from harness.nodes import Node, leader
 from harness.servers import Restartable, command, imported, unused_port
@@ -60,141 +53,6 @@ def at(request):
     return run
 
 
-def test_every_command_that_all_servers_have(at, either):
-    async def work():
-        async with AsyncClient(either.address, use="a", watch=["a", "b"]) as queue:
-            assert await queue.using() == "a"
-            assert sorted(await queue.watching()) == ["a", "b"]
-            assert await queue.watch("c") == 3
-            assert await queue.ignore("c") == 2
-            first = await queue.put("first", priority=1, ttr=100)
-            assert (await queue.peek(first)).body == (await queue.peek_ready()).body == "first"
-            job = await queue.reserve()
-            assert (job.id, job.body) == (first, "first")
-            await queue.touch(job)
-            await queue.bury(job, 5)
-            assert (await queue.peek_buried()).id == first
-            assert await queue.kick(10) == 1
-            [job] = await queue.reserve_batch(5)
-            await queue.release(job, delay=100)
-            assert (await queue.peek_delayed()).id == first
-            await queue.kick_job(job)
-            assert (await queue.reserve_job(first)).id == first
-            assert (await queue.stats_job(job))["state"] == "reserved"
-            await queue.delete(job)
-            with pytest.raises(NotFoundError):
-                await queue.delete(job)
-            with pytest.raises(TimedOutError):
-                await queue.reserve(0)
-            assert (await queue.stats())["current-jobs-ready"] == 0
-            assert (await queue.stats_tube("a"))["total-jobs"] == 1
-            assert "a" in await queue.tubes()
-            await queue.pause_tube("a", 0)
-            for number in range(7):
-                await queue.put(str(number))
-            assert [job.body for job in await queue.reserve_batch(5, 0)] == list("01234")
-
-    at(work())
-
-
-def test_every_command_that_beanstalkd_has_not(at, run):
-    server = run()
-
-    async def work():
-        async with AsyncClient(server.address) as queue:
-            job_id = await queue.put_keyed("k", "x", delay=100)
-            assert await queue.replace_keyed("k", "y", delay=100.5) == job_id
-            assert (await queue.peek_keyed("k")).body == "y"
-            await queue.reschedule(job_id, 50)
-            await queue.reschedule_keyed("k", 60.25)
-            await queue.cancel_keyed("k")
-            with pytest.raises(NotFoundError):
-                await queue.cancel(job_id)
-            ready = await queue.put_with("z", key="k", tries=3)
-            with pytest.raises(TooLateError):
-                await queue.cancel(ready)
-            assert [entry["id"] async for entry in queue.list_jobs("default")] == [ready]
-            assert [entry["name"] async for entry in queue.stats_tubes(prefix="d")] == ["default"]
-            assert len(await queue.list_clients()) == 1
-            assert await queue.move_jobs("default", "ready", "other", 5) == 1
-            assert await queue.clear_tube("other") == 1
-            with pytest.raises(NotFoundError):
-                await queue.redrive("nowhere", 1)
-            await queue.drain()
-            await queue.undrain()
-            assert await queue.knows("put-with")
-
-    at(work())
-
-
-def test_tls_and_a_token(at, run, tmp_path):
-    server = run(listeners=(Files(tmp_path).listener(auth="token"),), users=(MAIL,))
-
-    async def work():
-        told = []
-        how = {"use": "mail-out", "watch": "mail-out", "tls": client_context(), "server_name": "localhost"}
-        async with AsyncClient(server.address, token=TOKEN, on_reconnect=told.append, **how) as queue:
-            assert TOKEN not in repr(queue) + repr(queue._session) + repr(queue._target)
-            async with queue.pipeline() as together:
-                for _ in range(50):
-                    together.put("x" * 50_000)
-            jobs = await queue.reserve_batch(10)
-            assert {job.body for job in jobs} == {"x" * 50_000}
-            with pytest.raises(ForbiddenError):
-                await queue.use("bill")
-            queue._connection._transport.abort()
-            await eventually_async(lambda: not queue.is_connected, "the loss is noticed")
-            again = await queue.reserve()
-            assert again.id == jobs[0].id
-            assert told == [{job.id for job in jobs}]
-            with pytest.raises(ReservationLostError):
-                await queue.touch(jobs[0])
-        wrong = new_token()
-        with pytest.raises(UnauthorizedError) as refused:
-            await AsyncClient(server.address, token=wrong, **how).connect()
-        assert wrong not in repr(refused.value)
-        with pytest.raises(OSError, match="certificate"):
-            await AsyncClient(server.address, **(how | {"tls": client_context(trusts="others")})).connect()
-
-    at(work())
-
-
-def test_unix_sockets(at, run, tmp_path):
-    server = run(listeners=(ListenerConfig(address=f"unix:{tmp_path}/s"),))
-
-    async def work():
-        async with AsyncClient(f"unix:{tmp_path}/s") as queue:
-            assert await queue.put("x") == 1
-
-    assert server
-    at(work())
-
-
-def test_a_server_that_is_silent_is_given_up(at, scripted):
-    server = scripted([])
-
-    async def work():
-        async with AsyncClient(server.address, timeout=0.05, reconnect=False) as queue:
-            with pytest.raises(NoAnswerError) as caught:
-                await queue.put("x")
-            assert caught.value.maybe_done
-
-    at(work())
-
-
-def test_a_server_may_be_silent_for_as_long_as_it_was_asked_to_wait(at, either):
-    async def work():
-        async with AsyncClient(either.address, timeout=0.6) as queue:
-            with pytest.raises(TimedOutError):
-                await queue.reserve(1)
-            await queue.put("x", ttr=2)
-            await queue.reserve()
-            with pytest.raises(DeadlineSoonError):
-                await queue.reserve()
-
-    at(work())
-
-
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_connection_that_a_child_may_have_is_made_anew(at, run, tmp_path, monkeypatch, tls):
     """A child that is forked before the connection is made cannot close its copy of the socket."""
@@ -216,30 +74,6 @@ def test_a_connection_that_a_child_may_have_is_made_anew(at, run, tmp_path, monk
             assert [connection.is_lost for connection in made] == [True, False]
             while (await queue.stats())["current-connections"] > 1:
                 await asyncio.sleep(0.001)
-
-    at(work())
-
-
-def test_nobody_listens(at):
-    port = unused_port()
-
-    async def work():
-        with pytest.raises(ConnectionRefusedError, match=f"^127.0.0.1:{port}: "):
-            await AsyncClient(("127.0.0.1", port)).connect()
-
-    at(work())
-
-
-def test_an_error_says_what_was_asked_of_whom(at, either):
-    where = "{}:{}".format(*either.address)
-
-    async def work():
-        async with AsyncClient(either.address) as queue:
-            with pytest.raises(NotFoundError, match=f"^{where}: delete 999999999: NOT_FOUND: there is no such job"):
-                await queue.delete(999999999)
-            async with queue.pipeline(raise_errors=False) as together:
-                reply = together.peek(999999999)
-            assert str(reply.exception()).startswith(f"{where}: peek 999999999: NOT_FOUND: ")
 
     at(work())
 

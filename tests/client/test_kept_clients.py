@@ -3,16 +3,14 @@
 import asyncio
 import contextlib
 import gc
-import socket
 import threading
 
 import pytest
-from beanstalk_client import AsyncClient, Client, ConnectionLostError, ForbiddenError, UnreachableError
+from beanstalk_client import Client, ConnectionLostError, ForbiddenError
 from beanstalk_client.clients import SharedClient
 from beanstalk_client.tasks import Tasks
 from consuming import SERVERS, new_tube, restartable, run, running
 
-from harness.servers import unused_port
 from harness.waiting import eventually
 
 
@@ -246,51 +244,3 @@ def test_a_blocking_call_in_an_event_loop_is_an_error_before_it_blocks():
                 call()
 
     run(story())
-
-
-def attempts(address):
-    """The errors of a first connection, and of each kind of client."""
-    with pytest.raises(UnreachableError) as blocking:
-        Client(address, connect_timeout=5)
-    with pytest.raises(UnreachableError) as asynchronous:
-        run(AsyncClient(address, connect_timeout=5).connect())
-    return blocking.value, asynchronous.value
-
-
-def test_no_server_is_one_error_for_the_first_connection_and_later_ones(tmp_path):
-    port = unused_port()
-    for error in attempts(f"127.0.0.1:{port}"):
-        assert isinstance(error, ConnectionRefusedError)
-        assert str(error).startswith(f"127.0.0.1:{port}: ") and not error.maybe_done
-    for error in attempts(f"unix:{tmp_path / 'absent'}"):
-        assert isinstance(error, FileNotFoundError)
-    with restartable(SERVERS[0]) as server, Client(server.address, reconnect_timeout=0.01) as queue:
-        server.kill()
-        with pytest.raises(ConnectionLostError):
-            queue.stats()
-        with pytest.raises(UnreachableError, match=r"within 0\.01 s") as later:
-            queue.stats()
-        assert isinstance(later.value, ConnectionRefusedError)
-
-
-@pytest.mark.parametrize(
-    ("reply", "said"), [(b"", "speaks TLS does so"), (b"HTTP/1.1 400 Bad Request\r\n", "speaks HTTP")]
-)
-def test_a_port_for_another_protocol_is_named(reply, said):
-    def serve(listener):
-        for _ in range(2):
-            with listener.accept()[0] as peer:
-                peer.recv(100)
-                peer.sendall(reply)
-
-    async def story(port):
-        async with AsyncClient(("127.0.0.1", port)) as queue:
-            await queue.put("a")
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        threading.Thread(target=serve, args=(listener,), daemon=True).start()
-        with pytest.raises(ConnectionLostError, match=said), Client(("127.0.0.1", port)) as queue:
-            queue.put("a")
-        with pytest.raises(ConnectionLostError, match=said):
-            run(story(port))

@@ -7,9 +7,8 @@ import struct
 import threading
 
 import pytest
-from beanstalk_client import AsyncClient, Client, ConnectionLostError, NotFoundError, UnsupportedError
+from beanstalk_client import ConnectionLostError, NotFoundError, UnsupportedError
 
-from harness.servers import BEANSTALKD, imported, start
 from harness.waiting import WITHIN
 from tests.client.test_asynchronous import begin, connected, run, turns
 
@@ -189,62 +188,32 @@ BODY = b"y" * 200_000
 LARGE = b"FOUND 1 %d\r\n%b\r\n" % (len(BODY), BODY)
 
 
-def test_replies_larger_than_all_buffers_do_not_block_what_is_still_to_be_sent():
-    with echoing(LARGE) as address, Client(address, encoding=None) as queue:
+def test_replies_larger_than_all_buffers_do_not_block_what_is_still_to_be_sent(connect):
+    with echoing(LARGE) as address, connect(address, encoding=None) as queue:
         with queue.pipeline() as together:
             found = [(together.peek(1), together.put(BODY)) for _ in range(100)]
         assert all(peeked.result().body == BODY and put.result() == 1 for peeked, put in found)
 
 
-def test_replies_larger_than_all_buffers_do_not_block_what_is_still_to_be_sent_by_asyncio():
-    async def work(address):
-        async with AsyncClient(address, encoding=None) as queue:
-            async with queue.pipeline() as together:
-                found = [(together.peek(1), together.put(BODY)) for _ in range(100)]
-            assert all(peeked.result().body == BODY and put.result() == 1 for peeked, put in found)
-
-    with echoing(LARGE) as address:
-        asyncio.run(work(address))
+def test_a_hundred_thousand_commands(connect, beanstalkd):
+    with connect(beanstalkd.address) as queue:
+        with queue.pipeline() as together:
+            replies = [together.put(str(number)) for number in range(MANY)]
+        assert [reply.result() for reply in replies] == list(range(1, MANY + 1))
 
 
-@pytest.mark.parametrize("shell", ["blocking", "asyncio"])
-def test_a_hundred_thousand_commands(shell):
-    async def work(address):
-        async with AsyncClient(address) as queue:
-            async with queue.pipeline() as together:
-                replies = [together.put(str(number)) for number in range(MANY)]
-            return [reply.result() for reply in replies]
-
-    server = start(BEANSTALKD)
-    try:
-        if shell == "asyncio":
-            found = asyncio.run(work(server.address))
-        else:
-            with Client(server.address) as queue:
-                with queue.pipeline() as together:
-                    replies = [together.put(str(number)) for number in range(MANY)]
-                found = [reply.result() for reply in replies]
-        assert found == list(range(1, MANY + 1))
-    finally:
-        server.kill()
-
-
-def test_the_blocking_pipeline_raises_what_was_not_understood():
-    server = start(imported())
-    try:
-        with Client(server.address) as queue:
-            with queue.pipeline() as together:
-                job_id = together.put_with("x", key="k")
-                together.use("other")
-            assert queue.using() == "other"
-            assert queue.peek(job_id.result()).body == "x"
-            with pytest.raises(NotFoundError), queue.pipeline() as together:  # noqa: PT012 its end raises
-                put = together.put("y")
-                together.delete(4711)
-                last = together.put("z")
-            assert (put.result(), last.result()) == (2, 3)
-    finally:
-        server.kill()
+def test_a_pipeline_raises_what_was_not_understood(connect, run):
+    with connect(run().address) as queue:
+        with queue.pipeline() as together:
+            job_id = together.put_with("x", key="k")
+            together.use("other")
+        assert queue.using() == "other"
+        assert queue.peek(job_id.result()).body == "x"
+        with pytest.raises(NotFoundError), queue.pipeline() as together:  # noqa: PT012 its end raises
+            put = together.put("y")
+            together.delete(4711)
+            last = together.put("z")
+        assert (put.result(), last.result()) == (2, 3)
 
 
 @contextlib.contextmanager
@@ -280,22 +249,10 @@ def answer_one(sock):
 
 
 @pytest.mark.parametrize("end", [close, reset, answer_one])
-@pytest.mark.parametrize("shell", ["blocking", "asyncio"])
-def test_a_server_that_goes_while_a_large_pipeline_is_sent(shell, end):
-    async def work(address):
-        async with (
-            AsyncClient(address, reconnect=False) as queue,
-            queue.pipeline(raise_errors=False) as together,
-        ):
-            return [together.put("x" * 60_000) for _ in range(200)]
-
-    with ending(end) as address:
-        if shell == "asyncio":
-            replies = asyncio.run(work(address))
-        else:
-            with Client(address, reconnect=False) as queue:
-                with queue.pipeline(raise_errors=False) as together:
-                    replies = [together.put("x" * 60_000) for _ in range(200)]
-                with pytest.raises(ConnectionLostError):
-                    queue.put("y")
+def test_a_server_that_goes_while_a_large_pipeline_is_sent(connect, end):
+    with ending(end) as address, connect(address, reconnect=False) as queue:
+        with queue.pipeline(raise_errors=False) as together:
+            replies = [together.put("x" * 60_000) for _ in range(200)]
+        with pytest.raises(ConnectionLostError):
+            queue.put("y")
     assert type(replies[-1].exception()) is ConnectionLostError

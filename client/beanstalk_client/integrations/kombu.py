@@ -9,7 +9,7 @@ What kombu calls a queue is a tube, and a message is a job: JSON, as kombu's oth
     rejected for good         buried, or deleted if the transport's option `reject` says so
     expiration                the job's time to live, where the server knows put-with
     a binding that others     a tube that is watched, and never has a job: who publishes looks which there are, and when
-    must know (to a fanout    the consumer's connection ends, whatever the reason, the binding is gone
+    must know (to a fanout    the consumer's connection ends for any reason, the binding is gone
     exchange)
 
 Importing this module makes kombu know the schemes beanstalk:// and beanstalks://.
@@ -31,9 +31,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_client import commands
-from beanstalk_client.address import PLAIN, TLS, read_target
+from beanstalk_client.address import PLAIN, TLS
 from beanstalk_client.blocking import Client
-from beanstalk_client.connection import Connection, open_socket, speak_tls
 from beanstalk_client.errors import (
     ConnectionLostError,
     ExistsError,
@@ -46,7 +45,7 @@ from beanstalk_client.errors import (
 from beanstalk_client.events import tell
 from beanstalk_client.integrations.reservations import JobConnection, Reservation, Reservations
 from beanstalk_client.protocol import Protocol
-from beanstalk_client.session import RECONNECT_WITHIN, Session
+from beanstalk_client.session import RECONNECT_WITHIN
 from beanstalk_client.version import VERSION
 
 try:
@@ -71,7 +70,7 @@ WAIT: Final = 30.0
 """Seconds for which the server is asked to wait for a job while an event loop runs."""
 
 BLOCKED_WAIT: Final = 5.0
-"""The same where nobody looks between two calls of drain_events."""
+"""The same where no code runs between two calls of drain_events."""
 
 PAUSE: Final = 0.05
 """Seconds between two looks where nothing announces what is looked for: room that another thread makes for messages, or
@@ -97,7 +96,7 @@ BOUND: Final = "/fanout/"
 """Between the names of a fanout exchange and of a queue in the name of the tube that says that they are bound."""
 
 BROADCAST_LIFE: Final = 60.0
-"""Seconds after which nobody needs a message any more that was for everybody, nor the reply to it."""
+"""Seconds after which a broadcast is of no use any more, nor the reply to it."""
 
 
 class Direct(DirectExchange):  # type: ignore[misc]
@@ -299,7 +298,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._put(self.queue(tube).removeprefix(exchange + BOUND), message, life=BROADCAST_LIFE)
 
     def is_awaited(self, queue: str) -> bool:
-        """Whether anybody watches the tube of a queue."""
+        """Whether any connection watches the tube of a queue."""
         try:
             return int(self.connection.commands.stats_tube(self.tube(queue))["current-watching"]) > 0
         except NotFoundError:
@@ -331,7 +330,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             with contextlib.suppress(NotFoundError):
                 while True:
                     job = peek()
-                    with contextlib.suppress(NotFoundError):  # somebody else was faster
+                    with contextlib.suppress(NotFoundError):  # another client was faster
                         client.delete(job)
                         purged += 1
         return purged
@@ -544,7 +543,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             self.commands.using()
 
     def forget(self, tube: str) -> None:
-        """Let nobody believe any more that something is bound here."""
+        """Withdraw what says that something is bound here."""
         with contextlib.suppress(NotIgnoredError):  # it is the last one, which was never watched for this
             self.commands.ignore(tube)
 
@@ -554,31 +553,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         return reservations
 
     def _connect(self) -> tuple[socket.socket, Protocol]:
-        """Make another connection to the server that is reached first."""
+        """Make another connection to the first address that lets us."""
         self._said_at = -WAIT  # if it replaces one that is lost, the one that binds may be lost as well
-        options = dict(self._options)
-        patience, timeout = options.pop("timeout"), options.pop("connect_timeout")
-        del options["reconnect_timeout"]
-        target = read_target(self.addresses(), **options)
-        del options  # an error report has the variables of each frame, and these may have a token
-        failure: Exception = ConnectionLostError("there is no server")
-        for address in target.addresses:
-            try:
-                sock = open_socket(address.path or (address.host, address.port), timeout)
-                if target.context is not None:
-                    sock = speak_tls(sock, target.context, target.server_name or address.host, timeout)
-            except OSError as error:
-                failure = error
-            else:
-                session = Session(token=target.token)
-                greeting = session.greet()
-                connection = Connection(sock, session, str(address), patience)
-                for result in connection.run_all(greeting) if greeting else []:
-                    if isinstance(result, Exception):
-                        connection.close()
-                        raise result
-                return sock, connection.protocol
-        raise failure
+        return Client(self.addresses(), encoding=None, **self._options)._detach()
 
     def establish_connection(self) -> Transport:
         self.commands  # noqa: B018 raises if it cannot connect
@@ -609,7 +586,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
         Raises:
             socket.timeout: nothing has come in `timeout` seconds. Then the server has not been left waiting either, so
-                that no job is reserved that nobody looks for.
+                that no job is reserved and not read.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         has_asked = False
@@ -684,7 +661,7 @@ def cancel(app: Celery, task_id: str, queue: str | None = None) -> bool:
         queue: where it was sent; by default, it is looked for in all queues that the app knows.
 
     Returns:
-        True: nobody gets it any more. Its result is "revoked" then, in the backend. False: it is too late, or there is
+        True: no worker gets it. Its result is "revoked" then, in the backend. False: it is too late, or there is
         no such task.
 
     Raises:

@@ -73,6 +73,9 @@ PIPELINED: Final = 8
 LAST_WORDS: Final = 5.0
 """Seconds that closing waits for the replies to what was said before."""
 
+RETRY: Final = 0.05
+"""Seconds until the rest of the commands is sent again to a server that has not read enough."""
+
 YOUNG: Final = 1.0
 """Seconds: a connection that is lost so soon is not simply replaced by another one."""
 
@@ -185,8 +188,7 @@ class Reservations:
         self._keeper: threading.Thread | None = None
         self._wakes_at = 0.0  # when the keeper will look next
         self.is_closed: bool = False
-        with _guard:
-            _all.add(self)
+        _all.add(self)
 
     @property
     def slots(self) -> list[JobConnection]:
@@ -246,7 +248,7 @@ class Reservations:
                 self._reserve(least, limit, min(wait, BORROWED, short if self._batches else int(short)))
 
     def stop_waiting(self) -> None:
-        """Hang up what still waits for long: nobody will look for what it gets."""
+        """Close the connection that still waits for long: its jobs would not be read."""
         with self._lock:
             slot = self._asking
             if slot is not None and not slot.held and slot.asked_at + slot.waits - self._clock() > UNWATCHED:
@@ -282,24 +284,24 @@ class Reservations:
             got: list[Reservation | None] = []
             self._watch(slot, (tube,))
             self._send(slot, make.reserve(0), lambda result: self._got_one(slot, result, got))
-            self._attempt(slot, lambda slot: self._await_one(slot, got, self._clock() + timeout))
+            self._attempt(slot, lambda slot: self._await(slot, lambda _: bool(got), self._clock() + timeout))
             if not got:  # the connection is lost, and nothing but time with it
                 raise ConnectionLostError("the connection is lost")
             return got[0]
 
     def delete(self, held: Reservation) -> None:
-        """The job is done. If it is not ours any more it is deleted all the same, unless somebody else has it."""
+        """The job is done. If it is not ours any more it is deleted all the same, unless another consumer has it."""
         with self._lock:
             self._end(held, make.delete(held.id))
 
     def release(self, held: Reservation, delay: float = 0) -> None:
-        """Somebody else may have the job, in `delay` seconds, with its old priority."""
+        """Release the job with its old priority, to be ready in `delay` seconds."""
         with self._lock:
             if not held.is_lost:
                 self._end(held, make.release(held.id, held.priority, delay))
 
     def bury(self, held: Reservation) -> None:
-        """Nobody shall have the job until it is kicked."""
+        """Bury the job."""
         with self._lock:
             if not held.is_lost:
                 self._end(held, make.bury(held.id, held.priority))
@@ -330,8 +332,8 @@ class Reservations:
             deadline = self._clock() + LAST_WORDS
             for slot in list(self._slots):
                 if slot.protocol.pending and self._failure is None and (slot is not self._asking or slot.held):
-                    try:
-                        self._say_last_words(slot, deadline)
+                    try:  # to close earlier could lose commands that are on their way
+                        self._await(slot, _is_answered, deadline)
                     except (OSError, Error) as error:
                         log.debug("closing: %s", error)
                 self._remove(slot)
@@ -451,13 +453,14 @@ class Reservations:
             self._end(held, make.release(held.id, held.priority))
         self._wake_keeper(held.touch_at)
 
-    def _await_one(self, slot: JobConnection, got: list[Reservation | None], deadline: float) -> None:
+    def _await(self, slot: JobConnection, is_over: Callable[[JobConnection], bool], deadline: float) -> None:
+        """Send what is left, and read replies until a condition is met."""
         self._flush(slot)
-        while not got:
+        while not is_over(slot):
             left = deadline - self._clock()
             if left <= 0:
                 raise NoAnswerError("the server does not answer", maybe_done=True)
-            _wait_readable(slot.sock, left)
+            _wait_readable(slot.sock, min(left, RETRY if slot.unsent else left))
             self._receive(slot)
 
     def _got_one(self, slot: JobConnection, result: Any, got: list[Reservation | None]) -> None:
@@ -582,16 +585,6 @@ class Reservations:
         self._slots.remove(slot)
         slot.sock.close()
 
-    def _say_last_words(self, slot: JobConnection, deadline: float) -> None:
-        """Have all commands answered: hanging up before could lose some on their way."""
-        while slot.unsent or slot.protocol.pending:
-            left = deadline - self._clock()
-            if left <= 0:
-                raise NoAnswerError("the server does not answer", maybe_done=True)
-            self._flush(slot)
-            _wait_readable(slot.sock, min(left, 0.05 if slot.unsent else left))
-            self._receive(slot)
-
     # The thread that touches.
 
     def _wake_keeper(self, due: float) -> None:
@@ -621,7 +614,7 @@ class Reservations:
 
 
 def _keep(of: weakref.ref[Reservations], changed: threading.Event) -> None:
-    """Touch, as long as there is something to touch and somebody who wants it."""
+    """Touch jobs until none is left, or the reservations are."""
     while True:
         reservations = of()
         wait = None if reservations is None else reservations._keep_on()
@@ -638,7 +631,12 @@ def _refuse_secrets(touched: Any) -> None:
 
 
 def _forget_nothing(slot: JobConnection) -> None:
-    """What Reservations.forget is unless somebody watches the sockets."""
+    """The default of Reservations.forget: no event loop watches the sockets."""
+
+
+def _is_answered(slot: JobConnection) -> bool:
+    """Whether all commands have their replies."""
+    return not (slot.unsent or slot.protocol.pending)
 
 
 def _jobs_held(slot: JobConnection) -> int:
@@ -659,12 +657,9 @@ def _wait_readable(sock: socket.socket, timeout: float) -> None:
 
 
 _all: weakref.WeakSet[Reservations] = weakref.WeakSet()
-_guard = threading.Lock()
 
 
 def _abandon_all() -> None:
-    global _guard
-    _guard = threading.Lock()
     for reservations in list(_all):
         reservations.abandon()
 

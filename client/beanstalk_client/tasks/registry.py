@@ -10,12 +10,13 @@ import contextlib
 import datetime
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from beanstalk_client.address import read_addresses
 from beanstalk_client.clients import LoopClients, ThreadClients
 from beanstalk_client.commands import MAX_ID, Duration, function_of, make, seconds_of, sequence_of, text_of, within
+from beanstalk_client.core import ClientOptions
 from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
 from beanstalk_client.tasks.failure import ERRORS, Backoff, tries_for
 from beanstalk_client.tasks.message import JSON, Serializer
@@ -24,7 +25,6 @@ from beanstalk_client.tasks.results import Result
 from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
 
 if TYPE_CHECKING:
-    import ssl
     from contextlib import AbstractAsyncContextManager
 
     from typing_extensions import ParamSpec, Unpack
@@ -43,22 +43,6 @@ R = TypeVar("R")
 
 NO_RESULTS = "results need jobs with keys, which beanstalkd does not have"
 _NOTHING = contextlib.nullcontext()
-
-
-class ClientOptions(TypedDict, total=False):
-    """The keywords of both clients, but for what `Tasks` decides."""
-
-    use: str
-    watch: str | Iterable[str]
-    tls: ssl.SSLContext | bool
-    server_name: str | None
-    token: str
-    connect_timeout: Duration
-    timeout: Duration | None
-    reconnect: bool
-    reconnect_timeout: Duration
-    on_reconnect: Callable[[frozenset[int]], object] | None
-    insecure_token: bool
 
 
 class Tasks:

@@ -496,27 +496,6 @@ def spin(subject: Subject, *, seconds: float) -> Sample:
     return {"longest": longest / MILLISECOND, "held_cpu": most_cpu / MILLISECOND}
 
 
-def looks(subject: Subject, *, shards: int, seconds: float) -> Sample:
-    """Look at the leases of all shards, as a node does that leads none, again and again: measures the engine."""
-    from beanstalk_server.cluster.engine.interface import EngineError, observe  # no other load needs them
-    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
-    from beanstalk_server.settings.options import Config
-
-    registry = RedisConnector(subject.url, Config().cluster_name, 0, timeout=REPLY_WITHIN).registry()
-    with contextlib.closing(registry):
-        asked = [observe(shard) for shard in range(shards)]
-        registry.perform(asked)  # it connects, and has all fields of all leases
-        meter = Meter(subject)
-        count = 0
-        end = after(seconds)
-        while clock() < end:
-            for lease in registry.perform(asked):
-                if isinstance(lease, EngineError):
-                    raise UnexpectedReplyError(str(lease))
-            count += shards
-        return meter.sample(count)
-
-
 def lapse(subject: Subject, *, state: str, count: int, ttr: int = TTR) -> Sample:
     """Put jobs, and reserve them if `state` says so; how long another client waits for its answers while time alone
     lets them leave that state.

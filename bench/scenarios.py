@@ -662,18 +662,14 @@ def cluster(run: Run) -> None:
 
 
 SHARDS = 8
-MANY_SHARDS = 64
 WATCHED = 8
-
-AT_REST = "nothing to do, {} shards"
-LOOKS = f"looks at {MANY_SHARDS} leases"
 
 
 @scenario(Layout(f"rate cpu engine_cpu {LATENCIES} cpu_ms engine_ms seconds", "in flight", "cpu"))
 def shards(run: Run) -> None:
     """put + reserve + delete, 50 connections, this many commands in flight on each, and put alone, one connection: a
     node that leads one shard, and one that leads eight; a node that leads nothing, whose clients another one serves;
-    clients that watch tubes of all shards; and what nodes and engine do when nobody asks for anything
+    clients that watch tubes of all shards; and the CPU time of nodes and engine without commands
     """
 
     def leads(peer: str, count: int) -> Fresh:
@@ -693,19 +689,8 @@ def shards(run: Run) -> None:
                 measure = functools.partial(_cycle, run, watching=WATCHED, depth=depth)
                 run.in_turn(leading, measure, f"watching {WATCHED} tubes", size=depth)
             _commits(run, leading)
-        for count in (*counts, MANY_SHARDS):
-            node = Fresh(peer + CLUSTERED, leads(peer, count).open)
-            other = Fresh(peer + CLUSTERED + ROUTED, stands_by(peer, count).open)
-            run.in_turn([node, other], functools.partial(_rest, run), AT_REST.format(count), pairs=1)
-
-
-def _rest(run: Run, server: Subject) -> Sample:
-    """What a node and its engine use when nobody asks for anything; also what it costs to look at many leases."""
-    node, many, _ = server.name.partition(of_shards(MANY_SHARDS))
-    if many and not server.name.endswith(ROUTED):
-        looks = run.load(loads.looks, server, shards=MANY_SHARDS, seconds=run.seconds(2))
-        run.results.add(run.scenario, node, LOOKS, 0, [looks])
-    return run.load(loads.idle, server, seconds=run.seconds(10))
+        rest = functools.partial(run.load, loads.idle, seconds=run.seconds(10))
+        run.in_turn(both, rest, "nothing to do", pairs=1)
 
 
 # Under attack

@@ -256,13 +256,10 @@ POINTS = {
         for work, size in (("", 1), ("", 100), ("put, one connection", 1))
     }
     | {("interpreted, cluster", f"leader killed, {jobs} jobs", 1) for jobs in ("1,000", "1,000,000")},
-    "shards": {
-        (NODES[0] + how, f"nothing to do, {count} shards", 0) for how in ("", ", routed") for count in (1, 8, 64)
-    }
+    "shards": {(name + how, "nothing to do", 0) for name in NODES for how in ("", ", routed")}
     | {(name + how, "", size) for name in NODES for how in ("", ", routed") for size in (1, 100)}
     | {(name, "watching 8 tubes", size) for name in NODES for size in (1, 100)}
-    | {(name, "put, one connection", 1) for name in NODES}
-    | {(NODES[0], "looks at 64 leases", 0)},
+    | {(name, "put, one connection", 1) for name in NODES},
     "policies": {(f"interpreted, {name}", "", 0) for name in (*SETTINGS, *(f"put-with {each}" for each in ATTRIBUTES))}
     | {(name, "", 0) for name in ("interpreted", "interpreted, policies of other tubes")}
     | {(name, "jobs that fail once", 0) for name in ("interpreted", "interpreted, max-tries")}

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from beanstalk_server.queue.weights import MODES
 from bench import loads, process
 from bench.clients import LOADS, python_client
 from bench.console import show
@@ -40,7 +39,6 @@ from bench.run import Fresh, Run
 from bench.servers import PEERS, SERVER_CPU, SYNCED, described, directories, started
 from bench.subject import Subject
 from bench.tables import CYCLE, LATENCIES, Layout
-from bench.watching import watch
 from bench.workers import KEPT, QUEUES, enqueue_and_run, install, versions_of
 from harness import servers
 
@@ -428,62 +426,6 @@ def policies(run: Run) -> None:
             run.in_turn([fresh], measure, work, count, pairs=3)
 
 
-# Labels
-
-LABELS = {
-    "tries": ("tries=5", 1),
-    "shares": ("share=s{}", 100_000),
-    "limits": ("limit=l{}:1000", 100_000),
-    "groups": ("group=g{}", 10_000),
-}
-"""What put-with demands of each job, and how many names there are. `tries` says what put-with costs by itself."""
-
-BEHIND = "put + reserve + delete, 100 in flight, behind jobs whose limit is reached"
-BY_WEIGHT = "reserve + delete, three tubes"
-
-
-@scenario(Layout(f"rate cpu off {LATENCIES}", "jobs", "cpu"))
-def fair(run: Run) -> None:
-    """one connection, 100 commands in flight: jobs of many shares, limits and groups beside jobs of none; commands
-    behind jobs whose limit is reached, beside the same without them; three tubes by priority and by weight; and batches
-    of 500 jobs, by jobs and not by commands
-    """
-    count = run.sized(200_000)
-
-    def asking(peer: str, name: str = "", attributes: str = "") -> Fresh:
-        @contextlib.contextmanager
-        def opened() -> Iterator[Subject]:
-            with started(peer) as subject:
-                yield dataclasses.replace(subject, attributes=attributes)
-
-        return Fresh(f"{peer}, {name}" if name else peer, opened)
-
-    def waiting(names: dict[str, int], server: Subject) -> None:
-        puts, rest = run.load(loads.labelled, server, count=count, names=names[server.attributes])
-        of_labels = next((name for name, (attributes, _) in LABELS.items() if attributes == server.attributes), "")
-        name = f"{server.name}, {names[server.attributes]:,} {of_labels}" if of_labels else server.name
-        run.results.add(run.scenario, name, "put", count, [puts])
-        run.results.add(run.scenario, name, "reserve + delete", count, [rest])
-
-    names = {"": 1} | {attributes: run.sized(many) for attributes, many in LABELS.values()}
-    for peer in run.own:
-        fresh = [asking(peer), *[asking(peer, name, attributes) for name, (attributes, _) in LABELS.items()]]
-        run.in_turn(fresh, functools.partial(waiting, names))
-        for jobs in (0, run.sized(1_000_000)):
-            behind = functools.partial(run.load, loads.saturated, count=jobs, seconds=run.seconds())
-            run.in_turn([asking(peer)], behind, BEHIND, jobs)
-        for mode in MODES:
-            by_weight = functools.partial(run.load, loads.weighted, mode=mode, count=run.sized(100_000))
-            run.in_turn([asking(peer, "" if mode == MODES[0] else mode)], by_weight, BY_WEIGHT)
-        run.in_turn([asking(peer)], functools.partial(batched, run))
-
-
-def batched(run: Run, server: Subject) -> None:
-    puts, rest = run.load(loads.batches, server, count=run.sized(500_000))
-    run.results.add(run.scenario, server.name, "put-batch", loads.BATCH, [puts])
-    run.results.add(run.scenario, server.name, "reserve-batch + delete-batch", loads.BATCH, [rest])
-
-
 # Metrics
 
 
@@ -818,19 +760,6 @@ def workers(run: Run) -> None:
             return enqueue_and_run(queue, run.sized(queue.jobs), kept)
 
     run.in_turn([Subject(name, 0, 0) for name in QUEUES], measure)
-
-
-@scenario(Layout("without_ms top_ms own_ms screen"), on_request=True)
-def watching(run: Run) -> None:
-    """what `beanstalk top` costs a server with 100,000 tubes, idle and under load"""
-    tubes, seconds = run.sized(100_000), run.seconds(6)
-    for rate in (0, 100_000):
-        for peer in run.own:
-            with run.together(peer) as running:
-                for server in running:
-                    run.load(loads.tubes, server, count=tubes)
-                work = f"{rate:,} commands a second"
-                run.in_turn(running, functools.partial(watch, rate=rate, seconds=seconds), work)
 
 
 VIEWERS = 50

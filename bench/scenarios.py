@@ -39,7 +39,7 @@ from bench.run import Fresh, Run
 from bench.servers import PEERS, SERVER_CPU, SYNCED, described, directories, started
 from bench.subject import Subject
 from bench.tables import CYCLE, LATENCIES, Layout
-from bench.workers import KEPT, QUEUES, enqueue_and_run, install, versions_of
+from bench.workers import KEPT, QUEUES, enqueue_and_run, package_versions
 from harness import servers
 
 HOUR = 3600
@@ -63,7 +63,7 @@ def scenario(layout: Layout, *, on_request: bool = False) -> Callable[[Callable[
     """Make a function a scenario of its name. Its docstring is the heading of its table.
 
     Args:
-        on_request: whether it takes very long, or installs what is measured, and is run only when it is asked for.
+        on_request: whether it takes very long and is run only when it is asked for.
     """
 
     def register(measure: Callable[[Run], None]) -> Callable[[Run], None]:
@@ -748,13 +748,10 @@ def clients(run: Run) -> None:
 def workers(run: Run) -> None:
     """one worker that runs empty tasks which have been enqueued before; ten at a time where it can"""
     versions = run.results.about.setdefault("versions", {})
-    versions["redis"] = described("redis")
+    versions |= {"redis": described("redis"), "task queues": package_versions()}
 
     def measure(subject: Subject) -> Sample:
         queue = QUEUES[subject.name]
-        install(queue, run.tell)
-        if told := versions_of(queue):
-            versions[queue.group] = told
         with directories(run.directory) as directory:
             kept = directory if queue.broker.endswith(KEPT) else None
             return enqueue_and_run(queue, run.sized(queue.jobs), kept)

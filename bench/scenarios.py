@@ -30,7 +30,6 @@ from bench.doors import (
     opened,
     routed,
     two_nodes,
-    with_policies,
 )
 from bench.generator import Generator, LoadError
 from bench.protocols import MOVED
@@ -396,6 +395,11 @@ ATTRIBUTES = {
 FAILS_ONCE = ("put", "reserve", "release", "reserve", "delete")
 
 
+def tube_section(beginning: str, settings: str) -> str:
+    """The section of a config file for all tubes whose names begin like this."""
+    return f'[[tube]]\nmatch = "{beginning}*"\n{settings}\n'
+
+
 @scenario(Layout(f"rate cpu {LATENCIES} most", ratios="cpu"))
 def policies(run: Run) -> None:
     """put + reserve + delete, 50 connections, one command in flight on each, in tubes with each policy alone, and of
@@ -406,8 +410,9 @@ def policies(run: Run) -> None:
     ttl, ttr = max(count // 125_000, 2), max(count // 50_000, 5)  # putting and reserving them all takes less
     for peer in run.own:
         with contextlib.ExitStack() as stack, run.part(peer):
-            plain = stack.enter_context(with_policies(peer, {}))
-            limited = stack.enter_context(with_policies(peer, {f"{name}-": SETTINGS[name] for name in SETTINGS}))
+            plain = stack.enter_context(run.fresh(peer).open())
+            sections = "".join([tube_section(f"{name}-", settings) for name, settings in SETTINGS.items()])
+            limited = stack.enter_context(run.fresh(peer, config=sections).open())
             beside = dataclasses.replace(limited, name=peer + OF_OTHERS)
             within = {name: dataclasses.replace(limited, name=f"{peer}, {name}", tubes=f"{name}-") for name in SETTINGS}
             asking = [
@@ -421,7 +426,7 @@ def policies(run: Run) -> None:
             (f"{count:,} jobs expire", f'ttl = "{ttl}s"', {"state": "ready"}),
             (f"{count:,} jobs run out of time, into backoff", 'backoff = "1h"', {"state": "reserved", "ttr": ttr}),
         ):
-            fresh = Fresh(peer, functools.partial(with_policies, peer, {MOVED.decode(): settings}))
+            fresh = run.fresh(peer, config=tube_section(MOVED.decode(), settings))
             measure = functools.partial(run.load, loads.lapse, count=count, **shape)
             run.in_turn([fresh], measure, work, count, pairs=3)
 
@@ -469,26 +474,19 @@ class Scraper:
             connection.close()
 
 
-@contextlib.contextmanager
-def with_metrics(peer: str, ports: dict[int, int]) -> Iterator[Subject]:
-    """Run this server with metrics; note their port by the one of clients."""
-    port = servers.unused_port()
-    with started(peer, ("--http", f"127.0.0.1:{port}"), name=peer + MEASURED) as server:
-        ports[server.port] = port
-        yield server
-
-
 @scenario(Layout(f"rate cpu {LATENCIES} most scrapes scrape_bytes", ratios="cpu"))
 def metrics(run: Run) -> None:
     """put + reserve + delete, 50 connections, one command in flight on each, with metrics that nobody reads, or that
     are scraped each second; and what another client waits for an answer while 100,000 tubes are scraped again and again
     """
     count = run.sized(100_000)
-    ports: dict[int, int] = {}  # of metrics
+
+    def measured(peer: str, added: str) -> Fresh:
+        port = servers.unused_port()
+        return run.fresh(peer, "--http", f"127.0.0.1:{port}", name=peer + added, http=port)
 
     def cycle(server: Subject) -> Sample:
-        scraped = server.name.endswith(SCRAPED)
-        with Scraper(ports[server.port], 1) if scraped else contextlib.nullcontext():
+        with Scraper(server.http, 1) if server.name.endswith(SCRAPED) else contextlib.nullcontext():
             return _cycle(run, server, 5)
 
     def wait(again: bool, server: Subject) -> Sample:
@@ -496,14 +494,13 @@ def metrics(run: Run) -> None:
         shape: dict[str, Any] = {"attack": "nobody", "probe": "peek", "seconds": run.seconds(5), "arguments": {}}
         if not again:
             return run.load(loads.hostile, server, **shape)
-        with Scraper(ports[server.port], 0) as scraper:
+        with Scraper(server.http, 0) as scraper:
             sample = run.load(loads.hostile, server, **shape)
         return sample | {"scrapes": scraper.scrapes, "scrape_bytes": scraper.size}
 
     for peer in run.own:
-        fresh = Fresh(peer + MEASURED, functools.partial(with_metrics, peer, ports))
-        with run.together(peer, fresh, fresh) as running:
-            running[2:] = [dataclasses.replace(server, name=peer + SCRAPED) for server in running[2:]]
+        fresh = measured(peer, MEASURED)
+        with run.together(peer, fresh, measured(peer, SCRAPED)) as running:
             run.in_turn(running, cycle)
         for again, work in ((False, "no scrapes"), (True, "scraped again and again")):
             run.in_turn([fresh], functools.partial(wait, again), f"{count:,} tubes, {work}", count, pairs=3)

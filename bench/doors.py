@@ -49,7 +49,7 @@ address = "127.0.0.1:{token}"
 auth = "token"
 
 [[user]]
-name = "somebody"
+name = "user"
 token-sha256 = "{hash}"
 """
 

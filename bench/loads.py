@@ -536,7 +536,7 @@ PROBES: dict[str, Callable[[socket.socket], list[int]]] = {"peek": _peek, "put":
 
 
 def unauthorized(subject: Subject, *, count: int) -> Sample:
-    """This many clients, one after the other, with a token that nobody has; how much the server's memory has grown.
+    """This many clients, one after the other, with a wrong token; how much the server's memory has grown.
 
     What the first tenth has left does not count: that is what the server needs for such clients at all.
     """

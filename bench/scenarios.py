@@ -11,6 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -434,49 +435,46 @@ def policies(run: Run) -> None:
 # Metrics
 
 
-class Scraper:
-    """Scrapes the metrics of a server, as Prometheus does, in a thread of its own.
+@contextlib.contextmanager
+def scraping(port: int, interval: float) -> Iterator[list[int]]:
+    """Scrape the metrics of a server as Prometheus does, in a thread of its own; yield the sizes of the answers.
+
+    Args:
+        interval: seconds from the end of a scrape to the next one.
 
     Raises:
         LoadError: a scrape has failed, or there was none.
     """
+    sizes: list[int] = []
+    stop = threading.Event()
 
-    def __init__(self, port: int, interval: float) -> None:
-        self.scrapes = self.size = 0
-        self._port, self._interval = port, interval
-        self._failure = "nothing has been scraped"
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Scraper:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self._failure:
-            raise LoadError(self._failure)
-
-    def _run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
-        try:
-            while not self._stop.is_set():
+    def scrape() -> None:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+            while not stop.is_set():
                 connection.request("GET", "/metrics")
                 answer = connection.getresponse()
-                self.size = len(answer.read())
-                self._failure = "" if answer.status == http.HTTPStatus.OK else f"a scrape was answered {answer.status}"
-                self.scrapes += 1
-                self._stop.wait(self._interval)
-        except (OSError, http.client.HTTPException) as error:
-            self._failure = f"a scrape has failed: {error}"
+                sizes.append(len(answer.read()))
+                if answer.status != http.HTTPStatus.OK:
+                    raise LoadError(f"a scrape was answered {answer.status}")
+                stop.wait(interval)
+
+    with ThreadPoolExecutor(1) as pool:
+        scraped = pool.submit(scrape)
+        try:
+            yield sizes
         finally:
-            connection.close()
+            stop.set()
+        try:
+            scraped.result()
+        except (OSError, http.client.HTTPException) as error:
+            raise LoadError(f"a scrape has failed: {error}") from None
+    if not sizes:
+        raise LoadError("nothing has been scraped")
 
 
 @scenario(Layout(f"rate cpu {LATENCIES} most scrapes scrape_bytes", ratios="cpu"))
 def metrics(run: Run) -> None:
-    """put + reserve + delete, 50 connections, one command in flight on each, with metrics that nobody reads, or that
+    """put + reserve + delete, 50 connections, one command in flight on each, with metrics that no client reads, or that
     are scraped each second; and what another client waits for an answer while 100,000 tubes are scraped again and again
     """
     count = run.sized(100_000)
@@ -486,7 +484,7 @@ def metrics(run: Run) -> None:
         return run.fresh(peer, "--http", f"127.0.0.1:{port}", name=peer + added, http=port)
 
     def cycle(server: Subject) -> Sample:
-        with Scraper(server.http, 1) if server.name.endswith(SCRAPED) else contextlib.nullcontext():
+        with scraping(server.http, 1) if server.name.endswith(SCRAPED) else contextlib.nullcontext():
             return _cycle(run, server, 5)
 
     def wait(again: bool, server: Subject) -> Sample:
@@ -494,9 +492,9 @@ def metrics(run: Run) -> None:
         shape: dict[str, Any] = {"attack": "nobody", "probe": "peek", "seconds": run.seconds(5), "arguments": {}}
         if not again:
             return run.load(loads.hostile, server, **shape)
-        with Scraper(server.http, 0) as scraper:
+        with scraping(server.http, 0) as sizes:
             sample = run.load(loads.hostile, server, **shape)
-        return sample | {"scrapes": scraper.scrapes, "scrape_bytes": scraper.size}
+        return sample | {"scrapes": len(sizes), "scrape_bytes": sizes[-1]}
 
     for peer in run.own:
         fresh = measured(peer, MEASURED)

@@ -58,7 +58,6 @@ MEASURES = {
     "woken": Measure("woken", ".0f"),
     "bytes_per_job": Measure("bytes a job", ",.0f", spread=True),
     "counted": Measure("by its own account", ",.0f"),
-    "resident": Measure("memory, MB", ",.1f", scale=1e-6),
     "peak": Measure("memory, MB at most", ",.0f", scale=1e-6),
     "left": Measure("memory after it, MB", ",.0f", scale=1e-6),
     "grown": Measure("memory grown, MB", ",.1f", scale=1e-6),

@@ -318,7 +318,7 @@ def test_the_memory_after_a_backlog_is_measured(run, monkeypatch):
         assert sample["peak"] >= sample["left"] > 0
 
 
-# Peers that somebody names
+# Peers of the command line
 
 
 @pytest.fixture

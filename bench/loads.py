@@ -23,7 +23,7 @@ from typing import Any
 
 from bench import process
 from bench.attacks import Attack
-from bench.protocols import MOVED, PRIORITY, PROTOCOLS, TTR
+from bench.protocols import MOVED, PROTOCOLS, TTR
 from bench.results import Sample, percentiles
 from bench.subject import (
     BUFFER,
@@ -146,8 +146,6 @@ class _Cycling:
         self.depth = depth
         self.steps = steps
         self.payload = b"x" * body
-        self.put_with = put_with(subject.attributes, self.payload) if subject.attributes else None
-        self.numbers = itertools.count(1)
         self.commands = 0
         self.latencies = array("q")
         self.poll = select.epoll()
@@ -157,8 +155,7 @@ class _Cycling:
         self.by_file[client.sock.fileno()] = client
         self.poll.register(client.sock, select.EPOLLIN)
         client.prepared["reserve"] = self.protocol.reserve(client.tube) * self.depth
-        if not self.put_with:
-            client.prepared["put"] = self.protocol.put(client.tube, self.payload) * self.depth
+        client.prepared["put"] = self.protocol.put(client.tube, self.payload) * self.depth
         self._prepare(client, b"")
 
     def _prepare(self, client: Client, replies: bytes) -> None:
@@ -166,10 +163,6 @@ class _Cycling:
         step = self.steps[client.step]
         if step == "delete":
             client.data = self.protocol.delete(client.tube, self.protocol.ids(replies))
-        elif step == "release":
-            client.data = b"".join([b"release %b 0 0\r\n" % number for number in self.protocol.ids(replies)])
-        elif step == "put" and self.put_with is not None:
-            client.data = b"".join([self.put_with(next(self.numbers)) for _ in range(self.depth)])
         else:
             client.data = client.prepared[step]
         client.lines = self.protocol.lines[step] * self.depth
@@ -204,13 +197,6 @@ class _Cycling:
                     active -= 1
                 else:
                     client.send()
-
-
-def put_with(attributes: str, payload: bytes) -> Callable[[int], bytes]:
-    """Make puts with attributes, of which each is given its number."""
-    head = f"put-with {PRIORITY} 0 {TTR} {len(payload)} "
-    tail = b"\r\n" + payload + b"\r\n"
-    return lambda number: f"{head}{attributes.replace('{}', str(number))}".encode() + tail
 
 
 def _other(replies: bytes, first: bytes) -> bytes:

@@ -383,18 +383,6 @@ SETTINGS = {
 }
 """The policy of tubes whose names begin like this. None refuses anything here, or holds it up."""
 
-ATTRIBUTES = {
-    "tries": "tries=3",
-    "backoff": "backoff=3600",
-    "ttl": "ttl=3600",
-    "at": "at=1",
-    "key": "key=k{}",
-    "key and hold": "key=k{} hold=1",
-}
-"""What put-with demands of each job."""
-
-FAILS_ONCE = ("put", "reserve", "release", "reserve", "delete")
-
 
 def tube_section(beginning: str, settings: str) -> str:
     """The section of a config file for all tubes whose names begin like this."""
@@ -403,9 +391,8 @@ def tube_section(beginning: str, settings: str) -> str:
 
 @scenario(Layout(f"rate cpu {LATENCIES} most", ratios="cpu"))
 def policies(run: Run) -> None:
-    """put + reserve + delete, 50 connections, one command in flight on each, in tubes with each policy alone, and of
-    jobs with each attribute alone; the same with jobs that fail once; and what another client waits for an answer while
-    a million jobs expire or run out of time
+    """put + reserve + delete, 50 connections, one command in flight on each, in tubes with each policy alone; and
+    what another client waits for an answer while a million jobs expire or run out of time
     """
     count = run.sized(1_000_000)
     ttl, ttr = max(count // 125_000, 2), max(count // 50_000, 5)  # putting and reserving them all takes less
@@ -415,14 +402,8 @@ def policies(run: Run) -> None:
             sections = "".join([tube_section(f"{name}-", settings) for name, settings in SETTINGS.items()])
             limited = stack.enter_context(run.fresh(peer, config=sections).open())
             beside = dataclasses.replace(limited, name=peer + OF_OTHERS)
-            within = {name: dataclasses.replace(limited, name=f"{peer}, {name}", tubes=f"{name}-") for name in SETTINGS}
-            asking = [
-                dataclasses.replace(plain, name=f"{peer}, put-with {name}", attributes=attributes)
-                for name, attributes in ATTRIBUTES.items()
-            ]
-            run.in_turn([plain, beside, *within.values(), *asking], functools.partial(_cycle, run))
-            failing = functools.partial(_cycle, run, steps=FAILS_ONCE)
-            run.in_turn([plain, within["max-tries"]], failing, "jobs that fail once")
+            within = [dataclasses.replace(limited, name=f"{peer}, {name}", tubes=f"{name}-") for name in SETTINGS]
+            run.in_turn([plain, beside, *within], functools.partial(_cycle, run))
         for work, settings, shape in (
             (f"{count:,} jobs expire", f'ttl = "{ttl}s"', {"state": "ready"}),
             (f"{count:,} jobs run out of time, into backoff", 'backoff = "1h"', {"state": "reserved", "ttr": ttr}),

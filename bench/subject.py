@@ -42,7 +42,6 @@ class Subject:
         engine: the process that keeps its journal, or has its jobs; its CPU time is measured apart. 0: none.
         url: of its engine.
         tubes: the beginning of the names of the tubes that are used.
-        attributes: what put-with demands of each job; "{}" stands for a number that no other job has.
         http: the port of its metrics.
         directory: where it keeps its jobs.
         running: its process, where it is known; loads do not have it.
@@ -59,7 +58,6 @@ class Subject:
     engine: int = 0
     url: str = ""
     tubes: str = ""
-    attributes: str = ""
     http: int = 0
     directory: Path | None = None
     running: servers.Process | None = field(default=None, compare=False)

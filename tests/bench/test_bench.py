@@ -8,12 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-import tomllib
 
 import pytest
 
 from beanstalk_server.queue.memory import BODY_COST, HELD_COST, JOB_COST, KEY_COST, TERMS_COST, TIMER_COST
-from beanstalk_server.settings.sections import TUBE_KEYS
 from bench import loads, process
 from bench.__main__ import main
 from bench.attacks import ATTACKS
@@ -21,7 +19,7 @@ from bench.generator import LoadError
 from bench.protocols import PROTOCOLS
 from bench.results import Results
 from bench.run import Run
-from bench.scenarios import ATTRIBUTES, SCENARIOS, SETTINGS, stalls_of
+from bench.scenarios import SCENARIOS, SETTINGS, stalls_of
 from bench.servers import PEERS, beside, described, missing, parse_peer, started
 from bench.subject import statistic
 from harness.servers import ROOT
@@ -260,9 +258,8 @@ POINTS = {
     | {(name + how, "", size) for name in NODES for how in ("", ", routed") for size in (1, 100)}
     | {(name, "watching 8 tubes", size) for name in NODES for size in (1, 100)}
     | {(name, "put, one connection", 1) for name in NODES},
-    "policies": {(f"interpreted, {name}", "", 0) for name in (*SETTINGS, *(f"put-with {each}" for each in ATTRIBUTES))}
+    "policies": {(f"interpreted, {name}", "", 0) for name in SETTINGS}
     | {(name, "", 0) for name in ("interpreted", "interpreted, policies of other tubes")}
-    | {(name, "jobs that fail once", 0) for name in ("interpreted", "interpreted, max-tries")}
     | {("interpreted", f"10,000 jobs {what}", 10_000) for what in ("expire", "run out of time, into backoff")},
     "metrics": {(f"interpreted{how}", "", 0) for how in ("", ", metrics", ", scraped each second")}
     | {("interpreted, metrics", f"1,000 tubes, {how}", 1_000) for how in ("no scrapes", "scraped again and again")},
@@ -284,12 +281,6 @@ def test_a_scenario_measures_each_of_its_servers(run, name):
         if name in ("io-processes", "cluster", "shards") and point.work in ("", "put, one connection"):
             apart = any(added in point.server for added in (", I/O process", ", cluster"))
             assert ("engine_cpu" in sample) is apart
-
-
-def test_every_policy_that_a_tube_may_have_is_measured():
-    measured = {key for lines in SETTINGS.values() for key in tomllib.loads(lines)}
-    of_no_effect_alone = {"match", "dead-tube", "backoff-max", "burst", "max-held-keys"}
-    assert measured | of_no_effect_alone == {key.name.replace("_", "-") for key in TUBE_KEYS}
 
 
 PLAIN = JOB_COST + BODY_COST + 100

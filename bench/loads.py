@@ -51,17 +51,17 @@ class Meter:
     """The CPU time that a server and the generator use from now on."""
 
     def __init__(self, subject: Subject) -> None:
-        self.pids = [subject.pid, *subject.also]
+        self.pid = subject.pid
         self.own = time.process_time()
         self.engine = subject.engine
         self.engine_cpu = process.cpu(self.engine) if self.engine else None
-        self.cpu = process.cpu_of_all(self.pids)
+        self.cpu = process.cpu(self.pid)
         self.started = clock()
 
     def sample(self, commands: int, latencies: Sequence[int] = ()) -> Sample:
         """The cost of this many commands; latencies in nanoseconds."""
         seconds = (clock() - self.started) / SECOND
-        spent = process.cpu_of_all(self.pids).since(self.cpu)
+        spent = process.cpu(self.pid).since(self.cpu)
         own = time.process_time() - self.own
         each = 1e6 / max(commands, 1)
         sample = {

@@ -9,7 +9,6 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +35,6 @@ class Subject:
     Args:
         name: its name in the results.
         peer: which of the peers it is.
-        also: processes whose CPU time counts besides its own.
         ca: the authority of its certificate, a file; "" where it speaks plain.
         cert: the certificate and the key that a client shows there, a file.
         engine: the process that keeps its journal, or has its jobs; its CPU time is measured apart. 0: none.
@@ -52,7 +50,6 @@ class Subject:
     pid: int
     peer: str = ""
     protocol: str = "beanstalk"
-    also: Sequence[int] = ()
     ca: str = ""
     cert: str = ""
     engine: int = 0

@@ -607,8 +607,9 @@ def shards(run: Run) -> None:
                 measure = functools.partial(_cycle, run, watching=WATCHED, depth=depth)
                 run.in_turn(leading, measure, f"watching {WATCHED} tubes", size=depth)
             _commits(run, leading)
-        rest = functools.partial(run.load, loads.idle, seconds=run.seconds(10))
-        run.in_turn(both, rest, "nothing to do", pairs=1)
+            run.in_turn(
+                running, functools.partial(run.load, loads.idle, seconds=run.seconds(10)), "nothing to do", pairs=1
+            )
 
 
 # Under attack

@@ -90,7 +90,7 @@ def show(subject: Subject, many: int, seconds: float, pause: float) -> Sample:
     """What the console costs the server and itself, in milliseconds of CPU a second, and how soon its pages come.
 
     Args:
-        pause: how long nobody looks before a page is asked for again.
+        pause: seconds without a viewer before a page is requested again.
     """
 
     def spent(*pids: int) -> list[float]:

@@ -10,11 +10,11 @@ import contextlib
 import dataclasses
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench import process
-from bench.servers import GENERATOR_CPU, PEERS, SERVER_CPU, START_WITHIN, directories, started
+from bench.servers import GENERATOR_CPU, PEERS, SERVER_CPU, START_WITHIN, TEMPORARY, directories
 from bench.subject import Subject
 from harness import servers
 from harness.engines import Alone
@@ -29,8 +29,6 @@ OF_OTHERS = ", policies of other tubes"
 MEASURED = ", metrics"
 SCRAPED = ", scraped each second"
 """What is added to a server's name in the results."""
-
-TEMPORARY = Path("/tmp")
 
 CONFIG = """
 {options}
@@ -51,7 +49,7 @@ address = "127.0.0.1:{token}"
 auth = "token"
 
 [[user]]
-name = "somebody"
+name = "user"
 token-sha256 = "{hash}"
 """
 
@@ -99,21 +97,6 @@ def opened(peer: str, options: str = "") -> Iterator[dict[str, Subject]]:
             }
         finally:
             running.stop()
-
-
-@contextlib.contextmanager
-def with_policies(peer: str, sections: Mapping[str, str]) -> Iterator[Subject]:
-    """Run this server with policies of tubes.
-
-    Args:
-        sections: the settings of all tubes whose names begin like this, as lines of its config file.
-    """
-    lines = [f'[[tube]]\nmatch = "{tubes}*"\n{settings}\n' for tubes, settings in sections.items()]
-    with directories(TEMPORARY) as directory:
-        config = directory / "server.toml"
-        config.write_text("\n".join(lines) or "\n")
-        with started(peer, ["--config", str(config)]) as subject:
-            yield subject
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ class Generator:
         return result  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Kill it, whatever it is doing."""
+        """Kill the process."""
         if self.process is not None:
             self.process.kill()
             self.process.join()

@@ -23,7 +23,7 @@ from typing import Any
 
 from bench import process
 from bench.attacks import Attack
-from bench.protocols import MOVED, PRIORITY, PROTOCOLS, TTR
+from bench.protocols import MOVED, PROTOCOLS, TTR
 from bench.results import Sample, percentiles
 from bench.subject import (
     BUFFER,
@@ -51,17 +51,17 @@ class Meter:
     """The CPU time that a server and the generator use from now on."""
 
     def __init__(self, subject: Subject) -> None:
-        self.pids = [subject.pid, *subject.also]
+        self.pid = subject.pid
         self.own = time.process_time()
         self.engine = subject.engine
         self.engine_cpu = process.cpu(self.engine) if self.engine else None
-        self.cpu = process.cpu_of_all(self.pids)
+        self.cpu = process.cpu(self.pid)
         self.started = clock()
 
     def sample(self, commands: int, latencies: Sequence[int] = ()) -> Sample:
         """The cost of this many commands; latencies in nanoseconds."""
         seconds = (clock() - self.started) / SECOND
-        spent = process.cpu_of_all(self.pids).since(self.cpu)
+        spent = process.cpu(self.pid).since(self.cpu)
         own = time.process_time() - self.own
         each = 1e6 / max(commands, 1)
         sample = {
@@ -146,8 +146,6 @@ class _Cycling:
         self.depth = depth
         self.steps = steps
         self.payload = b"x" * body
-        self.put_with = put_with(subject.attributes, self.payload) if subject.attributes else None
-        self.numbers = itertools.count(1)
         self.commands = 0
         self.latencies = array("q")
         self.poll = select.epoll()
@@ -157,8 +155,7 @@ class _Cycling:
         self.by_file[client.sock.fileno()] = client
         self.poll.register(client.sock, select.EPOLLIN)
         client.prepared["reserve"] = self.protocol.reserve(client.tube) * self.depth
-        if not self.put_with:
-            client.prepared["put"] = self.protocol.put(client.tube, self.payload) * self.depth
+        client.prepared["put"] = self.protocol.put(client.tube, self.payload) * self.depth
         self._prepare(client, b"")
 
     def _prepare(self, client: Client, replies: bytes) -> None:
@@ -166,10 +163,6 @@ class _Cycling:
         step = self.steps[client.step]
         if step == "delete":
             client.data = self.protocol.delete(client.tube, self.protocol.ids(replies))
-        elif step == "release":
-            client.data = b"".join([b"release %b 0 0\r\n" % number for number in self.protocol.ids(replies)])
-        elif step == "put" and self.put_with is not None:
-            client.data = b"".join([self.put_with(next(self.numbers)) for _ in range(self.depth)])
         else:
             client.data = client.prepared[step]
         client.lines = self.protocol.lines[step] * self.depth
@@ -204,13 +197,6 @@ class _Cycling:
                     active -= 1
                 else:
                     client.send()
-
-
-def put_with(attributes: str, payload: bytes) -> Callable[[int], bytes]:
-    """Make puts with attributes, of which each is given its number."""
-    head = f"put-with {PRIORITY} 0 {TTR} {len(payload)} "
-    tail = b"\r\n" + payload + b"\r\n"
-    return lambda number: f"{head}{attributes.replace('{}', str(number))}".encode() + tail
 
 
 def _other(replies: bytes, first: bytes) -> bytes:
@@ -271,110 +257,6 @@ def _stream(subject: Subject, commands: Sequence[bytes], lines: int, batch: int 
                 ahead -= wanted
                 latencies.append(clock() - sent)
         return meter.sample(len(commands), latencies)
-
-
-def labelled(subject: Subject, *, count: int, names: int = 0, depth: int = 100) -> tuple[Sample, Sample]:
-    """Put jobs that wait, then reserve and delete them all; a sample of each.
-
-    Args:
-        names: how many there are of the name that "{}" stands for in the subject's attributes.
-    """
-    payload = b"x" * 100
-    line = put_with(subject.attributes, payload) if subject.attributes else None
-    put = subject.commands.put(MOVED, payload)
-    puts = _stream(subject, [line(number % names) if line else put for number in range(count)], 1)
-    latencies = array("q")
-    with subject.connect() as sock:
-        ask(sock, *subject.commands.begin(MOVED))
-        meter = Meter(subject)
-        for _ in range(count // depth):
-            asked = clock()
-            reserved = ask(sock, subject.commands.reserve(MOVED) * depth, 2 * depth)
-            ask(sock, subject.commands.delete(MOVED, subject.commands.ids(reserved)), depth)
-            latencies.append(clock() - asked)
-        return puts, meter.sample(2 * count // depth * depth, latencies)
-
-
-def saturated(subject: Subject, *, count: int, seconds: float) -> Sample:
-    """put + reserve + delete, one connection, a hundred commands in flight, behind this many jobs whose limit is
-    reached; 0 for none.
-    """
-    with contextlib.ExitStack() as stack:
-        holder = stack.enter_context(subject.connect())
-        ask(holder, *subject.commands.begin(MOVED))
-        if count:
-            first = put_with("limit=saturated", b"x")(0)
-            ask(holder, first + b"reserve\r\n", 3)
-            _stream(subject, [first] * count, 1)
-        cycling = _Cycling(subject, 100, 100, ("put", "reserve", "delete"))
-        sock = stack.enter_context(subject.connect())
-        ask(sock, *subject.commands.begin(MOVED))
-        cycling.add(Client(sock, MOVED))
-        cycling.run(seconds * WARM_UP)
-        cycling.commands = 0
-        del cycling.latencies[:]
-        meter = Meter(subject)
-        cycling.run(seconds)
-        return meter.sample(cycling.commands, cycling.latencies)
-
-
-WEIGHTS = (1, 3, 6)
-SHARED = 1_000
-"""After this many reserves, the shares of tubes are compared with their weights."""
-
-
-def weighted(subject: Subject, *, mode: str, count: int, depth: int = 100) -> Sample:
-    """Reserve and delete jobs of three tubes; `off` is by how much the share of a tube differs from its weight, at
-    most, as a part of all.
-
-    Args:
-        mode: how the tubes are served.
-    """
-    put = subject.commands.put(MOVED, b"x" * 100)
-    served = dict.fromkeys(range(len(WEIGHTS)), 0)
-    with subject.connect() as sock:
-        for number in range(len(WEIGHTS)):
-            ask(sock, b"use t%d\r\nwatch t%d %d\r\n" % (number, number, WEIGHTS[number]), 2)
-            for _ in range(count // depth):
-                ask(sock, put * depth, depth)
-        # The ids say which tube a job is of: those of one follow those of the one before.
-        first = int(ask(sock, put).split()[1]) - len(WEIGHTS) * (count // depth * depth)
-        ask(sock, b"ignore default\r\nreserve-mode %b\r\n" % mode.encode(), 2)
-        meter = Meter(subject)
-        off = 0.0
-        commands = 0
-        while commands < 2 * count // depth * depth:
-            ids = subject.commands.ids(ask(sock, b"reserve\r\n" * depth, 2 * depth))
-            ask(sock, subject.commands.delete(MOVED, ids), depth)
-            commands += 2 * depth
-            if commands <= 2 * SHARED:
-                for job_id in ids:
-                    served[(int(job_id) - first) // (count // depth * depth)] += 1
-        sample = meter.sample(commands)
-    total = sum(served.values())
-    off = max(abs(served[number] / total - weight / sum(WEIGHTS)) for number, weight in enumerate(WEIGHTS))
-    return sample | {"off": off}
-
-
-BATCH = 500
-
-
-def batches(subject: Subject, *, count: int) -> tuple[Sample, Sample]:
-    """Put jobs, then reserve and delete them, five hundred in a command; a sample of each, by jobs."""
-    body = b"100\r\n" + b"x" * 100 + b"\r\n"
-    put = b"put-batch 0 0 %d %d\r\n%b\r\n" % (TTR, BATCH * len(body), BATCH * body)
-    with subject.connect() as sock:
-        ask(sock, *subject.commands.begin(MOVED))
-        meter = Meter(subject)
-        for _ in range(count // BATCH):
-            ask(sock, put)
-        puts = meter.sample(count // BATCH * BATCH)
-        meter = Meter(subject)
-        for _ in range(count // BATCH):
-            reserved = ask(sock, b"reserve-batch %d 0\r\n" % BATCH, 2 * BATCH + 1)
-            ids = reserved.split(b"RESERVED ")[1:]
-            ask(sock, b"delete-batch " + b" ".join([each.split(b" ", 1)[0] for each in ids]) + b"\r\n")
-        return puts, meter.sample(2 * (count // BATCH * BATCH))
 
 
 def one_by_one(subject: Subject, *, command: str, count: int, lines: int = 1) -> Sample:
@@ -494,27 +376,6 @@ def spin(subject: Subject, *, seconds: float) -> Sample:
         longest = max(longest, now - before)
         most_cpu = max(most_cpu, min(cpu - cpu_before, now - before))
     return {"longest": longest / MILLISECOND, "held_cpu": most_cpu / MILLISECOND}
-
-
-def looks(subject: Subject, *, shards: int, seconds: float) -> Sample:
-    """Look at the leases of all shards, as a node does that leads none, again and again: measures the engine."""
-    from beanstalk_server.cluster.engine.interface import EngineError, observe  # no other load needs them
-    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
-    from beanstalk_server.settings.options import Config
-
-    registry = RedisConnector(subject.url, Config().cluster_name, 0, timeout=REPLY_WITHIN).registry()
-    with contextlib.closing(registry):
-        asked = [observe(shard) for shard in range(shards)]
-        registry.perform(asked)  # it connects, and has all fields of all leases
-        meter = Meter(subject)
-        count = 0
-        end = after(seconds)
-        while clock() < end:
-            for lease in registry.perform(asked):
-                if isinstance(lease, EngineError):
-                    raise UnexpectedReplyError(str(lease))
-            count += shards
-        return meter.sample(count)
 
 
 def lapse(subject: Subject, *, state: str, count: int, ttr: int = TTR) -> Sample:
@@ -661,7 +522,7 @@ PROBES: dict[str, Callable[[socket.socket], list[int]]] = {"peek": _peek, "put":
 
 
 def unauthorized(subject: Subject, *, count: int) -> Sample:
-    """This many clients, one after the other, with a token that nobody has; how much the server's memory has grown.
+    """This many clients, one after the other, with a wrong token; how much the server's memory has grown.
 
     What the first tenth has left does not count: that is what the server needs for such clients at all.
     """

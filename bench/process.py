@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,16 +47,6 @@ def cpu(pid: int, proc: Path = PROC) -> Cpu:
             total += int(thread.read_text().split()[0])
     # Without these statistics, the kernel counts ticks alone.
     return Cpu(total / 1e9 if total else (user + system) / os.sysconf("SC_CLK_TCK"), user, system)
-
-
-def cpu_of_all(pids: Sequence[int]) -> Cpu:
-    """The CPU time of several processes together."""
-    spent = [cpu(pid) for pid in pids]
-    return Cpu(
-        sum(each.total for each in spent),
-        sum(each.user_ticks for each in spent),
-        sum(each.system_ticks for each in spent),
-    )
 
 
 def children(pid: int, proc: Path = PROC) -> list[int]:

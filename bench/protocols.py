@@ -50,8 +50,8 @@ class QueueProtocol(Protocol):
 class Beanstalk:
     """The beanstalk protocol. A client uses and watches one tube."""
 
-    lines = {"put": 1, "reserve": 2, "release": 1, "delete": 1}
-    replies = {"put": b"INSERTED ", "reserve": b"RESERVED ", "release": b"RELEASED", "delete": b"DELETED"}
+    lines = {"put": 1, "reserve": 2, "delete": 1}
+    replies = {"put": b"INSERTED ", "reserve": b"RESERVED ", "delete": b"DELETED"}
 
     def begin(self, tube: bytes) -> tuple[bytes, int]:
         return b"use %b\r\nwatch %b\r\nignore default\r\n" % (tube, tube), 3

@@ -10,13 +10,13 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.generator import Generator, LoadError
 from bench.results import Results, Sample
-from bench.servers import GENERATOR_CPU, PEERS, directories, started
+from bench.servers import GENERATOR_CPU, PEERS, TEMPORARY, directories, started
 from bench.subject import Subject
 from harness.servers import ServerError
 
@@ -79,12 +79,23 @@ class Run:
         """Those of the run's peers that are this server."""
         return [peer for peer in self.peers if PEERS[peer].own]
 
-    def fresh(self, peer: str, *options: str, name: str = "", keeps: bool = False, jobs: Path | None = None) -> Fresh:
+    def fresh(
+        self,
+        peer: str,
+        *options: str,
+        name: str = "",
+        keeps: bool = False,
+        jobs: Path | None = None,
+        config: str = "",
+        **about: Any,
+    ) -> Fresh:
         """A server with these options.
 
         Args:
             keeps: whether it keeps its jobs, in a directory.
             jobs: a directory that is copied there first.
+            config: the text of its config file.
+            about: more attributes of the subject.
         """
 
         @contextlib.contextmanager
@@ -96,7 +107,13 @@ class Run:
                 if jobs and directory:
                     shutil.copytree(jobs, directory, dirs_exist_ok=True)
                     os.sync()  # otherwise the server's first sync would also sync the copy
-                yield stack.enter_context(started(peer, options, name=name, directory=directory))
+                more = []
+                if config:
+                    file = stack.enter_context(directories(TEMPORARY)) / "server.toml"
+                    file.write_text(config)
+                    more = ["--config", str(file)]
+                subject = stack.enter_context(started(peer, [*options, *more], name=name, directory=directory))
+                yield replace(subject, **about)
 
         return Fresh(name or peer, opened)
 

@@ -11,10 +11,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from beanstalk_server.queue.weights import MODES
 from bench import loads, process
 from bench.clients import LOADS, python_client
 from bench.console import show
@@ -31,7 +31,6 @@ from bench.doors import (
     opened,
     routed,
     two_nodes,
-    with_policies,
 )
 from bench.generator import Generator, LoadError
 from bench.protocols import MOVED
@@ -40,8 +39,7 @@ from bench.run import Fresh, Run
 from bench.servers import PEERS, SERVER_CPU, SYNCED, described, directories, started
 from bench.subject import Subject
 from bench.tables import CYCLE, LATENCIES, Layout
-from bench.watching import watch
-from bench.workers import KEPT, QUEUES, enqueue_and_run, install, versions_of
+from bench.workers import KEPT, QUEUES, enqueue_and_run, package_versions
 from harness import servers
 
 HOUR = 3600
@@ -65,7 +63,7 @@ def scenario(layout: Layout, *, on_request: bool = False) -> Callable[[Callable[
     """Make a function a scenario of its name. Its docstring is the heading of its table.
 
     Args:
-        on_request: whether it takes very long, or installs what is measured, and is run only when it is asked for.
+        on_request: whether it takes very long and is run only when it is asked for.
     """
 
     def register(measure: Callable[[Run], None]) -> Callable[[Run], None]:
@@ -385,168 +383,89 @@ SETTINGS = {
 }
 """The policy of tubes whose names begin like this. None refuses anything here, or holds it up."""
 
-ATTRIBUTES = {
-    "tries": "tries=3",
-    "backoff": "backoff=3600",
-    "ttl": "ttl=3600",
-    "at": "at=1",
-    "key": "key=k{}",
-    "key and hold": "key=k{} hold=1",
-}
-"""What put-with demands of each job."""
 
-FAILS_ONCE = ("put", "reserve", "release", "reserve", "delete")
+def tube_section(beginning: str, settings: str) -> str:
+    """The section of a config file for all tubes whose names begin like this."""
+    return f'[[tube]]\nmatch = "{beginning}*"\n{settings}\n'
 
 
 @scenario(Layout(f"rate cpu {LATENCIES} most", ratios="cpu"))
 def policies(run: Run) -> None:
-    """put + reserve + delete, 50 connections, one command in flight on each, in tubes with each policy alone, and of
-    jobs with each attribute alone; the same with jobs that fail once; and what another client waits for an answer while
-    a million jobs expire or run out of time
+    """put + reserve + delete, 50 connections, one command in flight on each, in tubes with each policy alone; and
+    what another client waits for an answer while a million jobs expire or run out of time
     """
     count = run.sized(1_000_000)
     ttl, ttr = max(count // 125_000, 2), max(count // 50_000, 5)  # putting and reserving them all takes less
     for peer in run.own:
         with contextlib.ExitStack() as stack, run.part(peer):
-            plain = stack.enter_context(with_policies(peer, {}))
-            limited = stack.enter_context(with_policies(peer, {f"{name}-": SETTINGS[name] for name in SETTINGS}))
+            plain = stack.enter_context(run.fresh(peer).open())
+            sections = "".join([tube_section(f"{name}-", settings) for name, settings in SETTINGS.items()])
+            limited = stack.enter_context(run.fresh(peer, config=sections).open())
             beside = dataclasses.replace(limited, name=peer + OF_OTHERS)
-            within = {name: dataclasses.replace(limited, name=f"{peer}, {name}", tubes=f"{name}-") for name in SETTINGS}
-            asking = [
-                dataclasses.replace(plain, name=f"{peer}, put-with {name}", attributes=attributes)
-                for name, attributes in ATTRIBUTES.items()
-            ]
-            run.in_turn([plain, beside, *within.values(), *asking], functools.partial(_cycle, run))
-            failing = functools.partial(_cycle, run, steps=FAILS_ONCE)
-            run.in_turn([plain, within["max-tries"]], failing, "jobs that fail once")
+            within = [dataclasses.replace(limited, name=f"{peer}, {name}", tubes=f"{name}-") for name in SETTINGS]
+            run.in_turn([plain, beside, *within], functools.partial(_cycle, run))
         for work, settings, shape in (
             (f"{count:,} jobs expire", f'ttl = "{ttl}s"', {"state": "ready"}),
             (f"{count:,} jobs run out of time, into backoff", 'backoff = "1h"', {"state": "reserved", "ttr": ttr}),
         ):
-            fresh = Fresh(peer, functools.partial(with_policies, peer, {MOVED.decode(): settings}))
+            fresh = run.fresh(peer, config=tube_section(MOVED.decode(), settings))
             measure = functools.partial(run.load, loads.lapse, count=count, **shape)
             run.in_turn([fresh], measure, work, count, pairs=3)
-
-
-# Labels
-
-LABELS = {
-    "tries": ("tries=5", 1),
-    "shares": ("share=s{}", 100_000),
-    "limits": ("limit=l{}:1000", 100_000),
-    "groups": ("group=g{}", 10_000),
-}
-"""What put-with demands of each job, and how many names there are. `tries` says what put-with costs by itself."""
-
-BEHIND = "put + reserve + delete, 100 in flight, behind jobs whose limit is reached"
-BY_WEIGHT = "reserve + delete, three tubes"
-
-
-@scenario(Layout(f"rate cpu off {LATENCIES}", "jobs", "cpu"))
-def fair(run: Run) -> None:
-    """one connection, 100 commands in flight: jobs of many shares, limits and groups beside jobs of none; commands
-    behind jobs whose limit is reached, beside the same without them; three tubes by priority and by weight; and batches
-    of 500 jobs, by jobs and not by commands
-    """
-    count = run.sized(200_000)
-
-    def asking(peer: str, name: str = "", attributes: str = "") -> Fresh:
-        @contextlib.contextmanager
-        def opened() -> Iterator[Subject]:
-            with started(peer) as subject:
-                yield dataclasses.replace(subject, attributes=attributes)
-
-        return Fresh(f"{peer}, {name}" if name else peer, opened)
-
-    def waiting(names: dict[str, int], server: Subject) -> None:
-        puts, rest = run.load(loads.labelled, server, count=count, names=names[server.attributes])
-        of_labels = next((name for name, (attributes, _) in LABELS.items() if attributes == server.attributes), "")
-        name = f"{server.name}, {names[server.attributes]:,} {of_labels}" if of_labels else server.name
-        run.results.add(run.scenario, name, "put", count, [puts])
-        run.results.add(run.scenario, name, "reserve + delete", count, [rest])
-
-    names = {"": 1} | {attributes: run.sized(many) for attributes, many in LABELS.values()}
-    for peer in run.own:
-        fresh = [asking(peer), *[asking(peer, name, attributes) for name, (attributes, _) in LABELS.items()]]
-        run.in_turn(fresh, functools.partial(waiting, names))
-        for jobs in (0, run.sized(1_000_000)):
-            behind = functools.partial(run.load, loads.saturated, count=jobs, seconds=run.seconds())
-            run.in_turn([asking(peer)], behind, BEHIND, jobs)
-        for mode in MODES:
-            by_weight = functools.partial(run.load, loads.weighted, mode=mode, count=run.sized(100_000))
-            run.in_turn([asking(peer, "" if mode == MODES[0] else mode)], by_weight, BY_WEIGHT)
-        run.in_turn([asking(peer)], functools.partial(batched, run))
-
-
-def batched(run: Run, server: Subject) -> None:
-    puts, rest = run.load(loads.batches, server, count=run.sized(500_000))
-    run.results.add(run.scenario, server.name, "put-batch", loads.BATCH, [puts])
-    run.results.add(run.scenario, server.name, "reserve-batch + delete-batch", loads.BATCH, [rest])
 
 
 # Metrics
 
 
-class Scraper:
-    """Scrapes the metrics of a server, as Prometheus does, in a thread of its own.
+@contextlib.contextmanager
+def scraping(port: int, interval: float) -> Iterator[list[int]]:
+    """Scrape the metrics of a server as Prometheus does, in a thread of its own; yield the sizes of the answers.
+
+    Args:
+        interval: seconds from the end of a scrape to the next one.
 
     Raises:
         LoadError: a scrape has failed, or there was none.
     """
+    sizes: list[int] = []
+    stop = threading.Event()
 
-    def __init__(self, port: int, interval: float) -> None:
-        self.scrapes = self.size = 0
-        self._port, self._interval = port, interval
-        self._failure = "nothing has been scraped"
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Scraper:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self._failure:
-            raise LoadError(self._failure)
-
-    def _run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
-        try:
-            while not self._stop.is_set():
+    def scrape() -> None:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+            while not stop.is_set():
                 connection.request("GET", "/metrics")
                 answer = connection.getresponse()
-                self.size = len(answer.read())
-                self._failure = "" if answer.status == http.HTTPStatus.OK else f"a scrape was answered {answer.status}"
-                self.scrapes += 1
-                self._stop.wait(self._interval)
-        except (OSError, http.client.HTTPException) as error:
-            self._failure = f"a scrape has failed: {error}"
+                sizes.append(len(answer.read()))
+                if answer.status != http.HTTPStatus.OK:
+                    raise LoadError(f"a scrape was answered {answer.status}")
+                stop.wait(interval)
+
+    with ThreadPoolExecutor(1) as pool:
+        scraped = pool.submit(scrape)
+        try:
+            yield sizes
         finally:
-            connection.close()
-
-
-@contextlib.contextmanager
-def with_metrics(peer: str, ports: dict[int, int]) -> Iterator[Subject]:
-    """Run this server with metrics; note their port by the one of clients."""
-    port = servers.unused_port()
-    with started(peer, ("--http", f"127.0.0.1:{port}"), name=peer + MEASURED) as server:
-        ports[server.port] = port
-        yield server
+            stop.set()
+        try:
+            scraped.result()
+        except (OSError, http.client.HTTPException) as error:
+            raise LoadError(f"a scrape has failed: {error}") from None
+    if not sizes:
+        raise LoadError("nothing has been scraped")
 
 
 @scenario(Layout(f"rate cpu {LATENCIES} most scrapes scrape_bytes", ratios="cpu"))
 def metrics(run: Run) -> None:
-    """put + reserve + delete, 50 connections, one command in flight on each, with metrics that nobody reads, or that
+    """put + reserve + delete, 50 connections, one command in flight on each, with metrics that no client reads, or that
     are scraped each second; and what another client waits for an answer while 100,000 tubes are scraped again and again
     """
     count = run.sized(100_000)
-    ports: dict[int, int] = {}  # of metrics
+
+    def measured(peer: str, added: str) -> Fresh:
+        port = servers.unused_port()
+        return run.fresh(peer, "--http", f"127.0.0.1:{port}", name=peer + added, http=port)
 
     def cycle(server: Subject) -> Sample:
-        scraped = server.name.endswith(SCRAPED)
-        with Scraper(ports[server.port], 1) if scraped else contextlib.nullcontext():
+        with scraping(server.http, 1) if server.name.endswith(SCRAPED) else contextlib.nullcontext():
             return _cycle(run, server, 5)
 
     def wait(again: bool, server: Subject) -> Sample:
@@ -554,14 +473,13 @@ def metrics(run: Run) -> None:
         shape: dict[str, Any] = {"attack": "nobody", "probe": "peek", "seconds": run.seconds(5), "arguments": {}}
         if not again:
             return run.load(loads.hostile, server, **shape)
-        with Scraper(ports[server.port], 0) as scraper:
+        with scraping(server.http, 0) as sizes:
             sample = run.load(loads.hostile, server, **shape)
-        return sample | {"scrapes": scraper.scrapes, "scrape_bytes": scraper.size}
+        return sample | {"scrapes": len(sizes), "scrape_bytes": sizes[-1]}
 
     for peer in run.own:
-        fresh = Fresh(peer + MEASURED, functools.partial(with_metrics, peer, ports))
-        with run.together(peer, fresh, fresh) as running:
-            running[2:] = [dataclasses.replace(server, name=peer + SCRAPED) for server in running[2:]]
+        fresh = measured(peer, MEASURED)
+        with run.together(peer, fresh, measured(peer, SCRAPED)) as running:
             run.in_turn(running, cycle)
         for again, work in ((False, "no scrapes"), (True, "scraped again and again")):
             run.in_turn([fresh], functools.partial(wait, again), f"{count:,} tubes, {work}", count, pairs=3)
@@ -662,18 +580,14 @@ def cluster(run: Run) -> None:
 
 
 SHARDS = 8
-MANY_SHARDS = 64
 WATCHED = 8
-
-AT_REST = "nothing to do, {} shards"
-LOOKS = f"looks at {MANY_SHARDS} leases"
 
 
 @scenario(Layout(f"rate cpu engine_cpu {LATENCIES} cpu_ms engine_ms seconds", "in flight", "cpu"))
 def shards(run: Run) -> None:
     """put + reserve + delete, 50 connections, this many commands in flight on each, and put alone, one connection: a
     node that leads one shard, and one that leads eight; a node that leads nothing, whose clients another one serves;
-    clients that watch tubes of all shards; and what nodes and engine do when nobody asks for anything
+    clients that watch tubes of all shards; and the CPU time of nodes and engine without commands
     """
 
     def leads(peer: str, count: int) -> Fresh:
@@ -693,19 +607,9 @@ def shards(run: Run) -> None:
                 measure = functools.partial(_cycle, run, watching=WATCHED, depth=depth)
                 run.in_turn(leading, measure, f"watching {WATCHED} tubes", size=depth)
             _commits(run, leading)
-        for count in (*counts, MANY_SHARDS):
-            node = Fresh(peer + CLUSTERED, leads(peer, count).open)
-            other = Fresh(peer + CLUSTERED + ROUTED, stands_by(peer, count).open)
-            run.in_turn([node, other], functools.partial(_rest, run), AT_REST.format(count), pairs=1)
-
-
-def _rest(run: Run, server: Subject) -> Sample:
-    """What a node and its engine use when nobody asks for anything; also what it costs to look at many leases."""
-    node, many, _ = server.name.partition(of_shards(MANY_SHARDS))
-    if many and not server.name.endswith(ROUTED):
-        looks = run.load(loads.looks, server, shards=MANY_SHARDS, seconds=run.seconds(2))
-        run.results.add(run.scenario, node, LOOKS, 0, [looks])
-    return run.load(loads.idle, server, seconds=run.seconds(10))
+            run.in_turn(
+                running, functools.partial(run.load, loads.idle, seconds=run.seconds(10)), "nothing to do", pairs=1
+            )
 
 
 # Under attack
@@ -821,31 +725,15 @@ def clients(run: Run) -> None:
 def workers(run: Run) -> None:
     """one worker that runs empty tasks which have been enqueued before; ten at a time where it can"""
     versions = run.results.about.setdefault("versions", {})
-    versions["redis"] = described("redis")
+    versions |= {"redis": described("redis"), "task queues": package_versions()}
 
     def measure(subject: Subject) -> Sample:
         queue = QUEUES[subject.name]
-        install(queue, run.tell)
-        if told := versions_of(queue):
-            versions[queue.group] = told
         with directories(run.directory) as directory:
             kept = directory if queue.broker.endswith(KEPT) else None
             return enqueue_and_run(queue, run.sized(queue.jobs), kept)
 
     run.in_turn([Subject(name, 0, 0) for name in QUEUES], measure)
-
-
-@scenario(Layout("without_ms top_ms own_ms screen"), on_request=True)
-def watching(run: Run) -> None:
-    """what `beanstalk top` costs a server with 100,000 tubes, idle and under load"""
-    tubes, seconds = run.sized(100_000), run.seconds(6)
-    for rate in (0, 100_000):
-        for peer in run.own:
-            with run.together(peer) as running:
-                for server in running:
-                    run.load(loads.tubes, server, count=tubes)
-                work = f"{rate:,} commands a second"
-                run.in_turn(running, functools.partial(watch, rate=rate, seconds=seconds), work)
 
 
 VIEWERS = 50

@@ -22,6 +22,7 @@ SERVER_CPU = 0
 GENERATOR_CPU = (os.cpu_count() or 1) - 1
 START_WITHIN = 120.0  # seconds; a start may read a million jobs
 VERSION_WITHIN = 10.0  # seconds
+TEMPORARY = Path("/tmp")
 
 
 @dataclass(frozen=True)

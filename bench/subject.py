@@ -9,7 +9,6 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,13 +35,12 @@ class Subject:
     Args:
         name: its name in the results.
         peer: which of the peers it is.
-        also: processes whose CPU time counts besides its own.
         ca: the authority of its certificate, a file; "" where it speaks plain.
         cert: the certificate and the key that a client shows there, a file.
         engine: the process that keeps its journal, or has its jobs; its CPU time is measured apart. 0: none.
         url: of its engine.
         tubes: the beginning of the names of the tubes that are used.
-        attributes: what put-with demands of each job; "{}" stands for a number that no other job has.
+        http: the port of its metrics.
         directory: where it keeps its jobs.
         running: its process, where it is known; loads do not have it.
     """
@@ -52,13 +50,12 @@ class Subject:
     pid: int
     peer: str = ""
     protocol: str = "beanstalk"
-    also: Sequence[int] = ()
     ca: str = ""
     cert: str = ""
     engine: int = 0
     url: str = ""
     tubes: str = ""
-    attributes: str = ""
+    http: int = 0
     directory: Path | None = None
     running: servers.Process | None = field(default=None, compare=False)
 

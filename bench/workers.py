@@ -4,6 +4,7 @@ A broker is started, calls are enqueued one by one, and a worker is started that
 (`bench/tasks`) say when the first and the last of those that count run: what is before the first is there for
 the worker to start and to warm up. At both, the CPU time is read of the worker with all its processes, those that have
 ended included, and of the broker. The broker has one processor, and the worker with all its processes another.
+The dependency group `bench` has the task queues.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from bench import process
@@ -40,12 +42,6 @@ MARKED_WITHIN = 180.0
 STOPS_WITHIN = 20.0
 """Seconds until a worker must have ended after it was told to."""
 
-INSTALLED_WITHIN = 600.0
-"""Seconds that an environment may take."""
-
-ENVIRONMENTS = ROOT / "build" / "task-queues"
-"""Where the environments of other task queues are: they cannot share one, as arq and taskiq need different redis-py."""
-
 KEPT = " -b"
 """Behind the name of a broker that keeps its jobs on disk."""
 
@@ -58,7 +54,6 @@ class TaskQueue:
         calls: its module in bench.tasks.
         worker: what Python is called with; {port} is the broker's.
         jobs: how many calls are counted at full size, such that they take some seconds.
-        group: the dependency group of pyproject.toml that has what it needs, or "" for the environment of the bench.
         broker: OURS, BEANSTALKD or REDIS; with KEPT, it keeps its jobs.
         variant: which of its tasks or brokers; its module knows.
     """
@@ -66,16 +61,12 @@ class TaskQueue:
     calls: str
     worker: tuple[str, ...]
     jobs: int
-    group: str = ""
     broker: str = REDIS
     variant: str = ""
 
 
 OUR_WORKER = ("-m", "beanstalk_client.worker", "bench.tasks.our_calls:tasks", "--at-once", str(AT_ONCE))
 GREENSTALK = ("-m", "bench.tasks.greenstalk_calls")
-RQ = ("-m", "rq.cli")
-RQ_URL = ("--url", "redis://127.0.0.1:{port}/0")
-SIMPLE = ("--worker-class", "rq.worker.SimpleWorker")
 CELERY = ("-m", "celery", "--app", "bench.tasks.celery_calls", "worker", "--loglevel", "WARNING")
 CELERY_ALONE = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 TASKIQ = ("-m", "taskiq", "worker", "bench.tasks.taskiq_calls:broker", "--workers", "1", "--log-level", "WARNING")
@@ -89,67 +80,25 @@ QUEUES = {
     "greenstalk, one loop": TaskQueue("greenstalk_calls", GREENSTALK, 20_000, broker=OURS),
     "greenstalk, 10 threads": TaskQueue("greenstalk_calls", GREENSTALK, 20_000, broker=OURS, variant="threads"),
     "greenstalk, one loop, with beanstalkd": TaskQueue("greenstalk_calls", GREENSTALK, 20_000, broker=BEANSTALKD),
-    "RQ": TaskQueue("rq_calls", (*RQ, "worker", "--quiet", *RQ_URL), 500, "bench-rq"),
-    "RQ, SimpleWorker": TaskQueue("rq_calls", (*RQ, "worker", "--quiet", *SIMPLE, *RQ_URL), 3_000, "bench-rq"),
-    "RQ, pool of 10 SimpleWorkers": TaskQueue(
-        "rq_calls", (*RQ, "worker-pool", "--quiet", "--num-workers", str(AT_ONCE), *SIMPLE, *RQ_URL), 3_000, "bench-rq"
-    ),
-    "arq": TaskQueue("arq_calls", ("-m", "bench.tasks.arq_calls"), 6_000, "bench-arq"),
-    "taskiq, stream": TaskQueue("taskiq_calls", (*TASKIQ, *TASKIQ_TASKS), 10_000, "bench-taskiq"),
-    "taskiq, list": TaskQueue("taskiq_calls", (*TASKIQ, *TASKIQ_TASKS), 10_000, "bench-taskiq", variant="list"),
+    "taskiq, stream": TaskQueue("taskiq_calls", (*TASKIQ, *TASKIQ_TASKS), 10_000),
+    "taskiq, list": TaskQueue("taskiq_calls", (*TASKIQ, *TASKIQ_TASKS), 10_000, variant="list"),
     "Celery, prefork": TaskQueue(
-        "celery_calls", (*CELERY, *CELERY_ALONE, "--pool", "prefork", "-c", str(AT_ONCE)), 6_000, "bench-celery"
+        "celery_calls", (*CELERY, *CELERY_ALONE, "--pool", "prefork", "-c", str(AT_ONCE)), 6_000
     ),
     "Celery, threads": TaskQueue(
-        "celery_calls", (*CELERY, *CELERY_ALONE, "--pool", "threads", "-c", str(AT_ONCE)), 6_000, "bench-celery"
+        "celery_calls", (*CELERY, *CELERY_ALONE, "--pool", "threads", "-c", str(AT_ONCE)), 6_000
     ),
-    "Celery, solo": TaskQueue("celery_calls", (*CELERY, *CELERY_ALONE, "--pool", "solo"), 6_000, "bench-celery"),
+    "Celery, solo": TaskQueue("celery_calls", (*CELERY, *CELERY_ALONE, "--pool", "solo"), 6_000),
 }
 """By the name that tables have; what others are compared with is the first."""
 
-
-INSTALLING = (
-    (sys.executable, "-m", "venv", "--clear", "{environment}"),
-    ("{environment}/bin/python", "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"),
-    ("{environment}/bin/python", "-m", "pip", "install", "--quiet", "--group", f"{ROOT / 'pyproject.toml'}:{{group}}"),
-)
+PACKAGES = ("celery", "taskiq", "taskiq-redis", "redis", "hiredis", "uvloop", "greenstalk")
+"""What task queues need: the versions are part of the results."""
 
 
-def python_of(queue: TaskQueue) -> Path:
-    """The interpreter of its environment."""
-    return ENVIRONMENTS / queue.group / "bin" / "python" if queue.group else Path(sys.executable)
-
-
-def install(queue: TaskQueue, tell: Callable[[str], None]) -> None:
-    """Make its environment, unless it is there.
-
-    Raises:
-        ServerError: it cannot be made.
-    """
-    python = python_of(queue)
-    made = python.parents[1] / "installed"
-    if not queue.group or made.exists():
-        return
-    tell(f"installing {queue.group}")
-    for step in INSTALLING:
-        line = [part.format(environment=python.parents[1], group=queue.group) for part in step]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=INSTALLED_WITHIN, check=False)
-        if done.returncode:
-            raise ServerError(f"{queue.group} cannot be installed: {done.stderr.strip().rpartition(chr(10))[2]}")
-    made.touch()
-
-
-def versions_of(queue: TaskQueue) -> str:
-    """What its environment has that matters, as "name version", with commas."""
-    if not queue.group:
-        return ""
-    wanted = "'rq', 'arq', 'taskiq', 'taskiq-redis', 'celery', 'redis', 'hiredis', 'uvloop'"
-    program = (
-        "import importlib.metadata as m\n"
-        f"print(', '.join(n + ' ' + m.version(n) for n in ({wanted}) if list(m.distributions(name=n))))"
-    )
-    done = subprocess.run([python_of(queue), "-c", program], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+def package_versions() -> str:
+    """The installed packages as "name version", with commas."""
+    return ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES if list(metadata.distributions(name=name)))
 
 
 @contextlib.contextmanager
@@ -213,7 +162,7 @@ def enqueue_and_run(queue: TaskQueue, jobs: int, directory: Path | None = None) 
         contextlib.closing(Marks(place)) as marks,
     ):
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *([] if queue.group else [str(ROOT / "client")])]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "client")]),
             "PYTHONSAFEPATH": "1",
             "BENCH_PORT": str(server.address[1]),
             "BENCH_MARKS": marks.path,
@@ -224,7 +173,7 @@ def enqueue_and_run(queue: TaskQueue, jobs: int, directory: Path | None = None) 
 
 
 def _enqueue(queue: TaskQueue, jobs: int, server: servers.Process, environment: dict[str, str]) -> Sample:
-    line = [str(python_of(queue)), "-m", "bench.tasks.enqueue", queue.calls, str(jobs), str(int(jobs * WARM_UP))]
+    line = [sys.executable, "-m", "bench.tasks.enqueue", queue.calls, str(jobs), str(int(jobs * WARM_UP))]
     pipe = subprocess.PIPE
     with subprocess.Popen(line, env=environment, cwd="/", stdin=pipe, stdout=pipe, start_new_session=True) as producer:
         late = threading.Timer(MARKED_WITHIN, producer.kill)
@@ -255,7 +204,7 @@ def _enqueue(queue: TaskQueue, jobs: int, server: servers.Process, environment: 
 def _drain(
     queue: TaskQueue, jobs: int, server: servers.Process, environment: dict[str, str], marks: Marks, log: Path
 ) -> Sample:
-    line = [str(python_of(queue)), *(part.format(port=server.address[1]) for part in queue.worker)]
+    line = [sys.executable, *(part.format(port=server.address[1]) for part in queue.worker)]
     with log.open("wb") as out, open(os.devnull) as nothing:
         worker = subprocess.Popen(
             line, env=environment, cwd=log.parent, stdin=nothing, stdout=out, stderr=out, start_new_session=True

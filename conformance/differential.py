@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
+from beanstalk_server.wire.commands import EXTENSIONS
 from conformance import text
 from conformance.runner import TIMEOUT, MismatchError, Observer, Peer
 from conformance.servers import Process, started
@@ -36,11 +37,10 @@ MASKED: Final = ("pid", "version", "rusage-utime", "rusage-stime", "uptime", "ho
 """The keys of stats whose values may differ between two servers."""
 
 EXTENSION_KEYS: Final = re.compile(
-    rb"(cmd-(.*-keyed|cancel|reschedule|reserve-batch|clear-tube|put-with|redrive|list-jobs|stats-tubes|list-clients"
-    rb"|move-jobs|drain|undrain|stats-group|cancel-group|cancel-reserve|put-batch|delete-batch|release-batch|touch-batch|touch-all|reserve-mode)"
-    rb"|(current|max)-memory|current-groups"
-    rb"|refused-.*|server|(expired|dead|retried|redriven)-jobs|held-keys)$"
+    rf"(cmd-({'|'.join(command.name for command in EXTENSIONS)})"
+    r"|(current|max)-memory|current-groups|refused-.*|server|(expired|dead|retried|redriven)-jobs|held-keys)$".encode()
 )
+"""The keys that only this server has."""
 
 RESERVE: Final = re.compile(rb"reserve(?!-j)")
 """What makes a client wait, if only for a moment."""

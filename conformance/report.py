@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL
 from conformance.conversation import Conversation
 from conformance.differences import read_differences
 from conformance.pool import Run
@@ -18,17 +19,8 @@ COMMAND: Final = re.compile(r"(?:\{\d+ \* )?([a-z]+(?:-[a-z]+)*)(?= |\\|$)")
 REPLY: Final = re.compile(r"(?:\{\d+ \* )?([A-Z]+(?:_[A-Z]+)*)( .+?)?(?:\\r.*)?")
 """An expected line that may be a reply."""
 
-PROTOCOL: Final = """
-put use reserve reserve-with-timeout reserve-job delete release bury touch watch ignore peek peek-ready peek-delayed
-peek-buried kick kick-job stats-job stats-tube stats list-tubes list-tube-used list-tubes-watched quit pause-tube
-""".split()
-"""The commands of the protocol, in the order of its document."""
-
-EXTENSIONS: Final = """
-put-keyed replace-keyed peek-keyed cancel cancel-keyed reschedule reschedule-keyed reserve-batch clear-tube put-with
-redrive list-jobs stats-tubes list-clients move-jobs drain undrain stats-group cancel-group cancel-reserve
-put-batch delete-batch release-batch touch-batch reserve-mode touch-all
-""".split()
+COMMANDS: Final = [command.name for command in (*PROTOCOL, *EXTENSIONS)]
+"""The commands that a table of the page lists."""
 
 QUOTES: Final = "strings in statistics"
 """The intended difference that {"..."} in a text shows, even without `differs:`."""
@@ -108,9 +100,7 @@ def page(runs: Sequence[Run]) -> str:
     parts.append(_markdown(["theme", *(_server_name(run) for run in runs)], _counts(runs)))
     sent = Counter(command for conversation in conversations for command in commands(conversation))
     parts.append("\n## Commands\n\nNumber of conversations that send each.\n")
-    parts.append(
-        _markdown(["command", "conversations"], [[f"`{name}`", str(sent[name])] for name in (*PROTOCOL, *EXTENSIONS)])
-    )
+    parts.append(_markdown(["command", "conversations"], [[f"`{name}`", str(sent[name])] for name in COMMANDS]))
     shown = Counter(conversation.differs for conversation in conversations)
     shown[QUOTES] += sum(any('{"' in step.source for step in conversation.steps) for conversation in conversations)
     parts.append(

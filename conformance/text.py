@@ -68,17 +68,11 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Range:
-    least: int
-    most: int
-
-
-@dataclass(frozen=True)
 class Quoted:
     text: Text
 
 
-Piece = Bytes | Repeat | Kept | Pattern | Range | Quoted
+Piece = Bytes | Repeat | Kept | Pattern | Quoted
 
 
 @dataclass(frozen=True)
@@ -158,8 +152,6 @@ def _expression(piece: Piece, kept: Mapping[str, int], quotes: bool, seen: set[s
                 return b"(?P=%b)" % name.encode()
             seen.add(name)
             return b"(?P<%b>%b)" % (name.encode(), NUMBER)
-        case Range(least, most):
-            return b"(?:%b)" % b"|".join(b"%d" % number for number in range(least, most + 1))
         case Quoted(text):
             quote = b'"' if quotes else b""
             return quote + b"".join(_expression(part, kept, quotes, seen) for part in text.pieces) + quote
@@ -237,7 +229,8 @@ def _placeholder(inner: str) -> Piece:
     if found := re.fullmatch(r'"(.*)"', inner):
         return Quoted(Text(tuple(_pieces(found[1]))))
     if found := re.fullmatch(r"(\d+)\.\.(\d+)", inner):
-        return Range(int(found[1]), int(found[2]))
+        numbers = range(int(found[1]), int(found[2]) + 1)
+        return Pattern(b"(?:%b)" % b"|".join(b"%d" % number for number in numbers))
     if found := re.fullmatch(r"([a-z][a-z0-9_]*)(?:\+(\d+))?", inner):
         return Kept(found[1], int(found[2] or 0))
     raise TextError(f"no such placeholder: {{{inner}}}")

@@ -20,7 +20,7 @@ from harness.nodes import Node, leader
 from harness.servers import OURS, ServerError, accepts
 
 PORTS: Final = (11300, 11301)
-"""Where the nodes listen, unless somebody else does."""
+"""The ports of the nodes; a port that is taken is replaced by an unused one."""
 
 LOOK: Final = 0.2
 """Seconds between two looks at the logs."""

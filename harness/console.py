@@ -15,12 +15,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from harness.servers import INTERPRETED, OURS, ROOT, Process, ServerError, accepts, command, environment_of, unused_port
 
 PORT: Final = 11380
-"""Where the console listens, unless somebody else does."""
+"""The port of the console; if it is taken, an unused one replaces it."""
 
 POLICIES: Final = """
 [[tube]]
@@ -39,18 +39,12 @@ BEANSTALK: Final = "import sys; from beanstalk_client.cli.main import main; sys.
 END_WITHIN: Final = 5.0
 
 
-class Demonstration:
-    """The processes.
+class Demonstration(NamedTuple):
+    """A server, the URL of its console, and the processes beside the server; the console's is the first."""
 
-    Attributes:
-        url: of the console.
-        server: the address of the server.
-    """
-
-    def __init__(self, server: Process, url: str, processes: Sequence[subprocess.Popen[bytes]]) -> None:
-        self.server = server
-        self.url = url
-        self.processes = processes
+    server: Process
+    url: str
+    processes: Sequence[subprocess.Popen[bytes]]
 
 
 @contextlib.contextmanager

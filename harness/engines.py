@@ -130,7 +130,7 @@ def _read(file: BinaryIO) -> Reply:
 
 
 class Alone:
-    """One primary with replicas, which nobody promotes.
+    """One primary with replicas that are never promoted.
 
     Args:
         directory: where the servers keep what they keep.
@@ -175,7 +175,7 @@ class Alone:
         """The server that keeps the journal of a shard now.
 
         Raises:
-            OSError: nobody knows at the moment.
+            OSError: no server knows at the moment.
         """
         return self.servers[0]
 
@@ -208,7 +208,7 @@ class Alone:
         return len(self.servers) - 1
 
     def restart(self) -> None:
-        """Start again whatever is not running, and wake up what was paused."""
+        """Start each server that is not running, and resume each one that was paused."""
         for server in [*self.servers, *self.others]:
             if server.is_running:
                 server.resume()

@@ -62,7 +62,7 @@ class Relay:
 
     def rewrite(self, old: str, new: str) -> None:
         """Say this in the place of that from now on, where the target says it: of the same length, and whole in one
-        piece of what is read. So a program that is told an address can be sent through another relay.
+        piece of what is read. So a program that receives an address from the target connects through another relay.
         """
         if len(old) != len(new):
             raise ValueError(f"{old} must be rewritten as something of the same length, not {new}")

@@ -111,9 +111,9 @@ def environment_of(program: str, more: Mapping[str, str] | None = None) -> dict[
 
 
 def unused_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, and that the system gives to nobody who asks for any: for what is
-    named before it listens, or must get its port back. Other test processes draw other ports, although tests may seed
-    `random` alike.
+    """A free port of 127.0.0.1 outside the system's ephemeral range: for a server whose port is named before it
+    listens, or that must get its port back. Other test processes draw other ports, although tests may seed `random`
+    alike.
     """
     while True:
         address = "127.0.0.1", PORTS.randrange(20_000, 32_000)
@@ -131,7 +131,7 @@ def unused_port() -> int:
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody listens on this port of this machine."""
+    """Whether a server listens on this port of this machine."""
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:

@@ -29,7 +29,6 @@ SOCKETS = (
     "tests/bench/test_bench",
     "tests/bench/test_clients",
     "tests/bench/test_console",
-    "tests/bench/test_watching",
     "tests/bench/test_workers",
     "tests/client/test_asynchronous_at_servers",
     "tests/client/test_blocking",

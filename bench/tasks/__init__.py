@@ -2,7 +2,7 @@
 
 Each module has the tasks `empty` and `mark`, which tells the bench that it runs, and `producing`, a context manager
 (an asynchronous one where the library speaks asyncio) that gives a function to enqueue the task of a name in the
-ordinary way. It runs in the environment of its task queue, so it may need no more than that and the standard library.
+ordinary way. It needs no more than its task queue and the standard library.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Enqueues calls of the empty task, one by one, and prints what that took.
 
-    python -m bench.tasks.enqueue rq_calls 1000 200        # in the environment of the task queue
+    python -m bench.tasks.enqueue celery_calls 1000 200
 
 First this many that are not counted (the second number), and a mark; it then says that it is ready, and waits for a
 line. Then those that are counted, and a mark. What it prints at the end is a line of JSON, in seconds.

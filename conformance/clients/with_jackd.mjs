@@ -87,111 +87,24 @@ async function loseAConnection() {
   await again.disconnect()
 }
 
-async function meetLimits() {
+// The replies of policies that clients tell apart (docs/policies.md). with_greenstalk.py meets every policy.
+async function beRefusedByPolicies() {
   const client = await connect()
   await client.use('max-jobs')
-  const first = await client.put('one')
+  await client.put('one')
   await client.put('two')
   await assert.rejects(client.put('three'), /^Error: DRAINING$/)
-  await client.delete(first)
-  await client.put('three')
-  await client.use('max-bytes')
-  await client.put('ten bytes!')
-  await assert.rejects(client.put('!'), /^Error: DRAINING$/)
-  await client.use('max-delay')
-  await assert.rejects(client.put('late', { delay: 2 }), /^Error: DRAINING$/)
-  await client.delete(await client.put('late', { delay: 1 }))
   await client.use('max-job-size')
   await assert.rejects(client.put('longer'), /^Error: JOB_TOO_BIG$/)
-  await client.delete(await client.put('short'))
-  assert.match(await client.stats(), /refused-size: 1/)
-  await client.disconnect()
-}
-
-async function runOutOfTries() {
-  const client = await connect()
-  const dead = await connect()
-  await dead.watch('dead')
   await client.watch('max-tries')
-  await client.watch('dead-tube')
   await client.use('max-tries')
-  let id = await client.put('released')
+  const id = await client.put('released')
   await client.reserve()
   await assert.rejects(client.release(id), /^Error: BURIED$/)
-  assert.equal((await client.peekBuried()).id, id)
-  await client.kickJob(id)
-  await client.reserve()
-  await client.delete(id)
-  await client.use('dead-tube')
-  id = await client.put('released')
-  await client.reserve()
-  await client.release(id)
-  assert.equal((await dead.reserveWithTimeout(10)).id, id)
-  assert.match(await dead.statsJob(id), /origin: "?dead-tube/)
-  await dead.delete(id)
-  id = await client.put('too slow', { ttr: 1 })
-  await client.reserve()
-  assert.equal((await dead.reserveWithTimeout(10)).id, id)
-  await dead.delete(id)
-  await assert.rejects(client.touch(id), /^Error: NOT_FOUND$/)
-  id = await client.put('lost')
-  await client.reserve()
-  client.socket.destroy()
-  assert.equal((await dead.reserveWithTimeout(10)).id, id)
-  assert.match(await dead.statsJob(id), /reason: "?disconnected/)
-  await dead.delete(id)
-  await dead.disconnect()
-}
-
-async function beToldToWait() {
-  const client = await connect()
-  for (const tube of ['backoff', 'max-reserved', 'rate']) await client.watch(tube)
-  await client.use('backoff')
-  const id = await client.put('again')
-  await client.reserve()
-  await client.release(id)
-  await assert.rejects(client.reserveWithTimeout(0), /^Error: TIMED_OUT$/)
-  assert.equal((await client.peekDelayed()).id, id)
-  await client.kickJob(id)
-  await client.reserve()
-  await client.delete(id)
-  for (const tube of ['max-reserved', 'rate']) {
-    await client.use(tube)
-    const first = await client.put('first')
-    const second = await client.put('second')
-    assert.equal((await client.reserve()).id, first)
-    await assert.rejects(client.reserveWithTimeout(0), /^Error: TIMED_OUT$/)
-    assert.equal((await client.peekReady()).id, second)
-    assert.match(await client.statsTube(tube), /throttled: 1/)
-    await client.delete(first)
-    if (tube === 'max-reserved') assert.equal((await client.reserveWithTimeout(10)).id, second)
-    await client.delete(second)
-  }
-  await client.disconnect()
-}
-
-async function comeTooLate() {
-  const client = await connect()
-  await client.watch('key-hold')
-  await client.watch('dead')
-  const keyed = await client.reserve()
-  await client.delete(keyed.id) // it has a key, which stays taken
-  await client.use('ttl')
-  const gone = await client.put('deleted')
-  await client.use('ttl-dead')
-  const moved = await client.put('moved')
-  assert.equal((await client.reserveWithTimeout(10)).id, moved)
-  assert.match(await client.statsJob(moved), /reason: "?expired/)
-  await client.delete(moved)
-  for (const id of [keyed.id, gone]) {
-    for (const command of ['peek', 'reserveJob', 'kickJob', 'delete']) {
-      await assert.rejects(client[command](id), /^Error: NOT_FOUND$/)
-    }
-  }
   await client.disconnect()
 }
 
 const ORDINARY = [produceAndWork, buryAndKick, letATtrRunOut, loseAConnection]
-const POLICIES = [meetLimits, runOutOfTries, beToldToWait, comeTooLate]
+const POLICIES = [beRefusedByPolicies]
 
 for (const story of process.argv[4] === 'policies' ? POLICIES : ORDINARY) await story()

@@ -170,7 +170,7 @@ def test_tables_are_written_between_markers_and_nowhere_else(results, tmp_path):
 
 
 def test_a_run_of_some_scenarios_says_below_their_tables_what_it_is_and_leaves_the_rest(tmp_path):
-    results = Results(ABOUT | {"versions": {"bench-rq": "rq 2.0"}})
+    results = Results(ABOUT | {"versions": {"task queues": "celery 5.7"}})
     results.add("clients", "greenstalk", "put", 0, [{"rate": 10.0, "client_cpu": 5.0, "server_cpu": 5.0}])
     page = tmp_path / "page.md"
     page.write_text(
@@ -180,4 +180,4 @@ def test_a_run_of_some_scenarios_says_below_their_tables_what_it_is_and_leaves_t
     kept, drawn = page.read_text().split("<!-- end of bench: about -->")
     assert kept.endswith("\nx\n")
     assert "| put | greenstalk | 10 | 5.0 | 5.0 |" in drawn
-    assert "Commit abc1234, 2001-02-03: 2 processors. rq 2.0." in drawn
+    assert "Commit abc1234, 2001-02-03: 2 processors. celery 5.7." in drawn

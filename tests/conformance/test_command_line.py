@@ -56,7 +56,7 @@ def test_a_server_that_holds_jobs_is_left_alone(server):
         (("--against", "unix:/nonexistent"), "No such file"),
         (("--start", "/nonexistent/beanstalkd"), "/nonexistent/beanstalkd is not installed"),
         (("--start", "/bin/false"), "/bin/false does not start"),
-        (("--only", "something that nobody says"), "no conversation has this in its title or theme"),
+        (("--only", "no such words"), "no conversation has this in its title or theme"),
     ],
 )
 def test_a_run_that_cannot_begin_says_why_in_one_line(arguments, complaint):
@@ -68,16 +68,16 @@ def test_a_run_that_cannot_begin_says_why_in_one_line(arguments, complaint):
 
 
 def test_a_conversation_that_fails_is_shown_and_ends_with_1(tmp_path):
-    (tmp_path / "mine.txt").write_text("== nobody is buried\n> list-tube-used\n< BURIED\n")
+    (tmp_path / "mine.txt").write_text("== no job is buried\n> list-tube-used\n< BURIED\n")
     status, printed, _ = conformance("--start", imported(), tmp_path / "mine.txt")
     assert status == 1
     assert (
-        "ours: mine.txt:1: nobody is buried\n      > list-tube-used\n    - < BURIED\n    + b'USING default" in printed
+        "ours: mine.txt:1: no job is buried\n      > list-tube-used\n    - < BURIED\n    + b'USING default" in printed
     )
 
 
 def test_a_server_that_dies_fails_the_conversation():
-    (conversation,) = read("== somebody is there\n> list-tube-used\n< USING default\n", "name.txt")
+    (conversation,) = read("== the server answers\n> list-tube-used\n< USING default\n", "name.txt")
     with started(imported()) as server:
         server.process.kill()
         server.process.wait()

@@ -74,7 +74,7 @@ def test_bytes_are_written_as_they_are_read(data):
         ("== a\n[ours] < OK", "go together"),
         ("== a\nonly: ours\n< OK", "go together"),
         ("== a\ndiffers: something\n< OK", "go together"),
-        ("== a\nonly: somebody\n< OK", "only: is one of ours, beanstalkd"),
+        ("== a\nonly: another\n< OK", "only: is one of ours, beanstalkd"),
         ("== a\nsignal USR1\n< OK", "needs a server of its own"),
         ("== a\nis noisy", "this is not a line of a conversation"),
     ],

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 
 import pytest
@@ -91,7 +90,3 @@ def test_the_archive_of_the_sources_builds_the_same_wheel(builder, sources, tmp_
     expected = files_of(build(builder, sources, "wheel"))
     shutil.move(unpacked, tmp_path / "again" / "client")
     assert files_of(build(builder, tmp_path / "again" / "client", "wheel")) == expected
-
-
-def test_no_dependency_has_crept_in():
-    assert tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]["dependencies"] == []

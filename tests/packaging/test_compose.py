@@ -12,6 +12,7 @@ import yaml
 from beanstalk_client import Client
 from dockerfile_parse import DockerfileParser
 from expressions import DASHBOARD, PROMETHEUS
+from lint import passes
 
 from beanstalk_server.settings.options import OPTIONS
 from harness import servers
@@ -34,9 +35,7 @@ def mounted(service):
 
 @pytest.mark.slow
 def test_its_schema_is_that_of_compose(tools):
-    line = [tools / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    passes(tools / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE)
 
 
 def test_what_it_builds_and_mounts_is_there():
@@ -141,9 +140,7 @@ def test_promtool_finds_nothing_wrong_with_the_configuration(tmp_path):
     promtool = programs.find("promtool", "prometheus")
     for name, path in mounted("prometheus").items():
         (tmp_path / name.rpartition("/")[2]).write_text(path.read_text())
-    line = [promtool, "check", "config", tmp_path / "prometheus.yaml"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    passes(promtool, "check", "config", tmp_path / "prometheus.yaml")
     assert f"--config.file={next(iter(mounted('prometheus')))}" in SERVICES["prometheus"]["command"]
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import urllib.request
 
 import programs
@@ -25,15 +24,13 @@ from expressions import (
     selectors,
     series_asked_for,
 )
+from lint import passes
 
 from harness.servers import Process, command, imported, unused_port
 
 
 def promtool(*arguments):
-    line = [programs.find("promtool", "prometheus"), *map(str, arguments)]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=PROMETHEUS, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return passes(programs.find("promtool", "prometheus"), *arguments, cwd=PROMETHEUS)
 
 
 @pytest.mark.slow

@@ -4,12 +4,12 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import programs
 import pytest
 from beanstalk_client.deliver.command import make_parser as deliver_parser
+from lint import passes
 from units import SERVICE, SOCKET, SYSTEMD, command_line, installed, settings
 
 from beanstalk_server.settings.declaration import BAD_OPTION
@@ -24,21 +24,20 @@ LARGEST_EXPOSURE = 1.5
 """Of 10, as `systemd-analyze security` counts: a service without any sandbox has 9.6."""
 
 
-def run(*line):
-    return subprocess.run(line, capture_output=True, text=True, check=False)
+def systemd_says(*arguments):
+    return passes(programs.find("systemd-analyze", "systemd"), *arguments)
 
 
 @pytest.mark.slow
 def test_systemd_finds_nothing_wrong(tmp_path):
-    done = run(programs.find("systemd-analyze", "systemd"), "verify", *installed(tmp_path, "/bin/true"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert systemd_says("verify", *installed(tmp_path, "/bin/true")) == ""
 
 
 @pytest.mark.slow
 def test_systemd_finds_little_that_it_may_do():
-    done = run(programs.find("systemd-analyze", "systemd"), "security", "--offline=true", "--no-pager", SERVICE)
-    level = re.search(r"Overall exposure level for .*: ([\d.]+)", done.stdout)
-    assert level, done.stdout + done.stderr
+    said = systemd_says("security", "--offline=true", "--no-pager", SERVICE)
+    level = re.search(r"Overall exposure level for .*: ([\d.]+)", said)
+    assert level, said
     assert float(level[1]) <= LARGEST_EXPOSURE
 
 
@@ -117,9 +116,7 @@ def allowed_calls():
     def calls_of(name):
         if not name.startswith("@"):
             return {name}
-        done = run(programs.find("systemd-analyze", "systemd"), "syscall-filter", "--no-pager", name)
-        assert done.returncode == 0, done.stderr
-        listed = [line.strip() for line in done.stdout.splitlines()[1:]]
+        listed = [line.strip() for line in systemd_says("syscall-filter", "--no-pager", name).splitlines()[1:]]
         return {call for each in listed if each and not each.startswith("#") for call in calls_of(each)}
 
     allowed = set()
@@ -184,8 +181,7 @@ def test_the_unit_of_the_deliverer_is_one(tmp_path):
     assert deliver_parser().parse_args(options).tube == ["webhooks"]
     path = tmp_path / "beanstalk-deliver.service"
     path.write_text(unit.replace(program, "/bin/true"))
-    done = run(programs.find("systemd-analyze", "systemd"), "verify", path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert systemd_says("verify", path) == ""
 
 
 @pytest.mark.parametrize("page", ["deploy", "tutorial"])

@@ -5,7 +5,6 @@ import json
 import pytest
 from beanstalk_client.console.bodies import Report
 from beanstalk_client.console.failures import MAX_TEXT, Failed, _read_body, group, same_error
-from beanstalk_client.observe.samples import Samples
 
 
 def failed(job_id, error="", task="send", tube="mails", buried="", reason="", state="buried"):

@@ -98,7 +98,7 @@ HOT = [
     "beanstalk_server/server/commits.py",
     "beanstalk_server/server/intake.py",
     "beanstalk_server/server/connection.py",
-    "beanstalk_server/server/front/arrivals.py",
+    "beanstalk_server/server/front/pending.py",
     "beanstalk_server/routing/reply_framer.py",
     "beanstalk_server/routing/branch.py",
     "beanstalk_server/routing/operations.py",

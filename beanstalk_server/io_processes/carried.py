@@ -77,7 +77,7 @@ class CarriedConnection(Channel):
         self._output_paused = False  # the client does not read
         self._taken = 0  # bytes that came while the client did not read: the engine process gets no credit for them yet
 
-    # What the event loop, TLS or an arrival calls
+    # What the event loop, TLS or a pending connection calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

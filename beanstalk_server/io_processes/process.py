@@ -1,6 +1,6 @@
 """An I/O process: a program that accepts the clients of a server, and carries their bytes to its engine process.
 
-    clients ⇄ Listeners, Arrivals, TLS ⇄ CarriedConnection ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ engine process
+    clients ⇄ Listeners, PendingConnections, TLS ⇄ CarriedConnection ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ engine process
 
 It is started by the engine process (processes.py), which hands it a pair of sockets for the link and another one for
 its settings. It ends when the link ends. Signals are for the engine process.
@@ -60,7 +60,7 @@ class IoProcess:
         self._control = control
         self.listeners = Listeners(ACCEPTS, shares)
         self._hangups = HangupWatch()
-        self._turns = Turns()  # of arrivals and TLS
+        self._turns = Turns()  # of pending connections and TLS
         self._listening: dict[int, Listener] = {}  # by the number of the entrance
         self._end: LinkEnd
         self.carrier: Carrier
@@ -140,8 +140,8 @@ class IoProcess:
         carrier = self.carrier
         carrier.link = None
         await self.listeners.stop()
-        if self.reception.arrivals is not None:
-            await self.reception.arrivals.stop()
+        if self.reception.pending is not None:
+            await self.reception.pending.stop()
         for client in list(carrier.open):
             client.abort()
         while carrier.open:

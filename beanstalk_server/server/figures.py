@@ -78,16 +78,16 @@ class HostFigures:
         """Everything else."""
         receptions = self._receptions()
         condition = self._host.condition()
-        arrivals = [each.arrivals for each in receptions if each.arrivals is not None]
+        pending = [each.pending for each in receptions if each.pending is not None]
         return Figures(
             self._statistics(),
             is_ready=not condition.hindrance_of_cluster(),
             is_draining=condition.is_draining,
             forbidden=sum(info.forbidden for _, info in self._led()),
             auth_failures=sum(each.failures for each in receptions),
-            auth_timeouts=sum(each.timeouts for each in arrivals),
-            pending_rejected=sum(each.displaced for each in arrivals),
-            pending=sum(map(len, arrivals)),
+            auth_timeouts=sum(each.timeouts for each in pending),
+            pending_rejected=sum(each.displaced for each in pending),
+            pending=sum(map(len, pending)),
             malformed_puts=self._host.listeners.malformed_puts,
             shortages=self._host.listeners.shortages,
             idle_closed=self._host.idle.closed,

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from beanstalk_server.access.policies import Policies
     from beanstalk_server.admin.health import Condition
     from beanstalk_server.admin.metrics import ShardFigures
-    from beanstalk_server.server.front.arrivals import Arrivals
     from beanstalk_server.server.front.http_front import HttpFront
+    from beanstalk_server.server.front.pending import PendingConnections
     from beanstalk_server.server.idle import Idler
     from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.reload import Prepared
@@ -150,9 +150,9 @@ class Host:
         return self.reception.entrances
 
     @property
-    def arrivals(self) -> Arrivals | None:
+    def pending(self) -> PendingConnections | None:
         """Those who are not known yet; None if nobody is asked here."""
-        return self.reception.arrivals
+        return self.reception.pending
 
     @property
     def address(self) -> Address:
@@ -510,8 +510,8 @@ class Host:
         await self.listeners.stop()
         if self._io is not None:
             await self._io.stop()
-        if self.arrivals is not None:
-            await self.arrivals.stop()
+        if self.pending is not None:
+            await self.pending.stop()
         await self._end()
         if self._http is not None:
             await self._http.stop()

@@ -12,7 +12,7 @@ EVENT_LOOP = {"asyncio", "uvloop"}
 OF_ACCESS = {
     "beanstalk_server.access.accounts",
     "beanstalk_server.settings.rules",
-    "beanstalk_server.server.front.arrivals",
+    "beanstalk_server.server.front.pending",
     "beanstalk_server.server.front.proxy_header",
     "beanstalk_server.server.reload",
     "beanstalk_server.server.front.tls",

@@ -74,8 +74,8 @@ class HttpFront:
         """Close the sockets and every connection."""
         self.connections.is_closing = True
         await self.listeners.stop()
-        if self.reception.arrivals is not None:
-            await self.reception.arrivals.stop()
+        if self.reception.pending is not None:
+            await self.reception.pending.stop()
         await self.connections.stop()
         self._refusals.stop()
         self._turns.stop()

@@ -15,14 +15,14 @@ from beanstalk_server.server.front.listeners import Listener, Listeners
 from beanstalk_server.server.turns import Turns
 
 if TYPE_CHECKING:
-    from beanstalk_server.server.front.arrivals import Arrivals
+    from beanstalk_server.server.front.pending import PendingConnections
 
 
 class Reception:
-    """The entrances of some listeners, and the arrivals at them.
+    """The entrances of some listeners, and the pending connections at them.
 
     Args:
-        turns: those of arrivals.
+        turns: those of pending connections.
         client_maker: returns what makes the protocol of a client that is known, of its entrance, its user and its name.
         accepts: whether this process accepts clients; else others do, at the same sockets.
     """
@@ -36,7 +36,7 @@ class Reception:
         accepts: bool = True,
     ) -> None:
         self.listeners = listeners
-        self.arrivals: Arrivals | None = None  # if a listener wants to know who comes
+        self.pending: PendingConnections | None = None  # if a listener wants to know who comes
         self._past_failures = 0  # at entrances that are gone
         self._turns = turns
         self._client_maker = client_maker
@@ -59,19 +59,22 @@ class Reception:
             self.listeners.start(loop, headroom)
 
     def _serve(self, listener: Listener) -> None:
-        """Let a listener make what its entrance asks for: a connection at once, or first an arrival."""
+        """Let a listener make what its entrance asks for: a connection at once, or first a pending connection."""
         entrance = listener.entrance
         if not entrance.asks:
             listener.make_protocol = functools.partial(self._client_maker(), entrance)
             listener.is_crowded = None
             return
-        from beanstalk_server.server.front.arrivals import Arrival, Arrivals  # most servers need neither
+        from beanstalk_server.server.front.pending import (
+            PendingConnection,
+            PendingConnections,
+        )  # most servers need neither
 
-        if self.arrivals is None:
-            self.arrivals = Arrivals(self._turns, self.listeners, self._client_maker())
-            self.arrivals.start(asyncio.get_running_loop())
-        listener.make_protocol = functools.partial(Arrival, self.arrivals, entrance)
-        listener.is_crowded = self.arrivals.is_crowded
+        if self.pending is None:
+            self.pending = PendingConnections(self._turns, self.listeners, self._client_maker())
+            self.pending.start(asyncio.get_running_loop())
+        listener.make_protocol = functools.partial(PendingConnection, self.pending, entrance)
+        listener.is_crowded = self.pending.is_crowded
 
     def change(self, opened: Sequence[tuple[Listener, Entrance]]) -> None:
         """Let clients come in at these listeners, each as its entrance asks, and at no others."""
@@ -81,14 +84,14 @@ class Reception:
             if listener not in gone:
                 listener.entrance = entrance
             elif not listener.entrance.become(entrance):
-                self._abort_arrivals(listener.entrance)
+                self._abort_pending(listener.entrance)
             gone.discard(listener)
             if self._accepts:
                 self._serve(listener)
         for listener in gone:
             listener.entrance.closed = True
             self._past_failures += listener.entrance.failures
-            self._abort_arrivals(listener.entrance)
+            self._abort_pending(listener.entrance)
         self.listeners.replace([listener for listener, _ in opened])
 
     @property
@@ -96,6 +99,6 @@ class Reception:
         """How many clients have been refused here because of what they gave as a proof, or gave instead."""
         return self._past_failures + sum([entrance.failures for entrance in self.entrances])
 
-    def _abort_arrivals(self, entrance: Entrance) -> None:
-        if self.arrivals is not None:
-            self.arrivals.abort(self.arrivals.at(entrance))
+    def _abort_pending(self, entrance: Entrance) -> None:
+        if self.pending is not None:
+            self.pending.abort(self.pending.at(entrance))

@@ -1,6 +1,6 @@
 """TLS above a plain transport, as a transport for the protocol above it.
 
-    event loop ⇄ plain transport ⇄ TlsTransport ⇄ what the client has become: an arrival, then a Connection
+    event loop ⇄ plain transport ⇄ TlsTransport ⇄ PendingConnection, then Connection
 
 OpenSSL works on memory (`ssl.MemoryBIO`), because the event loop's own TLS costs three times as much. It is given whole
 records, few at a time, so that it keeps little memory for each connection and comes back soon:

@@ -1,25 +1,25 @@
-"""Clients that have connected, and are not known yet: from the first byte to a `Connection` with a user.
+"""Accepts connections: PROXY header, TLS handshake and authentication, until the client is admitted.
 
     PROXY header ─→ TLS handshake ─→ auth line, certificate, or peer ─→ Connection
          │               │                        │
          └───────────────┴────────────────────────┴─→ refused, with a line in the log
 
-Each listener asks for some of these (`Entrance`), in this order. A connection that takes over gets all bytes that came
-behind. A client that is not known yet costs little, and not for long:
+Each listener requires some of these steps (`Entrance`), in this order. The connection that takes over gets all bytes
+that followed. A pending connection has bounds:
 
-    what                        bound                          beyond it
-    --------------------------  -----------------------------  ------------------------------
-    arrivals at a time          MOST_ARRIVALS, and half of     the oldest gives way; while it waits for its
-                                the connections allowed        turn, none is accepted from half of that on
-    the time for all steps      TIME_LIMIT                     closed
-    a header, a line            LONGEST_HEADER, LINE_LIMIT     refused
-    bytes that wait for a turn  one read                       it is not read from
-    work                        the round's budget             waits for its turn
-    bytes after a refusal       LINGER_LIMIT                   closed, even while it sends
+    what                          bound                          beyond it
+    ----------------------------  -----------------------------  ---------------------------------------------
+    pending connections           MAX_PENDING, and half of the   the oldest is evicted; while it waits for its
+                                  connections allowed            turn, none is accepted from half of that on
+    time for all steps            TIME_LIMIT                     closed
+    a header, a line              LONGEST_HEADER, LINE_LIMIT     refused
+    bytes that wait for a turn    one read                       reading is paused
+    work                          the round's budget             waits for its turn
+    bytes after a refusal         LINGER_LIMIT                   closed, even while the client sends
 
-A client that is refused is told so, and hung up on; but what it still sends is read, and dropped, until it hangs up
-too. A socket that is closed with unread input sends a reset, which overtakes the reply. (TLS closes by itself when a
-handshake fails: then a client that sends tens of KiB without waiting may miss the alert.)
+A refused client gets a reply and the end of the output. Its further input is read and dropped until it hangs up: a
+socket that is closed with unread input sends a reset, which overtakes the reply. (After a failed handshake, the TLS
+transport closes at once: a client that sends tens of KiB without waiting may then miss the alert.)
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from beanstalk_server.wire import replies
 from beanstalk_server.wire.framing import LINE_LIMIT
 from beanstalk_server.wire.grammar import parse_auth
 
-MOST_ARRIVALS: Final = 1024
-"""Arrivals at a time."""
+MAX_PENDING: Final = 1024
+"""PendingConnections at a time."""
 
 TIME_LIMIT: Final = 10 * SECOND
-"""Nanoseconds that an arrival has to become known."""
+"""Nanoseconds that a pending connection has to become known."""
 
 LINGER_LIMIT: Final = 1 << 18
 """Bytes that are read from a refused client, and dropped, before it is cut off."""
@@ -65,7 +65,7 @@ QUIT: Final = b"quit"
 CREDENTIALS: Final = "=iII"  # struct ucred of unix(7): process, user and group
 CREDENTIALS_SIZE: Final = 12
 
-# What an arrival waits for
+# What a pending connection waits for
 HEADER: Final = 0
 HANDSHAKE: Final = 1
 LINE: Final = 2
@@ -75,17 +75,17 @@ NOTHING: Final = 4  # a connection has taken over, or the client is gone
 log = logging.getLogger("beanstalk_server")
 
 
-class Arrival(Runnable):
+class PendingConnection(Runnable):
     """One client that is not known yet.
 
     It has the methods of an asyncio protocol, and does not inherit from one, as `Connection` does not.
     """
 
-    def __init__(self, arrivals: Arrivals, entrance: Entrance) -> None:
+    def __init__(self, pending: PendingConnections, entrance: Entrance) -> None:
         super().__init__()
         self.deadline = 0  # nanoseconds
         self.entrance = entrance  # where it has come
-        self._arrivals = arrivals
+        self._pending = pending
         self._transport: asyncio.Transport | None = None  # the plain one
         self._channel: asyncio.Transport | None = None  # speaks with the client: the plain transport, or TLS above it
         self._stage = NOTHING
@@ -110,8 +110,8 @@ class Arrival(Runnable):
         self._channel = plain
         self._name = name_of_peer(plain)
         entrance = self.entrance
-        self._arrivals.add(self)
-        if entrance.closed or self._arrivals.turns.stopped:
+        self._pending.add(self)
+        if entrance.closed or self._pending.turns.stopped:
             plain.abort()
         elif entrance.wants_header:
             peer = plain.get_extra_info("peername")
@@ -125,7 +125,7 @@ class Arrival(Runnable):
             self._secure()
 
     def data_received(self, data: bytes) -> None:
-        turns = self._arrivals.turns
+        turns = self._pending.turns
         turns.spend(READ_COST)
         if self._stage == HANG_UP:
             self._dropped += len(data)
@@ -150,7 +150,7 @@ class Arrival(Runnable):
         return self.queued  # else what it has sent is not enough, and no more will come
 
     def pause_writing(self) -> None:
-        """Close: what an arrival is told is short, but what TLS answers to changes of keys has no end."""
+        """Close: what a pending connection is told is short, but what TLS answers to changes of keys has no end."""
         if self.expire("does not read"):
             self.entrance.failures += 1
 
@@ -160,7 +160,7 @@ class Arrival(Runnable):
     def connection_lost(self, _: Exception | None) -> None:
         if self._stage != NOTHING or self._transport is not None:
             self._leave()
-            self._arrivals.listeners.connection_closed()
+            self._pending.listeners.connection_closed()
 
     def take_turn(self) -> int:
         try:
@@ -224,7 +224,7 @@ class Arrival(Runnable):
         from beanstalk_server.server.front.tls import TlsTransport
 
         self._stage = HANDSHAKE
-        tls: Any = TlsTransport(context, self._arrivals.turns, self._on_secure, self._on_failure)
+        tls: Any = TlsTransport(context, self._pending.turns, self._on_secure, self._on_failure)
         data = self._data
         self._data = b""
         plain.set_protocol(tls)
@@ -325,13 +325,13 @@ class Arrival(Runnable):
         self._let_in(user)
         return STEP_COST
 
-    # The end of an arrival
+    # The end of a pending connection
 
     def _let_in(self, user: User | None) -> None:
         """Let a connection take over, with what has come and is not done."""
         channel = self._channel
         assert channel is not None, "it is connected"
-        connection = self._arrivals.make_client(self.entrance, user, self._name)
+        connection = self._pending.make_client(self.entrance, user, self._name)
         data = self._data
         self._leave()
         channel.set_protocol(connection)
@@ -349,7 +349,7 @@ class Arrival(Runnable):
         self._hang_up(reply)
 
     def _note(self, reason: str) -> None:
-        self._arrivals.refusals.note(self._name, self.entrance.place, reason)
+        self._pending.refusals.note(self._name, self.entrance.place, reason)
 
     def _hang_up(self, reply: bytes) -> None:
         """Send a last reply, and then read until the client hangs up too."""
@@ -386,15 +386,15 @@ class Arrival(Runnable):
             self._channel.resume_reading()
 
     def _leave(self) -> None:
-        """Be no arrival any more, and let go of everything."""
+        """Be no connection any more, and let go of everything."""
         self._stage = NOTHING
         self._transport = None
         self._channel = None
         self._data = b""
-        self._arrivals.remove(self)
+        self._pending.remove(self)
 
 
-class Arrivals:
+class PendingConnections:
     """Those who are not known yet, in the order in which they came.
 
     Args:
@@ -412,7 +412,7 @@ class Arrivals:
         self.refusals = Refusals()
         self.displaced = 0  # how many have been closed to make room for others
         self.timeouts = 0  # how many, because they were not known in time
-        self._all: dict[Arrival, None] = {}
+        self._all: dict[PendingConnection, None] = {}
         self._timer: asyncio.Handle | None = None  # for the oldest
         self._emptied = asyncio.Event()
 
@@ -435,16 +435,16 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._all)
 
-    def at(self, entrance: Entrance) -> list[Arrival]:
+    def at(self, entrance: Entrance) -> list[PendingConnection]:
         """Those that have come to one entrance."""
-        return [arrival for arrival in self._all if arrival.entrance is entrance]
+        return [connection for connection in self._all if connection.entrance is entrance]
 
-    def abort(self, arrivals: list[Arrival]) -> None:
+    def abort(self, pending: list[PendingConnection]) -> None:
         """Close some of them at once."""
-        for arrival in arrivals:
-            arrival.abort()
+        for connection in pending:
+            connection.abort()
 
-    def add(self, arrival: Arrival) -> None:
+    def add(self, connection: PendingConnection) -> None:
         """Note one that has connected. If there are too many, the oldest gives way."""
         limit = self._limit()
         if len(self._all) >= limit:
@@ -452,13 +452,13 @@ class Arrivals:
             del self._all[oldest]  # now, because its transport reports its end later
             if oldest.expire(f"it gives way to a newer one, as {limit} are not known yet"):
                 self.displaced += 1
-        arrival.deadline = self.turns.clock() + TIME_LIMIT
-        self._all[arrival] = None
+        connection.deadline = self.turns.clock() + TIME_LIMIT
+        self._all[connection] = None
         if self._timer is None:
             self._set_timer()
 
     def _limit(self) -> int:
-        return min(MOST_ARRIVALS, max(self.listeners.allowed >> 1, 1))
+        return min(MAX_PENDING, max(self.listeners.allowed >> 1, 1))
 
     def is_crowded(self) -> bool:
         """Whether those who have come wait for the server: one more might cost one of them its place."""
@@ -467,9 +467,9 @@ class Arrivals:
             return False
         return next(iter(self._all)).waits or len(self.turns.handshakes) > limit >> 2
 
-    def remove(self, arrival: Arrival) -> None:
+    def remove(self, connection: PendingConnection) -> None:
         """Forget one that has been let in, or is gone."""
-        self._all.pop(arrival, None)
+        self._all.pop(connection, None)
         if not self._all:
             self._emptied.set()
 
@@ -482,11 +482,11 @@ class Arrivals:
         """Close those whose time is over."""
         self._timer = None
         now = self.turns.clock()
-        for arrival in list(self._all):
-            if arrival.deadline > now:
+        for connection in list(self._all):
+            if connection.deadline > now:
                 break
-            del self._all[arrival]  # now, because its transport reports its end later
-            if arrival.expire(f"not known after {TIME_LIMIT // SECOND} s"):
+            del self._all[connection]  # now, because its transport reports its end later
+            if connection.expire(f"not known after {TIME_LIMIT // SECOND} s"):
                 self.timeouts += 1
         if self._all:
             self._set_timer()

@@ -95,6 +95,7 @@ HOT = [
     "beanstalk_server/server/timers.py",
     "beanstalk_server/server/front/client_hello.py",
     "beanstalk_server/server/front/tls.py",
+    "beanstalk_server/server/front/addresses.py",
     "beanstalk_server/server/commits.py",
     "beanstalk_server/server/intake.py",
     "beanstalk_server/server/connection.py",

@@ -33,8 +33,8 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.routing.clients import Clients
 from beanstalk_server.server.commits import Gathering
 from beanstalk_server.server.connection import Connection
+from beanstalk_server.server.front.addresses import name_of_address
 from beanstalk_server.server.front.entrance import NONE
-from beanstalk_server.server.front.listeners import name_of_address
 from beanstalk_server.server.host import Host, MakeIo
 from beanstalk_server.server.service import JOURNALED_HEADROOM, Service
 from beanstalk_server.server.start_error import StartError

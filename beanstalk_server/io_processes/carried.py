@@ -13,7 +13,7 @@ from typing import Final, cast
 from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.link.link import Channel, Link
-from beanstalk_server.server.connection import name_of_peer
+from beanstalk_server.server.front.addresses import name_of_peer
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch

@@ -27,7 +27,6 @@ from beanstalk_server.io_processes.settings import SIGNALS, Door, IoSettings
 from beanstalk_server.link.link import NOTE, Link
 from beanstalk_server.server.front.entrance import entrance_of
 from beanstalk_server.server.front.listeners import Listener, Listeners
-from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.front.shares import Shares
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.link_end import LinkEnd
@@ -64,7 +63,6 @@ class IoProcess:
         self._listening: dict[int, Listener] = {}  # by the number of the entrance
         self._end: LinkEnd
         self.carrier: Carrier
-        self.reception: Reception
 
     async def run(self) -> None:
         """Carry clients, until the link ends."""
@@ -80,12 +78,12 @@ class IoProcess:
         end.begin(link)
         self.carrier = Carrier(loop, self.listeners, self._hangups)
         self.carrier.link = link
-        self.reception = Reception(self.listeners, self._turns, lambda: self.carrier.make_client)
+        self.listeners.serve(self._turns, lambda: self.carrier.make_client)
         self._turns.start(loop)
         self._hangups.start(loop)
         await loop.create_unix_connection(cast(Any, lambda: end), sock=self._sock)
         self._change(settings)
-        self.reception.start(loop, HEADROOM)
+        self.listeners.start(loop, HEADROOM)
         self._control.setblocking(False)
         loop.add_reader(self._control.fileno(), self._take_settings)
         self.send_note(READY)
@@ -130,7 +128,7 @@ class IoProcess:
                 entrance.number = door.number
                 opened.append((self._listening.get(door.number) or _listener_of(door), entrance))
             self.listeners.allow(settings.max_connections)
-            self.reception.change(opened)
+            self.listeners.change(opened)
             self._listening = {entrance.number: listener for listener, entrance in opened}
         finally:
             settings.close()
@@ -140,8 +138,8 @@ class IoProcess:
         carrier = self.carrier
         carrier.link = None
         await self.listeners.stop()
-        if self.reception.pending is not None:
-            await self.reception.pending.stop()
+        if self.listeners.pending is not None:
+            await self.listeners.pending.stop()
         for client in list(carrier.open):
             client.abort()
         while carrier.open:

@@ -24,8 +24,8 @@ from beanstalk_server.server.connection import (
     CarrierLostError,
     Connection,
     log_connected,
-    name_of_peer,
 )
+from beanstalk_server.server.front.addresses import name_of_peer
 from beanstalk_server.server.front.entrance import NONE, TOKEN, Entrance
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake

@@ -30,7 +30,8 @@ from beanstalk_server.routing.branch import Branch, Place
 from beanstalk_server.routing.client import RoutedConnection
 from beanstalk_server.routing.place import LinkPlace, LocalPlace, open_local_place
 from beanstalk_server.routing.settled import Departure, SettledSession
-from beanstalk_server.server.connection import Connection, Connections, make_session, name_of_peer
+from beanstalk_server.server.connection import Connection, Connections, make_session
+from beanstalk_server.server.front.addresses import name_of_peer
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch

@@ -16,7 +16,8 @@ from beanstalk_server.access.user import NO_RIGHT, User
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import PENDING, Outcome
 from beanstalk_server.server.commits import CommitWaiter
-from beanstalk_server.server.connection import OUTPUT_LIMIT, Connection, name_of_peer
+from beanstalk_server.server.connection import OUTPUT_LIMIT, Connection
+from beanstalk_server.server.front.addresses import name_of_peer
 from beanstalk_server.server.front.entrance import TOKEN
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.wire.authorization import NO_TUBE

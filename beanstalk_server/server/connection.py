@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,8 +18,9 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.commits import CommitGate, CommitWaiter
+from beanstalk_server.server.front.addresses import name_of_peer
 from beanstalk_server.server.front.entrance import NONE, TOKEN, Entrance
-from beanstalk_server.server.front.listeners import Listeners, name_of_address
+from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.turns import Turns
@@ -503,18 +503,3 @@ class Connections:
             for connection in list(self.open):
                 connection.transport.abort()
             await self._emptied.wait()
-
-
-def name_of_peer(transport: asyncio.Transport) -> str:
-    """What the log calls the client at the other end."""
-    peer = transport.get_extra_info("peername")
-    if isinstance(peer, tuple):
-        return name_of_address((peer[0], peer[1]))
-    return f"{'unix client' if is_unix(transport) else 'lost client'} {transport.get_extra_info('socket').fileno()}"
-
-
-def is_unix(transport: asyncio.Transport) -> bool:
-    """Whether a client has come through a UNIX socket. The address at the other end does not tell: a TCP client that
-    is gone already has none."""
-    family: int = transport.get_extra_info("socket").family
-    return family == socket.AF_UNIX

@@ -18,18 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf, no_policies
 from beanstalk_server.queue.units import MILLISECOND
+from beanstalk_server.server.front.addresses import Address, address_of, name_of_address
 from beanstalk_server.server.front.entrance import Entrance, accounts_of, entrance_of, ways_of
 from beanstalk_server.server.front.listeners import (
-    Address,
     Listener,
     Listeners,
-    address_of,
     inherited_sockets,
-    name_of_address,
     open_listener,
     where_of,
 )
-from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.idle import IdleSweeps
 from beanstalk_server.server.keepalive import set_keepalive
@@ -113,7 +110,8 @@ class Host:
             from beanstalk_server.server.slow import SlowLog  # most servers do not say what is slow
 
             self.slow = SlowLog(round(self.config.slow_ms * MILLISECOND))
-        self.reception = Reception(self.listeners, self.turns, self._client_maker, accepts=not self.config.io_processes)
+        if not config.io_processes:
+            self.listeners.serve(self.turns, self._client_maker)
         self._io = make_io(config.io_processes, self.listeners, self._client_maker) if make_io else None
         self._http: HttpFront | None = None  # if a listener speaks HTTP
         self.idle = IdleSweeps(self._idlers, self.turns.clock)
@@ -147,12 +145,12 @@ class Host:
     @property
     def entrances(self) -> list[Entrance]:
         """What the listeners ask of their clients, in their order."""
-        return self.reception.entrances
+        return self.listeners.entrances
 
     @property
     def pending(self) -> PendingConnections | None:
         """Those who are not known yet; None if nobody is asked here."""
-        return self.reception.pending
+        return self.listeners.pending
 
     @property
     def address(self) -> Address:
@@ -201,7 +199,7 @@ class Host:
             await self._give_up()
             raise
         self.hangups.start(loop)
-        self.reception.start(loop, self._headroom() + (0 if self._http is None else self._http.descriptors))
+        self.listeners.start(loop, self._headroom() + (0 if self._http is None else self._http.descriptors))
         places = self._places()
         changed = self.config.changed()
         if sockets := self._sockets():
@@ -415,7 +413,7 @@ class Host:
             self._http.start(asyncio.get_running_loop())
             self.listeners.limit = max(self.listeners.limit - self._http.descriptors, 1)
         self.listeners.allow(config.max_connections)
-        self.reception.change(prepared.of(is_http=False))
+        self.listeners.change(prepared.of(is_http=False))
         if self._http is not None:
             self._http.change(prepared.of(is_http=True))
 

@@ -16,7 +16,7 @@ from typing import Final, cast
 from beanstalk_server.events import event
 from beanstalk_server.link.link import TICK, Channel, Link, LinkError
 from beanstalk_server.server.bounded import BoundedLog
-from beanstalk_server.server.connection import name_of_peer
+from beanstalk_server.server.front.addresses import name_of_peer
 
 CLOGGED: Final = 1 << 20
 """Bytes that may wait in this process for the system to take them, before nothing more is sent on a link."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beanstalk_server.server.front.addresses import name_of_address
 from beanstalk_server.server.front.entrance import Entrance, accounts_of, entrance_of
-from beanstalk_server.server.front.listeners import Listener, name_of_address, open_listener
+from beanstalk_server.server.front.listeners import Listener, open_listener
 from beanstalk_server.server.service import policies_of
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.declaration import ConfigError

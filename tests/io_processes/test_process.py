@@ -260,7 +260,7 @@ def test_listeners_come_and_go(with_engine):
             assert client.opening[0] == 2
             engine.tell(there)
             await eventually_async(lambda: len(engine.notes) == 3, "the settings have been taken")
-            assert [entrance.number for entrance in engine.process.reception.entrances] == [2]
+            assert [entrance.number for entrance in engine.process.listeners.entrances] == [2]
             await closed(first)
             await closed(second)
 

@@ -12,7 +12,6 @@ from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.alarm import LoopAlarm
 from beanstalk_server.server.front.entrance import entrance_of
 from beanstalk_server.server.front.listeners import Listeners, open_listener
-from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.measurements import INTERVAL, HeldSamples
 from beanstalk_server.settings.sections import ListenerConfig
 from harness.in_thread import ServerThread
@@ -214,12 +213,11 @@ def test_failures_at_entrances_that_are_gone_are_still_counted():
     listeners = Listeners()
     config = ListenerConfig(address="127.0.0.1:0")
     listeners.all = [open_listener(config, Config()) for _ in range(2)]
-    reception = Reception(listeners, lambda: None, lambda: None, accepts=False)
     for listener in listeners.all:
         listener.entrance = entrance_of(config, "here", None)
         assert listener.entrance.authenticate("token") is None
-    assert reception.failures == 2
-    reception.change([(listeners.all[0], entrance_of(config, "here", None))])
-    assert len(reception.entrances) == 1
-    assert reception.failures == 2
+    assert listeners.failures == 2
+    listeners.change([(listeners.all[0], entrance_of(config, "here", None))])
+    assert len(listeners.entrances) == 1
+    assert listeners.failures == 2
     listeners.close()

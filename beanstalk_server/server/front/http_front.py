@@ -16,11 +16,10 @@ from beanstalk_server.admin.http import MOST_CONNECTIONS, HttpConnection, HttpCo
 from beanstalk_server.admin.scrapes import Scrapes
 from beanstalk_server.admin.site import Site
 from beanstalk_server.server.bounded import Refusals
-from beanstalk_server.server.connection import name_of_peer
 from beanstalk_server.server.figures import HostFigures, Shown
+from beanstalk_server.server.front.addresses import name_of_peer
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listener, Listeners
-from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.turns import Turns
 
 DESCRIPTORS: Final = 3 * MOST_CONNECTIONS
@@ -35,22 +34,17 @@ class HttpFront:
     def __init__(self, host: Shown) -> None:
         self.listeners = Listeners()
         self._turns = Turns()
-        self.reception = Reception(self.listeners, self._turns, lambda: self._make_connection)
-        figures = HostFigures(host, self._receptions)
+        self.listeners.serve(self._turns, lambda: self._make_connection)
+        figures = HostFigures(host, self.listeners)
         tubes = host.config.http_tubes
         self.scrapes = Scrapes(figures, tubes)
         self.site = figures.site = Site(self.scrapes, host.condition, tubes, self._note)
         self.connections = HttpConnections(self.site, name_of_peer, self.listeners.connection_closed)
-        self._host = host
         self._refusals = Refusals()
 
     def _make_connection(self, entrance: Entrance, user: User | None = None, name: str = "") -> Any:
         """The protocol of a client."""
         return HttpConnection(self.connections, entrance, user, name)
-
-    def _receptions(self) -> list[Reception]:
-        """Where clients come in, and operators."""
-        return [self._host.reception, self.reception]
 
     def _note(self, name: str, reason: str) -> None:
         self._refusals.note(name, "HTTP", reason)
@@ -62,20 +56,20 @@ class HttpFront:
         self.connections.start(loop)
         self._refusals.start(loop)
         self.listeners.listen()
-        self.reception.start(loop, 0)
+        self.listeners.start(loop, 0)
         self.listeners.limit = DESCRIPTORS
 
     def change(self, opened: Sequence[tuple[Listener, Entrance]]) -> None:
-        """As in Reception."""
-        self.reception.change(opened)
+        """As in Listeners."""
+        self.listeners.change(opened)
         self.listeners.limit = DESCRIPTORS
 
     async def stop(self) -> None:
         """Close the sockets and every connection."""
         self.connections.is_closing = True
         await self.listeners.stop()
-        if self.reception.pending is not None:
-            await self.reception.pending.stop()
+        if self.listeners.pending is not None:
+            await self.listeners.pending.stop()
         await self.connections.stop()
         self._refusals.stop()
         self._turns.stop()

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import logging
 import os
 import resource
 import socket
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.events import event
 from beanstalk_server.server.bounded import ForbiddenCommands, MalformedPuts, Refusals
+from beanstalk_server.server.front.addresses import Address, address_of
 from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.options import NO_SERVICE, Config, option
@@ -28,7 +30,9 @@ from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:
     from beanstalk_server.server.front.entrance import Entrance
+    from beanstalk_server.server.front.pending import PendingConnections
     from beanstalk_server.server.front.shares import Shares
+    from beanstalk_server.server.turns import Turns
 
 BACKLOG: Final = 1024
 """Connections that the system keeps for each socket until they are accepted."""
@@ -54,9 +58,6 @@ FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
 PROC: Final = "/proc"
 LISTENS: Final = "0A"
 """The state of a listening socket in /proc/net/tcp."""
-
-Address = tuple[str, int] | str
-"""Host and port, or the path of a UNIX socket."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -146,6 +147,30 @@ class Listeners:
         self._forbidden_log: ForbiddenCommands | None = None  # likewise
         self._full = False  # nothing is accepted, because all connections are taken
         self._full_logged_at = -float(FULL_LOG_INTERVAL)
+        self.pending: PendingConnections | None = None  # if a listener needs more than a connection of its clients
+        self._past_failures = 0  # of closed listeners
+        self._turns: Turns
+        self._client_maker: Callable[[], Callable[..., Any]] | None = None
+
+    def serve(self, turns: Turns, client_maker: Callable[[], Callable[..., Any]]) -> None:
+        """Accept clients in this process. Without this call, other processes accept them from the same sockets.
+
+        Args:
+            turns: of pending connections.
+            client_maker: returns what makes the protocol of an admitted client, from its entrance, user and name.
+        """
+        self._turns = turns
+        self._client_maker = client_maker
+
+    @property
+    def entrances(self) -> list[Entrance]:
+        """What the listeners require of their clients, in their order."""
+        return [listener.entrance for listener in self.all]
+
+    @property
+    def failures(self) -> int:
+        """How many clients have been refused here because of what they gave as a proof, or gave instead."""
+        return self._past_failures + sum([entrance.failures for entrance in self.entrances])
 
     @property
     def addresses(self) -> list[Address]:
@@ -199,36 +224,73 @@ class Listeners:
             listener.listen()
 
     def start(self, loop: asyncio.AbstractEventLoop, headroom: int) -> None:
-        """Accept connections from now on. Each listener must have its `make_protocol`.
+        """Accept connections from now on, if this process serves them.
 
         Args:
             headroom: how many file descriptors no connection gets, because the process may need them.
         """
+        if self._client_maker is None:
+            return
+        for listener in self.all:
+            self._prepare(listener, self._client_maker)
         self._loop = loop
         self._started = True
         self.limit = connections_allowed(headroom)
         for listener in self.all:
             loop.add_reader(listener.sock.fileno(), self.accept, listener)
 
-    def replace(self, listeners: list[Listener]) -> None:
-        """Accept connections at these from now on, and at no others, which are closed. New ones must listen already."""
-        opened = len(listeners)
-        new = set(listeners)
-        for listener in self.all:
-            opened -= 1
-            if listener in new:
-                new.discard(listener)
-            else:
-                if self._started:
-                    self._loop.remove_reader(listener.sock.fileno())
-                listener.close()
-                listener.remove_path()
-        self.all = listeners
+    def _prepare(self, listener: Listener, client_maker: Callable[[], Callable[..., Any]]) -> None:
+        """Let a listener make what its entrance requires: a connection at once, or first a pending connection."""
+        entrance = listener.entrance
+        if not entrance.asks:
+            listener.make_protocol = functools.partial(client_maker(), entrance)
+            listener.is_crowded = None
+            return
+        # Most servers need neither.
+        from beanstalk_server.server.front.pending import PendingConnection, PendingConnections
+
+        if self.pending is None:
+            self.pending = PendingConnections(self._turns, client_maker(), lambda: self.allowed, self.connection_closed)
+            self.pending.start(asyncio.get_running_loop())
+        listener.make_protocol = functools.partial(PendingConnection, self.pending, entrance)
+        listener.is_crowded = self.pending.is_crowded
+
+    def change(self, opened: Sequence[tuple[Listener, Entrance]]) -> None:
+        """Accept connections at these listeners from now on, each as its entrance requires, and close all others.
+
+        Args:
+            opened: new ones must listen already.
+        """
+        old = set(self.all)
+        new = []
+        for listener, entrance in opened:
+            listener.config = entrance.config
+            if listener not in old:
+                listener.entrance = entrance
+                new.append(listener)
+            elif not listener.entrance.become(entrance):
+                self._abort_pending(listener.entrance)
+            old.discard(listener)
+            if self._client_maker is not None:
+                self._prepare(listener, self._client_maker)
+        for listener in old:
+            listener.entrance.closed = True
+            self._past_failures += listener.entrance.failures
+            self._abort_pending(listener.entrance)
+            if self._started:
+                self._loop.remove_reader(listener.sock.fileno())
+            listener.close()
+            listener.remove_path()
         if self.limit != sys.maxsize:
-            self.limit = max(self.limit - opened, 1)
+            self.limit = max(self.limit + len(self.all) - len(opened), 1)
+        self.all = [listener for listener, _ in opened]
         if self._started and not self._full:
             for listener in new:
                 self._loop.add_reader(listener.sock.fileno(), self.accept, listener)
+
+    def _abort_pending(self, entrance: Entrance) -> None:
+        if self.pending is not None:
+            self.pending.abort(self.pending.at(entrance))
 
     async def stop(self) -> None:
         """Accept nothing more; return when no connection is being set up."""
@@ -351,22 +413,6 @@ class Listeners:
             )
             accepted.close()
             self.connection_closed()
-
-
-def address_of(sock: socket.socket) -> Address:
-    """Where a listening socket listens. A name of Linux that is not a path is written as systemd writes it: @name."""
-    name = sock.getsockname()
-    if isinstance(name, bytes):
-        return "@" + os.fsdecode(name[1:])
-    return name if isinstance(name, str) else (name[0], name[1])
-
-
-def name_of_address(address: Address) -> str:
-    """An address as the log and the settings write it: host:port, [host]:port or unix:PATH."""
-    if isinstance(address, str):
-        return "unix:" + address
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def where_of(config: ListenerConfig, settings: Config) -> str:

@@ -35,9 +35,8 @@ from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.bounded import Refusals
-from beanstalk_server.server.connection import is_unix, name_of_peer
+from beanstalk_server.server.front.addresses import is_unix, name_of_peer
 from beanstalk_server.server.front.entrance import CERTIFICATE, PEER, TOKEN, Entrance
-from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.turns import Runnable, Turns
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.framing import LINE_LIMIT
@@ -160,7 +159,7 @@ class PendingConnection(Runnable):
     def connection_lost(self, _: Exception | None) -> None:
         if self._stage != NOTHING or self._transport is not None:
             self._leave()
-            self._pending.listeners.connection_closed()
+            self._pending.on_closed()
 
     def take_turn(self) -> int:
         try:
@@ -399,16 +398,24 @@ class PendingConnections:
 
     Args:
         turns: those in which they are looked at.
-        listeners: where they came in; they are told when one has gone.
-        make_client: makes what takes the place of one that is known, of its entrance, its user and its name.
+        make_client: makes the protocol of an admitted client, from its entrance, user and name.
+        allowed: returns the maximum number of connections.
+        on_closed: called when one has been closed before it was admitted.
     """
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, turns: Turns, listeners: Listeners, make_client: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        make_client: Callable[..., Any],
+        allowed: Callable[[], int],
+        on_closed: Callable[[], object],
+    ) -> None:
         self.turns = turns
-        self.listeners = listeners
         self.make_client = make_client
+        self.allowed = allowed
+        self.on_closed = on_closed
         self.refusals = Refusals()
         self.displaced = 0  # how many have been closed to make room for others
         self.timeouts = 0  # how many, because they were not known in time
@@ -458,7 +465,7 @@ class PendingConnections:
             self._set_timer()
 
     def _limit(self) -> int:
-        return min(MAX_PENDING, max(self.listeners.allowed >> 1, 1))
+        return min(MAX_PENDING, max(self.allowed() >> 1, 1))
 
     def is_crowded(self) -> bool:
         """Whether those who have come wait for the server: one more might cost one of them its place."""

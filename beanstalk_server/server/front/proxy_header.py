@@ -17,7 +17,7 @@ import re
 import socket
 from typing import Final, NamedTuple
 
-from beanstalk_server.server.front.listeners import name_of_address
+from beanstalk_server.server.front.addresses import name_of_address
 
 LONGEST_LINE: Final = 107
 """Bytes of a header of version 1, CR LF included (section 2.1)."""

@@ -77,10 +77,10 @@ def test_a_client_may_give_another_token_later_and_a_wrong_one_ends_it(server):
     assert caller.ask(AUTH) == b"AUTHENTICATED\r\n"
     assert caller.ask(b"auth others-token\r\n") == b"AUTHENTICATED\r\n"
     assert users(server) == ["other"]
-    assert server.server.reception.failures == 0
+    assert server.server.listeners.failures == 0
     caller.send(b"auth wrong\r\nlist-tube-used\r\n")
     assert caller.rest() == b"UNAUTHORIZED\r\n"
-    assert server.server.reception.failures == 1
+    assert server.server.listeners.failures == 1
     caller.close()
 
 
@@ -499,7 +499,7 @@ def test_who_is_not_known_after_ten_seconds_is_closed(server, caplog):
         assert caller.rest() == b""
         caller.close()
     assert caplog.text.count("not known after 10 s") == 2
-    assert (server.server.pending.timeouts, server.server.reception.failures) == (2, 0)
+    assert (server.server.pending.timeouts, server.server.listeners.failures) == (2, 0)
     assert known.ask(b"use bill-1\r\n") == b"USING bill-1\r\n"
     known.close()
     nobody_is_left(server)

@@ -68,15 +68,22 @@ class Line(Transport):
         return ("192.0.2.7", 12345) if name == "peername" else super().get_extra_info(name)
 
 
+def pending_at(rounds):
+    return PendingConnections(
+        rounds.turns,
+        partial(Connection, rounds.connections),
+        lambda: rounds.listeners.allowed,
+        rounds.listeners.connection_closed,
+    )
+
+
 class World:
     """One server without sockets, and one client that comes in at an entrance."""
 
     def __init__(self, auth, wants_header, context=None):
         self.rounds = Rounds()
         self.rounds.listeners.taken = 1
-        self.pending = PendingConnections(
-            self.rounds.turns, self.rounds.listeners, partial(Connection, self.rounds.connections)
-        )
+        self.pending = pending_at(self.rounds)
         self.pending.start(self.rounds.loop)
         entrance = Entrance("here")
         entrance.accounts = ACCOUNTS
@@ -174,7 +181,7 @@ def test_a_pending_connection_that_fails_is_dropped_and_logged(caplog):
 def test_new_clients_wait_while_others_wait_for_their_handshakes():
     rounds = Rounds()
     rounds.listeners.limit = 16
-    pending = PendingConnections(rounds.turns, rounds.listeners, partial(Connection, rounds.connections))
+    pending = pending_at(rounds)
     pending.start(rounds.loop)
     come = []
     for _ in range(5):
@@ -193,7 +200,7 @@ def test_new_clients_wait_while_others_wait_for_their_handshakes():
 
 def test_whoever_is_accepted_at_a_listener_that_is_gone_is_closed():
     rounds = Rounds()
-    pending = PendingConnections(rounds.turns, rounds.listeners, partial(Connection, rounds.connections))
+    pending = pending_at(rounds)
     pending.start(rounds.loop)
     entrance = Entrance("here")
     for protocol in (Connection(rounds.connections, entrance), PendingConnection(pending, entrance)):

@@ -73,7 +73,7 @@ HOT = [
     "beanstalk_server/storage/segment_log.py",
     "beanstalk_server/storage/segment_reader.py",
     "beanstalk_server/storage/body_reader.py",
-    "beanstalk_server/cluster/sender.py",
+    "beanstalk_server/cluster/commit_sender.py",
     "beanstalk_server/cluster/directory.py",
     "beanstalk_server/cluster/engine/redis/resp.py",
     "beanstalk_server/cluster/engine/redis/commit_requests.py",

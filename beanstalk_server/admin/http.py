@@ -31,7 +31,7 @@ from typing import Any, Final, cast
 import h11
 
 from beanstalk_server.access.user import User
-from beanstalk_server.admin.site import METHODS, Answer, Door, Request, Site, say
+from beanstalk_server.admin.site import METHODS, Answer, Request, RequestPolicy, Site, say
 from beanstalk_server.events import event
 
 MOST_CONNECTIONS: Final = 64
@@ -75,14 +75,16 @@ class HttpConnection(asyncio.Protocol):
     """One connection.
 
     Args:
-        door: where it has come in.
+        policy: where it has come in.
         user: who has been recognized by a certificate or by its uid.
         name: what the log calls the client; "" for the address that it has connected from.
     """
 
-    def __init__(self, connections: HttpConnections, door: Door, user: User | None = None, name: str = "") -> None:
+    def __init__(
+        self, connections: HttpConnections, policy: RequestPolicy, user: User | None = None, name: str = ""
+    ) -> None:
         self._connections = connections
-        self._door = door
+        self._policy = policy
         self._user = user
         self._name = name
         self._state = NOTHING
@@ -225,7 +227,7 @@ class HttpConnection(asyncio.Protocol):
         self._undone = len(self._http.trailing_data[0])
         self._set_timer(ANSWER_TIME)
         method = request.method.decode("ascii")
-        self._connections.site.answer(Request(method, path, headers, self._door, self._user, self._name), self._send)
+        self._connections.site.answer(Request(method, path, headers, self._policy, self._user, self._name), self._send)
 
     def _refuse(self, status: int, text: str, *headers: tuple[str, str]) -> None:
         """Answer what is no request, or none that may be read to its end, and close."""

@@ -114,16 +114,16 @@ class Scrapes:
         _, asking = self._waiting.setdefault(kind, (make_page, []))
         asking.append(done)
         if self._page is None:
-            self._begin()
+            self._begin_page()
 
-    def _begin(self) -> None:
+    def _begin_page(self) -> None:
         kind = next(iter(self._waiting))
         make_page, self._asking = self._waiting.pop(kind)
         page = self._page = make_page()
         self._tubes = islice(_tubes_of(self._source.tables()), None if page.sums else self._limit)
-        self._call_soon(self._go_on, page)
+        self._call_soon(self._write_slice, page)
 
-    def _go_on(self, page: Page) -> None:
+    def _write_slice(self, page: Page) -> None:
         """Do a slice."""
         self.slices += 1
         now = self._clock()
@@ -140,7 +140,7 @@ class Scrapes:
         except Exception:
             self._fail()
             return
-        self._call_soon(self._finish if is_over else self._go_on, page)
+        self._call_soon(self._finish if is_over else self._write_slice, page)
 
     def _finish(self, page: Page) -> None:
         """Write what is not about tubes, in a slice of its own, and hand the page out."""
@@ -160,7 +160,7 @@ class Scrapes:
         asking, self._asking = self._asking, []
         self._page = None
         if self._waiting:
-            self._begin()
+            self._begin_page()
         for done in asking:
             done(found)
 

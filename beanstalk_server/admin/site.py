@@ -31,8 +31,8 @@ theirs for as long as they may."""
 METHODS: Final = ("GET", "HEAD")
 
 
-class Door(Protocol):
-    """Where a request has come in: an entrance."""
+class RequestPolicy(Protocol):
+    """Where a request has come in: a listener policy."""
 
     auth: str
     user: User | None
@@ -54,7 +54,7 @@ class Request(NamedTuple):
     path: str
     headers: Mapping[str, Sequence[str]]
     """By their names in lower case."""
-    door: Door
+    policy: RequestPolicy
     user: User | None
     """Who has been recognized by a certificate or by its uid."""
     name: str
@@ -156,27 +156,27 @@ class Site:
 
     def _refusal(self, request: Request) -> Answer | None:
         """Why a request is refused; None if it is not."""
-        door = request.door
+        policy = request.policy
         user = request.user
         host = "".join(request.headers.get("host", ()))
-        if not door.answers_to(host):
+        if not policy.answers_to(host):
             self._note(request.name, "another host's name")
             return say(421, "the name of another host: must be an address, or the name that the listener has")
-        if door.auth == "none":
-            user = door.user
+        if policy.auth == "none":
+            user = policy.user
             if user is None:
                 return None  # every client there may do everything
-        elif door.auth == "token":
+        elif policy.auth == "token":
             token = _token(request.headers.get("authorization", ()))
             if not token:
                 return say(401, "needs a token", ("WWW-Authenticate", 'Bearer realm="beanstalk-server"'))
-            user = door.authenticate(token)
+            user = policy.authenticate(token)
             if user is None:
                 self._note(request.name, "unknown token")
                 challenge = 'Bearer realm="beanstalk-server", error="invalid_token"'
                 return say(401, "unknown token", ("WWW-Authenticate", challenge))
         elif user is not None:
-            user = door.user_now(user)
+            user = policy.user_now(user)
         if user is None or not user.everywhere & INSPECT:
             return say(403, "needs the right to inspect every tube")
         return None

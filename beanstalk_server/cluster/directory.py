@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from beanstalk_server.cluster.commit_sender import CommitSender, DivergedError, FencedError
 from beanstalk_server.cluster.engine.interface import (
     CREATE,
     REMOVE,
@@ -35,14 +36,13 @@ from beanstalk_server.cluster.engine.interface import (
     Operation,
 )
 from beanstalk_server.cluster.engine.interface import File as EngineEntry
-from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
 from beanstalk_server.storage.disk import Directory, fill_with_zeros
 from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError
 
 PIECE: Final = 1 << 20
 """Bytes of operations that are collected in the direct way before they are sent, with or without a sync."""
 
-PATIENCE: Final = 10.0
+ENGINE_TIMEOUT: Final = 10.0
 """Seconds for which the direct way waits for an engine that cannot be reached."""
 
 FIRST_PAUSE: Final = 0.02
@@ -124,17 +124,17 @@ class EngineDirectory:
         sender: makes the commits; None for a directory that is only read.
         path: for messages.
         may_exceed: whether what the direct way sends may go beyond the engine's limit of memory.
-        patience: seconds for which the direct way waits for the engine.
+        timeout: seconds for which the direct way waits for the engine.
     """
 
     def __init__(
         self,
         engine: Engine,
-        sender: Sender | None,
+        sender: CommitSender | None,
         path: str = "engine",
         *,
         may_exceed: bool = True,
-        patience: float = PATIENCE,
+        timeout: float = ENGINE_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -147,7 +147,7 @@ class EngineDirectory:
         """Called when nothing could be created because the engine is full."""
         self._engine = engine
         self._sender = sender
-        self._new_patience = partial(_Patience, patience, clock, sleep)
+        self._new_retries = partial(_Retries, timeout, clock, sleep)
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._operations: list[Operation] = []  # not sent yet
@@ -280,7 +280,7 @@ class EngineDirectory:
             sender.add(*self.take())
         if sender is None or sender.next() is None:  # else something is left of a call that has failed
             return False
-        patience = self._new_patience()
+        retries = self._new_retries()
         exceeds = False
         while (commit := sender.next()) is not None:
             reply: Answer | EngineError
@@ -299,22 +299,22 @@ class EngineDirectory:
                 raise OSError(errno.ESTALE, str(error)) from error
             exceeds = exceeds or is_full
             if shortage:
-                patience.wait(shortage)
+                retries.wait(shortage)
         return exceeds
 
     def _ask(self, question: Callable[[], T]) -> T:
         """Ask the engine something, again and again while it cannot be reached."""
-        patience = self._new_patience()
+        retries = self._new_retries()
         while True:
             try:
                 return question()
             except EngineRefusedError as error:
                 raise OSError(errno.EACCES, str(error)) from error
             except EngineError as error:
-                patience.wait(str(error))
+                retries.wait(str(error))
 
 
-class _Patience:
+class _Retries:
     """The pauses of one call."""
 
     def __init__(self, seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from beanstalk_server.cluster.commit_sender import DivergedError
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine_writer import EngineWriter
-from beanstalk_server.cluster.sender import DivergedError
 from beanstalk_server.events import event
 from beanstalk_server.queue.job import Holder, Job
 from beanstalk_server.queue.journal import NONE

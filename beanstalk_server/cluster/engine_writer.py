@@ -15,10 +15,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, TypeVar
 
+from beanstalk_server.cluster.commit_sender import CommitSender, DivergedError
 from beanstalk_server.cluster.directory import FIRST_PAUSE, LONGEST_PAUSE, EngineDirectory
 from beanstalk_server.cluster.engine.interface import Answer, CommitCall, Engine, EngineError, Position
 from beanstalk_server.cluster.lanes import Lanes
-from beanstalk_server.cluster.sender import DivergedError, Sender
 from beanstalk_server.events import event
 from beanstalk_server.queue.histogram import RecentHistogram
 from beanstalk_server.queue.units import SECOND
@@ -29,7 +29,7 @@ logger = logging.getLogger("beanstalk_server")
 
 OnEnd = Callable[[BaseException | None], None]
 
-COMMIT_PATIENCE: Final = 1.0
+SLOW_COMMIT: Final = 1.0
 """Seconds for which a commit may be under way before the log says so."""
 
 
@@ -62,7 +62,7 @@ class EngineWriter:
         self,
         engine: Engine,
         directory: EngineDirectory,
-        sender: Sender,
+        sender: CommitSender,
         lanes: Lanes,
         shard: int,
         clock: Callable[[], float] = monotonic,
@@ -260,7 +260,7 @@ class EngineWriter:
     def _note_failure(self, what: str) -> None:
         now = self._clock()
         self._failed_at = self._failed_at or now
-        if not self._is_reported and now - self._failed_at >= COMMIT_PATIENCE:
+        if not self._is_reported and now - self._failed_at >= SLOW_COMMIT:
             self._is_reported = True
             logger.error(
                 "the engine takes no commits: %(error)s; changes wait", event("engine-takes-no-commits", error=what)

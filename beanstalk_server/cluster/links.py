@@ -22,7 +22,7 @@ from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.weights import MODES
 from beanstalk_server.server.bounded import BoundedLog
 from beanstalk_server.server.connection import Connection, Connections
-from beanstalk_server.server.front.entrance import LINK, NONE, Entrance
+from beanstalk_server.server.front.listener_policy import LINK, NONE, ListenerPolicy
 from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
@@ -39,7 +39,7 @@ LONGEST_PAUSE: Final = 1.0
 EARLY_PAUSE: Final = 0.25
 """The longest of these pauses while the leader has the lease, and still reads the jobs."""
 
-MOST_STRANGERS: Final = 64
+MAX_UNAUTHENTICATED: Final = 64
 """Connections to the listener at a time that have not proved that they know the secret, besides one for each shard: so
 many may a node open that starts."""
 
@@ -84,12 +84,12 @@ class LinkListener:
         self._max_job_size = max_job_size
         self._server: asyncio.Server | None = None
         self._ends: dict[LinkEnd, None] = {}
-        self._strangers: dict[LinkEnd, None] = {}  # those whose other end has proved nothing
+        self._unauthenticated: dict[LinkEnd, None] = {}  # those whose other end has proved nothing
         self._led: dict[int, Led] = {}  # by shard
         self._emptied = asyncio.Event()
         self._complaints = BoundedLog(COMPLAINTS, COMPLAINTS_INTERVAL, log_more_closed)
-        self._entrance = Entrance("link")
-        self._entrance.is_link = self._entrance.carried = True
+        self._listener_policy = ListenerPolicy("link")
+        self._listener_policy.is_link = self._listener_policy.carried = True
 
     @property
     def links(self) -> list[Link]:
@@ -112,7 +112,7 @@ class LinkListener:
 
     def ask_for_users(self, asks: bool) -> None:
         """Serve no clients of other nodes who are nobody, and may do everything, if none are let in here."""
-        self._entrance.auth = LINK if asks else NONE
+        self._listener_policy.auth = LINK if asks else NONE
 
     def lead(
         self,
@@ -154,7 +154,7 @@ class LinkListener:
                 asyncio.get_running_loop().remove_reader(sock.fileno())
             await asyncio.sleep(0)
             self._server.close()
-        for end in list(self._strangers):
+        for end in list(self._unauthenticated):
             end.close("the node stops")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_WITHIN):
@@ -186,11 +186,11 @@ class LinkListener:
                 max_job_size=self._max_job_size,
             )
         )
-        if len(self._strangers) >= MOST_STRANGERS + self._shards:
-            stranger = next(iter(self._strangers))
-            del self._strangers[stranger]
-            stranger.close("it gives way to a newer one")
-        self._ends[end] = self._strangers[end] = None
+        if len(self._unauthenticated) >= MAX_UNAUTHENTICATED + self._shards:
+            oldest = next(iter(self._unauthenticated))
+            del self._unauthenticated[oldest]
+            oldest.close("it gives way to a newer one")
+        self._ends[end] = self._unauthenticated[end] = None
         return end
 
     def _find(self, shard: int) -> tuple[str, int] | None:
@@ -203,8 +203,8 @@ class LinkListener:
         led = self._led[end.link.shard]
         user = None if opening.user is None else led.find_user(opening.user)
         name = f"{opening.name} at {end.link.peer}"
-        connection = Connection(led.connections, self._entrance, user, name, True, opening.counted)
-        is_known = self._entrance.auth == NONE if opening.user is None else user is not None
+        connection = Connection(led.connections, self._listener_policy, user, name, True, opening.counted)
+        is_known = self._listener_policy.auth == NONE if opening.user is None else user is not None
         if not is_known:
             log_unknown_user(name, opening.user)
         begin = functools.partial(self._begin, opening, is_known=is_known)
@@ -233,14 +233,14 @@ class LinkListener:
             connection.session.change_user(user)
 
     def _on_open(self, end: LinkEnd, link: Link) -> None:
-        self._strangers.pop(end, None)
+        self._unauthenticated.pop(end, None)
         self._led[link.shard].log.info(
             "node %(node)s stands by, and relays its clients", event("node-stands-by", node=link.peer)
         )
 
     def _forget(self, end: LinkEnd, why: str) -> None:
         self._ends.pop(end, None)
-        self._strangers.pop(end, None)
+        self._unauthenticated.pop(end, None)
         if not self._ends:
             self._emptied.set()
         led = self._led.get(end.link.shard)
@@ -321,13 +321,13 @@ class LeaderLink:
         same = (before.epoch, before.address, before.secret) == (lease.epoch, lease.address, lease.secret)
         if same and lease.node:
             return
-        self.leave()
+        self.close()
         if lease.node and lease.address and lease.secret:
             self._lease = lease
             self._was_reached = False
             self._task = asyncio.get_running_loop().create_task(self._follow(lease))
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Close the link, and open no other one before `follow`."""
         self._lease = None
         if self._task is not None:
@@ -340,7 +340,7 @@ class LeaderLink:
     async def stop(self) -> None:
         """Do the same; return when nothing is under way any more."""
         task = self._task
-        self.leave()
+        self.close()
         if task is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await task

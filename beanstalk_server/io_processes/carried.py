@@ -14,13 +14,13 @@ from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.link.link import Channel, Link
 from beanstalk_server.server.front.addresses import name_of_peer
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 
 NUMBER_BYTES: Final = 4
-"""Of the number of an entrance, with which an opening begins."""
+"""Of the number of a listener policy, with which an opening begins."""
 
 SEPARATOR: Final = b"\0"
 """Stands in an opening between the user and the name for the log. Neither has it."""
@@ -28,19 +28,19 @@ SEPARATOR: Final = b"\0"
 log = logging.getLogger("beanstalk_server")
 
 
-def encode_opening(entrance: int, user: str, name: str) -> bytes:
+def encode_opening(listener_policy: int, user: str, name: str) -> bytes:
     """What the engine process is told of a client.
 
     Args:
-        entrance: the number of the entrance by which it has come in.
+        listener_policy: the number of the listener_policy by which it has come in.
         user: the name of the user that it has proved to be; "" where nobody is asked.
         name: what the log calls it.
     """
-    return entrance.to_bytes(NUMBER_BYTES, "big") + user.encode() + SEPARATOR + name.encode()
+    return listener_policy.to_bytes(NUMBER_BYTES, "big") + user.encode() + SEPARATOR + name.encode()
 
 
 def decode_opening(payload: bytes) -> tuple[int, str, str]:
-    """The entrance, the user and the name in an opening.
+    """The listener policy, the user and the name in an opening.
 
     Raises:
         ValueError: it is none.
@@ -58,17 +58,19 @@ class CarriedConnection(Channel):
     """One client, whose bytes are carried. It has the methods of an asyncio protocol.
 
     Args:
-        entrance: where the client came in.
+        listener_policy: where the client came in.
         user: who it has proved to be; None where nobody is asked.
         name: what the log calls the client; "" for the address that it has connected from.
     """
 
     _transport: asyncio.Transport
 
-    def __init__(self, carrier: Carrier, entrance: Entrance, user: User | None = None, name: str = "") -> None:
+    def __init__(
+        self, carrier: Carrier, listener_policy: ListenerPolicy, user: User | None = None, name: str = ""
+    ) -> None:
         super().__init__()
         self._carrier = carrier
-        self._entrance = entrance
+        self._listener_policy = listener_policy
         self._user = "" if user is None else user.name
         self._name = name
         self._ended = False  # the client has shut down its sending side
@@ -84,11 +86,11 @@ class CarriedConnection(Channel):
         carrier = self._carrier
         carrier.open[self] = None
         link = carrier.link
-        if link is None or self._entrance.closed:
+        if link is None or self._listener_policy.closed:
             self._transport.abort()
             return
         name = self._name or name_of_peer(self._transport)
-        if not link.open(self, encode_opening(self._entrance.number, self._user, name)):
+        if not link.open(self, encode_opening(self._listener_policy.number, self._user, name)):
             log.warning(
                 "%(client)s: cannot be served: there are too many clients", event("too-many-clients", client=name)
             )
@@ -182,9 +184,11 @@ class Carrier:
         self.link: Link | None = None  # to the engine process, as long as there is one
         self.open: dict[CarriedConnection, None] = {}
 
-    def make_client(self, entrance: Entrance, user: User | None = None, name: str = "") -> CarriedConnection:
+    def make_client(
+        self, listener_policy: ListenerPolicy, user: User | None = None, name: str = ""
+    ) -> CarriedConnection:
         """The protocol of a client that is known."""
-        return CarriedConnection(self, entrance, user, name)
+        return CarriedConnection(self, listener_policy, user, name)
 
     def remove(self, client: CarriedConnection) -> None:
         """Forget a client that is gone."""

@@ -342,7 +342,7 @@ class Link:
             ValueError. Only at the leader's end.
         max_job_size: of the leader; only at the leader's end, and from `on_open` on at the other.
         on_note: takes the notes of the other end; None if it may send none.
-        patience: ticks that may pass before its first frame, besides SILENT_TICKS.
+        handshake_grace: ticks that may pass before its first frame, besides SILENT_TICKS.
         trusts: the other end is never taken for dead: the system tells when it is.
     """
 
@@ -361,7 +361,7 @@ class Link:
         accept: Callable[[bytes], Channel] | None = None,
         max_job_size: int = 0,
         on_note: Callable[[bytes], None] | None = None,
-        patience: int = 0,
+        handshake_grace: int = 0,
         trusts: bool = False,
     ) -> None:
         proves = bool(secret) if dials else find is not None
@@ -396,7 +396,7 @@ class Link:
         self._output: list[bytes] = []
         self._rest = b""  # has come, and has not been done
         self._position = 0  # where in the rest begins what has not been done
-        self._silent = -patience  # ticks since the last frame
+        self._silent = -handshake_grace  # ticks since the last frame
         if proves:
             if dials:
                 self.send(HELLO, 0, _GREETING.pack(VERSION, shard, epoch, nonce) + node.encode())
@@ -533,7 +533,7 @@ class Link:
             channel.link = None
         return channels
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Call nobody any more: the owner and this link have referred to each other, and the collector may be off."""
         self._accept = None
         self._find = None

@@ -19,7 +19,7 @@ from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf, no_policies
 from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.server.front.addresses import Address, address_of, name_of_address
-from beanstalk_server.server.front.entrance import Entrance, accounts_of, entrance_of, ways_of
+from beanstalk_server.server.front.listener_policy import ListenerPolicy, accounts_of, listener_policy_of, ways_of
 from beanstalk_server.server.front.listeners import (
     Listener,
     Listeners,
@@ -143,9 +143,9 @@ class Host:
         return self.measurements
 
     @property
-    def entrances(self) -> list[Entrance]:
+    def listener_policies(self) -> list[ListenerPolicy]:
         """What the listeners ask of their clients, in their order."""
-        return self.listeners.entrances
+        return self.listeners.listener_policies
 
     @property
     def pending(self) -> PendingConnections | None:
@@ -170,7 +170,7 @@ class Host:
             self.slow.start(loop)
         self._open_listeners()
         try:
-            self._open_entrances()
+            self._open_policies()
             self.listeners.allow(self.config.max_connections)
             if self.config.user:
                 drop_privileges(self.config.user, self.config.place("user"))
@@ -259,7 +259,7 @@ class Host:
         raise NotImplementedError
 
     def _client_maker(self) -> Callable[..., Any]:
-        """What makes the protocol of a client that is known, of its entrance, its user and its name."""
+        """What makes the protocol of a client that is known, of its listener policy, its user and its name."""
         raise NotImplementedError
 
     def _headroom(self) -> int:
@@ -330,7 +330,7 @@ class Host:
         self.measure()
         return HttpFront(self)
 
-    def _open_entrances(self) -> None:
+    def _open_policies(self) -> None:
         """Load certificates and tokens, before the process becomes a user who may not read them."""
         try:
             accounts = accounts_of(self.config)
@@ -339,7 +339,7 @@ class Host:
         make_context = self._make_context()
         for listener in self._in_order:
             make = None if listener.config.is_http else make_context
-            listener.entrance = entrance_of(listener.config, name_of_address(listener.address), accounts, make)
+            listener.policy = listener_policy_of(listener.config, name_of_address(listener.address), accounts, make)
 
     def _make_context(self) -> Callable[[ListenerConfig], Any] | None:
         """What makes the TLS contexts of new settings, if not everybody reads the files."""
@@ -449,7 +449,7 @@ class Host:
             if connection.connected:
                 if not connection.judge(accounts):
                     closed += 1
-                elif connection.session.user is None and connection.entrance.closed:
+                elif connection.session.user is None and connection.listener_policy.closed:
                     left_open += 1
                 connection.turns.run_pending_soon()
             if clock() >= end:

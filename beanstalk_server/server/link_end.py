@@ -167,7 +167,7 @@ class LinkEnd:
         if on_lost is not None:
             on_lost(self.link)
         self._lose(deque(self.link.take_channels()))
-        self.link.let_go()
+        self.link.detach()
 
     def _lose(self, channels: deque[Channel]) -> None:
         """Tell the clients, some in each round. Those that have another link by now have been told."""

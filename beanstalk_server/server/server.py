@@ -52,7 +52,7 @@ class Server(Host):
             slow=self.slow,
             turns=self.turns,
         )
-        self.info.clients = self.connections.roll
+        self.info.clients = self.connections.client_list
         self._restores_in_thread = journal is None  # one of somebody else's may not like another thread
 
     @property

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from operator_site import Door, Operators, parsed, status
+from operator_site import Operators, RequestPolicy, parsed, status
 
 from beanstalk_server.access.user import User
 from beanstalk_server.admin.http import (
@@ -346,18 +346,18 @@ def test_a_page_of_another_host_is_told_nothing():
     assert status(operators.send(transport, METRICS)) == 200
 
 
-TOKENS = Door("token", tokens={"secret": OPERATOR, "small": LIMITED})
+TOKENS = RequestPolicy("token", tokens={"secret": OPERATOR, "small": LIMITED})
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/stats.json"])
 def test_figures_need_a_token_where_tokens_are_asked_for(operators, path):
-    code, headers, _ = operators.ask(path, door=TOKENS)
+    code, headers, _ = operators.ask(path, policy=TOKENS)
     assert (code, headers["www-authenticate"]) == (401, 'bearer realm="beanstalk-server"')
-    code, headers, _ = operators.ask(path, "Authorization: Bearer wrong", door=TOKENS)
+    code, headers, _ = operators.ask(path, "Authorization: Bearer wrong", policy=TOKENS)
     assert (code, headers["www-authenticate"]) == (401, 'bearer realm="beanstalk-server", error="invalid_token"')
-    assert operators.ask(path, "Authorization: Bearer small", door=TOKENS)[0] == 403
-    assert operators.ask(path, "Authorization: Bearer secret", door=TOKENS)[0] == 200
-    assert operators.ask(path, "authorization:   BEARER   secret  ", door=TOKENS)[0] == 200
+    assert operators.ask(path, "Authorization: Bearer small", policy=TOKENS)[0] == 403
+    assert operators.ask(path, "Authorization: Bearer secret", policy=TOKENS)[0] == 200
+    assert operators.ask(path, "authorization:   BEARER   secret  ", policy=TOKENS)[0] == 200
     assert operators.refused == [("somebody", "unknown token")]
 
 
@@ -371,23 +371,26 @@ def test_figures_need_a_token_where_tokens_are_asked_for(operators, path):
     ],
 )
 def test_what_is_no_bearer_of_one_token_is_told_what_is_needed(operators, headers):
-    assert operators.ask("/metrics", *headers, door=TOKENS)[0] == 401
+    assert operators.ask("/metrics", *headers, policy=TOKENS)[0] == 401
     assert not operators.refused
 
 
 def test_health_needs_nothing(operators):
     for path in ("/healthz", "/readyz", "/readyz/cluster"):
-        assert operators.ask(path, door=TOKENS)[0] == 200
+        assert operators.ask(path, policy=TOKENS)[0] == 200
 
 
 @pytest.mark.parametrize(("user", "expected"), [(None, 200), (OPERATOR, 200), (LIMITED, 403)])
 def test_where_nobody_is_asked_the_user_of_the_listener_counts(operators, user, expected):
-    assert operators.ask("/metrics", door=Door(user=user))[0] == expected
+    assert operators.ask("/metrics", policy=RequestPolicy(user=user))[0] == expected
 
 
 @pytest.mark.parametrize(("user", "expected"), [(None, 403), (OPERATOR, 200), (LIMITED, 403), (User("gone"), 403)])
 def test_who_is_recognized_has_the_rights_that_it_has_by_now(operators, user, expected):
-    assert operators.ask("/metrics", door=Door("certificate", users=[OPERATOR, LIMITED]), user=user)[0] == expected
+    assert (
+        operators.ask("/metrics", policy=RequestPolicy("certificate", users=[OPERATOR, LIMITED]), user=user)[0]
+        == expected
+    )
 
 
 def test_answers_are_counted(operators):

@@ -132,8 +132,8 @@ def test_the_leader_knows_a_client_by_the_address_that_a_proxy_has_told_the_stan
 
 
 def test_the_name_in_a_certificate_that_a_proxy_has_seen_has_its_rights_at_the_leader(cluster):
-    entrance = listener(proxy_protocol=True, trusted=("127.0.0.1",), auth="certificate")
-    leader, standby = cluster.two(listeners=(entrance,), users=(BOB,))
+    listener_policy = listener(proxy_protocol=True, trusted=("127.0.0.1",), auth="certificate")
+    leader, standby = cluster.two(listeners=(listener_policy,), users=(BOB,))
     caller = Caller(standby.address)
     cluster.stack.callback(caller.close)
     caller.send(binary(V4 + tls(b"bob")))

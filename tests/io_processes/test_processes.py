@@ -248,7 +248,9 @@ def test_who_is_refused_is_in_the_log_of_the_server(serve, caplog):
     caller = server.connect()
     assert caller.ask(b"put 0 0 60 1\r\n") == b"UNAUTHORIZED\r\n"
     name = f"127.0.0.1:{caller.socket.getsockname()[1]}"
-    eventually(lambda: f"{name} is refused at {server.server.entrances[0].place}" in caplog.text, "the log says so")
+    eventually(
+        lambda: f"{name} is refused at {server.server.listener_policies[0].place}" in caplog.text, "the log says so"
+    )
     assert any(line.startswith(f"{name} is refused") for line in caplog.messages), "as without I/O processes"
     caller.close()
 

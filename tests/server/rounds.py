@@ -13,7 +13,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.bounded import MalformedPuts
 from beanstalk_server.server.commits import CommitGate, Gathering
 from beanstalk_server.server.connection import Connection, Connections
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.process import this_process
@@ -171,7 +171,7 @@ class Caller:
     """One client, by the calls that the event loop would make for it."""
 
     def __init__(self, rounds):
-        self.connection = Connection(rounds.connections, Entrance())
+        self.connection = Connection(rounds.connections, ListenerPolicy())
         self.transport = Transport()
         self.connection.connection_made(self.transport)
 

@@ -5,9 +5,9 @@ leader. All that changes in it is decided there, at once, by a comparison of lea
 how often a call is made, or whether its answer was lost. A lease is its epoch and its stamp: an engine that was wiped
 gives the same epoch to another leader. A node has three kinds of connections (a `Connector` makes them):
 
-    Engine       to one shard: its files, for a new leader, and for tools
-    Registry     to all shards: their leases, how many there are, and which nodes
-    Committer    to all shards: their commits
+    Engine         to one shard: its files, for a new leader, and for tools
+    LeaseRegistry  to all shards: their leases, how many there are, and which nodes
+    Committer      to all shards: their commits
 
 What concerns many shards is one call with an answer for each, because sending costs more than what is sent. All methods
 block, and one object is used by one thread at a time.
@@ -310,7 +310,7 @@ class Engine(Protocol):
         """Close all connections. Calls in other threads end with an EngineError."""
 
 
-class Registry(Protocol):
+class LeaseRegistry(Protocol):
     """The leases of all shards, and the nodes. All methods mean the same when they are called again."""
 
     def shards(self, wanted: int) -> int:
@@ -379,7 +379,7 @@ class Connector(Protocol):
     def engine(self, shard: int) -> Engine:
         """To one shard."""
 
-    def registry(self) -> Registry:
+    def registry(self) -> LeaseRegistry:
         """To all leases."""
 
     def committer(self) -> Committer:

@@ -18,7 +18,7 @@ from beanstalk_server.admin.site import Site
 from beanstalk_server.server.bounded import Refusals
 from beanstalk_server.server.figures import HostFigures, Shown
 from beanstalk_server.server.front.addresses import name_of_peer
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listener, Listeners
 from beanstalk_server.server.turns import Turns
 
@@ -42,9 +42,9 @@ class HttpFront:
         self.connections = HttpConnections(self.site, name_of_peer, self.listeners.connection_closed)
         self._refusals = Refusals()
 
-    def _make_connection(self, entrance: Entrance, user: User | None = None, name: str = "") -> Any:
+    def _make_connection(self, listener_policy: ListenerPolicy, user: User | None = None, name: str = "") -> Any:
         """The protocol of a client."""
-        return HttpConnection(self.connections, entrance, user, name)
+        return HttpConnection(self.connections, listener_policy, user, name)
 
     def _note(self, name: str, reason: str) -> None:
         self._refusals.note(name, "HTTP", reason)
@@ -59,7 +59,7 @@ class HttpFront:
         self.listeners.start(loop, 0)
         self.listeners.limit = DESCRIPTORS
 
-    def change(self, opened: Sequence[tuple[Listener, Entrance]]) -> None:
+    def change(self, opened: Sequence[tuple[Listener, ListenerPolicy]]) -> None:
         """As in Listeners."""
         self.listeners.change(opened)
         self.listeners.limit = DESCRIPTORS

@@ -29,9 +29,9 @@ from beanstalk_server.settings.options import NO_SERVICE, Config, option
 from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:
-    from beanstalk_server.server.front.entrance import Entrance
+    from beanstalk_server.server.front.connection_counts import ConnectionCounts
+    from beanstalk_server.server.front.listener_policy import ListenerPolicy
     from beanstalk_server.server.front.pending import PendingConnections
-    from beanstalk_server.server.front.shares import Shares
     from beanstalk_server.server.turns import Turns
 
 BACKLOG: Final = 1024
@@ -71,7 +71,7 @@ class Listener:
         inherited: systemd has opened it.
     """
 
-    entrance: Entrance
+    policy: ListenerPolicy
     """What it asks of its clients."""
     make_protocol: Callable[[], Any]
     is_crowded: Callable[[], bool] | None
@@ -125,14 +125,14 @@ class Listeners:
 
     Args:
         accepts: how many connections are accepted from one socket in one round of the event loop, at most.
-        shares: what this process has, and others that accept at the same sockets; None if there are none.
+        counts: what this process has, and others that accept at the same sockets; None if there are none.
     """
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, accepts: int = ACCEPTS, shares: Shares | None = None) -> None:
+    def __init__(self, accepts: int = ACCEPTS, counts: ConnectionCounts | None = None) -> None:
         self._accepts = accepts
-        self._shares = shares
+        self._process_counts = counts
         self._started = False  # connections are accepted here, and not by other processes
         self.limit = sys.maxsize  # how many connections the limit on open files allows at a time
         self.max_connections = 0  # how many the settings allow in all processes that accept here; 0: any number
@@ -157,20 +157,20 @@ class Listeners:
 
         Args:
             turns: of pending connections.
-            client_maker: returns what makes the protocol of an admitted client, from its entrance, user and name.
+            client_maker: returns what makes the protocol of an admitted client, from its policy, user and name.
         """
         self._turns = turns
         self._client_maker = client_maker
 
     @property
-    def entrances(self) -> list[Entrance]:
+    def listener_policies(self) -> list[ListenerPolicy]:
         """What the listeners require of their clients, in their order."""
-        return [listener.entrance for listener in self.all]
+        return [listener.policy for listener in self.all]
 
     @property
     def failures(self) -> int:
         """How many clients have been refused here because of what they gave as a proof, or gave instead."""
-        return self._past_failures + sum([entrance.failures for entrance in self.entrances])
+        return self._past_failures + sum([listener_policy.failures for listener_policy in self.listener_policies])
 
     @property
     def addresses(self) -> list[Address]:
@@ -188,24 +188,26 @@ class Listeners:
         if not max_connections:
             self._most = sys.maxsize
         else:
-            self._most = max_connections if self._shares is None else self._shares.part_of(max_connections)
+            self._most = (
+                max_connections if self._process_counts is None else self._process_counts.part_of(max_connections)
+            )
         self._resume()
 
-    def refuse_http(self, entrance: Entrance, name: str) -> None:
+    def refuse_http(self, listener_policy: ListenerPolicy, name: str) -> None:
         """Count and log that a client speaks HTTP, which a browser does if any page tells it to."""
-        entrance.failures += 1
+        listener_policy.failures += 1
         if self._refusals is None:
             self._refusals = Refusals()
             self._refusals.start(asyncio.get_running_loop())
-        self._refusals.note(name, entrance.place, "it speaks HTTP")
+        self._refusals.note(name, listener_policy.place, "it speaks HTTP")
 
-    def note_malformed_puts(self, count: int, entrance: Entrance, name: str) -> None:
+    def note_malformed_puts(self, count: int, listener_policy: ListenerPolicy, name: str) -> None:
         """Count malformed puts of a client, and log one of them."""
         self.malformed_puts += count
         if self._malformed_log is None:
             self._malformed_log = MalformedPuts()
             self._malformed_log.start(asyncio.get_running_loop())
-        self._malformed_log.note(name, entrance.place)
+        self._malformed_log.note(name, listener_policy.place)
 
     def note_forbidden(self, client: str, user: str, reason: str) -> None:
         """Log that a command is forbidden."""
@@ -240,10 +242,10 @@ class Listeners:
             loop.add_reader(listener.sock.fileno(), self.accept, listener)
 
     def _prepare(self, listener: Listener, client_maker: Callable[[], Callable[..., Any]]) -> None:
-        """Let a listener make what its entrance requires: a connection at once, or first a pending connection."""
-        entrance = listener.entrance
-        if not entrance.asks:
-            listener.make_protocol = functools.partial(client_maker(), entrance)
+        """Let a listener make what its policy requires: a connection at once, or first a pending connection."""
+        listener_policy = listener.policy
+        if not listener_policy.asks:
+            listener.make_protocol = functools.partial(client_maker(), listener_policy)
             listener.is_crowded = None
             return
         # Most servers need neither.
@@ -252,31 +254,31 @@ class Listeners:
         if self.pending is None:
             self.pending = PendingConnections(self._turns, client_maker(), lambda: self.allowed, self.connection_closed)
             self.pending.start(asyncio.get_running_loop())
-        listener.make_protocol = functools.partial(PendingConnection, self.pending, entrance)
+        listener.make_protocol = functools.partial(PendingConnection, self.pending, listener_policy)
         listener.is_crowded = self.pending.is_crowded
 
-    def change(self, opened: Sequence[tuple[Listener, Entrance]]) -> None:
-        """Accept connections at these listeners from now on, each as its entrance requires, and close all others.
+    def change(self, opened: Sequence[tuple[Listener, ListenerPolicy]]) -> None:
+        """Accept connections at these listeners from now on, each by its policy, and close all others.
 
         Args:
             opened: new ones must listen already.
         """
         old = set(self.all)
         new = []
-        for listener, entrance in opened:
-            listener.config = entrance.config
+        for listener, listener_policy in opened:
+            listener.config = listener_policy.config
             if listener not in old:
-                listener.entrance = entrance
+                listener.policy = listener_policy
                 new.append(listener)
-            elif not listener.entrance.become(entrance):
-                self._abort_pending(listener.entrance)
+            elif not listener.policy.become(listener_policy):
+                self._abort_pending(listener.policy)
             old.discard(listener)
             if self._client_maker is not None:
                 self._prepare(listener, self._client_maker)
         for listener in old:
-            listener.entrance.closed = True
-            self._past_failures += listener.entrance.failures
-            self._abort_pending(listener.entrance)
+            listener.policy.closed = True
+            self._past_failures += listener.policy.failures
+            self._abort_pending(listener.policy)
             if self._started:
                 self._loop.remove_reader(listener.sock.fileno())
             listener.close()
@@ -288,9 +290,9 @@ class Listeners:
             for listener in new:
                 self._loop.add_reader(listener.sock.fileno(), self.accept, listener)
 
-    def _abort_pending(self, entrance: Entrance) -> None:
+    def _abort_pending(self, listener_policy: ListenerPolicy) -> None:
         if self.pending is not None:
-            self.pending.abort(self.pending.at(entrance))
+            self.pending.abort(self.pending.at(listener_policy))
 
     async def stop(self) -> None:
         """Accept nothing more; return when no connection is being set up."""
@@ -319,8 +321,8 @@ class Listeners:
     def connection_closed(self) -> None:
         """Note that a connection is gone: one that waits may take its place."""
         self.taken -= 1
-        if self._shares is not None:
-            self._shares.note(self.taken)
+        if self._process_counts is not None:
+            self._process_counts.note(self.taken)
         self._resume()
 
     def _resume(self) -> None:
@@ -334,7 +336,7 @@ class Listeners:
         """Accept the connections that wait at a listener, up to a bound, or leave them to another process."""
         if listener.is_crowded is not None and listener.is_crowded():
             self._pause(listener, CROWD_PAUSE)
-        elif self._shares is not None and self._shares.is_ahead():
+        elif self._process_counts is not None and self._process_counts.is_ahead():
             self._pause(listener, LEAVE_TO_OTHERS, takes_what_is_left=True)
         else:
             self._accept(listener)
@@ -369,8 +371,8 @@ class Listeners:
                 return
             accepted.setblocking(False)
             self.taken += 1
-            if self._shares is not None:
-                self._shares.note(self.taken)
+            if self._process_counts is not None:
+                self._process_counts.note(self.taken)
             task = self._loop.create_task(self._set_up(listener, accepted))
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)
@@ -391,8 +393,8 @@ class Listeners:
         taken, limit = self.taken, "the limit on open files"
         if self._most < self.limit:
             limit = option("max_connections")
-            if self._shares is not None:
-                taken = self._shares.total()
+            if self._process_counts is not None:
+                taken = self._process_counts.total()
                 if taken < self.max_connections:
                     return  # another process accepts
         self.shortages += 1

@@ -4,8 +4,8 @@
          │               │                        │
          └───────────────┴────────────────────────┴─→ refused, with a line in the log
 
-Each listener requires some of these steps (`Entrance`), in this order. The connection that takes over gets all bytes
-that followed. A pending connection has bounds:
+Each listener requires some of these steps (`ListenerPolicy`), in this order. The connection that takes over gets all
+bytes that followed. A pending connection has bounds:
 
     what                          bound                          beyond it
     ----------------------------  -----------------------------  ---------------------------------------------
@@ -36,7 +36,7 @@ from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.bounded import Refusals
 from beanstalk_server.server.front.addresses import is_unix, name_of_peer
-from beanstalk_server.server.front.entrance import CERTIFICATE, PEER, TOKEN, Entrance
+from beanstalk_server.server.front.listener_policy import CERTIFICATE, PEER, TOKEN, ListenerPolicy
 from beanstalk_server.server.turns import Runnable, Turns
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.framing import LINE_LIMIT
@@ -80,10 +80,10 @@ class PendingConnection(Runnable):
     It has the methods of an asyncio protocol, and does not inherit from one, as `Connection` does not.
     """
 
-    def __init__(self, pending: PendingConnections, entrance: Entrance) -> None:
+    def __init__(self, pending: PendingConnections, listener_policy: ListenerPolicy) -> None:
         super().__init__()
         self.deadline = 0  # nanoseconds
-        self.entrance = entrance  # where it has come
+        self.listener_policy = listener_policy  # where it has come
         self._pending = pending
         self._transport: asyncio.Transport | None = None  # the plain one
         self._channel: asyncio.Transport | None = None  # speaks with the client: the plain transport, or TLS above it
@@ -108,13 +108,13 @@ class PendingConnection(Runnable):
         self._transport = plain
         self._channel = plain
         self._name = name_of_peer(plain)
-        entrance = self.entrance
+        listener_policy = self.listener_policy
         self._pending.add(self)
-        if entrance.closed or self._pending.turns.stopped:
+        if listener_policy.closed or self._pending.turns.stopped:
             plain.abort()
-        elif entrance.wants_header:
+        elif listener_policy.wants_header:
             peer = plain.get_extra_info("peername")
-            if is_unix(plain) or (isinstance(peer, tuple) and entrance.trusts(peer[0])):
+            if is_unix(plain) or (isinstance(peer, tuple) and listener_policy.trusts(peer[0])):
                 self._stage = HEADER
             elif peer is None:
                 plain.abort()  # it is gone, and nobody knows who it was: what it has sent must not be read
@@ -141,7 +141,7 @@ class PendingConnection(Runnable):
                 self._paused = True
             turns.enqueue(self)
         else:
-            turns.spend(self._go_on())
+            turns.spend(self._advance())
         turns.run_pending()
 
     def eof_received(self) -> bool:
@@ -151,14 +151,14 @@ class PendingConnection(Runnable):
     def pause_writing(self) -> None:
         """Close: what a pending connection is told is short, but what TLS answers to changes of keys has no end."""
         if self.expire("does not read"):
-            self.entrance.failures += 1
+            self.listener_policy.failures += 1
 
     def resume_writing(self) -> None:
         """Do nothing."""
 
     def connection_lost(self, _: Exception | None) -> None:
         if self._stage != NOTHING or self._transport is not None:
-            self._leave()
+            self._detach()
             self._pending.on_closed()
 
     def take_turn(self) -> int:
@@ -167,7 +167,7 @@ class PendingConnection(Runnable):
             if channel is None or channel.is_closing():
                 return 0
             self._resume()
-            cost = self._go_on()
+            cost = self._advance()
             if self._ended and self._stage in (HEADER, LINE):
                 channel.close()  # what it has sent is not enough
             return cost
@@ -187,7 +187,7 @@ class PendingConnection(Runnable):
 
     # The steps
 
-    def _go_on(self) -> int:
+    def _advance(self) -> int:
         """Do what the bytes that have come allow; return the cost."""
         if self._stage == HEADER:
             return self._read_header()
@@ -214,7 +214,7 @@ class PendingConnection(Runnable):
 
     def _secure(self) -> None:
         """Begin the handshake, if there is to be one."""
-        context = self.entrance.context
+        context = self.listener_policy.context
         plain = self._transport
         assert plain is not None, "it is connected"
         if context is None:
@@ -247,45 +247,45 @@ class PendingConnection(Runnable):
         from beanstalk_server.server.front.tls import NO_FAILURES
 
         if self._stage == HANDSHAKE and reason not in NO_FAILURES:
-            self.entrance.failures += 1
+            self.listener_policy.failures += 1
             self._note(reason)
         self._stage = HANG_UP
 
     def _identify(self) -> None:
         """Find out who the client is, if that can be known before it says so."""
-        entrance = self.entrance
-        if entrance.is_http:
-            self._let_in(self._user_of_http())
-        elif entrance.auth == TOKEN:
+        listener_policy = self.listener_policy
+        if listener_policy.is_http:
+            self._admit(self._user_of_http())
+        elif listener_policy.auth == TOKEN:
             self._stage = LINE
             if self._data:
                 self._read_line()
-        elif entrance.auth == CERTIFICATE:
-            user = entrance.user_of_certificate(self._names)
+        elif listener_policy.auth == CERTIFICATE:
+            user = listener_policy.user_of_certificate(self._names)
             if user is not None:
-                self._let_in(user)
+                self._admit(user)
             elif self._is_local:
                 self._hang_up(replies.UNAUTHORIZED)  # a proxy looks whether the server is alive
             elif self._names:
                 self._refuse(f"no user has the name in its certificate, {' or '.join(map(ascii, self._names))}")
             else:
                 self._refuse("no certificate")
-        elif entrance.auth == PEER:
+        elif listener_policy.auth == PEER:
             uid = self._uid()
-            user = entrance.user_of_uid(uid)
+            user = listener_policy.user_of_uid(uid)
             if user is not None:
-                self._let_in(user)
+                self._admit(user)
             else:
                 self._refuse(f"no user has the uid {uid}")
         else:
-            self._let_in(None)
+            self._admit(None)
 
     def _user_of_http(self) -> User | None:
         """Who asks over HTTP; None for those who are not known, or not before they ask for something."""
-        entrance = self.entrance
-        if entrance.auth == CERTIFICATE:
-            return entrance.user_of_certificate(self._names)
-        return entrance.user_of_uid(self._uid()) if entrance.auth == PEER else None
+        listener_policy = self.listener_policy
+        if listener_policy.auth == CERTIFICATE:
+            return listener_policy.user_of_certificate(self._names)
+        return listener_policy.user_of_uid(self._uid()) if listener_policy.auth == PEER else None
 
     def _uid(self) -> int:
         """Which user of the system runs the process at the other end of a UNIX socket."""
@@ -313,7 +313,7 @@ class PendingConnection(Runnable):
         if not token:
             self._refuse("something else than a token")
             return CLOSE_COST
-        user = self.entrance.user_of_token(token)
+        user = self.listener_policy.user_of_token(token)
         if user is None:
             self._refuse("unknown token")
             return CLOSE_COST
@@ -321,18 +321,18 @@ class PendingConnection(Runnable):
         assert channel is not None, "it is connected"
         self._data = data[end + 2 :]
         channel.write(replies.AUTHENTICATED)
-        self._let_in(user)
+        self._admit(user)
         return STEP_COST
 
     # The end of a pending connection
 
-    def _let_in(self, user: User | None) -> None:
+    def _admit(self, user: User | None) -> None:
         """Let a connection take over, with what has come and is not done."""
         channel = self._channel
         assert channel is not None, "it is connected"
-        connection = self._pending.make_client(self.entrance, user, self._name)
+        connection = self._pending.make_client(self.listener_policy, user, self._name)
         data = self._data
-        self._leave()
+        self._detach()
         channel.set_protocol(connection)
         connection.connection_made(channel)
         if channel.is_closing():
@@ -343,12 +343,12 @@ class PendingConnection(Runnable):
             connection.eof_received()
 
     def _refuse(self, reason: str, reply: bytes = replies.UNAUTHORIZED) -> None:
-        self.entrance.failures += 1
+        self.listener_policy.failures += 1
         self._note(reason)
         self._hang_up(reply)
 
     def _note(self, reason: str) -> None:
-        self._pending.refusals.note(self._name, self.entrance.place, reason)
+        self._pending.refusals.note(self._name, self.listener_policy.place, reason)
 
     def _hang_up(self, reply: bytes) -> None:
         """Send a last reply, and then read until the client hangs up too."""
@@ -384,7 +384,7 @@ class PendingConnection(Runnable):
             self._paused = False
             self._channel.resume_reading()
 
-    def _leave(self) -> None:
+    def _detach(self) -> None:
         """Be no connection any more, and let go of everything."""
         self._stage = NOTHING
         self._transport = None
@@ -398,7 +398,7 @@ class PendingConnections:
 
     Args:
         turns: those in which they are looked at.
-        make_client: makes the protocol of an admitted client, from its entrance, user and name.
+        make_client: makes the protocol of an admitted client, from its listener_policy, user and name.
         allowed: returns the maximum number of connections.
         on_closed: called when one has been closed before it was admitted.
     """
@@ -442,9 +442,9 @@ class PendingConnections:
     def __len__(self) -> int:
         return len(self._all)
 
-    def at(self, entrance: Entrance) -> list[PendingConnection]:
-        """Those that have come to one entrance."""
-        return [connection for connection in self._all if connection.entrance is entrance]
+    def at(self, listener_policy: ListenerPolicy) -> list[PendingConnection]:
+        """Those that have come to one listener policy."""
+        return [connection for connection in self._all if connection.listener_policy is listener_policy]
 
     def abort(self, pending: list[PendingConnection]) -> None:
         """Close some of them at once."""

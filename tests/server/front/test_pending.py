@@ -13,7 +13,7 @@ from tls_peers import Files, TlsCaller, client_certificate, client_context
 
 from beanstalk_server import Config, ListenerConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
-from beanstalk_server.server.front.entrance import entrance_of
+from beanstalk_server.server.front.listener_policy import listener_policy_of
 from beanstalk_server.server.front.pending import LINGER_LIMIT, MAX_PENDING, TIME_LIMIT
 from harness.caller import Caller
 from harness.in_thread import ServerThread
@@ -162,9 +162,9 @@ def test_a_refusal_reaches_a_client_that_goes_on_sending(server):
 )
 def test_a_plain_listener_for_http_answers_to_addresses_and_its_own_names(host, is_answered):
     config = ListenerConfig(address="queue.example.com:11380", protocol="http", hosts=("queue.prod.svc",))
-    assert entrance_of(config, "", None).answers_to(host) == is_answered
+    assert listener_policy_of(config, "", None).answers_to(host) == is_answered
     with_tokens = ListenerConfig(address="127.0.0.1:11380", protocol="http", auth="token")
-    assert entrance_of(with_tokens, "", None).answers_to(host), "no browser has a token"
+    assert listener_policy_of(with_tokens, "", None).answers_to(host), "no browser has a token"
 
 
 def test_a_client_that_is_refused_and_does_not_hang_up_is_cut_off_in_the_end(server):

@@ -15,7 +15,7 @@ from tls_peers import Files
 from beanstalk_server import UserConfig
 from beanstalk_server.access.accounts import Accounts, hash_of_token
 from beanstalk_server.server.connection import Connection
-from beanstalk_server.server.front.entrance import CERTIFICATE, NONE, TOKEN, Entrance
+from beanstalk_server.server.front.listener_policy import CERTIFICATE, NONE, TOKEN, ListenerPolicy
 from beanstalk_server.server.front.pending import LINGER_LIMIT, PendingConnection, PendingConnections
 
 ACCOUNTS = Accounts([UserConfig(name="billing", token_sha256=hash_of_token("token"), produce="bill-*")])
@@ -78,20 +78,20 @@ def pending_at(rounds):
 
 
 class World:
-    """One server without sockets, and one client that comes in at an entrance."""
+    """One server without sockets, and one client that comes in at a listener policy."""
 
     def __init__(self, auth, wants_header, context=None):
         self.rounds = Rounds()
         self.rounds.listeners.taken = 1
         self.pending = pending_at(self.rounds)
         self.pending.start(self.rounds.loop)
-        entrance = Entrance("here")
-        entrance.accounts = ACCOUNTS
-        entrance.auth = auth
-        entrance.wants_header = wants_header
-        entrance.context = context
-        entrance.trusted = (ipaddress.ip_network("192.0.2.0/24"),)
-        self.line = Line(PendingConnection(self.pending, entrance))
+        listener_policy = ListenerPolicy("here")
+        listener_policy.accounts = ACCOUNTS
+        listener_policy.auth = auth
+        listener_policy.wants_header = wants_header
+        listener_policy.context = context
+        listener_policy.trusted = (ipaddress.ip_network("192.0.2.0/24"),)
+        self.line = Line(PendingConnection(self.pending, listener_policy))
         self.line.protocol.connection_made(self.line)
 
     def send(self, data, *, is_busy):
@@ -169,7 +169,7 @@ def test_a_pending_connection_that_fails_is_dropped_and_logged(caplog):
     def fail(_):
         raise RuntimeError("broken")
 
-    world.line.protocol.entrance.accounts = type("Broken", (), {"by_token": fail})
+    world.line.protocol.listener_policy.accounts = type("Broken", (), {"by_token": fail})
     world.send(b"auth token\r\n", is_busy=True)
     world.rounds.loop.settle()
     assert world.line.aborted
@@ -185,7 +185,7 @@ def test_new_clients_wait_while_others_wait_for_their_handshakes():
     pending.start(rounds.loop)
     come = []
     for _ in range(5):
-        come.append(PendingConnection(pending, World(TOKEN, True).line.protocol.entrance))
+        come.append(PendingConnection(pending, World(TOKEN, True).line.protocol.listener_policy))
         come[-1].connection_made(Line(come[-1]))
     rounds.turns.handshakes.extend(come[:2])
     assert not pending.is_crowded()
@@ -202,10 +202,10 @@ def test_whoever_is_accepted_at_a_listener_that_is_gone_is_closed():
     rounds = Rounds()
     pending = pending_at(rounds)
     pending.start(rounds.loop)
-    entrance = Entrance("here")
-    for protocol in (Connection(rounds.connections, entrance), PendingConnection(pending, entrance)):
+    listener_policy = ListenerPolicy("here")
+    for protocol in (Connection(rounds.connections, listener_policy), PendingConnection(pending, listener_policy)):
         rounds.listeners.taken = 1
-        entrance.closed = True
+        listener_policy.closed = True
         line = Line(protocol)
         protocol.connection_made(line)
         assert line.aborted
@@ -216,9 +216,9 @@ def test_whoever_is_accepted_at_a_listener_that_is_gone_is_closed():
 def test_whoever_is_accepted_unasked_at_a_listener_that_has_come_to_ask_is_closed():
     rounds = Rounds()
     rounds.listeners.taken = 1
-    entrance = Entrance("here")
-    connection = Connection(rounds.connections, entrance)
-    entrance.auth = TOKEN
+    listener_policy = ListenerPolicy("here")
+    connection = Connection(rounds.connections, listener_policy)
+    listener_policy.auth = TOKEN
     line = Line(connection)
     connection.connection_made(line)
     assert line.aborted

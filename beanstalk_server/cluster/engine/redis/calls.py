@@ -183,7 +183,7 @@ class RedisCalls:
         self, connection: RedisConnection, indexes: list[int], error: EngineError, results: list[Done | EngineError]
     ) -> None:
         """Note that a connection has broken under these requests."""
-        self.topology.leave(connection)
+        self.topology.drop(connection)
         without_frames(error)
         for index in indexes:
             results[index] = error
@@ -211,7 +211,7 @@ class RedisCalls:
             else:
                 results[index] = connection.error_of(confirmed)
         if not isinstance(confirmed, int):  # the server may be a replica by now
-            self.topology.leave(connection)
+            self.topology.drop(connection)
 
 
 def script_call(sha: bytes, keys: Sequence[bytes], arguments: Sequence[str | int]) -> bytes:

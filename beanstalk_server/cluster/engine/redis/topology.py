@@ -99,7 +99,7 @@ class Topology:
         if connection is not None:
             if connection.is_open:
                 return connection
-            self.leave(connection)
+            self.drop(connection)
         host = self._host_of(shard)
         connection = self._connections.get(host)
         if connection is None or not connection.is_open:
@@ -107,7 +107,7 @@ class Topology:
         self._by_shard[shard] = connection
         return connection
 
-    def leave(self, connection: RedisConnection) -> None:
+    def drop(self, connection: RedisConnection) -> None:
         """Close a connection, and find out anew where the primaries are."""
         connection.close()
         self._connections = {host: each for host, each in self._connections.items() if each is not connection}
@@ -118,7 +118,7 @@ class Topology:
         """Leave the primary of a shard, unless it is new: too few replicas confirm what it does."""
         connection = self._by_shard.get(shard)
         if connection is not None and self._url.form != ALONE and time.monotonic() - connection.opened_at > LOOK_AGAIN:
-            self.leave(connection)
+            self.drop(connection)
 
     def meaning(self, connection: RedisConnection, shard: int, reply: ResponseError) -> EngineError:
         """What an error means that a primary has answered with. The next one to ask may be another."""
@@ -135,7 +135,7 @@ class Topology:
                 self._moved[self._slot_of(shard)] = _host(name, int(port), connection.host)
             return RetryError("engine: its nodes do not agree which of them has the keys")
         if code in LEFT:
-            self.leave(connection)
+            self.drop(connection)
         return RetryError(f"engine: {reply}") if code == "NOSCRIPT" else connection.error_of(reply)
 
     @contextmanager

@@ -13,11 +13,11 @@ from typing import Final
 COUNT_BYTES: Final = 4
 
 
-class Shares:
+class ConnectionCounts:
     """The counts, as one of the processes sees them.
 
     Args:
-        descriptor: of a file that `prepare_shares` has prepared. It is not needed any more.
+        descriptor: of a file that `prepare_counts` has prepared. It is not needed any more.
         index: which of the counts is its own.
     """
 
@@ -44,6 +44,6 @@ class Shares:
         return self._counts[self._index] > min(self._counts)
 
 
-def prepare_shares(descriptor: int, count: int) -> None:
+def prepare_counts(descriptor: int, count: int) -> None:
     """Give an empty file room for the counts of this many processes."""
     os.ftruncate(descriptor, count * COUNT_BYTES)

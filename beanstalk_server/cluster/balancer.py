@@ -37,7 +37,7 @@ DISTRUST: Final = 5
 PAUSE: Final = 0.05
 """Seconds between two shards that are given away."""
 
-PATIENCE: Final = 0.5
+MEMBERS_TIMEOUT: Final = 0.5
 """Seconds that a node which leaves waits to be told who is there."""
 
 log = logging.getLogger("beanstalk_server")
@@ -68,7 +68,7 @@ class Standing(Protocol):
         """Let another node lead; return when this one does not any more."""
 
 
-class Spreader:
+class Balancer:
     """The spreading of shards, as far as one node does it, from `start` to `stop`.
 
     Args:
@@ -145,7 +145,7 @@ class Spreader:
     async def successors(self) -> dict[int, str]:
         """Who is to take the shards that this node leads, when it leads none any more."""
         with contextlib.suppress(EngineError, TimeoutError):  # then what was seen last must do
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(MEMBERS_TIMEOUT):
                 self._see(await self._find_members())
         own = [shard.index for shard in self._shards if shard.led_since >= 0]
         counts = self._counts({self.node})
@@ -194,7 +194,7 @@ class Spreader:
                     await self._even_out()
                 await asyncio.sleep(self._ttl / OBSERVATIONS / SECOND)
         except Exception:
-            log.exception("spreader task crashed; this is a bug in the server", event("bug-in-spreading"))
+            log.exception("balancer task crashed; this is a bug in the server", event("bug-in-spreading"))
 
     def _see(self, members: list[Member]) -> None:
         """Note which nodes are alive."""

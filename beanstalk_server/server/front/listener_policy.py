@@ -1,6 +1,6 @@
-"""What a listener asks of the clients that connect to it, and how it finds out who they are.
+"""What a listener requires of its clients: PROXY header, TLS and authentication; and it finds their users.
 
-A reload changes an entrance in place, under the clients that have come in by it.
+A reload changes a policy in place, also for the clients that are connected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PEER: Final = "peer"
 LINK: Final = "link"  # another node has asked
 
 
-class Entrance:
+class ListenerPolicy:
     """One listener's way of knowing its users.
 
     Args:
@@ -56,8 +56,8 @@ class Entrance:
         is_asked = self.auth != NONE and not (self.is_http and self.auth == TOKEN)
         return is_asked or self.wants_header or self.context is not None
 
-    def become(self, other: Entrance) -> bool:
-        """Ask what another entrance asks; return whether those who are not known yet may go on as they have begun."""
+    def become(self, other: ListenerPolicy) -> bool:
+        """Take over the values of another policy; return whether pending connections may continue under them."""
         same = (
             self.auth == other.auth
             and self.wants_header == other.wants_header
@@ -154,13 +154,13 @@ def accounts_of(config: Config) -> Accounts | None:
     return Accounts(users_of(config))
 
 
-def entrance_of(
+def listener_policy_of(
     config: ListenerConfig,
     place: str,
     accounts: Accounts | None,
     make_context: Callable[[ListenerConfig], Any] | None = None,
-) -> Entrance:
-    """The entrance that a listener's settings describe.
+) -> ListenerPolicy:
+    """The listener policy that a listener's settings describe.
 
     Args:
         place: where it is, for messages.
@@ -169,31 +169,31 @@ def entrance_of(
     Raises:
         StartError: a certificate cannot be used, or the system does not tell who is at the other end of a socket.
     """
-    entrance = Entrance(place)
-    entrance.accounts = accounts
-    entrance.auth = config.auth
-    entrance.closes_after_put = config.closes_after_put
-    entrance.config = config
-    entrance.is_http = config.is_http
-    entrance.host = config.host
-    entrance.wants_header = config.proxy_protocol
+    listener_policy = ListenerPolicy(place)
+    listener_policy.accounts = accounts
+    listener_policy.auth = config.auth
+    listener_policy.closes_after_put = config.closes_after_put
+    listener_policy.config = config
+    listener_policy.is_http = config.is_http
+    listener_policy.host = config.host
+    listener_policy.wants_header = config.proxy_protocol
     if config.auth == PEER and not hasattr(socket, "SO_PEERCRED"):
         raise StartError(f"{place}: auth: 'peer' cannot be used on this system", BAD_OPTION)
     if config.trusted:
         import ipaddress  # here, because most servers never need it
 
-        entrance.trusted = [ipaddress.ip_network(network, strict=False) for network in config.trusted]
+        listener_policy.trusted = [ipaddress.ip_network(network, strict=False) for network in config.trusted]
     if config.user:
-        entrance.user = None if accounts is None else accounts.by_name(config.user)
-        if entrance.user is None:
+        listener_policy.user = None if accounts is None else accounts.by_name(config.user)
+        if listener_policy.user is None:
             raise StartError(f"{place}: user: there is no user {config.user!r}", BAD_OPTION)
     if config.tls_cert:
         if make_context is None:
             from beanstalk_server.server.front import tls_context
 
             make_context = tls_context.make_context
-        entrance.context = make_context(config)
-    return entrance
+        listener_policy.context = make_context(config)
+    return listener_policy
 
 
 def ways_of(config: ListenerConfig) -> str:

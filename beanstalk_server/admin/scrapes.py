@@ -1,10 +1,9 @@
-"""Goes through all tubes for a page, a slice at a time, so that nobody who puts or reserves waits for it.
+"""Writes pages of statistics over all tubes in slices, so that clients of the queue do not wait for a page.
 
-A slice is over when half a millisecond is; then the event loop looks for input, and the next one follows in its next
-round. One page is being written at a time. Who asks meanwhile gets the next page of its kind, which all share that have
-asked for it by then: it has nothing that was so before they asked.
+A slice takes half a millisecond, and each round of the event loop runs one slice. One page is written at a time.
+Requests that arrive meanwhile share the next page of their kind, which shows nothing older than these requests.
 
-A page is no snapshot: a tube that takes another's place in the list, because that has gone, may be missing in the sum.
+A page is no snapshot: a tube that moves in the list, because another one is removed, may be missing in the sum.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Table(NamedTuple):
 
 
 class Source(Protocol):
-    """What is shown."""
+    """Supplies the figures of a page."""
 
     def tables(self) -> list[Table]:
         """The tubes, of one broker or of several."""
@@ -49,7 +48,7 @@ class Source(Protocol):
 
 
 class Page(Protocol):
-    """What is written."""
+    """A page that is being written."""
 
     content_type: str
     sums: bool

@@ -1,8 +1,8 @@
-"""What is at which path, and who may see it.
+"""Maps paths to pages, and checks the rights of each request.
 
-path             answers                                           asks for the right
+path             answers                                           required right
 ---------------  ------------------------------------------------  ------------------------
-/healthz         200 as long as the event loop turns
+/healthz         200 while the event loop runs
 /readyz          200 if clients are served here, else 503 and why
 /readyz/cluster  the same, and 200 if they are through the leaders
 /metrics         the metrics, as text in either format             to inspect every tube
@@ -32,7 +32,7 @@ METHODS: Final = ("GET", "HEAD")
 
 
 class RequestPolicy(Protocol):
-    """Where a request has come in: a listener policy."""
+    """The listener policy of a request, as far as HTTP needs it."""
 
     auth: str
     user: User | None
@@ -41,14 +41,14 @@ class RequestPolicy(Protocol):
         """Whether a request for this host and port is answered."""
 
     def authenticate(self, token: str) -> User | None:
-        """The user whose token this is; None if it is nobody's, which is counted there."""
+        """The user with this token; None if there is none, which counts as a failure."""
 
     def user_now(self, user: User) -> User | None:
         """The same user as the settings have it by now; None if it is gone."""
 
 
 class Request(NamedTuple):
-    """What somebody asks."""
+    """A request."""
 
     method: str
     path: str
@@ -56,13 +56,13 @@ class Request(NamedTuple):
     """By their names in lower case."""
     policy: RequestPolicy
     user: User | None
-    """Who has been recognized by a certificate or by its uid."""
+    """Authenticated by a certificate or a uid."""
     name: str
     """What the log calls the client."""
 
 
 class Answer(NamedTuple):
-    """What it is told."""
+    """An answer."""
 
     status: int
     pieces: Sequence[bytes]

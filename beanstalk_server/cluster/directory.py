@@ -1,12 +1,11 @@
-"""A directory whose files are in the engine: what the binlog writes becomes commits, in the same order.
+"""Implements a directory of the binlog in the engine: its writes become commits, in the same order.
 
 Names and sizes of all files are known here; changes to them are collected as operations. There are two ways to go on
 from there:
 
 - *direct*, for recovery and tools: `sync` sends what was collected, and returns when it is durable. It waits for an
   engine that cannot be reached, but not for ever. All errors are OSErrors.
-- *collected*, for a server that serves: nothing here asks the engine, so nothing waits. The caller takes
-the
+- *collected*, for a server that serves: nothing here asks the engine, so nothing waits. The caller takes the
   operations (`take`), and makes a commit of them. Files are not read then: all bodies are in memory.
 
 Zeros are never sent: a file is as long as its creator says, and the engine keeps only what was written.
@@ -43,7 +42,7 @@ PIECE: Final = 1 << 20
 """Bytes of operations that are collected in the direct way before they are sent, with or without a sync."""
 
 ENGINE_TIMEOUT: Final = 10.0
-"""Seconds for which the direct way waits for an engine that cannot be reached."""
+"""Timeout in seconds of the direct way, while the engine is unreachable."""
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.5
@@ -64,7 +63,7 @@ class _Entry:
 
 
 class EngineFile:
-    """A file in the engine, under whatever name it has by now."""
+    """A file in the engine; a rename does not change this object."""
 
     def __init__(self, directory: EngineDirectory, entry: _Entry) -> None:
         self._directory = directory
@@ -315,7 +314,7 @@ class EngineDirectory:
 
 
 class _Retries:
-    """The pauses of one call."""
+    """The retries of one call, with a growing pause."""
 
     def __init__(self, seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
         self._clock = clock

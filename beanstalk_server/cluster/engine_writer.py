@@ -1,4 +1,4 @@
-"""Does the work of a binlog whose directory is in the engine: the work collects, and a lane sends what it collected.
+"""Writes a binlog whose directory is in the engine: collects operations, and sends them as commits by a lane.
 
 It takes the place of the thread that writes to a disk. The work itself blocks nothing, so it is done at once. What it
 has collected becomes one commit. A commit that cannot be made now is sent again until it is durable, however long that
@@ -30,7 +30,7 @@ logger = logging.getLogger("beanstalk_server")
 OnEnd = Callable[[BaseException | None], None]
 
 SLOW_COMMIT: Final = 1.0
-"""Seconds for which a commit may be under way before the log says so."""
+"""Seconds without a successful commit until a line is logged."""
 
 
 class GivenUpError(Exception):
@@ -50,7 +50,7 @@ class EngineWriter:
     """Sends the commits of one leader, one at a time. Belongs to one event loop.
 
     Args:
-        engine: the shard, to begin anew; used by nobody else from `start` on.
+        engine: the shard, to begin anew; used by this object alone from `start` on.
         directory: collects.
         sender: the same that the directory has used.
         lanes: has a lane for the shard until the writer is closed.
@@ -245,7 +245,7 @@ class EngineWriter:
             self._verify()
 
     def _end(self, failure: BaseException) -> None:
-        """Send nothing more; tell everybody who waits."""
+        """Send nothing more, and end all waiting commits with this error."""
         if self._failure is None or isinstance(self._failure, DivergedError):
             self._failure = failure
         if self._timer is not None:

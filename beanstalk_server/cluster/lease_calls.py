@@ -1,7 +1,7 @@
-"""Asks the engine about the leases of all shards, and tells it that the node is alive; one call at a time, in a thread.
+"""Makes the calls about leases of all shards, in a thread and one at a time, and reports that the node is alive.
 
-What is asked while a call is under way goes together in the next one: so it costs the engine little more to be asked
-about a thousand shards than about one.
+Questions that arrive during a call go together in the next one, so a thousand shards cost the engine little more than
+one.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class LeaseCalls:
             else:
                 self._failing.discard(call.shard)
             if future.done():
-                continue  # nobody waits any more
+                continue  # the caller has been cancelled
             if isinstance(answer, EngineError):
                 future.set_exception(answer)
             else:

@@ -49,7 +49,7 @@ GOODBYE_WITHIN: Final = 1.0
 log = logging.getLogger("beanstalk_server")
 
 COMPLAINTS: Final = 10
-"""Links that are closed with a line of their own in COMPLAINTS_INTERVAL: anybody may try to open one."""
+"""Maximum number of lines about closed links in COMPLAINTS_INTERVAL: any host may try to open one."""
 
 COMPLAINTS_INTERVAL: Final = 60
 """Seconds."""
@@ -111,7 +111,7 @@ class LinkListener:
         return found
 
     def ask_for_users(self, asks: bool) -> None:
-        """Serve no clients of other nodes who are nobody, and may do everything, if none are let in here."""
+        """Require a user of the clients of other nodes, if all listeners of this node require one."""
         self._listener_policy.auth = LINK if asks else NONE
 
     def lead(
@@ -135,7 +135,7 @@ class LinkListener:
         """Take no more links to a shard, and end those that there are. The other nodes are told why.
 
         Args:
-            is_clean: promise them that whatever their clients have had executed has been answered. Nothing more may be
+            is_clean: promise that all executed commands of their clients have been answered. Nothing more may be
                 executed there, and all that was executed must be committed. Clients that have not been answered all
                 the same are disconnected.
         """
@@ -189,7 +189,7 @@ class LinkListener:
         if len(self._unauthenticated) >= MAX_UNAUTHENTICATED + self._shards:
             oldest = next(iter(self._unauthenticated))
             del self._unauthenticated[oldest]
-            oldest.close("it gives way to a newer one")
+            oldest.close(f"evicted: {MAX_UNAUTHENTICATED + self._shards} unauthenticated links")
         self._ends[end] = self._unauthenticated[end] = None
         return end
 
@@ -222,7 +222,7 @@ class LinkListener:
             connection.session.restore(opening.used, opening.watched, opening.mode)
 
     def _change_user(self, transport: LinkTransport, name: str) -> None:
-        assert transport.link is not None, "it is told by its link"
+        assert transport.link is not None, "its link calls this"
         user = self._led[transport.link.shard].find_user(name)
         connection = transport.get_protocol()
         if user is None:
@@ -274,7 +274,7 @@ class LeaderLink:
         on_link: called with a link to the leader that is open.
         on_link_lost: called with the same link when it is not any more, before any of its clients is told.
         on_gone: called with an epoch and a node when the process that leads there is gone: its address refuses. Also
-            with whether it was reached there before; if not, somebody else may be the one that refuses.
+            with whether it was reached there before; if not, another program may be the one that refuses.
         on_farewell: called when the leader has said that it leads no more.
         connect: opens connections; None for those of the event loop.
         log: takes lines about this shard.
@@ -403,7 +403,7 @@ class LeaderLink:
         if end.link.is_open and end.link.farewell is not None:
             self._has_left = True
             self._log.info(
-                "the leader at %(leader)s leads no more: %(reason)s",
+                "the leader at %(leader)s has stepped down: %(reason)s",
                 event("leader-left", leader=lease.address, reason=why),
             )
             self._on_farewell()

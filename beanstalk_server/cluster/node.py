@@ -1,4 +1,4 @@
-"""A node of a cluster: its clients are served by whichever nodes lead its shards.
+"""A node of a cluster: it serves clients through the leaders of all shards, and leads some of them.
 
 Shard      a shard, here: its roles, what serves it while it leads, and the link to its leader (shard.py)
 Host       where clients come in; it stays
@@ -155,7 +155,7 @@ class Node(Host):
             self._start_shards()
 
     async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what nobody waits for; without it, the node could not go on."""
+        """Run a background task; if it fails, the node ends."""
         try:
             await work
         except Exception as error:
@@ -337,7 +337,7 @@ class Node(Host):
                 shard.roles.retire(successors.get(shard.index, ""))
 
     def _drain_in_place(self) -> None:
-        """Lead what nobody else does: else all clients would wait for ever."""
+        """Lead shards without another candidate: otherwise their clients would wait for ever."""
         if not self.drains_in_place:
             self.drains_in_place = True
             log.info("draining: no other node takes shards, so new jobs are refused", event("draining-last"))

@@ -67,7 +67,7 @@ class ShardNode(Protocol):
     listeners: Listeners
     hangups: HangupWatch
     slow: SlowLog | None
-    """Is told what takes long."""
+    """Logs what takes long."""
     links: LinkListener
     clients: Clients
 
@@ -159,7 +159,7 @@ class Shard:
         self.roles.start()
 
     async def stop(self, successor: str) -> None:
-        """Lead no more, and follow nobody.
+        """Stop leading and following.
 
         Args:
             successor: the node that is to lead; "" for any node.
@@ -298,7 +298,7 @@ class Shard:
         return self.owner.clients.places.of_tube(name.encode()) == self.index
 
     def _note_damage(self, error: StartError) -> None:
-        """Lead this shard no more: nobody can. A cluster that has others goes on with them."""
+        """Stop leading this shard, whose files are damaged. The other shards of the cluster stay."""
         if self.owner.config.shards == 1:
             self.owner.fail(error)
             return
@@ -316,7 +316,7 @@ class Shard:
         return EngineBinlog(directory, writer, segment_size=config.segment_size), writer
 
     async def _discard(self, service: Service, writer: EngineWriter) -> None:
-        """Let go of a service that has never served anybody."""
+        """Discard a service that has never served clients."""
         writer.give_up(GivenUpError("it has not led"))
         await service.give_up()
         self.owner.on_garbage()

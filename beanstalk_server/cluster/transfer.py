@@ -141,7 +141,7 @@ def export_jobs(connector: Connector, shards: int, to: Directory, on_progress: P
 
 
 def copy_mark(engine: Engine, to: Directory) -> None:
-    """Copy the mark of a clean stop, if there is one, before the segments: whatever follows makes it void."""
+    """Copy the mark of a clean stop, if there is one, before the segments: any later change makes it void."""
     files = engine.files()
     if STOPPED in files:
         _copy(engine, to, "", STOPPED, -1, files[STOPPED], _Progress(None))

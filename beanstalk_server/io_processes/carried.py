@@ -1,4 +1,4 @@
-"""The clients of an I/O process: what each sends goes to the engine process, and what it is sent comes from there.
+"""Relays the clients of an I/O process: their input to the engine process, and replies back to them.
 
 event loop ⇄ transport ⇄ CarriedConnection ⇄ its channel on the link ⇄ engine process
 """
@@ -29,11 +29,11 @@ log = logging.getLogger("beanstalk_server")
 
 
 def encode_opening(listener_policy: int, user: str, name: str) -> bytes:
-    """What the engine process is told of a client.
+    """Describe a client to the engine process.
 
     Args:
         listener_policy: the number of the listener_policy by which it has come in.
-        user: the name of the user that it has proved to be; "" where nobody is asked.
+        user: the name of the authenticated user; "" without authentication.
         name: what the log calls it.
     """
     return listener_policy.to_bytes(NUMBER_BYTES, "big") + user.encode() + SEPARATOR + name.encode()
@@ -59,7 +59,7 @@ class CarriedConnection(Channel):
 
     Args:
         listener_policy: where the client came in.
-        user: who it has proved to be; None where nobody is asked.
+        user: the authenticated user; None without authentication.
         name: what the log calls the client; "" for the address that it has connected from.
     """
 
@@ -171,7 +171,7 @@ class CarriedConnection(Channel):
 
 
 class Carrier:
-    """What the clients of an I/O process share.
+    """State that all clients of an I/O process share.
 
     Args:
         listeners: where clients come in; they are told when one has gone.

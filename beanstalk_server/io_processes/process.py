@@ -91,7 +91,7 @@ class IoProcess:
         await self._stop(loop)
 
     def send_note(self, note: bytes) -> bool:
-        """Tell the engine process something; False if it cannot be told."""
+        """Send the engine process a note; return False without a link."""
         carrier = getattr(self, "carrier", None)
         if carrier is None or carrier.link is None:
             return False

@@ -1,4 +1,4 @@
-"""What an I/O process must know, and how it gets there: by a socket that also carries file descriptors.
+"""Sends the settings of an I/O process over a socket, with file descriptors.
 
     number     what
     ---------  -----------------------------------------------------------------
@@ -110,7 +110,7 @@ class IoSettings:
         """Send the settings; the descriptors stay open here.
 
         Raises:
-            OSError: there is nobody who takes them.
+            OSError: the I/O process has ended.
         """
         text = file_of(json.dumps(self._as_json()).encode())
         try:
@@ -152,7 +152,7 @@ class IoSettings:
         return cls(sockets, [UserConfig(**each) for each in found["users"]], files, found["max_connections"])
 
     def close(self) -> None:
-        """Close the descriptors, but for those of sockets that somebody has taken over."""
+        """Close the descriptors, except those of listening sockets in use."""
         for descriptor in (*(listen_socket.descriptor for listen_socket in self.sockets), *self.files.values()):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -170,7 +170,7 @@ def _receive_descriptors(sock: socket.socket) -> Sequence[int]:
 
 
 def file_of(content: bytes) -> int:
-    """The descriptor of a file in memory with this content, which nobody can change any more."""
+    """The descriptor of a file in memory with this content, sealed against changes."""
     descriptor = make_file()
     with open(descriptor, "wb", closefd=False) as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""What a leader must know of a client that another node passes on to it."""
+"""Describes a client to the leader that serves it: its name, user, tubes and mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Opening(NamedTuple):
     name: str
     """As the log calls it."""
     user: str | None
-    """The name of its user; None for nobody, who may do everything."""
+    """The name of its user; None without a user: it has all rights."""
     used: str
     """The tube that it uses; "" if that is at another shard."""
     watched: list[str]

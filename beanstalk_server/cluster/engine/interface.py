@@ -1,4 +1,4 @@
-"""What the cluster asks of the engine that keeps its journals: leases, commits, and files to read.
+"""Interface of the engine that stores the journals of a cluster: leases, commits and files.
 
 The engine holds, for each shard, the files of one binlog, the position of the last commit to them, and the lease of the
 leader. All that changes in it is decided there, at once, by a comparison of leases and positions. So it does not matter
@@ -180,7 +180,7 @@ def take(shard: int, seen: Lease, lease: Lease) -> LeaseCall:
 
 
 def renew(shard: int, lease: Lease, *, restores: bool = True) -> LeaseCall:
-    """Count a renewal, and confirm it by the replicas; the answer says who is to succeed this leader, if anybody.
+    """Count a renewal, and confirm it by the replicas; the answer names the successor of this leader, if there is one.
 
     An engine that has lost the lease stays as it is if another one was taken since, or if the lease was given back.
 

@@ -1,7 +1,7 @@
-"""How many clients each of the processes that accept at the same sockets has, in memory that they share.
+"""Connection counts of all processes that accept from the same sockets, in shared memory.
 
-The system wakes all of them for a client that comes, and often the same one is first. So one that has more clients than
-another leaves a client to the others for a moment, and accepts it only then.
+The system wakes all of them for a new client, and often the same one is first. So a process that has more clients than
+another one waits for a moment before it accepts.
 """
 
 from __future__ import annotations

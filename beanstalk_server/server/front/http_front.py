@@ -1,8 +1,8 @@
-"""The front for operators: where HTTP requests come in, and what answers them.
+"""The HTTP server for operators: its listeners, connections and pages.
 
-It is there from before the jobs are recovered until after the last commit, and has turns of its own, which only its
-handshakes take: so what happens to clients meanwhile is nothing to it, and an operator gets an answer. Its connections
-are not among those of clients: a server whose connections are all taken still says that it is well.
+It runs from before the jobs are recovered until after the last commit. Its turns are its own and serve only its
+handshakes, so clients of the queue do not delay it. Its connections do not count among theirs: a server without a free
+connection still answers health checks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from beanstalk_server.access.user import User
-from beanstalk_server.admin.http import MOST_CONNECTIONS, HttpConnection, HttpConnections
+from beanstalk_server.admin.http import MAX_CONNECTIONS, HttpConnection, HttpConnections
 from beanstalk_server.admin.scrapes import Scrapes
 from beanstalk_server.admin.site import Site
 from beanstalk_server.server.bounded import Refusals
@@ -22,8 +22,8 @@ from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listener, Listeners
 from beanstalk_server.server.turns import Turns
 
-DESCRIPTORS: Final = 3 * MOST_CONNECTIONS
-"""Connections that there may be, with those that are not known yet, and those that are being closed."""
+DESCRIPTORS: Final = 3 * MAX_CONNECTIONS
+"""Maximum number of connections, with those that are pending and those that are being closed."""
 
 
 class HttpFront:

@@ -26,7 +26,7 @@ LINK: Final = "link"  # another node has asked
 
 
 class ListenerPolicy:
-    """One listener's way of knowing its users.
+    """What one listener requires of its clients.
 
     Args:
         place: where it is, for the log.
@@ -39,15 +39,15 @@ class ListenerPolicy:
         self.closes_after_put = False  # a malformed put closes the connection
         self.carried = False  # its clients' sockets are in another process, which watches them, and counts them
         self.config: ListenerConfig  # what it is made of
-        self.closed = False  # the listener is gone, and nobody comes in here any more
+        self.closed = False  # the listener is gone, and accepts no clients
         self.context: Any = None  # an ssl.SSLContext; None for plain connections
         self.failures = 0  # how many clients have been refused because of what they gave as a proof, or gave instead
         self.host = ""  # the name or address that its listener is given; "" for a UNIX socket
-        self.is_http = False  # HTTP is spoken here: each request says who asks, and some may be asked by anybody
+        self.is_http = False  # HTTP: each request authenticates itself, and some need no user
         self.is_link = False  # clients come through another node
         self.number = 0  # names it to I/O processes
         self.trusted: Sequence[Any] = ()  # the networks whose PROXY headers are believed
-        self.user: User | None = None  # every client without authentication; None for nobody, who may do everything
+        self.user: User | None = None  # of every client without authentication; None: it has all rights
         self.wants_header = False  # a PROXY header comes first
 
     @property
@@ -102,14 +102,14 @@ class ListenerPolicy:
             or name in self.config.hosts
         )
 
-    # Who a client is; None if it is nobody that the config knows
+    # Finding the user of a client; None if the config has none
 
     def user_of_token(self, token: str) -> User | None:
         """The user whose token this is."""
         return None if self.accounts is None else self.accounts.by_token(token)
 
     def authenticate(self, token: str) -> User | None:
-        """The same, for a client that has been let in: if the token is nobody's, it is refused, and that is counted."""
+        """The same, for an admitted client: an unknown token counts as a failure."""
         user = self.user_of_token(token)
         if user is None:
             self.failures += 1
@@ -141,7 +141,7 @@ def _authorities(context: Any) -> Any:
 
 
 def accounts_of(config: Config) -> Accounts | None:
-    """The users in the settings; None if there are none, and nobody is asked.
+    """The users in the settings; None if there are none, and no client is asked.
 
     Raises:
         ConfigError: the token file is bad.
@@ -197,7 +197,7 @@ def listener_policy_of(
 
 
 def ways_of(config: ListenerConfig) -> str:
-    """How a listener knows its users, for the log: "" where everybody may come in, and do everything."""
+    """How a listener knows its users, for the log: "" where every client is admitted with all rights."""
     ways = ["HTTP"] if config.is_http else []
     if config.proxy_protocol:
         ways.append("PROXY")

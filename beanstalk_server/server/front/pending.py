@@ -52,7 +52,7 @@ LINGER_LIMIT: Final = 1 << 18
 """Bytes that are read from a refused client, and dropped, before it is cut off."""
 
 READ_COST: Final = 4
-"""The cost of a read, whatever comes of it, in the unit of SESSION_QUANTUM."""
+"""The cost of a read, in the unit of SESSION_QUANTUM."""
 
 STEP_COST: Final = 8
 """The cost of a header that is read, or of a client that is recognized."""
@@ -75,7 +75,7 @@ log = logging.getLogger("beanstalk_server")
 
 
 class PendingConnection(Runnable):
-    """One client that is not known yet.
+    """One client before it is admitted.
 
     It has the methods of an asyncio protocol, and does not inherit from one, as `Connection` does not.
     """
@@ -117,7 +117,7 @@ class PendingConnection(Runnable):
             if is_unix(plain) or (isinstance(peer, tuple) and listener_policy.trusts(peer[0])):
                 self._stage = HEADER
             elif peer is None:
-                plain.abort()  # it is gone, and nobody knows who it was: what it has sent must not be read
+                plain.abort()  # it is gone, so its address is unknown: its input must not be read
             else:
                 self._refuse("not a trusted proxy", b"")
         else:
@@ -149,7 +149,7 @@ class PendingConnection(Runnable):
         return self.queued  # else what it has sent is not enough, and no more will come
 
     def pause_writing(self) -> None:
-        """Close: what a pending connection is told is short, but what TLS answers to changes of keys has no end."""
+        """Close: replies to a pending connection are short, but TLS answers every change of keys."""
         if self.expire("does not read"):
             self.listener_policy.failures += 1
 
@@ -311,7 +311,7 @@ class PendingConnection(Runnable):
             return CLOSE_COST
         token = parse_auth(line)
         if not token:
-            self._refuse("something else than a token")
+            self._refuse("expected an auth command")
             return CLOSE_COST
         user = self.listener_policy.user_of_token(token)
         if user is None:
@@ -394,7 +394,7 @@ class PendingConnection(Runnable):
 
 
 class PendingConnections:
-    """Those who are not known yet, in the order in which they came.
+    """All pending connections, oldest first.
 
     Args:
         turns: those in which they are looked at.
@@ -443,7 +443,7 @@ class PendingConnections:
         return len(self._all)
 
     def at(self, listener_policy: ListenerPolicy) -> list[PendingConnection]:
-        """Those that have come to one listener policy."""
+        """The pending connections of one listener."""
         return [connection for connection in self._all if connection.listener_policy is listener_policy]
 
     def abort(self, pending: list[PendingConnection]) -> None:
@@ -452,12 +452,12 @@ class PendingConnections:
             connection.abort()
 
     def add(self, connection: PendingConnection) -> None:
-        """Note one that has connected. If there are too many, the oldest gives way."""
+        """Add a connection. If there are too many, evict the oldest."""
         limit = self._limit()
         if len(self._all) >= limit:
             oldest = next(iter(self._all))
             del self._all[oldest]  # now, because its transport reports its end later
-            if oldest.expire(f"it gives way to a newer one, as {limit} are not known yet"):
+            if oldest.expire(f"evicted: {limit} unauthenticated connections"):
                 self.displaced += 1
         connection.deadline = self.turns.clock() + TIME_LIMIT
         self._all[connection] = None
@@ -493,7 +493,7 @@ class PendingConnections:
             if connection.deadline > now:
                 break
             del self._all[connection]  # now, because its transport reports its end later
-            if connection.expire(f"not known after {TIME_LIMIT // SECOND} s"):
+            if connection.expire(f"not authenticated within {TIME_LIMIT // SECOND} s"):
                 self.timeouts += 1
         if self._all:
             self._set_timer()

@@ -77,7 +77,7 @@ class RedisCommitter:
     """The commits of all shards: what comes together leaves in one write for each primary, with one WAIT.
 
     Args:
-        calls: used by nobody else.
+        calls: used by this object alone.
     """
 
     def __init__(self, calls: RedisCalls) -> None:
@@ -145,7 +145,7 @@ class RedisEngine:
     """A shard of an engine in Redis; see `Engine` for the methods without a docstring here.
 
     Args:
-        calls: used by nobody else.
+        calls: used by this object alone.
         shard: its number.
     """
 

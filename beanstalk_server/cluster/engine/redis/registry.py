@@ -49,7 +49,7 @@ class RedisLeaseRegistry:
     """A registry in Redis; see `LeaseRegistry` for the methods without a docstring here.
 
     Args:
-        calls: used by nobody else.
+        calls: used by this object alone.
     """
 
     def __init__(self, calls: RedisCalls) -> None:

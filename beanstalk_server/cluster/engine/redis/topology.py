@@ -1,4 +1,4 @@
-"""Which server has the keys of a shard, and the connection to it: one for each primary, made when it is needed.
+"""Finds the server that has the keys of a shard, and keeps one connection to each primary, opened on demand.
 
 The primary is the server of the URL, the one that a Sentinel names, or in Redis Cluster that which has the slot. It is
 asked itself whether it is the primary, because neither a name nor a Sentinel may know of a failover yet. A connection
@@ -196,7 +196,7 @@ class Topology:
         return connection
 
     def _must_be_primary(self, connection: RedisConnection) -> None:
-        if self._url.form == CLUSTER:  # whose replicas send everybody on
+        if self._url.form == CLUSTER:  # whose replicas redirect clients
             return
         role = connection.ask(ROLE)[0]
         if isinstance(role, ResponseError):
@@ -262,7 +262,7 @@ class Topology:
         """Find out which primary has each range of slots.
 
         Raises:
-            EngineError: nobody knows, or nobody can be reached who might.
+            EngineError: no reachable server knows.
         """
         url = self._url
         if url.form == ALONE:

@@ -372,14 +372,6 @@ class Refused(Channel):
     def on_open(self) -> None:
         self.close_channel(at_once=True)
 
-    def on_data(self, data: bytes) -> None: ...
-
-    def on_room(self) -> None: ...
-
-    def on_close(self, *, at_once: bool) -> None: ...
-
-    def on_lost(self, *, is_clean: bool) -> None: ...
-
 
 def end_process(process: subprocess.Popen[bytes], within: float) -> None:
     """Wait until a process has ended by itself, and end it if it does not within this many seconds."""

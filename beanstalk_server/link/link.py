@@ -15,11 +15,11 @@ r"""A link: one connection between two processes, which carries the clients of o
 
 Each frame is a header and a payload. Each client has a number on the link, and what it has there is its channel. Either
 side may send WINDOW bytes on a channel, and more as the other side gives it credit: so a client that does not read
-holds up nobody else, and takes no more memory than that.
+does not hold up others, and takes no more memory than that.
 
-A link is for one shard, whose lease both ends know. The leader ends it by a GOODBYE. A clean one says: whatever has
-been executed here has been answered, and the answer came before this frame; whatever has no answer was not executed.
-So that this does not depend on who reads, the replies that wait for room come before it all the same, as REST.
+A link is for one shard, whose lease both ends know. The leader ends it by a GOODBYE. A clean one says: all executed
+commands have been answered before this frame, and a command without an answer was not executed. Replies that wait for
+room are sent before it as REST, so a client that does not read makes no difference.
 
     what                            bound                       beyond it
     ------------------------------  --------------------------  ----------------------------------
@@ -34,7 +34,7 @@ So that this does not depend on who reads, the replies that wait for room come b
 
 Both ends prove that they know the secret of the lease, by an HMAC over both nonces; so neither can be made to take part
 in a cluster that it does not belong to. Nothing is encrypted: links belong into a network of their own. Between a
-server and its I/O processes nothing is to be proved, because nobody else has their pair of sockets: there is no
+server and its I/O processes nothing is to be proved, because no other process has their pair of sockets: there is no
 greeting, what is said here of a standby is true of an I/O process, and of the leader of the server's own process.
 """
 
@@ -57,7 +57,7 @@ FRAME_LIMIT: Final = 1 << 16
 """Bytes of payload in a frame."""
 
 GREETING_LIMIT: Final = 1 << 10
-"""Bytes of payload in a frame of somebody who has proved nothing."""
+"""Bytes of payload in a frame before the handshake is complete."""
 
 WINDOW: Final = 1 << 16
 """Bytes on a channel that have been sent and for which the other side has given no credit, each way."""
@@ -107,7 +107,7 @@ USER: Final = 13  # the client is another user from now on
 CLOSE: Final = 14  # the client has left, is abandoned, or is to be disconnected: at once, or when all was sent to it
 NOTE: Final = 15  # something that the owners of both ends understand; of no client
 STOP: Final = 16  # if the client waits for a job, it does so no longer
-REST: Final = 17  # the last data on a channel, whatever its window is: a clean GOODBYE follows
+REST: Final = 17  # the last data on a channel, beyond its window: a clean GOODBYE follows
 
 _GREETING: Final = struct.Struct(f">HHQ{NONCE_BYTES}s")  # HELLO: version, shard, epoch, nonce, and then the node's name
 _CHALLENGE: Final = struct.Struct(f">{NONCE_BYTES}s32s")
@@ -134,7 +134,7 @@ class LinkError(Exception):
 class Channel:
     """One client's bytes on a link, as one of its ends sees them.
 
-    The `on_` methods are called while the link receives something. They must not raise.
+    The `on_` methods are called while the link receives something. They do nothing here, and must not raise.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class Channel:
         link.send_data(self._beginning, data, size)
 
     def send_rest(self, data: bytes) -> None:
-        """Send the last bytes, not more than REST_LIMIT, whatever room there is: a clean GOODBYE follows."""
+        """Send the last bytes, at most REST_LIMIT, also without room: a clean GOODBYE follows."""
         link = self.link
         assert link is not None and len(data) <= REST_LIMIT, "it is attached, and may send so much"
         for start in range(0, len(data), FRAME_LIMIT):
@@ -233,11 +233,10 @@ class Channel:
         """It has been attached: the other side has opened it."""
 
     def on_data(self, data: bytes) -> None:
-        raise NotImplementedError
+        """Bytes have come."""
 
     def on_room(self) -> None:
         """There is room for more."""
-        raise NotImplementedError
 
     def on_stop(self) -> None:
         """The client waits for a job no longer, if it does."""
@@ -253,7 +252,6 @@ class Channel:
 
     def on_close(self, *, at_once: bool) -> None:
         """The other side has closed the channel, which is not attached any more."""
-        raise NotImplementedError
 
     def on_goodbye(self) -> None:
         """This end is about to say a clean GOODBYE. What has been executed and not been answered must be answered now,
@@ -265,7 +263,6 @@ class Channel:
         Args:
             is_clean: whether it has ended with a clean GOODBYE.
         """
-        raise NotImplementedError
 
     def receive_data(self, payload: bytes) -> None:
         """Take a frame with data.
@@ -429,7 +426,7 @@ class Link:
             kind = data[position]
             size = data[position + 5] << 24 | data[position + 6] << 16 | data[position + 7] << 8 | data[position + 8]
             if size > limit:
-                raise LinkError(f"a frame of {size} bytes" if self.is_open else "something else than a greeting")
+                raise LinkError(f"a frame of {size} bytes" if self.is_open else "expected a handshake frame")
             beginning = position + HEADER_SIZE
             following = beginning + size
             if following > end:
@@ -496,7 +493,7 @@ class Link:
         """Tell the standby that this end does not lead. Nothing may be sent afterwards; the standby closes.
 
         Args:
-            is_clean: promise that whatever has been executed has been answered. Channels that cannot keep this promise
+            is_clean: promise that all executed commands have been answered. Channels that cannot keep this promise
                 are closed first.
         """
         if is_clean:
@@ -534,7 +531,7 @@ class Link:
         return channels
 
     def detach(self) -> None:
-        """Call nobody any more: the owner and this link have referred to each other, and the collector may be off."""
+        """Drop all callbacks: they make a cycle with the owner, and the garbage collector may be off."""
         self._accept = None
         self._find = None
         self._on_open = None
@@ -586,7 +583,7 @@ class Link:
             elif kind >= DATA:
                 self._give(number, kind, payload)
             elif kind != PING:
-                raise LinkError("a second greeting")
+                raise LinkError("a second handshake")
 
     def _give(self, number: int, kind: int, payload: bytes) -> None:
         channel = self.channels.get(number)
@@ -637,14 +634,14 @@ class Link:
         self.channels[number] = channel
         channel.on_open()
 
-    # The greeting
+    # The handshake
 
     def _greet(self, kind: int, payload: bytes) -> None:
         if kind == HELLO and not self._their_nonce:
             self._take_hello(payload)
         elif kind == CHALLENGE and not self._their_nonce:
             if len(payload) != _CHALLENGE.size:
-                raise LinkError("something else than a greeting")
+                raise LinkError("expected a handshake frame")
             self._their_nonce, proof = _CHALLENGE.unpack(payload)
             self._demand(proof, b"leader")
             self.send(PROOF, 0, self._proof(b"standby"))
@@ -653,15 +650,15 @@ class Link:
             self._welcome()
         elif kind == WELCOME and self._their_nonce:
             if len(payload) != _WELCOME.size:
-                raise LinkError("something else than a greeting")
+                raise LinkError("expected a handshake frame")
             self.max_job_size = _WELCOME.unpack(payload)[0]
             self._begin()
         else:
-            raise LinkError("something else than a greeting")
+            raise LinkError("expected a handshake frame")
 
     def _take_hello(self, payload: bytes) -> None:
         if len(payload) < _GREETING.size:
-            raise LinkError("something else than a greeting")
+            raise LinkError("expected a handshake frame")
         version, shard, epoch, self._their_nonce = _GREETING.unpack_from(payload)
         if version != VERSION:
             self.say_goodbye(f"it speaks version {VERSION} of links, and not {version}")
@@ -691,7 +688,7 @@ class Link:
             self._on_open(self)
 
     def _proof(self, role: bytes) -> bytes:
-        """What only somebody can make who knows the secret, for this link and this end of it."""
+        """The HMAC that proves the secret, for this link and this end of it."""
         standby, leader = (self._nonce, self._their_nonce) if self.dials else (self._their_nonce, self._nonce)
         said = b"%b of link %d for shard %d in epoch %d" % (role, VERSION, self.shard, self.epoch)
         return hmac.digest(self._secret, said + standby + leader, hashlib.sha256)

@@ -147,8 +147,8 @@ class Rounds:
         )
         self.hangups = HangupWatch()
         self.listeners = Listeners()
-        self.listeners._malformed_log = MalformedPuts()
-        self.listeners._malformed_log.start(self.loop)
+        malformed_puts = self.listeners._logs[MalformedPuts] = MalformedPuts()
+        malformed_puts.start(self.loop)
         self.process = this_process(65535, self.clock())
         self.process.clock_offset = self.clock_offset
         self.connections = Connections(

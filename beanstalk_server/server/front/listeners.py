@@ -1,4 +1,4 @@
-"""Listening sockets, opened or inherited: accepts connections from them. Each listener makes its own protocol for them.
+"""Opens or inherits listening sockets, and accepts connections from them, within the limit on connections.
 
 This is not left to the event loop, because uvloop accepts one connection a round: when a thousand workers reconnect to
 a busy server, the last of them would wait for a thousand rounds.
@@ -18,10 +18,10 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from beanstalk_server.events import event
-from beanstalk_server.server.bounded import ForbiddenCommands, MalformedPuts, Refusals
+from beanstalk_server.server.bounded import BoundedLog, ForbiddenCommands, MalformedPuts, Refusals
 from beanstalk_server.server.front.addresses import Address, address_of
 from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.start_error import StartError
@@ -58,6 +58,8 @@ FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
 PROC: Final = "/proc"
 LISTENS: Final = "0A"
 """The state of a listening socket in /proc/net/tcp."""
+
+Log = TypeVar("Log", bound=BoundedLog)
 
 log = logging.getLogger("beanstalk_server")
 
@@ -141,10 +143,8 @@ class Listeners:
         self.shortages = 0  # how often clients had to wait, because of the file limit or for lack of resources
         self.all: list[Listener] = []
         self._accepting: set[asyncio.Task[None]] = set()  # connections that are being set up
-        self._refusals: Refusals | None = None  # from the first one on
         self.malformed_puts = 0  # how many puts were malformed, or had a body that was not as long as they said
-        self._malformed_log: MalformedPuts | None = None  # from the first one on
-        self._forbidden_log: ForbiddenCommands | None = None  # likewise
+        self._logs: dict[Callable[[], Any], Any] = {}  # each from its first line on
         self._full = False  # nothing is accepted, because all connections are taken
         self._full_logged_at = -float(FULL_LOG_INTERVAL)
         self.pending: PendingConnections | None = None  # if a listener needs more than a connection of its clients
@@ -196,25 +196,23 @@ class Listeners:
     def refuse_http(self, listener_policy: ListenerPolicy, name: str) -> None:
         """Count and log that a client speaks HTTP, which a browser does if any page tells it to."""
         listener_policy.failures += 1
-        if self._refusals is None:
-            self._refusals = Refusals()
-            self._refusals.start(asyncio.get_running_loop())
-        self._refusals.note(name, listener_policy.place, "it speaks HTTP")
+        self._log_of(Refusals).note(name, listener_policy.place, "it speaks HTTP")
 
     def note_malformed_puts(self, count: int, listener_policy: ListenerPolicy, name: str) -> None:
         """Count malformed puts of a client, and log one of them."""
         self.malformed_puts += count
-        if self._malformed_log is None:
-            self._malformed_log = MalformedPuts()
-            self._malformed_log.start(asyncio.get_running_loop())
-        self._malformed_log.note(name, listener_policy.place)
+        self._log_of(MalformedPuts).note(name, listener_policy.place)
 
     def note_forbidden(self, client: str, user: str, reason: str) -> None:
         """Log that a command is forbidden."""
-        if self._forbidden_log is None:
-            self._forbidden_log = ForbiddenCommands()
-            self._forbidden_log.start(asyncio.get_running_loop())
-        self._forbidden_log.note(client, user, reason)
+        self._log_of(ForbiddenCommands).note(client, user, reason)
+
+    def _log_of(self, kind: Callable[[], Log]) -> Log:
+        found: Log | None = self._logs.get(kind)
+        if found is None:
+            found = self._logs[kind] = kind()
+            found.start(asyncio.get_running_loop())
+        return found
 
     def listen(self) -> None:
         """Let clients connect from now on. None is accepted before `start`.
@@ -300,12 +298,8 @@ class Listeners:
             for listener in self.all:
                 self._loop.remove_reader(listener.sock.fileno())
         self.close()
-        if self._refusals is not None:
-            self._refusals.stop()
-        if self._malformed_log is not None:
-            self._malformed_log.stop()
-        if self._forbidden_log is not None:
-            self._forbidden_log.stop()
+        for bounded in self._logs.values():
+            bounded.stop()
         await asyncio.gather(*self._accepting)
 
     def close(self) -> None:
@@ -512,7 +506,7 @@ def _by_whom(failure: OSError, port: int | str | bytes) -> str:
 def port_holder(port: int) -> str:
     """Return the name and the id of the process that listens at this port, as an error says them; or "".
 
-    Linux only, and only processes that this user may look into; elsewhere it finds nobody.
+    Linux only, and only processes that this user may look into; elsewhere it returns "".
     """
     from pathlib import Path  # most starts have their port
 

@@ -125,7 +125,7 @@ class Shard:
             functools.partial(owner.clients.follow, index),
             functools.partial(owner.clients.lose, index),
             self._on_gone,
-            self._on_farewell,
+            lambda: self.roles.look(),
             log=self.log,
             keepalive=owner.config.keepalive,
         )
@@ -218,9 +218,6 @@ class Shard:
             self.log.info("the process that led epoch %(epoch)d is gone", event("leader-gone", epoch=epoch, node=node))
             self.owner.balancer.note_gone(node)
         self.roles.note_gone(epoch, node, is_sure=is_sure)
-
-    def _on_farewell(self) -> None:
-        self.roles.look()
 
     async def take_over(self, lease: Lease) -> None:
         owner = self.owner

@@ -348,7 +348,9 @@ def _leading(
         )
     found = registry.shards(shards)
     if found != shards:
-        raise StorageError(f"the engine: has {_counted_shards(found)}, and not {shards}: must be as many")
+        raise StorageError(
+            f"the engine: has {found} shard{'s' if found != 1 else ''}, and not {shards}: must be as many"
+        )
     looks = [observe(shard) for shard in range(shards)]
     seen = _perform(registry, looks)
     until = clock() + WATCH
@@ -373,10 +375,6 @@ def _leading(
 
 def _leads(lease: Lease) -> StorageError:
     return StorageError(f"the engine: the node at {lease.address} leads: stop all nodes, and wait for a minute")
-
-
-def _counted_shards(count: int) -> str:
-    return "1 shard" if count == 1 else f"{count} shards"
 
 
 def _perform(registry: LeaseRegistry, calls: list[LeaseCall]) -> list[Lease]:

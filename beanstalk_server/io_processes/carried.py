@@ -47,10 +47,10 @@ def decode_opening(payload: bytes) -> tuple[int, str, str]:
     """
     user, separator, name = payload[NUMBER_BYTES:].partition(SEPARATOR)
     if not separator:
-        raise ValueError("it breaks off")
+        raise ValueError("truncated OPEN frame")
     shown = name.decode()
     if not shown.isprintable():
-        raise ValueError("a name is no text")
+        raise ValueError("name is not printable")
     return int.from_bytes(payload[:NUMBER_BYTES], "big"), user.decode(), shown
 
 

@@ -50,9 +50,9 @@ def log_line(note: bytes) -> None:
     try:
         fields = json.loads(shown) if note[:1] == LINE and separator else None
     except RecursionError as error:
-        raise ValueError("it is too deep") from error
+        raise ValueError("invalid log line: nested too deeply") from error
     if not isinstance(fields, dict) or not isinstance(fields.get(EXCEPTION, ""), str):
-        raise ValueError("it is no line for the log")
+        raise ValueError("invalid log line")
     level = note[1]
     if log.isEnabledFor(level):  # no logger of that name: one that was made is never forgotten
         message = text.decode(errors="replace")

@@ -247,12 +247,12 @@ class IoProcessHandle:
             self._ready = end.loop.create_future()
         self._untaken += 1
         if self._overdue is None:
-            why = f"it does not take its settings within {READY_WITHIN} s"
+            why = f"settings not applied within {READY_WITHIN} s"
             self._overdue = end.loop.call_later(READY_WITHIN, end.close, why)
         try:
             self._owner.settings.send(self._control)
         except OSError as error:
-            end.close(f"it cannot be told its settings: {error.strerror or error}")
+            end.close(f"cannot send settings: {error.strerror or error}")
 
     async def is_ready(self) -> str:
         """Wait until the settings are in effect; return "", or why they never will be."""
@@ -266,7 +266,7 @@ class IoProcessHandle:
                 raise LinkError(str(error)) from error
             return
         if not self._untaken or self._ready is None:
-            raise LinkError("it is ready for settings that it was not given")
+            raise LinkError("unexpected READY: no settings were sent")
         self._untaken -= 1
         if not self._untaken:
             self._settle("")

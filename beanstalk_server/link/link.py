@@ -272,10 +272,10 @@ class Channel:
         """
         size = len(payload)
         if not size:
-            raise LinkError("no bytes for a client")
+            raise LinkError("empty DATA frame")
         self._allowed -= size
         if self._allowed < 0:
-            raise LinkError("more bytes for a client than it has credit for")
+            raise LinkError("DATA frame beyond the credit of its channel")
         self.on_data(payload)
 
     def receive(self, kind: int, payload: bytes) -> None:
@@ -286,11 +286,11 @@ class Channel:
         """
         if kind == CREDIT:
             if len(payload) != _SIZE.size:
-                raise LinkError("a credit of the wrong size")
+                raise LinkError("CREDIT frame of the wrong size")
             before = self._credit
             self._credit += _SIZE.unpack(payload)[0]
             if self._credit > WINDOW:
-                raise LinkError("more credit than the window has")
+                raise LinkError("credit beyond the window")
             if self._credit > before:
                 self.on_room()
         elif kind == STOP:
@@ -298,7 +298,7 @@ class Channel:
         elif kind == REST:
             self._rest += len(payload)
             if not payload or self._rest > REST_LIMIT:
-                raise LinkError("more bytes for a client than there may be at the end")
+                raise LinkError("empty REST frame, or more than REST_LIMIT bytes")
             self.on_data(payload)
         elif kind == HANGUP:
             self.on_hangup()
@@ -363,7 +363,7 @@ class Link:
     ) -> None:
         proves = bool(secret) if dials else find is not None
         if len(nonce) != (NONCE_BYTES if proves else 0):
-            raise ValueError("a link with a secret needs a nonce of its own")
+            raise ValueError("a link with a secret needs a nonce, and others need none")
         self.shard = shard  # at the leader's end -1 until it is known
         self.epoch = epoch
         self.node = node
@@ -426,7 +426,11 @@ class Link:
             kind = data[position]
             size = data[position + 5] << 24 | data[position + 6] << 16 | data[position + 7] << 8 | data[position + 8]
             if size > limit:
-                raise LinkError(f"a frame of {size} bytes" if self.is_open else "expected a handshake frame")
+                raise LinkError(
+                    f"frame of {size} bytes: the limit is {FRAME_LIMIT}"
+                    if self.is_open
+                    else "expected a handshake frame"
+                )
             beginning = position + HEADER_SIZE
             following = beginning + size
             if following > end:
@@ -564,10 +568,10 @@ class Link:
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind not in self._kinds:
-            raise LinkError(f"a frame of type {kind}, which is none of its own")
+            raise LinkError(f"unexpected frame of type {kind}")
         if kind == GOODBYE:
             if payload[:1] not in (b"\0", b"\1"):
-                raise LinkError("a goodbye that is neither clean nor not")
+                raise LinkError("invalid GOODBYE frame")
             self.farewell = _text(payload[1:])
             self.is_clean = payload[:1] == b"\1"
         elif not self.is_open:
@@ -578,12 +582,12 @@ class Link:
                 self._take_opening(kind, number, payload)
             elif kind == NOTE:
                 if self._on_note is None:
-                    raise LinkError("a note")
+                    raise LinkError("unexpected NOTE frame")
                 self._on_note(payload)
             elif kind >= DATA:
                 self._give(number, kind, payload)
             elif kind != PING:
-                raise LinkError("a second handshake")
+                raise LinkError("handshake frame after the handshake")
 
     def _give(self, number: int, kind: int, payload: bytes) -> None:
         channel = self.channels.get(number)
@@ -612,16 +616,16 @@ class Link:
     def _take_opening(self, kind: int, number: int, payload: bytes) -> None:
         parts = self._opening
         if parts and number != self._opening_number:
-            raise LinkError("an opening that breaks off")
+            raise LinkError("incomplete OPEN frames")
         parts.append(payload)
         self._opening_number = number
         if kind == OPEN_PART:
             if len(parts) * FRAME_LIMIT > OPENING_LIMIT:
-                raise LinkError("a client that has told the server too much")
+                raise LinkError(f"OPEN frames of more than {OPENING_LIMIT} bytes")
             return
         self._opening = []
         if number in self.channels:
-            raise LinkError(f"channel {number} is open already")
+            raise LinkError(f"channel {number} is already open")
         if len(self.channels) >= CHANNEL_LIMIT:
             self.send(CLOSE, number, b"\1")
             return
@@ -629,7 +633,7 @@ class Link:
         try:
             channel = self._accept(b"".join(parts))
         except ValueError as error:
-            raise LinkError(f"an opening that cannot be read: {error}") from error
+            raise LinkError(f"invalid OPEN frame: {error}") from error
         channel.attach(self, number)
         self.channels[number] = channel
         channel.on_open()
@@ -647,7 +651,8 @@ class Link:
             self.send(PROOF, 0, self._proof(b"standby"))
         elif kind == PROOF and self._their_nonce and not self.closing:
             self._demand(payload, b"standby")
-            self._welcome()
+            self.send(WELCOME, 0, _WELCOME.pack(self.max_job_size))
+            self._begin()
         elif kind == WELCOME and self._their_nonce:
             if len(payload) != _WELCOME.size:
                 raise LinkError("expected a handshake frame")
@@ -677,10 +682,6 @@ class Link:
         else:
             self.send(CHALLENGE, 0, _CHALLENGE.pack(self._nonce, self._proof(b"leader")))
 
-    def _welcome(self) -> None:
-        self.send(WELCOME, 0, _WELCOME.pack(self.max_job_size))
-        self._begin()
-
     def _begin(self) -> None:
         self.is_open = True
         self._silent = 0
@@ -702,9 +703,9 @@ def _text(payload: bytes) -> str:
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
-        raise LinkError("a name that is no text") from error
+        raise LinkError("name is not printable text") from error
     if not text.isprintable():  # it is for the log
-        raise LinkError("a name that is no text")
+        raise LinkError("name is not printable text")
     return text
 
 

@@ -65,7 +65,7 @@ class Thread(ServerThread):
 
     def take_over(self):
         """Let the standby lead, with jobs of its own."""
-        self.call(self.server.link.leave)
+        self.call(self.server.link.close)
         self.call(self.server.clients.lead, 0, self.server.connections)
 
     def step_down(self, is_clean=False):
@@ -411,7 +411,7 @@ def test_the_clients_of_a_standby_that_leads_are_served_by_it(pair):
     assert idle.ask(b"use a\r\n") == b"USING a\r\n"
     idle.send(b"put 0 0 60 5\r\nha")
     eventually(lambda: server.call(lambda: server.leader.broker.waiting) == 1, "one waits")
-    server.call(server.server.link.leave)
+    server.call(server.server.link.close)
     late = server.connect()
     late.send(b"use a\r\nput 0 0 60 2\r\nab\r\n")
     server.take_over()

@@ -404,7 +404,7 @@ def test_one_that_is_ahead_leaves_clients_to_the_others_for_a_moment(with_engine
         pause(listeners, listener, seconds, **how)
 
     async def work(engine):
-        engine.process.listeners._counts_of_all = Ahead()
+        engine.process.listeners._process_counts = Ahead()
         for _ in range(3):
             _, writer, _ = await engine.connect()
             await closed(writer)
@@ -598,7 +598,7 @@ def test_whatever_an_engine_process_sends_its_io_process_fails_in_nothing(steps)
 def test_one_that_is_ready_for_settings_that_it_was_not_given_is_no_io_process():
     """Else a reload would wait for ever: as many are not in effect as were sent, and one fewer."""
     process = IoProcesses(1, Listeners(), lambda: None).all[0]
-    with pytest.raises(LinkError, match="settings that it was not given"):
+    with pytest.raises(LinkError, match="no settings were sent"):
         process._on_note(notes.READY)
 
 
@@ -620,5 +620,5 @@ def test_a_line_for_the_log_that_no_io_process_writes_ends_the_link(fields, capl
 
 def test_a_client_has_a_name_that_can_be_shown():
     """It stands in the log, and in the YAML of list-clients."""
-    with pytest.raises(ValueError, match="no text"):
+    with pytest.raises(ValueError, match="not printable"):
         decode_opening(encode_opening(1, "ann", 'a"}\n- {name: "b'))

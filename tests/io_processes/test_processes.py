@@ -589,7 +589,7 @@ def stubborn(monkeypatch, tmp_path):
 
 def test_one_that_never_takes_its_settings_is_not_waited_for(stubborn, run):
     stubborn(0)
-    with pytest.raises(StartError, match="I/O process 1 does not start: it does not take its settings within 1 s"):
+    with pytest.raises(StartError, match="I/O process 1 does not start: settings not applied within 1 s"):
         run(io_processes=1)
 
 
@@ -598,7 +598,7 @@ def test_one_that_does_not_take_new_settings_is_replaced(stubborn, serve, caplog
     server = serve(listener())
     with caplog.at_level(logging.ERROR):
         reload(server, listener())
-    assert "it does not take its settings within 1 s" in caplog.text
+    assert "settings not applied within 1 s" in caplog.text
 
 
 def test_time_is_not_spent_while_nobody_asks(serve):

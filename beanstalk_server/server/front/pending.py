@@ -252,40 +252,28 @@ class PendingConnection(Runnable):
         self._stage = HANG_UP
 
     def _identify(self) -> None:
-        """Find out who the client is, if that can be known before it says so."""
-        listener_policy = self.listener_policy
-        if listener_policy.is_http:
-            self._admit(self._user_of_http())
-        elif listener_policy.auth == TOKEN:
+        """Find the user of the client, unless a command or an HTTP request names it later."""
+        policy = self.listener_policy
+        user = None
+        reason = ""
+        if policy.auth == CERTIFICATE:
+            user = policy.user_of_certificate(self._names)
+            names = " or ".join(map(ascii, self._names))
+            reason = f"no user has the name in its certificate, {names}" if names else "no certificate"
+        elif policy.auth == PEER:
+            uid = self._uid()
+            user = policy.user_of_uid(uid)
+            reason = f"no user has the uid {uid}"
+        if user is not None or policy.is_http or policy.auth not in (TOKEN, CERTIFICATE, PEER):
+            self._admit(user)
+        elif policy.auth == TOKEN:
             self._stage = LINE
             if self._data:
                 self._read_line()
-        elif listener_policy.auth == CERTIFICATE:
-            user = listener_policy.user_of_certificate(self._names)
-            if user is not None:
-                self._admit(user)
-            elif self._is_local:
-                self._hang_up(replies.UNAUTHORIZED)  # a proxy looks whether the server is alive
-            elif self._names:
-                self._refuse(f"no user has the name in its certificate, {' or '.join(map(ascii, self._names))}")
-            else:
-                self._refuse("no certificate")
-        elif listener_policy.auth == PEER:
-            uid = self._uid()
-            user = listener_policy.user_of_uid(uid)
-            if user is not None:
-                self._admit(user)
-            else:
-                self._refuse(f"no user has the uid {uid}")
+        elif policy.auth == CERTIFICATE and self._is_local:
+            self._hang_up(replies.UNAUTHORIZED)  # a health check of the proxy
         else:
-            self._admit(None)
-
-    def _user_of_http(self) -> User | None:
-        """Who asks over HTTP; None for those who are not known, or not before they ask for something."""
-        listener_policy = self.listener_policy
-        if listener_policy.auth == CERTIFICATE:
-            return listener_policy.user_of_certificate(self._names)
-        return listener_policy.user_of_uid(self._uid()) if listener_policy.auth == PEER else None
+            self._refuse(reason)
 
     def _uid(self) -> int:
         """Which user of the system runs the process at the other end of a UNIX socket."""

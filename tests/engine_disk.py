@@ -9,9 +9,9 @@ from collections.abc import MutableMapping
 from cluster.memory_engine import Servers
 from memory_disk import Crash
 
+from beanstalk_server.cluster.commit_sender import CommitSender
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine.interface import EngineRefusedError
-from beanstalk_server.cluster.sender import Sender
 
 
 class Content:
@@ -56,8 +56,8 @@ class EngineDisk:
         self.servers = servers or Servers(0, limit=capacity)
         self.servers.misses_files = False
         self.nodes.update(nodes or {})
-        sender = Sender(self.servers.lead(), 0)
-        self._directory = EngineDirectory(self.servers.connect(0), sender, "memory", patience=0.0)
+        sender = CommitSender(self.servers.lead(), 0)
+        self._directory = EngineDirectory(self.servers.connect(0), sender, "memory", timeout=0.0)
         self.lock()  # files are looked at before a binlog begins
         self.servers.before_call = self.servers.after_call = self._touch
         self.operations = 0

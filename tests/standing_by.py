@@ -12,7 +12,7 @@ from beanstalk_server.cli import process, server
 from beanstalk_server.cluster.engine.interface import Lease
 from beanstalk_server.cluster.links import LeaderLink, LinkListener
 from beanstalk_server.routing.clients import Clients
-from beanstalk_server.server.front.entrance import accounts_of
+from beanstalk_server.server.front.listener_policy import accounts_of
 from beanstalk_server.server.server import Server
 
 

@@ -1,1 +1,1 @@
-"""What an operator reads over HTTP."""
+"""Metrics, statistics and health checks over HTTP, for operators."""

@@ -1,7 +1,7 @@
-"""Metrics as text: Prometheus's format 0.0.4, and OpenMetrics 1.0 for those who accept it.
+"""Formats metrics as text: Prometheus's format 0.0.4, or OpenMetrics 1.0 for clients that accept it.
 
-Both say the same, each in its own words: how a family is named, which types there are, and how the text ends. Must
-never know what is measured, or how the text is sent.
+The two formats differ in the names of families, in the types and in the last line. This module does not depend on what
+is measured or how the text is sent.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _OFFERS: Final = (
 def choose(accept: str) -> Format:
     """The format that the value of an Accept header wants most.
 
-    Who wants neither gets text: whatever asks for metrics can read that.
+    A client that accepts neither gets text: every collector of metrics can read that.
     """
     best, most = TEXT, 0.0
     ranges = [_read_range(each) for each in accept.split(",")]

@@ -1,4 +1,4 @@
-"""Whether clients are served, and why not: what load balancers and supervisors ask."""
+"""Health of a server, for load balancers and supervisors: whether clients are served, and why not."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
-"""HTTP/1.1 at one connection: requests in, answers out, one after the other. h11 reads and writes what goes over it.
+"""Serves HTTP/1.1 connections: one request after the other, parsed and written by h11.
 
-What anybody may do here is bounded, and so is the time for it:
+All resources of a connection are bounded, also without authentication:
 
     what                              bound             beyond it
     --------------------------------  ----------------  -----------------------------------------------
-    connections                       MOST_CONNECTIONS  the one that has been idle longest gives way, or does not read;
-                                                        one that asks, or may be about to, stays until it is answered
-    the line and headers of a request MOST_HEADERS      431
-    its body                          none at all       413
+    connections                       MAX_CONNECTIONS   the connection that has been idle longest is evicted, or
+                                                        one whose client does not read; none with a request
+    the line and headers of a request MAX_HEADERS       431
+    its body                          0 bytes           413
     the time for a request            REQUEST_TIME      408; closed, if nothing of it has come
     the time between two requests     IDLE_TIME         closed
-    what has come and is not done     MOST_UNDONE       it is not read from
+    unprocessed input                 MAX_UNDONE        reading is paused
     the time for the answer           ANSWER_TIME       closed
-    work in a round of the event loop one turn of one   waits for its turn
+    work in a round of the event loop one turn          waits for its turn
 
-A client that is told about a mistake is hung up on; but what it still sends is read, and dropped, for LINGER_TIME: a
-socket that is closed with unread input sends a reset, which overtakes the answer.
+After an error, the output ends, and the client's further input is read and dropped for LINGER_TIME: a socket that is
+closed with unread input sends a reset, which overtakes the answer.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from typing import Any, Final, cast
 import h11
 
 from beanstalk_server.access.user import User
-from beanstalk_server.admin.site import METHODS, Answer, Door, Request, Site, say
+from beanstalk_server.admin.site import METHODS, Answer, Request, RequestPolicy, Site, say
 from beanstalk_server.events import event
 
-MOST_CONNECTIONS: Final = 64
+MAX_CONNECTIONS: Final = 64
 JUST_COME: Final = 1.0
 """Seconds."""
 
-MOST_HEADERS: Final = 16384
+MAX_HEADERS: Final = 16384
 """Bytes."""
 
-MOST_UNDONE: Final = 32768
+MAX_UNDONE: Final = 32768
 """Bytes: more than the headers of a request may have."""
 
 REQUEST_TIME: Final = 10
@@ -75,18 +75,20 @@ class HttpConnection(asyncio.Protocol):
     """One connection.
 
     Args:
-        door: where it has come in.
-        user: who has been recognized by a certificate or by its uid.
+        policy: of the listener.
+        user: authenticated by a certificate or a uid.
         name: what the log calls the client; "" for the address that it has connected from.
     """
 
-    def __init__(self, connections: HttpConnections, door: Door, user: User | None = None, name: str = "") -> None:
+    def __init__(
+        self, connections: HttpConnections, policy: RequestPolicy, user: User | None = None, name: str = ""
+    ) -> None:
         self._connections = connections
-        self._door = door
+        self._policy = policy
         self._user = user
         self._name = name
         self._state = NOTHING
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEADERS)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADERS)
         self._transport: asyncio.Transport | None = None
         self._request: h11.Request | None = None  # whose end has not come
         self._has_begun = False  # something of the next request has come
@@ -130,7 +132,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._http.receive_data(data)
         self._undone += len(data)
-        if self._undone > MOST_UNDONE and not self._is_unread:
+        if self._undone > MAX_UNDONE and not self._is_unread:
             self._is_unread = True
             self._channel.pause_reading()
         if self._state == REQUEST:
@@ -225,7 +227,7 @@ class HttpConnection(asyncio.Protocol):
         self._undone = len(self._http.trailing_data[0])
         self._set_timer(ANSWER_TIME)
         method = request.method.decode("ascii")
-        self._connections.site.answer(Request(method, path, headers, self._door, self._user, self._name), self._send)
+        self._connections.site.answer(Request(method, path, headers, self._policy, self._user, self._name), self._send)
 
     def _refuse(self, status: int, text: str, *headers: tuple[str, str]) -> None:
         """Answer what is no request, or none that may be read to its end, and close."""
@@ -394,15 +396,15 @@ class HttpConnections:
             self._call_soon(self._serve)
 
     def add(self, connection: HttpConnection) -> None:
-        """Note one that has connected. If there are too many, an idle one gives way, or one whose client does not read.
+        """Add a connection. If there are too many, evict an idle one, or one whose client does not read.
 
-        One that has just come gives way only to as many others. If all ask at the moment, none does: the file limit
-        bounds how many there are, and each is answered soon.
+        A connection younger than JUST_COME is evicted only if all are idle. If all have requests, none is evicted: the
+        file limit bounds their number, and each is answered soon.
         """
         connection.since = self.time()
-        if len(self._all) >= MOST_CONNECTIONS:
+        if len(self._all) >= MAX_CONNECTIONS:
             idle = [each for each in self._all if each.is_idle]
-            if idle and len(idle) < MOST_CONNECTIONS and connection.since - idle[0].since < JUST_COME:
+            if idle and len(idle) < MAX_CONNECTIONS and connection.since - idle[0].since < JUST_COME:
                 idle = []
             idle = idle or [each for each in self._all if each.is_stuck]
             if idle:
@@ -411,14 +413,14 @@ class HttpConnections:
         self._all[connection] = None
 
     def note_use(self, connection: HttpConnection) -> None:
-        """Note that one has asked something."""
+        """Note that a connection has had a request."""
         if connection in self._all:
             connection.since = self.time()
             del self._all[connection]
             self._all[connection] = None
 
     def remove(self, connection: HttpConnection) -> None:
-        """Forget one that is gone."""
+        """Remove a closed connection."""
         self._all.pop(connection, None)
         if not self._all:
             self._emptied.set()
@@ -428,8 +430,8 @@ class HttpConnections:
 def refusal_of(request: h11.Request) -> tuple[Any, ...] | None:
     """Why a request is not read any further: its status, a text and headers; None if it is."""
     fields = sum(len(name) + len(value) + 4 for name, value in request.headers)
-    if len(request.method) + len(request.target) + fields > MOST_HEADERS:  # h11 bounds what is incomplete, and no more
-        return 431, f"line and headers must have at most {MOST_HEADERS} bytes"
+    if len(request.method) + len(request.target) + fields > MAX_HEADERS:  # h11 bounds what is incomplete, and no more
+        return 431, f"line and headers must have at most {MAX_HEADERS} bytes"
     if request.method.decode("ascii") not in METHODS:
         return 405, "must be GET or HEAD", ("Allow", ", ".join(METHODS))
     for name, value in request.headers:

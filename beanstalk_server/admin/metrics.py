@@ -1,7 +1,7 @@
-"""The metrics: which there are, and how they follow from statistics (docs/observability.md).
+"""Defines all metrics, and writes a page of them from statistics (docs/observability.md).
 
-The figures of the server are those of `stats`, by their keys; those of a tube are its statistics, and a page of metrics
-takes one tube after the other, with rows of its own or into the sum.
+The figures of the server are those of `stats`, by their keys. A page takes one tube after the other: the first ones get
+rows of their own, and the rest are summed.
 """
 
 from __future__ import annotations
@@ -115,14 +115,16 @@ _OF_FIGURES: Final = {
     "auth_timeouts": Family(
         "beanstalkd_auth_timeouts_total",
         COUNTER,
-        f"clients closed because they did not become known in time{_APART}",
+        f"clients closed because they were not authenticated in time{_APART}",
     ),
     "pending_rejected": Family(
         "beanstalkd_pending_rejected_total",
         COUNTER,
-        f"clients closed before they were known, to make room for newer ones{_APART}",
+        f"pending connections evicted to make room for newer ones{_APART}",
     ),
-    "pending": Family("beanstalkd_pending_connections", GAUGE, f"connections whose clients are not known yet{_APART}"),
+    "pending": Family(
+        "beanstalkd_pending_connections", GAUGE, f"connections whose clients are not authenticated yet{_APART}"
+    ),
     "shortages": Family(
         "beanstalkd_accept_shortages_total",
         COUNTER,
@@ -165,7 +167,7 @@ RAN: Final = Family(
 )
 LATENESS: Final = Family("beanstalkd_timer_lateness_seconds", HISTOGRAM, "how late what was due was done")
 HELD: Final = Family(
-    "beanstalkd_loop_held_seconds", HISTOGRAM, "how long the event loop was held, in which nobody was served"
+    "beanstalkd_loop_held_seconds", HISTOGRAM, "how long the event loop was held, and no client was served"
 )
 COMMITS: Final = Family("beanstalkd_commit_seconds", HISTOGRAM, "how long commits of the journal took")
 DURATIONS: Final = {WAITED: _LONG, RAN: _LONG, LATENESS: _SHORT, HELD: _SHORT, COMMITS: _SHORT}
@@ -240,7 +242,7 @@ _OF_EACH_TUBE: Final = (
 )
 _OF_EACH_POLICY: Final = (
     _of_policies("bytes", GAUGE, "bytes of its jobs' bodies", "bytes"),
-    _of_policies("throttled", GAUGE, "whether it is offered to nobody for now", "throttled"),
+    _of_policies("throttled", GAUGE, "whether its jobs are not offered to clients now", "throttled"),
     _of_policies(
         "refused_puts_total",
         COUNTER,

@@ -1,10 +1,9 @@
-"""Goes through all tubes for a page, a slice at a time, so that nobody who puts or reserves waits for it.
+"""Writes pages of statistics over all tubes in slices, so that clients of the queue do not wait for a page.
 
-A slice is over when half a millisecond is; then the event loop looks for input, and the next one follows in its next
-round. One page is being written at a time. Who asks meanwhile gets the next page of its kind, which all share that have
-asked for it by then: it has nothing that was so before they asked.
+A slice takes half a millisecond, and each round of the event loop runs one slice. One page is written at a time.
+Requests that arrive meanwhile share the next page of their kind, which shows nothing older than these requests.
 
-A page is no snapshot: a tube that takes another's place in the list, because that has gone, may be missing in the sum.
+A page is no snapshot: a tube that moves in the list, because another one is removed, may be missing in the sum.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Table(NamedTuple):
 
 
 class Source(Protocol):
-    """What is shown."""
+    """Supplies the figures of a page."""
 
     def tables(self) -> list[Table]:
         """The tubes, of one broker or of several."""
@@ -49,7 +48,7 @@ class Source(Protocol):
 
 
 class Page(Protocol):
-    """What is written."""
+    """A page that is being written."""
 
     content_type: str
     sums: bool
@@ -114,16 +113,16 @@ class Scrapes:
         _, asking = self._waiting.setdefault(kind, (make_page, []))
         asking.append(done)
         if self._page is None:
-            self._begin()
+            self._begin_page()
 
-    def _begin(self) -> None:
+    def _begin_page(self) -> None:
         kind = next(iter(self._waiting))
         make_page, self._asking = self._waiting.pop(kind)
         page = self._page = make_page()
         self._tubes = islice(_tubes_of(self._source.tables()), None if page.sums else self._limit)
-        self._call_soon(self._go_on, page)
+        self._call_soon(self._write_slice, page)
 
-    def _go_on(self, page: Page) -> None:
+    def _write_slice(self, page: Page) -> None:
         """Do a slice."""
         self.slices += 1
         now = self._clock()
@@ -140,7 +139,7 @@ class Scrapes:
         except Exception:
             self._fail()
             return
-        self._call_soon(self._finish if is_over else self._go_on, page)
+        self._call_soon(self._finish if is_over else self._write_slice, page)
 
     def _finish(self, page: Page) -> None:
         """Write what is not about tubes, in a slice of its own, and hand the page out."""
@@ -160,7 +159,7 @@ class Scrapes:
         asking, self._asking = self._asking, []
         self._page = None
         if self._waiting:
-            self._begin()
+            self._begin_page()
         for done in asking:
             done(found)
 

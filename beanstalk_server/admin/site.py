@@ -1,8 +1,8 @@
-"""What is at which path, and who may see it.
+"""Maps paths to pages, and checks the rights of each request.
 
-path             answers                                           asks for the right
+path             answers                                           required right
 ---------------  ------------------------------------------------  ------------------------
-/healthz         200 as long as the event loop turns
+/healthz         200 while the event loop runs
 /readyz          200 if clients are served here, else 503 and why
 /readyz/cluster  the same, and 200 if they are through the leaders
 /metrics         the metrics, as text in either format             to inspect every tube
@@ -31,8 +31,8 @@ theirs for as long as they may."""
 METHODS: Final = ("GET", "HEAD")
 
 
-class Door(Protocol):
-    """Where a request has come in: an entrance."""
+class RequestPolicy(Protocol):
+    """The listener policy of a request, as far as HTTP needs it."""
 
     auth: str
     user: User | None
@@ -41,28 +41,28 @@ class Door(Protocol):
         """Whether a request for this host and port is answered."""
 
     def authenticate(self, token: str) -> User | None:
-        """The user whose token this is; None if it is nobody's, which is counted there."""
+        """The user with this token; None if there is none, which counts as a failure."""
 
     def user_now(self, user: User) -> User | None:
         """The same user as the settings have it by now; None if it is gone."""
 
 
 class Request(NamedTuple):
-    """What somebody asks."""
+    """A request."""
 
     method: str
     path: str
     headers: Mapping[str, Sequence[str]]
     """By their names in lower case."""
-    door: Door
+    policy: RequestPolicy
     user: User | None
-    """Who has been recognized by a certificate or by its uid."""
+    """Authenticated by a certificate or a uid."""
     name: str
     """What the log calls the client."""
 
 
 class Answer(NamedTuple):
-    """What it is told."""
+    """An answer."""
 
     status: int
     pieces: Sequence[bytes]
@@ -156,27 +156,27 @@ class Site:
 
     def _refusal(self, request: Request) -> Answer | None:
         """Why a request is refused; None if it is not."""
-        door = request.door
+        policy = request.policy
         user = request.user
         host = "".join(request.headers.get("host", ()))
-        if not door.answers_to(host):
+        if not policy.answers_to(host):
             self._note(request.name, "another host's name")
             return say(421, "the name of another host: must be an address, or the name that the listener has")
-        if door.auth == "none":
-            user = door.user
+        if policy.auth == "none":
+            user = policy.user
             if user is None:
                 return None  # every client there may do everything
-        elif door.auth == "token":
+        elif policy.auth == "token":
             token = _token(request.headers.get("authorization", ()))
             if not token:
                 return say(401, "needs a token", ("WWW-Authenticate", 'Bearer realm="beanstalk-server"'))
-            user = door.authenticate(token)
+            user = policy.authenticate(token)
             if user is None:
                 self._note(request.name, "unknown token")
                 challenge = 'Bearer realm="beanstalk-server", error="invalid_token"'
                 return say(401, "unknown token", ("WWW-Authenticate", challenge))
         elif user is not None:
-            user = door.user_now(user)
+            user = policy.user_now(user)
         if user is None or not user.everywhere & INSPECT:
             return say(403, "needs the right to inspect every tube")
         return None

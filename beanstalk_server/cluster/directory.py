@@ -1,12 +1,11 @@
-"""A directory whose files are in the engine: what the binlog writes becomes commits, in the same order.
+"""Implements a directory of the binlog in the engine: its writes become commits, in the same order.
 
 Names and sizes of all files are known here; changes to them are collected as operations. There are two ways to go on
 from there:
 
 - *direct*, for recovery and tools: `sync` sends what was collected, and returns when it is durable. It waits for an
   engine that cannot be reached, but not for ever. All errors are OSErrors.
-- *collected*, for a server that serves: nothing here asks the engine, so nothing waits. The caller takes
-the
+- *collected*, for a server that serves: nothing here asks the engine, so nothing waits. The caller takes the
   operations (`take`), and makes a commit of them. Files are not read then: all bodies are in memory.
 
 Zeros are never sent: a file is as long as its creator says, and the engine keeps only what was written.
@@ -21,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from beanstalk_server.cluster.commit_sender import CommitSender, DivergedError, FencedError
 from beanstalk_server.cluster.engine.interface import (
     CREATE,
     REMOVE,
@@ -35,15 +35,14 @@ from beanstalk_server.cluster.engine.interface import (
     Operation,
 )
 from beanstalk_server.cluster.engine.interface import File as EngineEntry
-from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
 from beanstalk_server.storage.disk import Directory, fill_with_zeros
 from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError
 
 PIECE: Final = 1 << 20
 """Bytes of operations that are collected in the direct way before they are sent, with or without a sync."""
 
-PATIENCE: Final = 10.0
-"""Seconds for which the direct way waits for an engine that cannot be reached."""
+ENGINE_TIMEOUT: Final = 10.0
+"""Timeout in seconds of the direct way, while the engine is unreachable."""
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.5
@@ -64,7 +63,7 @@ class _Entry:
 
 
 class EngineFile:
-    """A file in the engine, under whatever name it has by now."""
+    """A file in the engine; a rename does not change this object."""
 
     def __init__(self, directory: EngineDirectory, entry: _Entry) -> None:
         self._directory = directory
@@ -124,17 +123,17 @@ class EngineDirectory:
         sender: makes the commits; None for a directory that is only read.
         path: for messages.
         may_exceed: whether what the direct way sends may go beyond the engine's limit of memory.
-        patience: seconds for which the direct way waits for the engine.
+        timeout: seconds for which the direct way waits for the engine.
     """
 
     def __init__(
         self,
         engine: Engine,
-        sender: Sender | None,
+        sender: CommitSender | None,
         path: str = "engine",
         *,
         may_exceed: bool = True,
-        patience: float = PATIENCE,
+        timeout: float = ENGINE_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -147,7 +146,7 @@ class EngineDirectory:
         """Called when nothing could be created because the engine is full."""
         self._engine = engine
         self._sender = sender
-        self._new_patience = partial(_Patience, patience, clock, sleep)
+        self._new_retries = partial(_Retries, timeout, clock, sleep)
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._operations: list[Operation] = []  # not sent yet
@@ -280,7 +279,7 @@ class EngineDirectory:
             sender.add(*self.take())
         if sender is None or sender.next() is None:  # else something is left of a call that has failed
             return False
-        patience = self._new_patience()
+        retries = self._new_retries()
         exceeds = False
         while (commit := sender.next()) is not None:
             reply: Answer | EngineError
@@ -299,23 +298,23 @@ class EngineDirectory:
                 raise OSError(errno.ESTALE, str(error)) from error
             exceeds = exceeds or is_full
             if shortage:
-                patience.wait(shortage)
+                retries.wait(shortage)
         return exceeds
 
     def _ask(self, question: Callable[[], T]) -> T:
         """Ask the engine something, again and again while it cannot be reached."""
-        patience = self._new_patience()
+        retries = self._new_retries()
         while True:
             try:
                 return question()
             except EngineRefusedError as error:
                 raise OSError(errno.EACCES, str(error)) from error
             except EngineError as error:
-                patience.wait(str(error))
+                retries.wait(str(error))
 
 
-class _Patience:
-    """The pauses of one call."""
+class _Retries:
+    """The retries of one call, with a growing pause."""
 
     def __init__(self, seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
         self._clock = clock

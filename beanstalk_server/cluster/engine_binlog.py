@@ -1,4 +1,4 @@
-"""The binlog of a leader: its files are in the engine, and its jobs outlive even the engine.
+"""The binlog of a leader: its files are in the engine, and it survives the loss of the engine's data.
 
 All bodies stay in memory. So when the engine has lost more than can be sent again, or everything, the binlog writes all
 jobs anew: into a subdirectory first, and then one commit puts the new segments into the place of all old files.
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from beanstalk_server.cluster.commit_sender import DivergedError
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine_writer import EngineWriter
-from beanstalk_server.cluster.sender import DivergedError
 from beanstalk_server.events import event
 from beanstalk_server.queue.job import Holder, Job
 from beanstalk_server.queue.journal import NONE
@@ -166,7 +166,7 @@ class EngineBinlog(Binlog):
         try:
             if self._upkeep is not None:
                 await self._upkeep
-            async with self._writing:  # before the writer works again: nobody may write what the old log has left
+            async with self._writing:  # before the writer works again: the rest of the old log must not be written
                 while True:
                     await self._engine_writer.restart()
                     try:
@@ -278,4 +278,4 @@ def _has(log: SegmentLog, job: Holder) -> bool:
 
 
 def _ignore(_: int) -> None:
-    """Nobody is told what is admitted."""
+    """Ignore a change of admission."""

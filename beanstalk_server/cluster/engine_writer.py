@@ -1,4 +1,4 @@
-"""Does the work of a binlog whose directory is in the engine: the work collects, and a lane sends what it collected.
+"""Writes a binlog whose directory is in the engine: collects operations, and sends them as commits by a lane.
 
 It takes the place of the thread that writes to a disk. The work itself blocks nothing, so it is done at once. What it
 has collected becomes one commit. A commit that cannot be made now is sent again until it is durable, however long that
@@ -15,10 +15,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, TypeVar
 
+from beanstalk_server.cluster.commit_sender import CommitSender, DivergedError
 from beanstalk_server.cluster.directory import FIRST_PAUSE, LONGEST_PAUSE, EngineDirectory
 from beanstalk_server.cluster.engine.interface import Answer, CommitCall, Engine, EngineError, Position
 from beanstalk_server.cluster.lanes import Lanes
-from beanstalk_server.cluster.sender import DivergedError, Sender
 from beanstalk_server.events import event
 from beanstalk_server.queue.histogram import RecentHistogram
 from beanstalk_server.queue.units import SECOND
@@ -29,8 +29,8 @@ logger = logging.getLogger("beanstalk_server")
 
 OnEnd = Callable[[BaseException | None], None]
 
-COMMIT_PATIENCE: Final = 1.0
-"""Seconds for which a commit may be under way before the log says so."""
+SLOW_COMMIT: Final = 1.0
+"""Seconds without a successful commit until a line is logged."""
 
 
 class GivenUpError(Exception):
@@ -50,7 +50,7 @@ class EngineWriter:
     """Sends the commits of one leader, one at a time. Belongs to one event loop.
 
     Args:
-        engine: the shard, to begin anew; used by nobody else from `start` on.
+        engine: the shard, to begin anew; used by this object alone from `start` on.
         directory: collects.
         sender: the same that the directory has used.
         lanes: has a lane for the shard until the writer is closed.
@@ -62,7 +62,7 @@ class EngineWriter:
         self,
         engine: Engine,
         directory: EngineDirectory,
-        sender: Sender,
+        sender: CommitSender,
         lanes: Lanes,
         shard: int,
         clock: Callable[[], float] = monotonic,
@@ -245,7 +245,7 @@ class EngineWriter:
             self._verify()
 
     def _end(self, failure: BaseException) -> None:
-        """Send nothing more; tell everybody who waits."""
+        """Send nothing more, and end all waiting commits with this error."""
         if self._failure is None or isinstance(self._failure, DivergedError):
             self._failure = failure
         if self._timer is not None:
@@ -260,7 +260,7 @@ class EngineWriter:
     def _note_failure(self, what: str) -> None:
         now = self._clock()
         self._failed_at = self._failed_at or now
-        if not self._is_reported and now - self._failed_at >= COMMIT_PATIENCE:
+        if not self._is_reported and now - self._failed_at >= SLOW_COMMIT:
             self._is_reported = True
             logger.error(
                 "the engine takes no commits: %(error)s; changes wait", event("engine-takes-no-commits", error=what)

@@ -1,4 +1,4 @@
-"""Sends the commits of all shards that a node leads: what comes while others are under way leaves together.
+"""Sends the commits of all shards that a node leads: those that arrive during a write leave together in the next.
 
 One thread waits for the engine, for all of them, because a message costs more than the commit that it carries. Each
 shard has a *lane*, with one commit under way at a time; closing one disturbs no other.
@@ -45,9 +45,9 @@ class Lanes:
     """All lanes of a node. Belongs to one event loop.
 
     Args:
-        committer: used by nobody else.
+        committer: used by this object alone.
         worker: where the engine is asked; tests replace it.
-        pace: of those who begin commits; it is told of writes while several lanes are open.
+        pace: synchronizes the commits of several lanes.
     """
 
     def __init__(self, committer: Committer, worker: Writer | None = None, pace: Pace | None = None) -> None:
@@ -79,7 +79,7 @@ class Lanes:
                 be called within this call.
         """
         sent = _Sent(call, on_answer)
-        if len(self._open) == 1 and not self._is_busy and not self._queue:  # nobody else has anything
+        if len(self._open) == 1 and not self._is_busy and not self._queue:  # no other shard has a commit
             self._begin([sent], wait)
             return
         self._queue.append(sent)

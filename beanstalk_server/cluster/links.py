@@ -22,7 +22,7 @@ from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.weights import MODES
 from beanstalk_server.server.bounded import BoundedLog
 from beanstalk_server.server.connection import Connection, Connections
-from beanstalk_server.server.front.entrance import LINK, NONE, Entrance
+from beanstalk_server.server.front.listener_policy import LINK, NONE, ListenerPolicy
 from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
@@ -39,7 +39,7 @@ LONGEST_PAUSE: Final = 1.0
 EARLY_PAUSE: Final = 0.25
 """The longest of these pauses while the leader has the lease, and still reads the jobs."""
 
-MOST_STRANGERS: Final = 64
+MAX_UNAUTHENTICATED: Final = 64
 """Connections to the listener at a time that have not proved that they know the secret, besides one for each shard: so
 many may a node open that starts."""
 
@@ -49,7 +49,7 @@ GOODBYE_WITHIN: Final = 1.0
 log = logging.getLogger("beanstalk_server")
 
 COMPLAINTS: Final = 10
-"""Links that are closed with a line of their own in COMPLAINTS_INTERVAL: anybody may try to open one."""
+"""Maximum number of lines about closed links in COMPLAINTS_INTERVAL: any host may try to open one."""
 
 COMPLAINTS_INTERVAL: Final = 60
 """Seconds."""
@@ -84,12 +84,12 @@ class LinkListener:
         self._max_job_size = max_job_size
         self._server: asyncio.Server | None = None
         self._ends: dict[LinkEnd, None] = {}
-        self._strangers: dict[LinkEnd, None] = {}  # those whose other end has proved nothing
+        self._unauthenticated: dict[LinkEnd, None] = {}  # those whose other end has proved nothing
         self._led: dict[int, Led] = {}  # by shard
         self._emptied = asyncio.Event()
         self._complaints = BoundedLog(COMPLAINTS, COMPLAINTS_INTERVAL, log_more_closed)
-        self._entrance = Entrance("link")
-        self._entrance.is_link = self._entrance.carried = True
+        self._listener_policy = ListenerPolicy("link")
+        self._listener_policy.is_link = self._listener_policy.carried = True
 
     @property
     def links(self) -> list[Link]:
@@ -111,8 +111,8 @@ class LinkListener:
         return found
 
     def ask_for_users(self, asks: bool) -> None:
-        """Serve no clients of other nodes who are nobody, and may do everything, if none are let in here."""
-        self._entrance.auth = LINK if asks else NONE
+        """Require a user of the clients of other nodes, if all listeners of this node require one."""
+        self._listener_policy.auth = LINK if asks else NONE
 
     def lead(
         self,
@@ -135,7 +135,7 @@ class LinkListener:
         """Take no more links to a shard, and end those that there are. The other nodes are told why.
 
         Args:
-            is_clean: promise them that whatever their clients have had executed has been answered. Nothing more may be
+            is_clean: promise that all executed commands of their clients have been answered. Nothing more may be
                 executed there, and all that was executed must be committed. Clients that have not been answered all
                 the same are disconnected.
         """
@@ -154,7 +154,7 @@ class LinkListener:
                 asyncio.get_running_loop().remove_reader(sock.fileno())
             await asyncio.sleep(0)
             self._server.close()
-        for end in list(self._strangers):
+        for end in list(self._unauthenticated):
             end.close("the node stops")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_WITHIN):
@@ -186,11 +186,11 @@ class LinkListener:
                 max_job_size=self._max_job_size,
             )
         )
-        if len(self._strangers) >= MOST_STRANGERS + self._shards:
-            stranger = next(iter(self._strangers))
-            del self._strangers[stranger]
-            stranger.close("it gives way to a newer one")
-        self._ends[end] = self._strangers[end] = None
+        if len(self._unauthenticated) >= MAX_UNAUTHENTICATED + self._shards:
+            oldest = next(iter(self._unauthenticated))
+            del self._unauthenticated[oldest]
+            oldest.close(f"evicted: {MAX_UNAUTHENTICATED + self._shards} unauthenticated links")
+        self._ends[end] = self._unauthenticated[end] = None
         return end
 
     def _find(self, shard: int) -> tuple[str, int] | None:
@@ -203,8 +203,8 @@ class LinkListener:
         led = self._led[end.link.shard]
         user = None if opening.user is None else led.find_user(opening.user)
         name = f"{opening.name} at {end.link.peer}"
-        connection = Connection(led.connections, self._entrance, user, name, True, opening.counted)
-        is_known = self._entrance.auth == NONE if opening.user is None else user is not None
+        connection = Connection(led.connections, self._listener_policy, user, name, True, opening.counted)
+        is_known = self._listener_policy.auth == NONE if opening.user is None else user is not None
         if not is_known:
             log_unknown_user(name, opening.user)
         begin = functools.partial(self._begin, opening, is_known=is_known)
@@ -222,7 +222,7 @@ class LinkListener:
             connection.session.restore(opening.used, opening.watched, opening.mode)
 
     def _change_user(self, transport: LinkTransport, name: str) -> None:
-        assert transport.link is not None, "it is told by its link"
+        assert transport.link is not None, "its link calls this"
         user = self._led[transport.link.shard].find_user(name)
         connection = transport.get_protocol()
         if user is None:
@@ -233,14 +233,14 @@ class LinkListener:
             connection.session.change_user(user)
 
     def _on_open(self, end: LinkEnd, link: Link) -> None:
-        self._strangers.pop(end, None)
+        self._unauthenticated.pop(end, None)
         self._led[link.shard].log.info(
             "node %(node)s stands by, and relays its clients", event("node-stands-by", node=link.peer)
         )
 
     def _forget(self, end: LinkEnd, why: str) -> None:
         self._ends.pop(end, None)
-        self._strangers.pop(end, None)
+        self._unauthenticated.pop(end, None)
         if not self._ends:
             self._emptied.set()
         led = self._led.get(end.link.shard)
@@ -274,7 +274,7 @@ class LeaderLink:
         on_link: called with a link to the leader that is open.
         on_link_lost: called with the same link when it is not any more, before any of its clients is told.
         on_gone: called with an epoch and a node when the process that leads there is gone: its address refuses. Also
-            with whether it was reached there before; if not, somebody else may be the one that refuses.
+            with whether it was reached there before; if not, another program may be the one that refuses.
         on_farewell: called when the leader has said that it leads no more.
         connect: opens connections; None for those of the event loop.
         log: takes lines about this shard.
@@ -321,13 +321,13 @@ class LeaderLink:
         same = (before.epoch, before.address, before.secret) == (lease.epoch, lease.address, lease.secret)
         if same and lease.node:
             return
-        self.leave()
+        self.close()
         if lease.node and lease.address and lease.secret:
             self._lease = lease
             self._was_reached = False
             self._task = asyncio.get_running_loop().create_task(self._follow(lease))
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Close the link, and open no other one before `follow`."""
         self._lease = None
         if self._task is not None:
@@ -340,7 +340,7 @@ class LeaderLink:
     async def stop(self) -> None:
         """Do the same; return when nothing is under way any more."""
         task = self._task
-        self.leave()
+        self.close()
         if task is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -403,7 +403,7 @@ class LeaderLink:
         if end.link.is_open and end.link.farewell is not None:
             self._has_left = True
             self._log.info(
-                "the leader at %(leader)s leads no more: %(reason)s",
+                "the leader at %(leader)s has stepped down: %(reason)s",
                 event("leader-left", leader=lease.address, reason=why),
             )
             self._on_farewell()

@@ -1,4 +1,4 @@
-"""A node of a cluster: its clients are served by whichever nodes lead its shards.
+"""A node of a cluster: it serves clients through the leaders of all shards, and leads some of them.
 
 Shard      a shard, here: its roles, what serves it while it leads, and the link to its leader (shard.py)
 Host       where clients come in; it stays
@@ -18,23 +18,23 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from beanstalk_server.access.user import User
+from beanstalk_server.cluster.balancer import Balancer
+from beanstalk_server.cluster.commit_sender import kept_within
 from beanstalk_server.cluster.engine.interface import Connector, EngineError, EngineRefusedError, Load, Member, Report
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.lease import OBSERVATIONS
+from beanstalk_server.cluster.lease_calls import LeaseCalls
 from beanstalk_server.cluster.links import LinkListener
-from beanstalk_server.cluster.lookout import Lookout
 from beanstalk_server.cluster.roles import IS_SUSPENDED
-from beanstalk_server.cluster.sender import kept_within
 from beanstalk_server.cluster.shard import Shard
-from beanstalk_server.cluster.spreader import Spreader
 from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.routing.clients import Clients
 from beanstalk_server.server.commits import Gathering
 from beanstalk_server.server.connection import Connection
-from beanstalk_server.server.front.entrance import NONE
-from beanstalk_server.server.front.listeners import name_of_address
+from beanstalk_server.server.front.addresses import name_of_address
+from beanstalk_server.server.front.listener_policy import NONE
 from beanstalk_server.server.host import Host, MakeIo
 from beanstalk_server.server.service import JOURNALED_HEADROOM, Service
 from beanstalk_server.server.start_error import StartError
@@ -86,7 +86,7 @@ class Node(Host):
         ttl = config.lease_ttl * SECOND
         self.lanes: Lanes
         self.gathering = Gathering()
-        self.lookout = Lookout(self.connector.registry(), ttl, self._report, self._cut_off)
+        self.lease_calls = LeaseCalls(self.connector.registry(), ttl, self._report, self._cut_off)
         self._failed = asyncio.Event()
         self._failure: Exception | None = None
         self._checking: asyncio.Task[None] | None = None  # until the engine has been asked whether it is good enough
@@ -97,7 +97,7 @@ class Node(Host):
         self.clients = Clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
         self.links = LinkListener(self.name, config.max_job_size, config.shards, config.keepalive)
         self.shards = [Shard(index, self) for index in range(config.shards)]
-        self.spreader = Spreader(self.name, self.shards, ttl, self._find_members, self._find_linked)
+        self.balancer = Balancer(self.name, self.shards, ttl, self._find_members, self._find_linked)
 
     @property
     def failed(self) -> asyncio.Event:
@@ -118,7 +118,7 @@ class Node(Host):
         self.lanes = Lanes(self.connector.committer(), pace=self.gathering)
         try:
             is_checked = await self._check()
-            self._address = self.spreader.address = await self._open_links()
+            self._address = self.balancer.address = await self._open_links()
             self.clients.start(asyncio.get_running_loop())
             await super().start()
         except BaseException:
@@ -140,7 +140,7 @@ class Node(Host):
     def _start_shards(self) -> None:
         for shard in self.shards:
             shard.start()
-        self.spreader.start()
+        self.balancer.start()
 
     async def _check_later(self) -> None:
         """Start the shards as soon as the engine answers, if it is good enough."""
@@ -155,7 +155,7 @@ class Node(Host):
             self._start_shards()
 
     async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what nobody waits for; without it, the node could not go on."""
+        """Run a background task; if it fails, the node ends."""
         try:
             await work
         except Exception as error:
@@ -170,8 +170,8 @@ class Node(Host):
         """
         wanted = self.config.shards
         try:
-            found = await self.lookout.call(lambda registry: registry.shards(wanted))
-            faults = await self.lookout.call(lambda registry: registry.check())
+            found = await self.lease_calls.call(lambda registry: registry.shards(wanted))
+            faults = await self.lease_calls.call(lambda registry: registry.check())
         except EngineRefusedError as error:
             raise StartError(f"{self.config.place('cluster')}: {error}", BAD_OPTION) from error
         except EngineError:  # which the log has been told
@@ -233,9 +233,9 @@ class Node(Host):
         return found
 
     def find_user(self, name: str) -> User | None:
-        for entrance in self.entrances:
-            if entrance.accounts is not None:
-                return entrance.accounts.by_name(name)
+        for listener_policy in self.listener_policies:
+            if listener_policy.accounts is not None:
+                return listener_policy.accounts.by_name(name)
         return None
 
     def on_services(self) -> None:
@@ -271,10 +271,10 @@ class Node(Host):
             self._policies_of_shards.clear()
         super()._change_policies(policies)
 
-    # What its spreader and its lookout ask
+    # What its balancer and its lease_calls ask
 
     async def _find_members(self) -> list[Member]:
-        return await self.lookout.call(lambda registry: registry.members())
+        return await self.lease_calls.call(lambda registry: registry.members())
 
     def _find_linked(self) -> set[str]:
         return {link.peer for link in self.links.links}
@@ -284,7 +284,7 @@ class Node(Host):
         load = Load(
             len(brokers), sum(len(broker.jobs) for broker in brokers), sum(broker.memory.used for broker in brokers)
         )
-        return Report(self.name, self._address, load, self.spreader.takes)
+        return Report(self.name, self._address, load, self.balancer.takes)
 
     def _cut_off(self) -> None:
         """Disconnect all clients, so that they find a node that can serve them. What they have changed is kept here."""
@@ -318,11 +318,11 @@ class Node(Host):
 
     async def _hand_over(self) -> None:
         """Give all shards away, and take none as long as another node takes them."""
-        self.spreader.takes = False
-        await self.lookout.report()
+        self.balancer.takes = False
+        await self.lease_calls.report()
         while True:
             with contextlib.suppress(EngineError):  # which the log has been told
-                is_last = not await self.spreader.others_take()
+                is_last = not await self.balancer.others_take()
                 if is_last:
                     self._drain_in_place()
                 else:
@@ -332,12 +332,12 @@ class Node(Host):
     async def _retire(self) -> None:
         if self.drains_in_place or any(shard.roles.contends for shard in self.shards):
             self.drains_in_place = False
-            successors = await self.spreader.successors()
+            successors = await self.balancer.successors()
             for shard in self.shards:
                 shard.roles.retire(successors.get(shard.index, ""))
 
     def _drain_in_place(self) -> None:
-        """Lead what nobody else does: else all clients would wait for ever."""
+        """Lead shards without another candidate: otherwise their clients would wait for ever."""
         if not self.drains_in_place:
             self.drains_in_place = True
             log.info("draining: no other node takes shards, so new jobs are refused", event("draining-last"))
@@ -368,7 +368,7 @@ class Node(Host):
         return [shard.figures() for shard in self.shards]
 
     def _ask_for_users(self) -> None:
-        self.links.ask_for_users(all(each.auth != NONE or each.user is not None for each in self.entrances))
+        self.links.ask_for_users(all(each.auth != NONE or each.user is not None for each in self.listener_policies))
 
     async def _judge(self, accounts: Accounts | None) -> int:
         self._ask_for_users()
@@ -383,11 +383,11 @@ class Node(Host):
         for task in (self._checking, self._draining):
             if task is not None:
                 task.cancel()
-        await self.spreader.stop()
-        self.lookout.report_soon()
-        successors = await self.spreader.successors()
+        await self.balancer.stop()
+        self.lease_calls.report_soon()
+        successors = await self.balancer.successors()
         stops = [shard.stop(successors.get(shard.index, "")) for shard in self.shards]
-        await asyncio.gather(self.lookout.report(), *stops)
+        await asyncio.gather(self.lease_calls.report(), *stops)
         await self.clients.abort_all()
         await self.links.stop()
 
@@ -397,7 +397,7 @@ class Node(Host):
     def _close(self) -> None:
         """Close the connections to the engine."""
         self.lanes.close()
-        self.lookout.close()
+        self.lease_calls.close()
 
 
 def address_towards(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Which role a node has by now in one shard: it asks the engine again and again, and tells its owner.
+"""Tracks a node's role in one shard by polling the lease, and calls its owner when the role changes.
 
     standing by    looks at the lease, until it may be taken
     taking over    has the lease; the owner brings back the jobs
@@ -41,7 +41,7 @@ LEADS: Final = "leader"
 IS_SUSPENDED: Final = "suspended"
 
 FIRST_PAUSE: Final = 20_000_000
-"""Nanoseconds between the first two looks at a lease that nobody has; then each pause is twice as long."""
+"""Nanoseconds between the first two looks at a lease without a holder; then each pause is twice as long."""
 
 
 log = logging.getLogger("beanstalk_server")
@@ -65,7 +65,7 @@ class ShardActions(Protocol):
         """
 
     def is_successor(self, lost: Lease) -> bool:
-        """Whether this node is the one that takes over, now that nobody leads: others wait for a moment.
+        """Whether this node is the one that takes over, now that no node leads: others wait for a moment.
 
         Args:
             lost: the lease as the last leader has left it.
@@ -78,7 +78,7 @@ class ShardActions(Protocol):
         """Undo `suspend`."""
 
     def mark(self) -> Any:
-        """Whatever `renewed` needs from the moment when the renewal was sent."""
+        """Return a value of the moment when the renewal is sent, for `renewed`."""
 
     def renewed(self, lease: Lease, mark: Any) -> None:
         """The engine has this lease by now, with the position of its last commit."""
@@ -90,7 +90,7 @@ class ShardActions(Protocol):
         """Make everything durable, and leave the files as the next leader will want them; or give up soon."""
 
     async def step_down(self, why: str) -> None:
-        """Serve no more. Whatever has been handed out is another leader's by now."""
+        """Stop serving: all reserved jobs are another leader's now."""
 
     def give_up(self) -> None:
         """End the process."""
@@ -169,7 +169,7 @@ class Roles:
         return self.lease.node or self.lease.successor
 
     def start(self) -> None:
-        """Stand by from now on, and lead when nobody else does."""
+        """Stand by from now on, and lead when no other node does."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -189,7 +189,7 @@ class Roles:
         self._finish_soon(successor)
 
     def contend(self) -> None:
-        """Undo `retire`: lead when nobody else does."""
+        """Undo `retire`: lead when no other node does."""
         self.contends = True
         self._awake.set()
 

@@ -17,16 +17,16 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_server.access.user import User
+from beanstalk_server.cluster.balancer import Balancer
+from beanstalk_server.cluster.commit_sender import CommitSender, FencedError
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine.interface import START, Connector, Lease, Position
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
+from beanstalk_server.cluster.lease_calls import LeaseCalls
 from beanstalk_server.cluster.links import LeaderLink, LinkListener
-from beanstalk_server.cluster.lookout import Lookout
 from beanstalk_server.cluster.roles import IS_SUSPENDED, LEADS, Roles, TakeOverError
-from beanstalk_server.cluster.sender import FencedError, Sender
-from beanstalk_server.cluster.spreader import Spreader
 from beanstalk_server.events import event, log_of_shard
 from beanstalk_server.queue.histogram import MICROSECOND
 from beanstalk_server.queue.journal import ALL, Journal, RestoreInterruptedError
@@ -67,7 +67,7 @@ class ShardNode(Protocol):
     listeners: Listeners
     hangups: HangupWatch
     slow: SlowLog | None
-    """Is told what takes long."""
+    """Logs what takes long."""
     links: LinkListener
     clients: Clients
 
@@ -77,9 +77,9 @@ class ShardNode(Protocol):
     """For the commits."""
     gathering: Gathering
     """Of those commits."""
-    lookout: Lookout
+    lease_calls: LeaseCalls
     """For the leases."""
-    spreader: Spreader
+    balancer: Balancer
     """What this node gives away and takes."""
     drains_in_place: bool
     """Whether it leads although it is draining."""
@@ -125,7 +125,7 @@ class Shard:
             functools.partial(owner.clients.follow, index),
             functools.partial(owner.clients.lose, index),
             self._on_gone,
-            self._on_farewell,
+            lambda: self.roles.look(),
             log=self.log,
             keepalive=owner.config.keepalive,
         )
@@ -152,14 +152,14 @@ class Shard:
         """
         owner = self.owner
         ttl = owner.config.lease_ttl * SECOND
-        self.roles = Roles(self.index, owner.name, address, ttl, self, owner.lookout.ask, self.log)
+        self.roles = Roles(self.index, owner.name, address, ttl, self, owner.lease_calls.ask, self.log)
 
     def start(self) -> None:
         """Follow the leader, or lead, as the engine says."""
         self.roles.start()
 
     async def stop(self, successor: str) -> None:
-        """Lead no more, and follow nobody.
+        """Stop leading and following.
 
         Args:
             successor: the node that is to lead; "" for any node.
@@ -174,7 +174,7 @@ class Shard:
         if self._restoring is not None:
             self._restoring.interrupted = True
 
-    # What the spreader asks
+    # What the balancer asks
 
     @property
     def leader(self) -> str:
@@ -200,32 +200,29 @@ class Shard:
     # What its roles tell it
 
     def is_successor(self, lost: Lease) -> bool:
-        return self.owner.spreader.is_successor(self.index, lost)
+        return self.owner.balancer.is_successor(self.index, lost)
 
     def on_successor(self, node: str) -> None:
-        if self.owner.spreader.knows(node):
+        if self.owner.balancer.knows(node):
             self.log.info("moves to node %(node)s, as requested", event("shard-asked-to-move", node=node))
             self.roles.hand_over(node)
 
     def follow(self, lease: Lease) -> None:
         if lease.node in ("", self.owner.name):
-            self.link.leave()
+            self.link.close()
         else:
             self.link.follow(lease)
 
     def _on_gone(self, epoch: int, node: str, is_sure: bool) -> None:
         if is_sure:
             self.log.info("the process that led epoch %(epoch)d is gone", event("leader-gone", epoch=epoch, node=node))
-            self.owner.spreader.note_gone(node)
+            self.owner.balancer.note_gone(node)
         self.roles.note_gone(epoch, node, is_sure=is_sure)
-
-    def _on_farewell(self) -> None:
-        self.roles.look()
 
     async def take_over(self, lease: Lease) -> None:
         owner = self.owner
         began = monotonic_ns()
-        self.link.leave()
+        self.link.close()
         journal, writer = self._make_journal(lease)
         info = this_process(owner.config.max_job_size, owner.info.started_at, owner.config.compat)
         info.instance = owner.info.instance
@@ -246,7 +243,7 @@ class Shard:
             policy_of=owner.policy_of(self.index),
             slow=owner.slow,
         )
-        info.clients = service.connections.roll
+        info.clients = service.connections.client_list
         service.gate.logs_failure = False
         self._restoring = journal
         try:
@@ -283,7 +280,7 @@ class Shard:
         self._is_away.clear()
         self._note_lease_end()
         owner.on_services()
-        owner.spreader.note_led(self.index)
+        owner.balancer.note_led(self.index)
         owner.links.lead(self.index, lease, service.connections, owner.find_user, self.log)
         owner.clients.lead(self.index, service.connections)
         took = (monotonic_ns() - began) / MILLISECOND
@@ -298,7 +295,7 @@ class Shard:
         return self.owner.clients.places.of_tube(name.encode()) == self.index
 
     def _note_damage(self, error: StartError) -> None:
-        """Lead this shard no more: nobody can. A cluster that has others goes on with them."""
+        """Stop leading this shard, whose files are damaged. The other shards of the cluster stay."""
         if self.owner.config.shards == 1:
             self.owner.fail(error)
             return
@@ -309,14 +306,14 @@ class Shard:
         """The journal of the leader with this lease."""
         config = self.owner.config
         engine = self.owner.connector.engine(self.index)
-        sender = Sender(lease, config.replicas)
+        sender = CommitSender(lease, config.replicas)
         directory = EngineDirectory(engine, sender)
         writer = EngineWriter(engine, directory, sender, self.owner.lanes, self.index)
         writer.on_lost_lease = self.roles.renew_soon
         return EngineBinlog(directory, writer, segment_size=config.segment_size), writer
 
     async def _discard(self, service: Service, writer: EngineWriter) -> None:
-        """Let go of a service that has never served anybody."""
+        """Discard a service that has never served clients."""
         writer.give_up(GivenUpError("it has not led"))
         await service.give_up()
         self.owner.on_garbage()
@@ -325,13 +322,13 @@ class Shard:
         self._hold("lease")
 
     def resume(self) -> None:
-        self._let_go("lease")
+        self._end_hold("lease")
 
     def _on_rewriting(self, is_rewriting: bool) -> None:
         if is_rewriting:
             self._hold("rewriting")
         else:
-            self._let_go("rewriting")
+            self._end_hold("rewriting")
         self._limit_finish()
 
     def _hold(self, why: str) -> None:
@@ -340,7 +337,7 @@ class Shard:
         self._holds.add(why)
         self.service.turns.suspend()
 
-    def _let_go(self, why: str) -> None:
+    def _end_hold(self, why: str) -> None:
         """Undo `_hold`, if there is no other reason."""
         assert self.service is not None, "it leads"
         self._holds.discard(why)
@@ -357,7 +354,7 @@ class Shard:
     def renewed(self, lease: Lease, mark: Position) -> None:
         if self.leads and not self._is_finished:
             self._note_lease_end()
-            self._let_go("lease")
+            self._end_hold("lease")
             self._writer.check(lease.position, mark)
 
     def _note_lease_end(self) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from beanstalk_server.cluster.commit_sender import CommitSender
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.division import divide, join
 from beanstalk_server.cluster.engine.interface import (
@@ -24,14 +25,13 @@ from beanstalk_server.cluster.engine.interface import (
     File,
     Lease,
     LeaseCall,
-    Registry,
+    LeaseRegistry,
     made,
     observe,
     release,
     renew,
     take,
 )
-from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.beanstalkd.format import file_names
@@ -141,7 +141,7 @@ def export_jobs(connector: Connector, shards: int, to: Directory, on_progress: P
 
 
 def copy_mark(engine: Engine, to: Directory) -> None:
-    """Copy the mark of a clean stop, if there is one, before the segments: whatever follows makes it void."""
+    """Copy the mark of a clean stop, if there is one, before the segments: any later change makes it void."""
     files = engine.files()
     if STOPPED in files:
         _copy(engine, to, "", STOPPED, -1, files[STOPPED], _Progress(None))
@@ -284,7 +284,7 @@ def import_jobs(
                 _perform(registry, [renew(shard, lease) for shard, lease in enumerate(leases)])
 
         written = [
-            stack.enter_context(_written(connector.engine(shard), Sender(lease, replicas), *part, on_copied))
+            stack.enter_context(_written(connector.engine(shard), CommitSender(lease, replicas), *part, on_copied))
             for shard, (lease, part) in enumerate(zip(leases, parts, strict=True))
         ]
         for to, (_, found) in zip(written, parts, strict=True):
@@ -339,7 +339,7 @@ def _names(source: Directory) -> list[str]:
 
 @contextmanager
 def _leading(
-    registry: Registry, shards: int, clock: Callable[[], float], sleep: Callable[[float], None]
+    registry: LeaseRegistry, shards: int, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> Iterator[list[Lease]]:
     """Hold the leases of all shards, so that no node leads meanwhile."""
     if members := registry.members():
@@ -348,7 +348,9 @@ def _leading(
         )
     found = registry.shards(shards)
     if found != shards:
-        raise StorageError(f"the engine: has {_counted_shards(found)}, and not {shards}: must be as many")
+        raise StorageError(
+            f"the engine: has {found} shard{'s' if found != 1 else ''}, and not {shards}: must be as many"
+        )
     looks = [observe(shard) for shard in range(shards)]
     seen = _perform(registry, looks)
     until = clock() + WATCH
@@ -375,11 +377,7 @@ def _leads(lease: Lease) -> StorageError:
     return StorageError(f"the engine: the node at {lease.address} leads: stop all nodes, and wait for a minute")
 
 
-def _counted_shards(count: int) -> str:
-    return "1 shard" if count == 1 else f"{count} shards"
-
-
-def _perform(registry: Registry, calls: list[LeaseCall]) -> list[Lease]:
+def _perform(registry: LeaseRegistry, calls: list[LeaseCall]) -> list[Lease]:
     """Make calls that must all succeed."""
     return [made(lease) for lease in registry.perform(calls)]
 
@@ -396,7 +394,7 @@ def _size_of(source: Directory, name: str) -> int:
 
 @contextmanager
 def _written(
-    engine: Engine, sender: Sender, source: Directory, names: list[str], on_copied: Callable[[int], None]
+    engine: Engine, sender: CommitSender, source: Directory, names: list[str], on_copied: Callable[[int], None]
 ) -> Iterator[EngineDirectory]:
     """Write the files of a shard, where no node looks for them yet; remove them if what follows fails."""
     to = EngineDirectory(engine, sender, may_exceed=False)

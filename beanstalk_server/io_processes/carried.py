@@ -1,4 +1,4 @@
-"""The clients of an I/O process: what each sends goes to the engine process, and what it is sent comes from there.
+"""Relays the clients of an I/O process: their input to the engine process, and replies back to them.
 
 event loop ⇄ transport ⇄ CarriedConnection ⇄ its channel on the link ⇄ engine process
 """
@@ -13,14 +13,14 @@ from typing import Final, cast
 from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.link.link import Channel, Link
-from beanstalk_server.server.connection import name_of_peer
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.addresses import name_of_peer
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 
 NUMBER_BYTES: Final = 4
-"""Of the number of an entrance, with which an opening begins."""
+"""Of the number of a listener policy, with which an opening begins."""
 
 SEPARATOR: Final = b"\0"
 """Stands in an opening between the user and the name for the log. Neither has it."""
@@ -28,29 +28,29 @@ SEPARATOR: Final = b"\0"
 log = logging.getLogger("beanstalk_server")
 
 
-def encode_opening(entrance: int, user: str, name: str) -> bytes:
-    """What the engine process is told of a client.
+def encode_opening(listener_policy: int, user: str, name: str) -> bytes:
+    """Describe a client to the engine process.
 
     Args:
-        entrance: the number of the entrance by which it has come in.
-        user: the name of the user that it has proved to be; "" where nobody is asked.
+        listener_policy: the number of the listener_policy by which it has come in.
+        user: the name of the authenticated user; "" without authentication.
         name: what the log calls it.
     """
-    return entrance.to_bytes(NUMBER_BYTES, "big") + user.encode() + SEPARATOR + name.encode()
+    return listener_policy.to_bytes(NUMBER_BYTES, "big") + user.encode() + SEPARATOR + name.encode()
 
 
 def decode_opening(payload: bytes) -> tuple[int, str, str]:
-    """The entrance, the user and the name in an opening.
+    """The listener policy, the user and the name in an opening.
 
     Raises:
         ValueError: it is none.
     """
     user, separator, name = payload[NUMBER_BYTES:].partition(SEPARATOR)
     if not separator:
-        raise ValueError("it breaks off")
+        raise ValueError("truncated OPEN frame")
     shown = name.decode()
     if not shown.isprintable():
-        raise ValueError("a name is no text")
+        raise ValueError("name is not printable")
     return int.from_bytes(payload[:NUMBER_BYTES], "big"), user.decode(), shown
 
 
@@ -58,17 +58,19 @@ class CarriedConnection(Channel):
     """One client, whose bytes are carried. It has the methods of an asyncio protocol.
 
     Args:
-        entrance: where the client came in.
-        user: who it has proved to be; None where nobody is asked.
+        listener_policy: where the client came in.
+        user: the authenticated user; None without authentication.
         name: what the log calls the client; "" for the address that it has connected from.
     """
 
     _transport: asyncio.Transport
 
-    def __init__(self, carrier: Carrier, entrance: Entrance, user: User | None = None, name: str = "") -> None:
+    def __init__(
+        self, carrier: Carrier, listener_policy: ListenerPolicy, user: User | None = None, name: str = ""
+    ) -> None:
         super().__init__()
         self._carrier = carrier
-        self._entrance = entrance
+        self._listener_policy = listener_policy
         self._user = "" if user is None else user.name
         self._name = name
         self._ended = False  # the client has shut down its sending side
@@ -77,18 +79,18 @@ class CarriedConnection(Channel):
         self._output_paused = False  # the client does not read
         self._taken = 0  # bytes that came while the client did not read: the engine process gets no credit for them yet
 
-    # What the event loop, TLS or an arrival calls
+    # What the event loop, TLS or a pending connection calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         carrier = self._carrier
         carrier.open[self] = None
         link = carrier.link
-        if link is None or self._entrance.closed:
+        if link is None or self._listener_policy.closed:
             self._transport.abort()
             return
         name = self._name or name_of_peer(self._transport)
-        if not link.open(self, encode_opening(self._entrance.number, self._user, name)):
+        if not link.open(self, encode_opening(self._listener_policy.number, self._user, name)):
             log.warning(
                 "%(client)s: cannot be served: there are too many clients", event("too-many-clients", client=name)
             )
@@ -169,7 +171,7 @@ class CarriedConnection(Channel):
 
 
 class Carrier:
-    """What the clients of an I/O process share.
+    """State that all clients of an I/O process share.
 
     Args:
         listeners: where clients come in; they are told when one has gone.
@@ -182,9 +184,11 @@ class Carrier:
         self.link: Link | None = None  # to the engine process, as long as there is one
         self.open: dict[CarriedConnection, None] = {}
 
-    def make_client(self, entrance: Entrance, user: User | None = None, name: str = "") -> CarriedConnection:
+    def make_client(
+        self, listener_policy: ListenerPolicy, user: User | None = None, name: str = ""
+    ) -> CarriedConnection:
         """The protocol of a client that is known."""
-        return CarriedConnection(self, entrance, user, name)
+        return CarriedConnection(self, listener_policy, user, name)
 
     def remove(self, client: CarriedConnection) -> None:
         """Forget a client that is gone."""

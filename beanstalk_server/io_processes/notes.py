@@ -1,4 +1,4 @@
-"""What an I/O process tells its engine process, besides what clients say: that it is ready, and lines for the log."""
+"""Encodes the notes of an I/O process to its engine process: that it is ready, and lines for the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINE: Final = b"L"
 text. An exception is the field of that name."""
 
 FIELDS_LIMIT: Final = FRAME_LIMIT >> 1
-"""Bytes of the fields; of more, only the event's name is told, and the beginning of the exception."""
+"""Bytes of the fields; of more, only the event's name is sent, and the beginning of the exception."""
 
 EXCEPTION: Final = "exception"
 
@@ -50,9 +50,9 @@ def log_line(note: bytes) -> None:
     try:
         fields = json.loads(shown) if note[:1] == LINE and separator else None
     except RecursionError as error:
-        raise ValueError("it is too deep") from error
+        raise ValueError("invalid log line: nested too deeply") from error
     if not isinstance(fields, dict) or not isinstance(fields.get(EXCEPTION, ""), str):
-        raise ValueError("it is no line for the log")
+        raise ValueError("invalid log line")
     level = note[1]
     if log.isEnabledFor(level):  # no logger of that name: one that was made is never forgotten
         message = text.decode(errors="replace")
@@ -71,7 +71,7 @@ class NoteHandler(logging.Handler):
     """A handler of the log that sends each line as a note.
 
     Args:
-        send: sends a note; returns False if nobody would get it. Then the line goes to standard error.
+        send: sends a note; returns False without a link. Then the line goes to standard error.
     """
 
     def __init__(self, send: Callable[[bytes], bool]) -> None:

@@ -1,6 +1,6 @@
 """An I/O process: a program that accepts the clients of a server, and carries their bytes to its engine process.
 
-    clients ⇄ Listeners, Arrivals, TLS ⇄ CarriedConnection ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ engine process
+    clients ⇄ Listeners, PendingConnections, TLS ⇄ CarriedConnection ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ engine process
 
 It is started by the engine process (processes.py), which hands it a pair of sockets for the link and another one for
 its settings. It ends when the link ends. Signals are for the engine process.
@@ -23,12 +23,11 @@ import uvloop
 from beanstalk_server.events import event
 from beanstalk_server.io_processes.carried import Carrier
 from beanstalk_server.io_processes.notes import READY, NoteHandler
-from beanstalk_server.io_processes.settings import SIGNALS, Door, IoSettings
+from beanstalk_server.io_processes.settings import SIGNALS, IoSettings, ListenSocket
 from beanstalk_server.link.link import NOTE, Link
-from beanstalk_server.server.front.entrance import entrance_of
+from beanstalk_server.server.front.connection_counts import ConnectionCounts
+from beanstalk_server.server.front.listener_policy import listener_policy_of
 from beanstalk_server.server.front.listeners import Listener, Listeners
-from beanstalk_server.server.front.reception import Reception
-from beanstalk_server.server.front.shares import Shares
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.turns import Turns
@@ -52,19 +51,18 @@ class IoProcess:
     Args:
         sock: the link's end of the pair.
         control: where settings come.
-        shares: how many clients each I/O process has; None if that does not matter.
+        counts: how many clients each I/O process has; None if that does not matter.
     """
 
-    def __init__(self, sock: socket.socket, control: socket.socket, shares: Shares | None = None) -> None:
+    def __init__(self, sock: socket.socket, control: socket.socket, counts: ConnectionCounts | None = None) -> None:
         self._sock = sock
         self._control = control
-        self.listeners = Listeners(ACCEPTS, shares)
+        self.listeners = Listeners(ACCEPTS, counts)
         self._hangups = HangupWatch()
-        self._turns = Turns()  # of arrivals and TLS
-        self._listening: dict[int, Listener] = {}  # by the number of the entrance
+        self._turns = Turns()  # of pending connections and TLS
+        self._listening: dict[int, Listener] = {}  # by the number of the listener policy
         self._end: LinkEnd
         self.carrier: Carrier
-        self.reception: Reception
 
     async def run(self) -> None:
         """Carry clients, until the link ends."""
@@ -80,12 +78,12 @@ class IoProcess:
         end.begin(link)
         self.carrier = Carrier(loop, self.listeners, self._hangups)
         self.carrier.link = link
-        self.reception = Reception(self.listeners, self._turns, lambda: self.carrier.make_client)
+        self.listeners.serve(self._turns, lambda: self.carrier.make_client)
         self._turns.start(loop)
         self._hangups.start(loop)
         await loop.create_unix_connection(cast(Any, lambda: end), sock=self._sock)
         self._change(settings)
-        self.reception.start(loop, HEADROOM)
+        self.listeners.start(loop, HEADROOM)
         self._control.setblocking(False)
         loop.add_reader(self._control.fileno(), self._take_settings)
         self.send_note(READY)
@@ -93,7 +91,7 @@ class IoProcess:
         await self._stop(loop)
 
     def send_note(self, note: bytes) -> bool:
-        """Tell the engine process something; False if it cannot be told."""
+        """Send the engine process a note; return False without a link."""
         carrier = getattr(self, "carrier", None)
         if carrier is None or carrier.link is None:
             return False
@@ -125,13 +123,15 @@ class IoProcess:
                 accounts = Accounts(settings.users)
             make_context = functools.partial(_make_context, settings)
             opened = []
-            for door in settings.doors:
-                entrance = entrance_of(door.config, door.place, accounts, make_context)
-                entrance.number = door.number
-                opened.append((self._listening.get(door.number) or _listener_of(door), entrance))
+            for listen_socket in settings.sockets:
+                listener_policy = listener_policy_of(listen_socket.config, listen_socket.place, accounts, make_context)
+                listener_policy.number = listen_socket.number
+                opened.append(
+                    (self._listening.get(listen_socket.number) or _listener_of(listen_socket), listener_policy)
+                )
             self.listeners.allow(settings.max_connections)
-            self.reception.change(opened)
-            self._listening = {entrance.number: listener for listener, entrance in opened}
+            self.listeners.change(opened)
+            self._listening = {listener_policy.number: listener for listener, listener_policy in opened}
         finally:
             settings.close()
 
@@ -140,8 +140,8 @@ class IoProcess:
         carrier = self.carrier
         carrier.link = None
         await self.listeners.stop()
-        if self.reception.arrivals is not None:
-            await self.reception.arrivals.stop()
+        if self.listeners.pending is not None:
+            await self.listeners.pending.stop()
         for client in list(carrier.open):
             client.abort()
         while carrier.open:
@@ -150,12 +150,12 @@ class IoProcess:
         self._turns.stop()
 
 
-def _listener_of(door: Door) -> Listener:
-    """A listener at the socket of a door, which it takes over."""
-    sock = socket.socket(fileno=door.descriptor)
-    door.descriptor = -1
+def _listener_of(listen_socket: ListenSocket) -> Listener:
+    """A listener at the socket of a listen_socket, which it takes over."""
+    sock = socket.socket(fileno=listen_socket.descriptor)
+    listen_socket.descriptor = -1
     sock.setblocking(False)
-    return Listener(door.config, sock, door.place)
+    return Listener(listen_socket.config, sock, listen_socket.place)
 
 
 def _make_context(settings: IoSettings, config: ListenerConfig) -> Any:
@@ -175,7 +175,7 @@ def end_with_engine() -> None:
 
 
 def main() -> None:
-    """Run an I/O process: the arguments are the descriptors of its two sockets, that of the shares, and its place
+    """Run an I/O process: the arguments are the descriptors of its two sockets, that of the counts, and its place
     there.
     """
     for number in SIGNALS:
@@ -184,7 +184,7 @@ def main() -> None:
     end_with_engine()
     gc.disable()  # as in the engine process: nothing here makes reference cycles
     link, control, counts, place = map(int, sys.argv[1:])
-    process = IoProcess(socket.socket(fileno=link), socket.socket(fileno=control), Shares(counts, place))
+    process = IoProcess(socket.socket(fileno=link), socket.socket(fileno=control), ConnectionCounts(counts, place))
     os.close(counts)
     # The engine process says when a line came, and how serious it is.
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[NoteHandler(process.send_note)])

@@ -22,11 +22,11 @@ from typing import Any, Final, cast
 from beanstalk_server.events import event
 from beanstalk_server.io_processes.carried import decode_opening
 from beanstalk_server.io_processes.notes import READY, log_line
-from beanstalk_server.io_processes.settings import SIGNALS, Door, IoSettings, KeptFiles, make_file
+from beanstalk_server.io_processes.settings import SIGNALS, IoSettings, KeptFiles, ListenSocket, make_file
 from beanstalk_server.link.link import Channel, Link, LinkError
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.connection_counts import prepare_counts
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listeners
-from beanstalk_server.server.front.shares import prepare_shares
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
 from beanstalk_server.server.start_error import StartError
@@ -55,20 +55,20 @@ class IoProcesses:
     """The I/O processes, from `start` to `stop`, and what they must know of the server's listeners.
 
     Args:
-        client_maker: returns what makes the protocol of a client, of its entrance, its user and its name.
+        client_maker: returns what makes the protocol of a client, of its listener_policy, its user and its name.
     """
 
     def __init__(self, count: int, listeners: Listeners, client_maker: Callable[[], Callable[..., Any]]) -> None:
         self.client_maker = client_maker
-        self.entrances: dict[int, Entrance] = {}
+        self.listener_policies: dict[int, ListenerPolicy] = {}
         self.all: list[IoProcessHandle] = [IoProcessHandle(self, number) for number in range(1, count + 1)]
-        self.shares = -1  # the descriptor of what they share, while they run
+        self.counts = -1  # the descriptor of what they share, while they run
         self.settings = IoSettings()
         self.stopping = asyncio.Event()
         self._listeners = listeners
         self._files = KeptFiles()  # of the settings in effect
         self._read: KeptFiles | None = None  # of the settings that are being prepared
-        self._number = 0  # of the last new entrance
+        self._number = 0  # of the last new listener policy
 
     def make_context(self) -> Callable[[ListenerConfig], Any]:
         """What makes the TLS contexts of new settings. Their files are kept for the processes."""
@@ -89,8 +89,8 @@ class IoProcesses:
         Raises:
             StartError: a process cannot be started.
         """
-        self.shares = make_file()
-        prepare_shares(self.shares, len(self.all))
+        self.counts = make_file()
+        prepare_counts(self.counts, len(self.all))
         try:
             for each in self.all:
                 each.start()
@@ -115,8 +115,7 @@ class IoProcesses:
             each.keep_alive()
 
     async def change(self) -> None:
-        """Let new entrances and users take effect, and what `make_context` has read last; return when they do in all
-        processes that live."""
+        """Apply new listeners and users, and what `make_context` has read last; return when all live processes have."""
         self._take()
         for each in self.all:
             each.tell()
@@ -128,19 +127,21 @@ class IoProcesses:
             self._files.close()
             self._files, self._read = self._read, None
         users: list[Any] = []
-        doors = []
-        self.entrances = {}
+        sockets = []
+        self.listener_policies = {}
         for listener in self._listeners.all:
-            entrance = listener.entrance
-            if not entrance.number:
+            listener_policy = listener.policy
+            if not listener_policy.number:
                 self._number += 1
-                entrance.number = self._number
-                entrance.carried = True
-            if entrance.accounts is not None:
-                users = entrance.accounts.configs
-            doors.append(Door(entrance.number, entrance.place, listener.config, listener.sock.fileno()))
-            self.entrances[entrance.number] = entrance
-        self.settings = IoSettings(doors, users, dict(self._files.descriptors), self._listeners.max_connections)
+                listener_policy.number = self._number
+                listener_policy.carried = True
+            if listener_policy.accounts is not None:
+                users = listener_policy.accounts.configs
+            sockets.append(
+                ListenSocket(listener_policy.number, listener_policy.place, listener.config, listener.sock.fileno())
+            )
+            self.listener_policies[listener_policy.number] = listener_policy
+        self.settings = IoSettings(sockets, users, dict(self._files.descriptors), self._listeners.max_connections)
 
     def give_up(self) -> None:
         """End them at once, because the start has failed."""
@@ -156,9 +157,9 @@ class IoProcesses:
         self._close()
 
     def _close(self) -> None:
-        if self.shares >= 0:
-            os.close(self.shares)
-            self.shares = -1
+        if self.counts >= 0:
+            os.close(self.counts)
+            self.counts = -1
         for files in (self._files, self._read):
             if files is not None:
                 files.close()
@@ -204,7 +205,7 @@ class IoProcessHandle:
             # What a signal does to it is decided when it runs; until then it must not be ended by one.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
             try:
-                descriptors = (sock.fileno(), control.fileno(), self._owner.shares)
+                descriptors = (sock.fileno(), control.fileno(), self._owner.counts)
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", PROGRAM, *map(str, descriptors), str(self._place)],
                     pass_fds=descriptors,
@@ -231,7 +232,7 @@ class IoProcessHandle:
                 on_output=end.output,
                 accept=self._accept,
                 on_note=self._on_note,
-                patience=READY_WITHIN,
+                handshake_grace=READY_WITHIN,
             )
         )
         await loop.create_unix_connection(cast(Any, lambda: end), sock=self._sock)
@@ -246,12 +247,12 @@ class IoProcessHandle:
             self._ready = end.loop.create_future()
         self._untaken += 1
         if self._overdue is None:
-            why = f"it does not take its settings within {READY_WITHIN} s"
+            why = f"settings not applied within {READY_WITHIN} s"
             self._overdue = end.loop.call_later(READY_WITHIN, end.close, why)
         try:
             self._owner.settings.send(self._control)
         except OSError as error:
-            end.close(f"it cannot be told its settings: {error.strerror or error}")
+            end.close(f"cannot send settings: {error.strerror or error}")
 
     async def is_ready(self) -> str:
         """Wait until the settings are in effect; return "", or why they never will be."""
@@ -265,7 +266,7 @@ class IoProcessHandle:
                 raise LinkError(str(error)) from error
             return
         if not self._untaken or self._ready is None:
-            raise LinkError("it is ready for settings that it was not given")
+            raise LinkError("unexpected READY: no settings were sent")
         self._untaken -= 1
         if not self._untaken:
             self._settle("")
@@ -281,16 +282,16 @@ class IoProcessHandle:
     def _accept(self, payload: bytes) -> Channel:
         """Serve a client."""
         number, user_name, name = decode_opening(payload)
-        entrance = self._owner.entrances.get(number)
-        if entrance is None:
+        listener_policy = self._owner.listener_policies.get(number)
+        if listener_policy is None:
             return Refused()  # its listener has gone, with those who had not come in
         user = None
         if user_name:
-            user = None if entrance.accounts is None else entrance.accounts.by_name(user_name)
+            user = None if listener_policy.accounts is None else listener_policy.accounts.by_name(user_name)
             if user is None:
                 return Refused()  # the user has gone meanwhile
         assert self._end is not None, "it is connected"
-        return LinkTransport(self._end.loop, self._owner.client_maker()(entrance, user, name))
+        return LinkTransport(self._end.loop, self._owner.client_maker()(listener_policy, user, name))
 
     def _on_end(self, _: LinkEnd, why: str) -> None:
         """Begin to replace it."""
@@ -370,14 +371,6 @@ class Refused(Channel):
 
     def on_open(self) -> None:
         self.close_channel(at_once=True)
-
-    def on_data(self, data: bytes) -> None: ...
-
-    def on_room(self) -> None: ...
-
-    def on_close(self, *, at_once: bool) -> None: ...
-
-    def on_lost(self, *, is_clean: bool) -> None: ...
 
 
 def end_process(process: subprocess.Popen[bytes], within: float) -> None:

@@ -1,9 +1,9 @@
-"""What an I/O process must know, and how it gets there: by a socket that also carries file descriptors.
+"""Sends the settings of an I/O process over a socket, with file descriptors.
 
     number     what
     ---------  -----------------------------------------------------------------
     1          the settings, as JSON
-    any        the listening sockets, in the order of the entrances in the JSON
+    any        the listening sockets, in the order of the listeners in the JSON
     any        the files of their certificates and keys, in the order of the JSON
 
 All of them are descriptors, so that nothing secret is on a command line or in the environment, and an I/O process needs
@@ -73,11 +73,11 @@ class KeptFiles:
 
 
 @dataclass
-class Door:
+class ListenSocket:
     """One listener, as an I/O process knows it.
 
     Attributes:
-        number: names its entrance.
+        number: names its listener_policy.
         place: names it in the log.
         descriptor: of the listening socket.
     """
@@ -97,7 +97,7 @@ class IoSettings:
         max_connections: of all I/O processes together.
     """
 
-    doors: list[Door] = field(default_factory=list)
+    sockets: list[ListenSocket] = field(default_factory=list)
     users: list[UserConfig] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
     max_connections: int = 0
@@ -110,11 +110,11 @@ class IoSettings:
         """Send the settings; the descriptors stay open here.
 
         Raises:
-            OSError: there is nobody who takes them.
+            OSError: the I/O process has ended.
         """
         text = file_of(json.dumps(self._as_json()).encode())
         try:
-            descriptors = [text, *(door.descriptor for door in self.doors), *self.files.values()]
+            descriptors = [text, *(listen_socket.descriptor for listen_socket in self.sockets), *self.files.values()]
             for start in range(0, len(descriptors), AT_ONCE):
                 left = max(len(descriptors) - start - AT_ONCE, 0)
                 socket.send_fds(sock, [left.to_bytes(LEFT_BYTES, "big")], descriptors[start : start + AT_ONCE])
@@ -123,9 +123,12 @@ class IoSettings:
 
     def _as_json(self) -> dict[str, Any]:
         users = [{key: getattr(user, key) for key in RECOGNIZED_BY} for user in self.users]
-        doors = [{"number": door.number, "place": door.place, "config": asdict(door.config)} for door in self.doors]
+        sockets = [
+            {"number": listen_socket.number, "place": listen_socket.place, "config": asdict(listen_socket.config)}
+            for listen_socket in self.sockets
+        ]
         return {
-            "doors": doors,
+            "sockets": sockets,
             "users": users,
             "files": list(self.files),
             "max_connections": self.max_connections,
@@ -140,15 +143,17 @@ class IoSettings:
         text, *others = descriptors
         found = json.loads(os.pread(text, os.fstat(text).st_size, 0))
         os.close(text)
-        doors = [Door(each["number"], each["place"], ListenerConfig(**each["config"])) for each in found["doors"]]
-        for door, descriptor in zip(doors, others, strict=False):
-            door.descriptor = descriptor
-        files = dict(zip(found["files"], others[len(doors) :], strict=True))
-        return cls(doors, [UserConfig(**each) for each in found["users"]], files, found["max_connections"])
+        sockets = [
+            ListenSocket(each["number"], each["place"], ListenerConfig(**each["config"])) for each in found["sockets"]
+        ]
+        for listen_socket, descriptor in zip(sockets, others, strict=False):
+            listen_socket.descriptor = descriptor
+        files = dict(zip(found["files"], others[len(sockets) :], strict=True))
+        return cls(sockets, [UserConfig(**each) for each in found["users"]], files, found["max_connections"])
 
     def close(self) -> None:
-        """Close the descriptors, but for those of sockets that somebody has taken over."""
-        for descriptor in (*(door.descriptor for door in self.doors), *self.files.values()):
+        """Close the descriptors, except those of listening sockets in use."""
+        for descriptor in (*(listen_socket.descriptor for listen_socket in self.sockets), *self.files.values()):
             if descriptor >= 0:
                 os.close(descriptor)
 
@@ -165,7 +170,7 @@ def _receive_descriptors(sock: socket.socket) -> Sequence[int]:
 
 
 def file_of(content: bytes) -> int:
-    """The descriptor of a file in memory with this content, which nobody can change any more."""
+    """The descriptor of a file in memory with this content, sealed against changes."""
     descriptor = make_file()
     with open(descriptor, "wb", closefd=False) as file:
         file.write(content)

@@ -15,11 +15,11 @@ r"""A link: one connection between two processes, which carries the clients of o
 
 Each frame is a header and a payload. Each client has a number on the link, and what it has there is its channel. Either
 side may send WINDOW bytes on a channel, and more as the other side gives it credit: so a client that does not read
-holds up nobody else, and takes no more memory than that.
+does not hold up others, and takes no more memory than that.
 
-A link is for one shard, whose lease both ends know. The leader ends it by a GOODBYE. A clean one says: whatever has
-been executed here has been answered, and the answer came before this frame; whatever has no answer was not executed.
-So that this does not depend on who reads, the replies that wait for room come before it all the same, as REST.
+A link is for one shard, whose lease both ends know. The leader ends it by a GOODBYE. A clean one says: all executed
+commands have been answered before this frame, and a command without an answer was not executed. Replies that wait for
+room are sent before it as REST, so a client that does not read makes no difference.
 
     what                            bound                       beyond it
     ------------------------------  --------------------------  ----------------------------------
@@ -34,7 +34,7 @@ So that this does not depend on who reads, the replies that wait for room come b
 
 Both ends prove that they know the secret of the lease, by an HMAC over both nonces; so neither can be made to take part
 in a cluster that it does not belong to. Nothing is encrypted: links belong into a network of their own. Between a
-server and its I/O processes nothing is to be proved, because nobody else has their pair of sockets: there is no
+server and its I/O processes nothing is to be proved, because no other process has their pair of sockets: there is no
 greeting, what is said here of a standby is true of an I/O process, and of the leader of the server's own process.
 """
 
@@ -57,7 +57,7 @@ FRAME_LIMIT: Final = 1 << 16
 """Bytes of payload in a frame."""
 
 GREETING_LIMIT: Final = 1 << 10
-"""Bytes of payload in a frame of somebody who has proved nothing."""
+"""Bytes of payload in a frame before the handshake is complete."""
 
 WINDOW: Final = 1 << 16
 """Bytes on a channel that have been sent and for which the other side has given no credit, each way."""
@@ -107,7 +107,7 @@ USER: Final = 13  # the client is another user from now on
 CLOSE: Final = 14  # the client has left, is abandoned, or is to be disconnected: at once, or when all was sent to it
 NOTE: Final = 15  # something that the owners of both ends understand; of no client
 STOP: Final = 16  # if the client waits for a job, it does so no longer
-REST: Final = 17  # the last data on a channel, whatever its window is: a clean GOODBYE follows
+REST: Final = 17  # the last data on a channel, beyond its window: a clean GOODBYE follows
 
 _GREETING: Final = struct.Struct(f">HHQ{NONCE_BYTES}s")  # HELLO: version, shard, epoch, nonce, and then the node's name
 _CHALLENGE: Final = struct.Struct(f">{NONCE_BYTES}s32s")
@@ -134,7 +134,7 @@ class LinkError(Exception):
 class Channel:
     """One client's bytes on a link, as one of its ends sees them.
 
-    The `on_` methods are called while the link receives something. They must not raise.
+    The `on_` methods are called while the link receives something. They do nothing here, and must not raise.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class Channel:
         link.send_data(self._beginning, data, size)
 
     def send_rest(self, data: bytes) -> None:
-        """Send the last bytes, not more than REST_LIMIT, whatever room there is: a clean GOODBYE follows."""
+        """Send the last bytes, at most REST_LIMIT, also without room: a clean GOODBYE follows."""
         link = self.link
         assert link is not None and len(data) <= REST_LIMIT, "it is attached, and may send so much"
         for start in range(0, len(data), FRAME_LIMIT):
@@ -233,11 +233,10 @@ class Channel:
         """It has been attached: the other side has opened it."""
 
     def on_data(self, data: bytes) -> None:
-        raise NotImplementedError
+        """Bytes have come."""
 
     def on_room(self) -> None:
         """There is room for more."""
-        raise NotImplementedError
 
     def on_stop(self) -> None:
         """The client waits for a job no longer, if it does."""
@@ -253,7 +252,6 @@ class Channel:
 
     def on_close(self, *, at_once: bool) -> None:
         """The other side has closed the channel, which is not attached any more."""
-        raise NotImplementedError
 
     def on_goodbye(self) -> None:
         """This end is about to say a clean GOODBYE. What has been executed and not been answered must be answered now,
@@ -265,7 +263,6 @@ class Channel:
         Args:
             is_clean: whether it has ended with a clean GOODBYE.
         """
-        raise NotImplementedError
 
     def receive_data(self, payload: bytes) -> None:
         """Take a frame with data.
@@ -275,10 +272,10 @@ class Channel:
         """
         size = len(payload)
         if not size:
-            raise LinkError("no bytes for a client")
+            raise LinkError("empty DATA frame")
         self._allowed -= size
         if self._allowed < 0:
-            raise LinkError("more bytes for a client than it has credit for")
+            raise LinkError("DATA frame beyond the credit of its channel")
         self.on_data(payload)
 
     def receive(self, kind: int, payload: bytes) -> None:
@@ -289,11 +286,11 @@ class Channel:
         """
         if kind == CREDIT:
             if len(payload) != _SIZE.size:
-                raise LinkError("a credit of the wrong size")
+                raise LinkError("CREDIT frame of the wrong size")
             before = self._credit
             self._credit += _SIZE.unpack(payload)[0]
             if self._credit > WINDOW:
-                raise LinkError("more credit than the window has")
+                raise LinkError("credit beyond the window")
             if self._credit > before:
                 self.on_room()
         elif kind == STOP:
@@ -301,7 +298,7 @@ class Channel:
         elif kind == REST:
             self._rest += len(payload)
             if not payload or self._rest > REST_LIMIT:
-                raise LinkError("more bytes for a client than there may be at the end")
+                raise LinkError("empty REST frame, or more than REST_LIMIT bytes")
             self.on_data(payload)
         elif kind == HANGUP:
             self.on_hangup()
@@ -342,7 +339,7 @@ class Link:
             ValueError. Only at the leader's end.
         max_job_size: of the leader; only at the leader's end, and from `on_open` on at the other.
         on_note: takes the notes of the other end; None if it may send none.
-        patience: ticks that may pass before its first frame, besides SILENT_TICKS.
+        handshake_grace: ticks that may pass before its first frame, besides SILENT_TICKS.
         trusts: the other end is never taken for dead: the system tells when it is.
     """
 
@@ -361,12 +358,12 @@ class Link:
         accept: Callable[[bytes], Channel] | None = None,
         max_job_size: int = 0,
         on_note: Callable[[bytes], None] | None = None,
-        patience: int = 0,
+        handshake_grace: int = 0,
         trusts: bool = False,
     ) -> None:
         proves = bool(secret) if dials else find is not None
         if len(nonce) != (NONCE_BYTES if proves else 0):
-            raise ValueError("a link with a secret needs a nonce of its own")
+            raise ValueError("a link with a secret needs a nonce, and others need none")
         self.shard = shard  # at the leader's end -1 until it is known
         self.epoch = epoch
         self.node = node
@@ -396,7 +393,7 @@ class Link:
         self._output: list[bytes] = []
         self._rest = b""  # has come, and has not been done
         self._position = 0  # where in the rest begins what has not been done
-        self._silent = -patience  # ticks since the last frame
+        self._silent = -handshake_grace  # ticks since the last frame
         if proves:
             if dials:
                 self.send(HELLO, 0, _GREETING.pack(VERSION, shard, epoch, nonce) + node.encode())
@@ -429,7 +426,11 @@ class Link:
             kind = data[position]
             size = data[position + 5] << 24 | data[position + 6] << 16 | data[position + 7] << 8 | data[position + 8]
             if size > limit:
-                raise LinkError(f"a frame of {size} bytes" if self.is_open else "something else than a greeting")
+                raise LinkError(
+                    f"frame of {size} bytes: the limit is {FRAME_LIMIT}"
+                    if self.is_open
+                    else "expected a handshake frame"
+                )
             beginning = position + HEADER_SIZE
             following = beginning + size
             if following > end:
@@ -496,7 +497,7 @@ class Link:
         """Tell the standby that this end does not lead. Nothing may be sent afterwards; the standby closes.
 
         Args:
-            is_clean: promise that whatever has been executed has been answered. Channels that cannot keep this promise
+            is_clean: promise that all executed commands have been answered. Channels that cannot keep this promise
                 are closed first.
         """
         if is_clean:
@@ -533,8 +534,8 @@ class Link:
             channel.link = None
         return channels
 
-    def let_go(self) -> None:
-        """Call nobody any more: the owner and this link have referred to each other, and the collector may be off."""
+    def detach(self) -> None:
+        """Drop all callbacks: they make a cycle with the owner, and the garbage collector may be off."""
         self._accept = None
         self._find = None
         self._on_open = None
@@ -567,10 +568,10 @@ class Link:
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind not in self._kinds:
-            raise LinkError(f"a frame of type {kind}, which is none of its own")
+            raise LinkError(f"unexpected frame of type {kind}")
         if kind == GOODBYE:
             if payload[:1] not in (b"\0", b"\1"):
-                raise LinkError("a goodbye that is neither clean nor not")
+                raise LinkError("invalid GOODBYE frame")
             self.farewell = _text(payload[1:])
             self.is_clean = payload[:1] == b"\1"
         elif not self.is_open:
@@ -581,12 +582,12 @@ class Link:
                 self._take_opening(kind, number, payload)
             elif kind == NOTE:
                 if self._on_note is None:
-                    raise LinkError("a note")
+                    raise LinkError("unexpected NOTE frame")
                 self._on_note(payload)
             elif kind >= DATA:
                 self._give(number, kind, payload)
             elif kind != PING:
-                raise LinkError("a second greeting")
+                raise LinkError("handshake frame after the handshake")
 
     def _give(self, number: int, kind: int, payload: bytes) -> None:
         channel = self.channels.get(number)
@@ -615,16 +616,16 @@ class Link:
     def _take_opening(self, kind: int, number: int, payload: bytes) -> None:
         parts = self._opening
         if parts and number != self._opening_number:
-            raise LinkError("an opening that breaks off")
+            raise LinkError("incomplete OPEN frames")
         parts.append(payload)
         self._opening_number = number
         if kind == OPEN_PART:
             if len(parts) * FRAME_LIMIT > OPENING_LIMIT:
-                raise LinkError("a client that has told the server too much")
+                raise LinkError(f"OPEN frames of more than {OPENING_LIMIT} bytes")
             return
         self._opening = []
         if number in self.channels:
-            raise LinkError(f"channel {number} is open already")
+            raise LinkError(f"channel {number} is already open")
         if len(self.channels) >= CHANNEL_LIMIT:
             self.send(CLOSE, number, b"\1")
             return
@@ -632,36 +633,37 @@ class Link:
         try:
             channel = self._accept(b"".join(parts))
         except ValueError as error:
-            raise LinkError(f"an opening that cannot be read: {error}") from error
+            raise LinkError(f"invalid OPEN frame: {error}") from error
         channel.attach(self, number)
         self.channels[number] = channel
         channel.on_open()
 
-    # The greeting
+    # The handshake
 
     def _greet(self, kind: int, payload: bytes) -> None:
         if kind == HELLO and not self._their_nonce:
             self._take_hello(payload)
         elif kind == CHALLENGE and not self._their_nonce:
             if len(payload) != _CHALLENGE.size:
-                raise LinkError("something else than a greeting")
+                raise LinkError("expected a handshake frame")
             self._their_nonce, proof = _CHALLENGE.unpack(payload)
             self._demand(proof, b"leader")
             self.send(PROOF, 0, self._proof(b"standby"))
         elif kind == PROOF and self._their_nonce and not self.closing:
             self._demand(payload, b"standby")
-            self._welcome()
+            self.send(WELCOME, 0, _WELCOME.pack(self.max_job_size))
+            self._begin()
         elif kind == WELCOME and self._their_nonce:
             if len(payload) != _WELCOME.size:
-                raise LinkError("something else than a greeting")
+                raise LinkError("expected a handshake frame")
             self.max_job_size = _WELCOME.unpack(payload)[0]
             self._begin()
         else:
-            raise LinkError("something else than a greeting")
+            raise LinkError("expected a handshake frame")
 
     def _take_hello(self, payload: bytes) -> None:
         if len(payload) < _GREETING.size:
-            raise LinkError("something else than a greeting")
+            raise LinkError("expected a handshake frame")
         version, shard, epoch, self._their_nonce = _GREETING.unpack_from(payload)
         if version != VERSION:
             self.say_goodbye(f"it speaks version {VERSION} of links, and not {version}")
@@ -680,10 +682,6 @@ class Link:
         else:
             self.send(CHALLENGE, 0, _CHALLENGE.pack(self._nonce, self._proof(b"leader")))
 
-    def _welcome(self) -> None:
-        self.send(WELCOME, 0, _WELCOME.pack(self.max_job_size))
-        self._begin()
-
     def _begin(self) -> None:
         self.is_open = True
         self._silent = 0
@@ -691,7 +689,7 @@ class Link:
             self._on_open(self)
 
     def _proof(self, role: bytes) -> bytes:
-        """What only somebody can make who knows the secret, for this link and this end of it."""
+        """The HMAC that proves the secret, for this link and this end of it."""
         standby, leader = (self._nonce, self._their_nonce) if self.dials else (self._their_nonce, self._nonce)
         said = b"%b of link %d for shard %d in epoch %d" % (role, VERSION, self.shard, self.epoch)
         return hmac.digest(self._secret, said + standby + leader, hashlib.sha256)
@@ -705,9 +703,9 @@ def _text(payload: bytes) -> str:
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
-        raise LinkError("a name that is no text") from error
+        raise LinkError("name is not printable text") from error
     if not text.isprintable():  # it is for the log
-        raise LinkError("a name that is no text")
+        raise LinkError("name is not printable text")
     return text
 
 

@@ -1,4 +1,4 @@
-"""What a leader must know of a client that another node passes on to it."""
+"""Describes a client to the leader that serves it: its name, user, tubes and mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Opening(NamedTuple):
     name: str
     """As the log calls it."""
     user: str | None
-    """The name of its user; None for nobody, who may do everything."""
+    """The name of its user; None without a user: it has all rights."""
     used: str
     """The tube that it uses; "" if that is at another shard."""
     watched: list[str]
@@ -27,24 +27,28 @@ class Opening(NamedTuple):
 
     @classmethod
     def decode(cls, payload: bytes) -> Opening:
-        """Raises ValueError."""
+        """Parse the payload of an OPEN frame.
+
+        Raises:
+            ValueError: it is invalid.
+        """
         try:
             found = json.loads(payload)
         except RecursionError as error:
-            raise ValueError("it is too deep") from error
+            raise ValueError("nested too deeply") from error
         if not isinstance(found, dict):
-            raise ValueError("it is no object")
+            raise ValueError("expected a JSON object")
         name, user, used, watched = (found.get(key) for key in ("name", "user", "used", "watched"))
         if not isinstance(name, str) or not (user is None or isinstance(user, str)) or not isinstance(used, str):
-            raise ValueError("a name is missing")
+            raise ValueError("name, user or used: expected a string")
         if not name.isprintable():  # it is for the log
-            raise ValueError("a name is no text")
+            raise ValueError("name: not printable")
         if not isinstance(watched, list) or not all(isinstance(tube, str) for tube in watched):
-            raise ValueError("the watched tubes are missing")
+            raise ValueError("watched: expected a list of strings")
         counted = found.get("counted")
         if not isinstance(counted, bool):
-            raise ValueError("it is not said whether it counts")
+            raise ValueError("counted: expected a boolean")
         mode = found.get("mode")
         if isinstance(mode, bool) or not isinstance(mode, int):
-            raise ValueError("it is not said how its tubes are served")
+            raise ValueError("mode: expected an integer")
         return cls(name, user, used, watched, counted, mode)

@@ -24,9 +24,9 @@ from beanstalk_server.server.connection import (
     CarrierLostError,
     Connection,
     log_connected,
-    name_of_peer,
 )
-from beanstalk_server.server.front.entrance import NONE, TOKEN, Entrance
+from beanstalk_server.server.front.addresses import name_of_peer
+from beanstalk_server.server.front.listener_policy import NONE, TOKEN, ListenerPolicy
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 
@@ -46,7 +46,7 @@ class RoutedConnection:
     """One client that is routed. It has the methods of an asyncio protocol.
 
     Args:
-        entrance: where the client came in.
+        listener_policy: where the client came in.
         user: who it has proved to be; None where no proof is asked for.
         name: what the log calls the client; "" for the address that it has connected from.
     """
@@ -54,9 +54,11 @@ class RoutedConnection:
     router: Router
     transport: Any
 
-    def __init__(self, clients: Clients, entrance: Entrance, user: User | None = None, name: str = "") -> None:
+    def __init__(
+        self, clients: Clients, listener_policy: ListenerPolicy, user: User | None = None, name: str = ""
+    ) -> None:
         self.clients = clients
-        self.entrance = entrance
+        self.listener_policy = listener_policy
         self.name = name
         self.has_left = True  # if the client goes now, it has done so by itself
         self.idle_since = 0  # as in Connection
@@ -76,14 +78,16 @@ class RoutedConnection:
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         clients = self.clients
-        entrance = self.entrance
+        listener_policy = self.listener_policy
         settled = clients.settled()
         if settled is not None:  # only since the client was accepted
-            connection = Connection(settled, entrance, self._proved, self.name)
+            connection = Connection(settled, listener_policy, self._proved, self.name)
             transport.set_protocol(cast(Any, connection))
             connection.connection_made(transport)
             return
-        is_refused = clients.closing or entrance.closed or (self._proved is None and entrance.auth != NONE)
+        is_refused = (
+            clients.closing or listener_policy.closed or (self._proved is None and listener_policy.auth != NONE)
+        )
         self.name = self.name or ("" if is_refused else name_of_peer(transport))
         self._make_router("default", ["default"])
         if is_refused:
@@ -127,7 +131,7 @@ class RoutedConnection:
         if clients.verbosity:
             log.info("%(client)s disconnected", event("disconnected", client=self.name))
         self.let_go()
-        if not self.entrance.carried:
+        if not self.listener_policy.carried:
             clients.listeners.connection_closed()
 
     def on_hangup(self) -> None:
@@ -141,8 +145,8 @@ class RoutedConnection:
 
     def open(self, branch: Branch, opening: Opening) -> Place | None:
         """Open a place at a shard; None if it has no leader now."""
-        if self.entrance.user is not None and opening.user is None:
-            opening = opening._replace(user=self.entrance.user.name)
+        if self.listener_policy.user is not None and opening.user is None:
+            opening = opening._replace(user=self.listener_policy.user.name)
         return self.clients.open_place(self, branch, opening)
 
     def on_output(self) -> None:
@@ -156,7 +160,7 @@ class RoutedConnection:
     @property
     def user(self) -> User | None:
         """The client's user; None for no user, who may do everything."""
-        return self.router.user or self.entrance.user
+        return self.router.user or self.listener_policy.user
 
     def begin(self) -> None:
         """Something is about to call into the router: `go_on` follows."""
@@ -182,9 +186,9 @@ class RoutedConnection:
             transport.write(replies)
         if router.closed:
             if router.speaks_http:
-                self.clients.listeners.refuse_http(self.entrance, self.name)
+                self.clients.listeners.refuse_http(self.listener_policy, self.name)
             if router.malformed_puts:
-                self.clients.listeners.note_malformed_puts(router.malformed_puts, self.entrance, self.name)
+                self.clients.listeners.note_malformed_puts(router.malformed_puts, self.listener_policy, self.name)
             self.has_left = self.has_left and not router.failed
             if router.aborted:
                 transport.abort()
@@ -266,7 +270,7 @@ class RoutedConnection:
         data = router.take_all()
         connection = self._take_connection(shard, watched)
         if connection is None:
-            connection = Connection(self.clients.led[shard], self.entrance, user, self.name)
+            connection = Connection(self.clients.led[shard], self.listener_policy, user, self.name)
             connection.begin(transport)
             connection.session.restore(used, entries, mode)
         self.let_go()
@@ -300,7 +304,7 @@ class RoutedConnection:
     def judge(self, accounts: Accounts | None) -> bool:
         """Let the client be the user of its name from now on; disconnect it, and return False, if there is none."""
         router = self.router
-        entrance = self.entrance
+        listener_policy = self.listener_policy
         if router.user is not None:
             user = None if accounts is None else accounts.by_name(router.user.name)
             if user is None:
@@ -308,15 +312,15 @@ class RoutedConnection:
                 router.close()  # at once, so that its places led here are not judged, too
                 return False
             router.change_user(user)
-        elif not entrance.closed:
-            if entrance.auth != NONE:
+        elif not listener_policy.closed:
+            if listener_policy.auth != NONE:
                 self.abort()
                 return False
-            if entrance.user is not None:
-                router.judge_watched(entrance.user)
+            if listener_policy.user is not None:
+                router.judge_watched(listener_policy.user)
                 for branch in router.branches.values():
                     if branch.place is not None:
-                        branch.place.change_user(entrance.user.name)
+                        branch.place.change_user(listener_policy.user.name)
         return True
 
     def abort(self) -> None:
@@ -336,23 +340,23 @@ class RoutedConnection:
 
     def _make_router(self, used: str, watched: list[str], mode: int = 0) -> None:
         clients = self.clients
-        entrance = self.entrance
+        listener_policy = self.listener_policy
         self.router = Router(
             clients.places,
             self,
             clients.clock,
             self.name,
             clients.max_job_size,
-            entrance.authenticate if entrance.auth == TOKEN else None,
+            listener_policy.authenticate if listener_policy.auth == TOKEN else None,
             self._proved,
             used,
             watched,
             clients.dialect,
-            entrance.closes_after_put,
+            listener_policy.closes_after_put,
         )
         self.router.mode = mode
-        if self._proved is None and entrance.user is not None:
-            self.router.judge_watched(entrance.user)
+        if self._proved is None and listener_policy.user is not None:
+            self.router.judge_watched(listener_policy.user)
 
     def let_go(self) -> None:
         """Have nothing to do with the client any more."""
@@ -373,4 +377,4 @@ class RoutedConnection:
     @property
     def _hangups(self) -> HangupWatch | None:
         """What watches its socket; None if another process has it."""
-        return None if self.entrance.carried else self.clients.hangups
+        return None if self.listener_policy.carried else self.clients.hangups

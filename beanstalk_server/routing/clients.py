@@ -30,8 +30,9 @@ from beanstalk_server.routing.branch import Branch, Place
 from beanstalk_server.routing.client import RoutedConnection
 from beanstalk_server.routing.place import LinkPlace, LocalPlace, open_local_place
 from beanstalk_server.routing.settled import Departure, SettledSession
-from beanstalk_server.server.connection import Connection, Connections, make_session, name_of_peer
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.connection import Connection, Connections, make_session
+from beanstalk_server.server.front.addresses import name_of_peer
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.wire.places import Places
@@ -93,12 +94,12 @@ class Clients:
         """Serve clients in this event loop from now on."""
         self.loop = loop
 
-    def make_client(self, entrance: Entrance, user: User | None = None, name: str = "") -> Any:
+    def make_client(self, listener_policy: ListenerPolicy, user: User | None = None, name: str = "") -> Any:
         """The protocol of a client that comes in."""
         settled = self.settled()
         if settled is not None:
-            return Connection(settled, entrance, user, name)
-        return RoutedConnection(self, entrance, user, name)
+            return Connection(settled, listener_policy, user, name)
+        return RoutedConnection(self, listener_policy, user, name)
 
     def settled(self) -> Connections | None:
         """What serves a client that comes in now, if that is here."""
@@ -126,7 +127,7 @@ class Clients:
         closed = 0
         staying = []
         for connection in list(connections.open):
-            if connection.entrance.is_link or connection.is_place or self.closing:
+            if connection.listener_policy.is_link or connection.is_place or self.closing:
                 continue  # it stays, or is about to be disconnected
             if connection.can_move():
                 staying.append((connection, connection.session.take_commands(connection.turns.clock())))
@@ -164,7 +165,7 @@ class Clients:
         return closed
 
     def _make_session(self, shard: int, connection: Connection, *arguments: Any) -> Session:
-        if connection.entrance.is_link:  # another node routes the client
+        if connection.listener_policy.is_link:  # another node routes the client
             return make_session(connection, *arguments)
         return SettledSession(self.places, shard, partial(self._on_unsettled, shard, connection), *arguments)
 
@@ -172,7 +173,7 @@ class Clients:
         """Relay the client of a connection from now on."""
         user = connection.user and connection.session.user
         name = connection.name or name_of_peer(connection.transport)
-        client = RoutedConnection(self, connection.entrance, user, name)
+        client = RoutedConnection(self, connection.listener_policy, user, name)
         client.take_over(connection)
         self.open[client] = None
         return client
@@ -242,7 +243,7 @@ class Clients:
         connections = self.led.get(branch.shard)
         if connections is not None:
             connection = Connection(
-                connections, client.entrance, client.router.user, client.name, True, opening.counted
+                connections, client.listener_policy, client.router.user, client.name, True, opening.counted
             )
             local = open_local_place(client, branch, connection)
             connection.session.restore(opening.used, opening.watched, opening.mode)

@@ -16,8 +16,9 @@ from beanstalk_server.access.user import NO_RIGHT, User
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import PENDING, Outcome
 from beanstalk_server.server.commits import CommitWaiter
-from beanstalk_server.server.connection import OUTPUT_LIMIT, Connection, name_of_peer
-from beanstalk_server.server.front.entrance import TOKEN
+from beanstalk_server.server.connection import OUTPUT_LIMIT, Connection
+from beanstalk_server.server.front.addresses import name_of_peer
+from beanstalk_server.server.front.listener_policy import TOKEN
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.wire.authorization import NO_TUBE
 from beanstalk_server.wire.commands import IGNORE, Command
@@ -161,13 +162,13 @@ def unroute(connection: Connection, transport: asyncio.Transport, user: User | N
         watched: the tubes that it watches, in their order.
     """
     session = connection.session
-    entrance = connection.entrance
+    listener_policy = connection.listener_policy
     assert isinstance(session, SettledSession), "it has served a place on the same node"
     connection.transport = transport
     connection.user = user
     connection.intake = Intake()
     connection.is_place = False
-    session.authenticate = entrance.authenticate if entrance.auth == TOKEN else None
+    session.authenticate = listener_policy.authenticate if listener_policy.auth == TOKEN else None
     session.unroute(watched)
     session.resume_output()
     if not session.counted:

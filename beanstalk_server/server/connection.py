@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,12 +18,13 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.commits import CommitGate, CommitWaiter
-from beanstalk_server.server.front.entrance import NONE, TOKEN, Entrance
-from beanstalk_server.server.front.listeners import Listeners, name_of_address
+from beanstalk_server.server.front.addresses import name_of_peer
+from beanstalk_server.server.front.listener_policy import NONE, TOKEN, ListenerPolicy
+from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.wire.listings import ListedClient, Roll
+from beanstalk_server.wire.listings import ClientList, ListedClient
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import AWAITED, SEEN, UNSEEN, Session
 
@@ -75,7 +75,7 @@ class Connection(CommitWaiter):
     """One client's transport, and the session behind it.
 
     Args:
-        entrance: where the client came in.
+        listener_policy: where the client came in.
         user: who it has proved to be; None where nobody is asked.
         name: what the log calls the client; "" for the address that it has connected from.
         is_place: it serves a client of which it is one of several connections, at this many shards: a router asks it.
@@ -91,7 +91,7 @@ class Connection(CommitWaiter):
     def __init__(
         self,
         connections: Connections,
-        entrance: Entrance,
+        listener_policy: ListenerPolicy,
         user: User | None = None,
         name: str = "",
         is_place: bool = False,
@@ -99,7 +99,7 @@ class Connection(CommitWaiter):
     ) -> None:
         super().__init__()
         self.connections = connections
-        self.entrance = entrance
+        self.listener_policy = listener_policy
         self.user = user
         self.turns = connections.turns
         self.gate = connections.gate
@@ -118,30 +118,32 @@ class Connection(CommitWaiter):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         connections = self.connections
-        entrance = self.entrance
+        listener_policy = self.listener_policy
         user = self.user
-        is_late = connections.closing and not entrance.is_link  # another node's client will have another leader soon
+        is_late = (
+            connections.closing and not listener_policy.is_link
+        )  # another node's client will have another leader soon
         if is_late and connections.make_client is not None:
-            client = connections.make_client(entrance, user, self.name)
+            client = connections.make_client(listener_policy, user, self.name)
             self.transport.set_protocol(client)
             client.connection_made(transport)
             return
-        if is_late or entrance.closed or (user is None and entrance.auth != NONE):
+        if is_late or listener_policy.closed or (user is None and listener_policy.auth != NONE):
             self.transport.abort()  # it was accepted before the sockets were closed, or before a reload
             return
         self.transport.set_write_buffer_limits(OUTPUT_LIMIT)
         if connections.verbosity or self.turns.slow is not None:
             self.name = self.name or name_of_peer(self.transport)
         if connections.verbosity:
-            log_connected(self.name, user or entrance.user)
+            log_connected(self.name, user or listener_policy.user)
         self.begin(self.transport)
 
     def begin(self, transport: asyncio.Transport) -> None:
         """Serve the client behind this transport: it is to come in."""
         self.transport = transport
         connections = self.connections
-        entrance = self.entrance
-        user = entrance.user if self.user is None else self.user
+        listener_policy = self.listener_policy
+        user = listener_policy.user if self.user is None else self.user
         self.since = self.turns.clock()
         self.session = connections.make_session(
             self,
@@ -151,10 +153,10 @@ class Connection(CommitWaiter):
             self.name,
             connections.verbosity > 1,  # whether commands are logged
             user,
-            entrance.authenticate if entrance.auth == TOKEN and not self.is_place else None,
+            listener_policy.authenticate if listener_policy.auth == TOKEN and not self.is_place else None,
             self.is_place,
             self.counted,
-            entrance.closes_after_put,
+            listener_policy.closes_after_put,
         )
         self.connected = True
         connections.open.add(self)
@@ -307,23 +309,23 @@ class Connection(CommitWaiter):
     def judge(self, accounts: Accounts | None) -> bool:
         """Give the client the rights that its user has from now on; close it, and return False, if it has none.
 
-        Who has proved to be somebody is the user of the same name. All others are the user of that entrance.
+        Who has proved to be somebody is the user of the same name. All others are the user of that listener_policy.
         """
         user = self._user_from_now_on(accounts)
         if user is not None:
             self.session.change_user(user)
-        elif self.session.user is not None or self.entrance.auth != NONE:
+        elif self.session.user is not None or self.listener_policy.auth != NONE:
             self.transport.abort()
             return False
         return True
 
     def _user_from_now_on(self, accounts: Accounts | None) -> User | None:
-        entrance = self.entrance
-        if self.user is None and not entrance.closed:
-            if entrance.auth != NONE:
+        listener_policy = self.listener_policy
+        if self.user is None and not listener_policy.closed:
+            if listener_policy.auth != NONE:
                 return None
-            if entrance.user is not None:
-                return entrance.user
+            if listener_policy.user is not None:
+                return listener_policy.user
         user = self.session.user
         return None if user is None or accounts is None else accounts.by_name(user.name)
 
@@ -373,13 +375,15 @@ class Connection(CommitWaiter):
         session = self.session
         if session.malformed_puts:
             self.connections.listeners.note_malformed_puts(
-                session.malformed_puts, self.entrance, self.name or name_of_peer(self.transport)
+                session.malformed_puts, self.listener_policy, self.name or name_of_peer(self.transport)
             )
             session.malformed_puts = 0
         if session.closed:
             if not self.transport.is_closing():
                 if session.speaks_http:
-                    self.connections.listeners.refuse_http(self.entrance, self.name or name_of_peer(self.transport))
+                    self.connections.listeners.refuse_http(
+                        self.listener_policy, self.name or name_of_peer(self.transport)
+                    )
                 self._disconnect()
                 if not self.uncommitted:
                     self.transport.close()
@@ -404,7 +408,7 @@ class Connection(CommitWaiter):
 
     def _read(self, reading: bool) -> None:
         """Read from the client from now on, or read no more."""
-        is_elsewhere = self.entrance.carried or self.is_place  # the process that has its socket watches it
+        is_elsewhere = self.listener_policy.carried or self.is_place  # the process that has its socket watches it
         self.intake.regulate(
             reading, self.transport, None if is_elsewhere else self.connections.hangups, self.on_hangup
         )
@@ -426,7 +430,7 @@ def make_session(_connection: Connection, *arguments: Any) -> Session:
     return Session(*arguments)
 
 
-class OpenConnections(Roll):
+class OpenConnections(ClientList):
     """The clients of the open connections, each at the connection that counts it."""
 
     def __init__(self, connections: Connections) -> None:
@@ -474,13 +478,13 @@ class Connections:
         self.closing = False  # the server stops: new connections are refused
         self._emptied = asyncio.Event()
 
-    def roll(self) -> Roll:
+    def client_list(self) -> ClientList:
         """All who are served now."""
         return OpenConnections(self)
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that is gone."""
-        if not connection.entrance.carried:
+        if not connection.listener_policy.carried:
             self.listeners.connection_closed()
         self.forget(connection)
 
@@ -503,18 +507,3 @@ class Connections:
             for connection in list(self.open):
                 connection.transport.abort()
             await self._emptied.wait()
-
-
-def name_of_peer(transport: asyncio.Transport) -> str:
-    """What the log calls the client at the other end."""
-    peer = transport.get_extra_info("peername")
-    if isinstance(peer, tuple):
-        return name_of_address((peer[0], peer[1]))
-    return f"{'unix client' if is_unix(transport) else 'lost client'} {transport.get_extra_info('socket').fileno()}"
-
-
-def is_unix(transport: asyncio.Transport) -> bool:
-    """Whether a client has come through a UNIX socket. The address at the other end does not tell: a TCP client that
-    is gone already has none."""
-    family: int = transport.get_extra_info("socket").family
-    return family == socket.AF_UNIX

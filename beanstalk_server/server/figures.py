@@ -5,7 +5,7 @@ A node of a cluster shows the shards that it leads, which it adds up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from beanstalk_server.admin.exposition import Family
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from beanstalk_server.admin.health import Condition
     from beanstalk_server.admin.metrics import ShardFigures
     from beanstalk_server.server.front.listeners import Listeners
-    from beanstalk_server.server.front.reception import Reception
     from beanstalk_server.server.idle import IdleSweeps
     from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.service import Service
@@ -40,7 +39,6 @@ class Shown(Protocol):
     idle: IdleSweeps
     info: ServerInfo
     listeners: Listeners
-    reception: Reception
     turns: Turns
 
     def services(self) -> list[Service]:
@@ -60,13 +58,13 @@ class HostFigures:
     """The figures of a server, or of a node.
 
     Args:
-        receptions: returns where clients come in, and operators.
+        http_listeners: those for operators.
     """
 
-    def __init__(self, host: Shown, receptions: Callable[[], list[Reception]]) -> None:
+    def __init__(self, host: Shown, http_listeners: Listeners) -> None:
         self.site: Site  # which counts requests
         self._host = host
-        self._receptions = receptions
+        self._http_listeners = http_listeners
         self._nothing: Broker | None = None  # what a node shows that leads nothing
 
     def tables(self) -> list[Table]:
@@ -76,18 +74,18 @@ class HostFigures:
 
     def figures(self) -> Figures:
         """Everything else."""
-        receptions = self._receptions()
+        listeners = (self._host.listeners, self._http_listeners)
         condition = self._host.condition()
-        arrivals = [each.arrivals for each in receptions if each.arrivals is not None]
+        pending = [each.pending for each in listeners if each.pending is not None]
         return Figures(
             self._statistics(),
             is_ready=not condition.hindrance_of_cluster(),
             is_draining=condition.is_draining,
             forbidden=sum(info.forbidden for _, info in self._led()),
-            auth_failures=sum(each.failures for each in receptions),
-            auth_timeouts=sum(each.timeouts for each in arrivals),
-            pending_rejected=sum(each.displaced for each in arrivals),
-            pending=sum(map(len, arrivals)),
+            auth_failures=sum(each.failures for each in listeners),
+            auth_timeouts=sum(each.timeouts for each in pending),
+            pending_rejected=sum(each.displaced for each in pending),
+            pending=sum(map(len, pending)),
             malformed_puts=self._host.listeners.malformed_puts,
             shortages=self._host.listeners.shortages,
             idle_closed=self._host.idle.closed,

@@ -18,18 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf, no_policies
 from beanstalk_server.queue.units import MILLISECOND
-from beanstalk_server.server.front.entrance import Entrance, accounts_of, entrance_of, ways_of
+from beanstalk_server.server.front.addresses import Address, address_of, name_of_address
+from beanstalk_server.server.front.listener_policy import ListenerPolicy, accounts_of, listener_policy_of, ways_of
 from beanstalk_server.server.front.listeners import (
-    Address,
     Listener,
     Listeners,
-    address_of,
     inherited_sockets,
-    name_of_address,
     open_listener,
     where_of,
 )
-from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.idle import IdleSweeps
 from beanstalk_server.server.keepalive import set_keepalive
@@ -49,8 +46,8 @@ if TYPE_CHECKING:
     from beanstalk_server.access.policies import Policies
     from beanstalk_server.admin.health import Condition
     from beanstalk_server.admin.metrics import ShardFigures
-    from beanstalk_server.server.front.arrivals import Arrivals
     from beanstalk_server.server.front.http_front import HttpFront
+    from beanstalk_server.server.front.pending import PendingConnections
     from beanstalk_server.server.idle import Idler
     from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.reload import Prepared
@@ -113,7 +110,8 @@ class Host:
             from beanstalk_server.server.slow import SlowLog  # most servers do not say what is slow
 
             self.slow = SlowLog(round(self.config.slow_ms * MILLISECOND))
-        self.reception = Reception(self.listeners, self.turns, self._client_maker, accepts=not self.config.io_processes)
+        if not config.io_processes:
+            self.listeners.serve(self.turns, self._client_maker)
         self._io = make_io(config.io_processes, self.listeners, self._client_maker) if make_io else None
         self._http: HttpFront | None = None  # if a listener speaks HTTP
         self.idle = IdleSweeps(self._idlers, self.turns.clock)
@@ -145,14 +143,14 @@ class Host:
         return self.measurements
 
     @property
-    def entrances(self) -> list[Entrance]:
+    def listener_policies(self) -> list[ListenerPolicy]:
         """What the listeners ask of their clients, in their order."""
-        return self.reception.entrances
+        return self.listeners.listener_policies
 
     @property
-    def arrivals(self) -> Arrivals | None:
+    def pending(self) -> PendingConnections | None:
         """Those who are not known yet; None if nobody is asked here."""
-        return self.reception.arrivals
+        return self.listeners.pending
 
     @property
     def address(self) -> Address:
@@ -172,7 +170,7 @@ class Host:
             self.slow.start(loop)
         self._open_listeners()
         try:
-            self._open_entrances()
+            self._open_policies()
             self.listeners.allow(self.config.max_connections)
             if self.config.user:
                 drop_privileges(self.config.user, self.config.place("user"))
@@ -201,7 +199,7 @@ class Host:
             await self._give_up()
             raise
         self.hangups.start(loop)
-        self.reception.start(loop, self._headroom() + (0 if self._http is None else self._http.descriptors))
+        self.listeners.start(loop, self._headroom() + (0 if self._http is None else self._http.descriptors))
         places = self._places()
         changed = self.config.changed()
         if sockets := self._sockets():
@@ -261,7 +259,7 @@ class Host:
         raise NotImplementedError
 
     def _client_maker(self) -> Callable[..., Any]:
-        """What makes the protocol of a client that is known, of its entrance, its user and its name."""
+        """What makes the protocol of a client that is known, of its listener policy, its user and its name."""
         raise NotImplementedError
 
     def _headroom(self) -> int:
@@ -332,7 +330,7 @@ class Host:
         self.measure()
         return HttpFront(self)
 
-    def _open_entrances(self) -> None:
+    def _open_policies(self) -> None:
         """Load certificates and tokens, before the process becomes a user who may not read them."""
         try:
             accounts = accounts_of(self.config)
@@ -341,7 +339,7 @@ class Host:
         make_context = self._make_context()
         for listener in self._in_order:
             make = None if listener.config.is_http else make_context
-            listener.entrance = entrance_of(listener.config, name_of_address(listener.address), accounts, make)
+            listener.policy = listener_policy_of(listener.config, name_of_address(listener.address), accounts, make)
 
     def _make_context(self) -> Callable[[ListenerConfig], Any] | None:
         """What makes the TLS contexts of new settings, if not everybody reads the files."""
@@ -415,7 +413,7 @@ class Host:
             self._http.start(asyncio.get_running_loop())
             self.listeners.limit = max(self.listeners.limit - self._http.descriptors, 1)
         self.listeners.allow(config.max_connections)
-        self.reception.change(prepared.of(is_http=False))
+        self.listeners.change(prepared.of(is_http=False))
         if self._http is not None:
             self._http.change(prepared.of(is_http=True))
 
@@ -451,7 +449,7 @@ class Host:
             if connection.connected:
                 if not connection.judge(accounts):
                     closed += 1
-                elif connection.session.user is None and connection.entrance.closed:
+                elif connection.session.user is None and connection.listener_policy.closed:
                     left_open += 1
                 connection.turns.run_pending_soon()
             if clock() >= end:
@@ -510,8 +508,8 @@ class Host:
         await self.listeners.stop()
         if self._io is not None:
             await self._io.stop()
-        if self.arrivals is not None:
-            await self.arrivals.stop()
+        if self.pending is not None:
+            await self.pending.stop()
         await self._end()
         if self._http is not None:
             await self._http.stop()

@@ -16,7 +16,7 @@ from typing import Final, cast
 from beanstalk_server.events import event
 from beanstalk_server.link.link import TICK, Channel, Link, LinkError
 from beanstalk_server.server.bounded import BoundedLog
-from beanstalk_server.server.connection import name_of_peer
+from beanstalk_server.server.front.addresses import name_of_peer
 
 CLOGGED: Final = 1 << 20
 """Bytes that may wait in this process for the system to take them, before nothing more is sent on a link."""
@@ -167,7 +167,7 @@ class LinkEnd:
         if on_lost is not None:
             on_lost(self.link)
         self._lose(deque(self.link.take_channels()))
-        self.link.let_go()
+        self.link.detach()
 
     def _lose(self, channels: deque[Channel]) -> None:
         """Tell the clients, some in each round. Those that have another link by now have been told."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beanstalk_server.server.front.entrance import Entrance, accounts_of, entrance_of
-from beanstalk_server.server.front.listeners import Listener, name_of_address, open_listener
+from beanstalk_server.server.front.addresses import name_of_address
+from beanstalk_server.server.front.listener_policy import ListenerPolicy, accounts_of, listener_policy_of
+from beanstalk_server.server.front.listeners import Listener, open_listener
 from beanstalk_server.server.service import policies_of
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.declaration import ConfigError
@@ -28,13 +29,15 @@ class Prepared:
 
     def __init__(self, accounts: Accounts | None) -> None:
         self.accounts = accounts
-        self.listeners: list[tuple[Listener, Entrance]] = []  # those that stay, and new ones, which listen already
+        self.listeners: list[
+            tuple[Listener, ListenerPolicy]
+        ] = []  # those that stay, and new ones, which listen already
         self.opened: list[Listener] = []  # the new ones
         self.policies: Policies | None = None
         self.changes: list[str] = []  # what is new in them, for the log
 
-    def of(self, *, is_http: bool) -> list[tuple[Listener, Entrance]]:
-        """The listeners for operators, or those for clients, with their entrances."""
+    def of(self, *, is_http: bool) -> list[tuple[Listener, ListenerPolicy]]:
+        """The listeners for operators, or those for clients, with their listener policies."""
         return [each for each in self.listeners if each[1].is_http == is_http]
 
     def discard(self) -> None:
@@ -55,7 +58,7 @@ def prepare(
 
     Args:
         listeners: those that are open. Those of systemd stay, in their order, whatever the addresses are.
-        make_context: as `entrance_of` has it, of listeners for clients.
+        make_context: as `listener_policy_of` has it, of listeners for clients.
         policies: those in effect.
 
     Raises:
@@ -77,11 +80,11 @@ def prepare(
             elif listener.config.is_http != each.is_http:
                 raise StartError(f"listener {each.address}: protocol: cannot change while the server runs")
             make = None if each.is_http else make_context
-            entrance = entrance_of(each, name_of_address(listener.address), prepared.accounts, make)
+            listener_policy = listener_policy_of(each, name_of_address(listener.address), prepared.accounts, make)
         except StartError as error:
             mistakes.append(str(error))
             continue
-        prepared.listeners.append((listener, entrance))
+        prepared.listeners.append((listener, listener_policy))
     if mistakes:
         prepared.discard()
         raise ConfigError(*mistakes)

@@ -52,7 +52,7 @@ class Server(Host):
             slow=self.slow,
             turns=self.turns,
         )
-        self.info.clients = self.connections.roll
+        self.info.clients = self.connections.client_list
 
     @property
     def journal(self) -> Journal:

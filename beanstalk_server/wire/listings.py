@@ -139,7 +139,7 @@ class ListedClient:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Roll:
+class ClientList:
     """The clients who are served, from the moment at which it is made. This one has none."""
 
     def is_over(self) -> bool:
@@ -154,16 +154,16 @@ class Roll:
 class ClientListing(Listing):
     """A list of clients that is under way."""
 
-    def __init__(self, roll: Roll) -> None:
+    def __init__(self, client_list: ClientList) -> None:
         super().__init__(b"list-clients\r\n")
-        self._roll = roll
+        self._client_list = client_list
         self._entries: list[bytes] = []
 
     def is_complete(self) -> bool:
-        return self._roll.is_over()
+        return self._client_list.is_over()
 
     def go_on(self, now: int) -> int:
-        found = self._roll.take(CLIENTS)
+        found = self._client_list.take(CLIENTS)
         self._entries.append("".join([entry(client, now) for client in found]).encode())
         return 1 + CLIENT_COST * len(found)
 

@@ -9,7 +9,7 @@ from beanstalk_server.events import Log
 from beanstalk_server.version import PROTOCOL
 from beanstalk_server.wire.authorization import any_tube
 from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED
-from beanstalk_server.wire.listings import Roll
+from beanstalk_server.wire.listings import ClientList
 from beanstalk_server.wire.yaml import Rows
 
 
@@ -54,7 +54,7 @@ class ServerInfo:
         self.clock_offset = clock_offset
         self.cpu_times = cpu_times
         self.more: Callable[[], Rows] = _nothing  # returns further rows of stats
-        self.clients: Callable[[], Roll] = Roll  # returns those who are served at the moment
+        self.clients: Callable[[], ClientList] = ClientList  # returns those who are served at the moment
         # whether a tube of this name would belong to the shard that it serves
         self.names_tube_of_shard: Callable[[str], bool] = any_tube
         # of what concerns the whole queue: it names the shard, if there are several

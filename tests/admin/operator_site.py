@@ -45,7 +45,7 @@ class Transport(rounds.Transport):
             self.protocol.connection_lost(None)
 
 
-class Door:
+class RequestPolicy:
     """Where a request comes in."""
 
     def __init__(self, auth="none", user=None, tokens=(), users=()):
@@ -98,9 +98,9 @@ class Operators:
     def _note_end(self):
         self.gone += 1
 
-    def connect(self, door=None, user=None):
+    def connect(self, policy=None, user=None):
         transport = Transport()
-        transport.protocol = HttpConnection(self.connections, door or Door(), user)
+        transport.protocol = HttpConnection(self.connections, policy or RequestPolicy(), user)
         transport.protocol.connection_made(transport)
         return transport
 
@@ -110,9 +110,9 @@ class Operators:
         self.loop.settle()
         return transport.take()
 
-    def ask(self, path, *headers, method="GET", door=None, user=None):
+    def ask(self, path, *headers, method="GET", policy=None, user=None):
         """Ask once; return the status, the headers and the body."""
-        transport = self.connect(door, user)
+        transport = self.connect(policy, user)
         lines = [f"{method} {path} HTTP/1.1", "Host: here", *headers]
         return parsed(self.send(transport, "\r\n".join([*lines, "", ""]).encode()))
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from operator_site import Door, Operators, parsed, status
+from operator_site import Operators, RequestPolicy, parsed, status
 
 from beanstalk_server.access.user import User
 from beanstalk_server.admin.http import (
@@ -12,9 +12,9 @@ from beanstalk_server.admin.http import (
     JUST_COME,
     LINGER_LIMIT,
     LINGER_TIME,
-    MOST_CONNECTIONS,
-    MOST_HEADERS,
-    MOST_UNDONE,
+    MAX_CONNECTIONS,
+    MAX_HEADERS,
+    MAX_UNDONE,
     PIECE,
     REQUEST_TIME,
 )
@@ -60,7 +60,7 @@ def test_requests_that_come_together_are_answered_in_order_one_in_each_round(ope
 
 def test_whoever_sends_much_at_once_is_not_read_from_and_others_have_their_turns(operators):
     hog, other = operators.connect(), operators.connect()
-    hog.protocol.data_received(HEALTH * (MOST_UNDONE // len(HEALTH) + 1))
+    hog.protocol.data_received(HEALTH * (MAX_UNDONE // len(HEALTH) + 1))
     assert not hog.reading
     other.protocol.data_received(HEALTH)
     operators.loop.go_round()
@@ -68,7 +68,7 @@ def test_whoever_sends_much_at_once_is_not_read_from_and_others_have_their_turns
     assert status(other.take()) == 200
     operators.loop.settle()
     assert hog.reading
-    assert hog.written.count(b"HTTP/1.1 200") == MOST_UNDONE // len(HEALTH) + 1
+    assert hog.written.count(b"HTTP/1.1 200") == MAX_UNDONE // len(HEALTH) + 1
 
 
 def test_head_is_answered_without_a_body(operators):
@@ -133,11 +133,11 @@ def test_other_methods_are_refused(operators, method):
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 405),
         (b"put 0 0 60 2\r\n\r\n\r\n", 400),
         (b"\r\n\r\n\r\n\r\n", 400),
-        (b"GET /" + b"x" * MOST_HEADERS, 431),
-        (b"GET / HTTP/1.1\r\nHost: here\r\nA: " + b"x" * MOST_HEADERS, 431),
-        (b"GET / HTTP/1.1\r\nHost: here\r\n" + b"A: b\r\n" * MOST_HEADERS, 431),
-        (b"GET /healthz HTTP/1.1\r\nHost: here\r\nA: " + b"x" * MOST_HEADERS + b"\r\n\r\n", 431),  # in one piece
-        (b"GET /healthz?" + b"x" * MOST_HEADERS + b" HTTP/1.1\r\nHost: here\r\n\r\n", 431),
+        (b"GET /" + b"x" * MAX_HEADERS, 431),
+        (b"GET / HTTP/1.1\r\nHost: here\r\nA: " + b"x" * MAX_HEADERS, 431),
+        (b"GET / HTTP/1.1\r\nHost: here\r\n" + b"A: b\r\n" * MAX_HEADERS, 431),
+        (b"GET /healthz HTTP/1.1\r\nHost: here\r\nA: " + b"x" * MAX_HEADERS + b"\r\n\r\n", 431),  # in one piece
+        (b"GET /healthz?" + b"x" * MAX_HEADERS + b" HTTP/1.1\r\nHost: here\r\n\r\n", 431),
         (b"GET /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n", 413),
         (b"GET /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n", 413),
         (b"HEAD /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nxxxxxxxxx", 413),
@@ -252,22 +252,22 @@ def test_nothing_more_is_written_to_a_client_that_is_found_to_be_gone(operators,
 
 
 def test_of_too_many_connections_the_one_that_has_been_idle_longest_gives_way(operators):
-    callers = [operators.connect() for _ in range(MOST_CONNECTIONS)]
+    callers = [operators.connect() for _ in range(MAX_CONNECTIONS)]
     operators.loop.sleep(JUST_COME)
     operators.send(callers[0], HEALTH)
     one_more = operators.connect()
     assert [each.is_closing() for each in callers[:3]] == [False, True, False]
     assert status(operators.send(one_more, HEALTH)) == 200
-    assert len(operators.connections) == MOST_CONNECTIONS
+    assert len(operators.connections) == MAX_CONNECTIONS
     assert operators.gone == 1
 
 
 def test_who_asks_gives_way_to_nobody_and_who_has_just_come_to_as_many_others(operators):
-    asking = [operators.connect() for _ in range(MOST_CONNECTIONS)]
+    asking = [operators.connect() for _ in range(MAX_CONNECTIONS)]
     operators.loop.sleep(JUST_COME)
     for each in asking:
         each.protocol.data_received(METRICS)
-    others = [operators.connect() for _ in range(MOST_CONNECTIONS)]
+    others = [operators.connect() for _ in range(MAX_CONNECTIONS)]
     assert not any(each.is_closing() for each in asking + others)
     one_more = operators.connect()
     assert [each.is_closing() for each in others[:3]] == [True, False, False]
@@ -276,7 +276,7 @@ def test_who_asks_gives_way_to_nobody_and_who_has_just_come_to_as_many_others(op
 
 
 def test_whoever_does_not_read_answers_gives_way_to_a_newer_one_and_a_page_that_is_written_does_not(operators):
-    asking = [operators.connect() for _ in range(MOST_CONNECTIONS)]
+    asking = [operators.connect() for _ in range(MAX_CONNECTIONS)]
     for each in asking[1:]:
         each.protocol.pause_writing()
         operators.send(each, HEALTH * 3)
@@ -346,18 +346,18 @@ def test_a_page_of_another_host_is_told_nothing():
     assert status(operators.send(transport, METRICS)) == 200
 
 
-TOKENS = Door("token", tokens={"secret": OPERATOR, "small": LIMITED})
+TOKENS = RequestPolicy("token", tokens={"secret": OPERATOR, "small": LIMITED})
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/stats.json"])
 def test_figures_need_a_token_where_tokens_are_asked_for(operators, path):
-    code, headers, _ = operators.ask(path, door=TOKENS)
+    code, headers, _ = operators.ask(path, policy=TOKENS)
     assert (code, headers["www-authenticate"]) == (401, 'bearer realm="beanstalk-server"')
-    code, headers, _ = operators.ask(path, "Authorization: Bearer wrong", door=TOKENS)
+    code, headers, _ = operators.ask(path, "Authorization: Bearer wrong", policy=TOKENS)
     assert (code, headers["www-authenticate"]) == (401, 'bearer realm="beanstalk-server", error="invalid_token"')
-    assert operators.ask(path, "Authorization: Bearer small", door=TOKENS)[0] == 403
-    assert operators.ask(path, "Authorization: Bearer secret", door=TOKENS)[0] == 200
-    assert operators.ask(path, "authorization:   BEARER   secret  ", door=TOKENS)[0] == 200
+    assert operators.ask(path, "Authorization: Bearer small", policy=TOKENS)[0] == 403
+    assert operators.ask(path, "Authorization: Bearer secret", policy=TOKENS)[0] == 200
+    assert operators.ask(path, "authorization:   BEARER   secret  ", policy=TOKENS)[0] == 200
     assert operators.refused == [("somebody", "unknown token")]
 
 
@@ -371,23 +371,26 @@ def test_figures_need_a_token_where_tokens_are_asked_for(operators, path):
     ],
 )
 def test_what_is_no_bearer_of_one_token_is_told_what_is_needed(operators, headers):
-    assert operators.ask("/metrics", *headers, door=TOKENS)[0] == 401
+    assert operators.ask("/metrics", *headers, policy=TOKENS)[0] == 401
     assert not operators.refused
 
 
 def test_health_needs_nothing(operators):
     for path in ("/healthz", "/readyz", "/readyz/cluster"):
-        assert operators.ask(path, door=TOKENS)[0] == 200
+        assert operators.ask(path, policy=TOKENS)[0] == 200
 
 
 @pytest.mark.parametrize(("user", "expected"), [(None, 200), (OPERATOR, 200), (LIMITED, 403)])
 def test_where_nobody_is_asked_the_user_of_the_listener_counts(operators, user, expected):
-    assert operators.ask("/metrics", door=Door(user=user))[0] == expected
+    assert operators.ask("/metrics", policy=RequestPolicy(user=user))[0] == expected
 
 
 @pytest.mark.parametrize(("user", "expected"), [(None, 403), (OPERATOR, 200), (LIMITED, 403), (User("gone"), 403)])
 def test_who_is_recognized_has_the_rights_that_it_has_by_now(operators, user, expected):
-    assert operators.ask("/metrics", door=Door("certificate", users=[OPERATOR, LIMITED]), user=user)[0] == expected
+    assert (
+        operators.ask("/metrics", policy=RequestPolicy("certificate", users=[OPERATOR, LIMITED]), user=user)[0]
+        == expected
+    )
 
 
 def test_answers_are_counted(operators):

@@ -7,9 +7,9 @@ from memory_engine import MemoryConnector, Servers
 
 from beanstalk_server.cli import cluster
 from beanstalk_server.cli.server import main
+from beanstalk_server.cluster.commit_sender import CommitSender
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine.interface import WRITE, EngineError, Lease, Load, Report, observe, take
-from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.settings.declaration import BAD_OPTION
@@ -74,7 +74,7 @@ def test_damage_in_the_engine_is_found(servers, source, capsys):
 
 def start(servers):
     """As a node does that takes over."""
-    directory = EngineDirectory(servers.connect(), Sender(servers.lead(), 1))
+    directory = EngineDirectory(servers.connect(), CommitSender(servers.lead(), 1))
     lock_directory(directory)
     recover(directory, Replay(IdTable()), salvage=False, segment_size=1 << 20, draw_salt=lambda: 5)
 

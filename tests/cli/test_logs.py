@@ -182,7 +182,7 @@ def test_of_a_line_with_endless_fields_the_name_arrives(caplog):
 
 @pytest.mark.parametrize("note", [b"L\x14x", b"L\x14x\0", b"L\x14x\0{}", b"L\x14x\0[]\0text", b"L\x14x\0{\0text"])
 def test_a_note_that_is_no_line_is_refused(note):
-    with pytest.raises(ValueError, match=r"no line for the log|^Expecting"):
+    with pytest.raises(ValueError, match=r"invalid log line|^Expecting"):
         notes.log_line(note)
 
 

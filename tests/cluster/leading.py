@@ -6,11 +6,11 @@ import inspect
 
 from memory_engine import MemoryConnector, Servers
 
+from beanstalk_server.cluster.commit_sender import CommitSender
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine.interface import Position
 from beanstalk_server.cluster.engine_writer import EngineWriter
 from beanstalk_server.cluster.lanes import Lanes
-from beanstalk_server.cluster.sender import Sender
 from harness.waiting import eventually_async
 
 
@@ -39,10 +39,10 @@ class Leader:
         self.servers = node.servers
         engine = node.connector.engine(shard)
         lease = self.servers.lead(shard)
-        before = EngineDirectory(engine, Sender(lease, 1))
+        before = EngineDirectory(engine, CommitSender(lease, 1))
         before.create("a")
         before.sync()
-        sender = Sender(lease._replace(position=Position(1, 1)), 1)
+        sender = CommitSender(lease._replace(position=Position(1, 1)), 1)
         self.directory = EngineDirectory(engine, sender)
         self.directory.lock()
         self.writer = EngineWriter(engine, self.directory, sender, node.lanes, shard)

@@ -383,7 +383,7 @@ class MemoryEngine(_Connection):
 
 
 class MemoryRegistry(_Connection):
-    """One connection to all leases, as `cluster.engine.Registry` has it."""
+    """One connection to all leases, as `cluster.engine.LeaseRegistry` has it."""
 
     def __init__(self, servers, replicas):
         super().__init__(servers, replicas)

@@ -128,7 +128,7 @@ def test_a_reload_that_takes_a_user_away_disconnects_its_clients_wherever_they_a
                 converse(client)
     assert (at_home(node), routed(node)) == (2, 2)
     server = node.server
-    accounts = type(server.entrances[0].accounts)([user("ann", consume=("*",))])
+    accounts = type(server.listener_policies[0].accounts)([user("ann", consume=("*",))])
     assert node.wait_for(server._judge(accounts)) == 2
     for (name, _), client in clients.items():
         if name == b"bob":

@@ -5,9 +5,9 @@ import errno
 import pytest
 from memory_engine import Servers
 
+from beanstalk_server.cluster.commit_sender import CommitSender
 from beanstalk_server.cluster.directory import PIECE, EngineDirectory
 from beanstalk_server.cluster.engine.interface import WRITE, Position
-from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.storage.spares import find_spares
 
 
@@ -37,7 +37,7 @@ def clock():
 
 def opened(servers, clock=None, **options):
     clock = clock or Clock()
-    sender = Sender(servers.lead(), 1)
+    sender = CommitSender(servers.lead(), 1)
     directory = EngineDirectory(
         servers.connect(), sender, "engine", clock=lambda: clock.now, sleep=clock.sleep, **options
     )
@@ -188,7 +188,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(servers, clock):
 
 
 def test_an_engine_that_stays_away_is_an_error(servers, clock):
-    directory = opened(servers, clock, patience=5.0)
+    directory = opened(servers, clock, timeout=5.0)
     file = directory.create("a")
     file.write(0, b"abc")
     servers.is_reachable = False

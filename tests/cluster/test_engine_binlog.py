@@ -20,12 +20,12 @@ from policy_lives import PolicyLife
 from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.cluster import engine_writer
+from beanstalk_server.cluster.commit_sender import CommitSender, FencedError
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine.interface import EngineError
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
-from beanstalk_server.cluster.sender import FencedError, Sender
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY
@@ -151,7 +151,7 @@ class EngineLife(Life):
         del options["sync_interval"]
         servers = self.directory.servers
         engine = servers.connect()
-        sender = Sender(servers.lead(), 1, kept=KEPT)
+        sender = CommitSender(servers.lead(), 1, kept=KEPT)
         directory = EngineDirectory(engine, sender, "engine", sleep=lambda _: None)
         lanes = Lanes(MemoryCommitter(servers, 1), SeededThread(self.rng))
         self.writer = EngineWriter(engine, directory, sender, lanes, 0)
@@ -282,7 +282,7 @@ class Leader:
     def __init__(self, servers):
         engine = servers.connect()
         self.servers = servers
-        self.sender = Sender(servers.lead(), 1, kept=KEPT)
+        self.sender = CommitSender(servers.lead(), 1, kept=KEPT)
         self.directory = EngineDirectory(engine, self.sender, "engine", sleep=lambda _: None)
         self.lanes = Lanes(MemoryCommitter(servers, 1))
         self.writer = EngineWriter(engine, self.directory, self.sender, self.lanes, 0)

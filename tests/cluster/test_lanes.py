@@ -6,9 +6,9 @@ import threading
 import pytest
 from leading import on
 
+from beanstalk_server.cluster.commit_sender import DivergedError, FencedError
 from beanstalk_server.cluster.engine.interface import START, Commit, CommitCall, EngineError, Position
 from beanstalk_server.cluster.engine_writer import GivenUpError
-from beanstalk_server.cluster.sender import DivergedError, FencedError
 from harness.waiting import WITHIN, eventually_async
 
 

@@ -345,7 +345,7 @@ def test_nothing_is_left_of_the_time_when_a_node_led(cluster):
 
     def left():
         names = [type(found).__name__ for found in gc.get_objects()]
-        return [names.count(name) for name in ("Broker", "Session", "EngineBinlog", "Sender", "Commit")]
+        return [names.count(name) for name in ("Broker", "Session", "EngineBinlog", "CommitSender", "Commit")]
 
     node = cluster.add(waits_for=LEADS)
     client, worker = cluster.connect(node), cluster.connect(node)

@@ -220,7 +220,7 @@ def test_settings_that_are_not_shown_are_not_taken_for_bad_ones(redis, name, ope
     engine = open_engine(f"redis://managed:secret@127.0.0.1:{server.port}", name)
     assert engine.check() == []
     assert [each.getMessage().partition(": ")[2][:30] for each in caplog.records] == [
-        "it does not show its settings:",
+        "its settings are not readable:",
         "NOPERM this user has no permis",
     ]
 

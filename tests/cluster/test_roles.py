@@ -8,7 +8,7 @@ import pytest
 from memory_engine import MemoryRegistry, Servers
 
 from beanstalk_server.cluster.engine.interface import Lease, Position, Report
-from beanstalk_server.cluster.lookout import Lookout
+from beanstalk_server.cluster.lease_calls import LeaseCalls
 from beanstalk_server.cluster.roles import IS_SUSPENDED, LEADS, STANDING_BY, TAKING_OVER, Roles, TakeOverError
 from beanstalk_server.queue.units import SECOND
 
@@ -104,7 +104,7 @@ class Cluster:
             return round(asyncio.get_running_loop().time() * SECOND)
 
         registry = MemoryRegistry(self.servers, 1)
-        lookout = Lookout(
+        lease_calls = LeaseCalls(
             registry, TTL * SECOND, lambda: Report(name, f"{name}:1"), owner.cut_off, in_thread=in_thread, clock=clock
         )
         roles = owner.roles = Roles(
@@ -113,14 +113,14 @@ class Cluster:
             f"{name}:1",
             TTL * SECOND,
             owner,
-            lookout.ask,
+            lease_calls.ask,
             clock=clock,
             draw_secret=lambda: f"secret of {name}",
         )
         roles.registry = registry
         roles.start()
         self.nodes.append(roles)
-        self.lookouts.append(lookout)
+        self.lookouts.append(lease_calls)
         return roles, owner
 
     async def leader(self):

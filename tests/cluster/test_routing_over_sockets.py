@@ -63,7 +63,7 @@ class Thread(ServerThread):
 
     def take_over(self):
         """Let the standby lead, with jobs of its own."""
-        self.call(self.server.link.leave)
+        self.call(self.server.link.close)
         self.call(self.server.clients.lead, 0, self.server.connections)
 
     def step_down(self, is_clean=False):
@@ -142,8 +142,8 @@ BOB = UserConfig(name="bob", **of_token("b" * 40, produce=("bob-*",)))
 
 def test_a_client_is_asked_who_it_is_by_the_standby_and_has_its_rights_at_the_leader(pair):
     server = pair(listeners=(ListenerConfig(address="127.0.0.1:0", auth="token"),), users=(ANN, BOB))
-    stranger = server.connect()
-    assert stranger.ask(b"auth nobody\r\n") == b"UNAUTHORIZED\r\n"
+    oldest = server.connect()
+    assert oldest.ask(b"auth nobody\r\n") == b"UNAUTHORIZED\r\n"
     assert server.passed() == 0
     caller = server.connect()
     assert caller.ask(b"auth %b\r\n" % (b"b" * 40)) == b"AUTHENTICATED\r\n"
@@ -314,7 +314,7 @@ def test_a_link_that_is_silent_is_closed(pair, monkeypatch, caplog):
     assert "it does not prove in time that it knows the secret; closed" in caplog.text
 
 
-def test_of_many_strangers_the_first_are_logged_and_the_others_counted(pair, caplog):
+def test_of_many_unauthenticated_the_first_are_logged_and_the_others_counted(pair, caplog):
     server = pair()
     address = ("127.0.0.1", int(server.leader.lease.address.split(":")[1]))
     for _ in range(links.COMPLAINTS + 3):
@@ -329,7 +329,7 @@ def test_of_many_strangers_the_first_are_logged_and_the_others_counted(pair, cap
 
 def test_there_is_a_most_of_connections_that_have_proved_nothing(pair, monkeypatch):
     server = pair()
-    monkeypatch.setattr(links, "MOST_STRANGERS", 1)  # and one for the shard
+    monkeypatch.setattr(links, "MAX_UNAUTHENTICATED", 1)  # and one for the shard
     port = int(server.leader.lease.address.split(":")[1])
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 20)) for _ in range(3)]
@@ -354,7 +354,7 @@ def test_the_clients_of_a_standby_that_leads_are_served_by_it(pair):
     assert idle.ask(b"use a\r\n") == b"USING a\r\n"
     idle.send(b"put 0 0 60 5\r\nha")
     eventually(lambda: server.call(lambda: server.leader.broker.waiting) == 1, "one waits")
-    server.call(server.server.link.leave)
+    server.call(server.server.link.close)
     late = server.connect()
     late.send(b"use a\r\nput 0 0 60 2\r\nab\r\n")
     server.take_over()

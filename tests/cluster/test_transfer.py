@@ -7,10 +7,10 @@ from memory_disk import MemoryDirectory, Node
 from memory_engine import MemoryConnector, Servers
 from virtual import RecordingClient, put
 
+from beanstalk_server.cluster.commit_sender import CommitSender
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.division import divide, join
 from beanstalk_server.cluster.engine.interface import EngineError, Lease
-from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.cluster.transfer import copy_segments, export_jobs, import_jobs
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.job import DELAYED, GROUP, HELD
@@ -84,7 +84,7 @@ def bodies(count):
 
 def in_engine(servers):
     """The directory that a node would find."""
-    return EngineDirectory(servers.connect(), Sender(servers.lead(), 1))
+    return EngineDirectory(servers.connect(), CommitSender(servers.lead(), 1))
 
 
 def carry(servers, source, clock=None, shards=1, **options):
@@ -373,7 +373,7 @@ def deadlines_in(directory):
 def node_finds(servers, shard):
     """The jobs that a node would find in a shard, by their ids: the bodies."""
     servers = servers.copy()
-    directory = EngineDirectory(servers.connect(shard=shard), Sender(servers.lead(shard), 1))
+    directory = EngineDirectory(servers.connect(shard=shard), CommitSender(servers.lead(shard), 1))
     assert directory.lock()
     replay = Replay(IdTable(SHARDS, shard))
     recover(directory, replay, salvage=False, segment_size=SEGMENT, draw_salt=lambda: 5)
@@ -478,7 +478,7 @@ def test_nothing_is_imported_into_an_engine_with_another_number_of_shards(server
 
 def test_one_shard_that_has_jobs_keeps_all_from_being_imported(servers, source):
     MemoryConnector(servers).registry().shards(SHARDS)
-    last = EngineDirectory(servers.connect(shard=2), Sender(servers.lead(2), 1))
+    last = EngineDirectory(servers.connect(shard=2), CommitSender(servers.lead(2), 1))
     last.create("segment.0000000001", 10)
     last.sync()
     with pytest.raises(StorageError, match="holds a journal already"):
@@ -502,7 +502,7 @@ def test_a_shard_that_was_led_and_has_never_had_a_job_keeps_no_other_from_being_
     carry(servers, source, shards=SHARDS)
     shard = next(each for each in range(SHARDS) if not node_finds(servers, each))
     servers.primary.of(shard).files.clear()
-    led = EngineDirectory(servers.connect(shard=shard), Sender(servers.lead(shard), 1))
+    led = EngineDirectory(servers.connect(shard=shard), CommitSender(servers.lead(shard), 1))
     led.create("spare.1", SEGMENT)  # which a leader takes ahead
     led.sync()
     to = MemoryDirectory()

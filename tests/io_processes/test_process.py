@@ -19,7 +19,7 @@ from beanstalk_server.io_processes.carried import Carrier, decode_opening, encod
 from beanstalk_server.io_processes.process import IoProcess
 from beanstalk_server.io_processes.processes import IoProcesses, environment
 from beanstalk_server.io_processes.processes import IoProcessHandle as Started
-from beanstalk_server.io_processes.settings import Door, IoSettings, KeptFiles
+from beanstalk_server.io_processes.settings import IoSettings, KeptFiles, ListenSocket
 from beanstalk_server.link.link import (
     CLOSE,
     CREDIT,
@@ -40,9 +40,9 @@ from beanstalk_server.link.link import (
     Link,
     LinkError,
 )
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.connection_counts import ConnectionCounts, prepare_counts
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import LEAVE_TO_OTHERS, Listeners
-from beanstalk_server.server.front.shares import Shares, prepare_shares
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.start_error import StartError
@@ -100,7 +100,7 @@ class Engine:
         self.work = loop.create_task(self.process.run())
         self.end = LinkEnd(loop, lambda *_: None, name="I/O process")
         self.link = Link(
-            dials=False, on_output=self.end.output, accept=self.accept, on_note=self.notes.append, patience=30
+            dials=False, on_output=self.end.output, accept=self.accept, on_note=self.notes.append, handshake_grace=30
         )
         self.end.begin(self.link)
         await loop.create_unix_connection(lambda: self.end, sock=self.sock)
@@ -113,9 +113,9 @@ class Engine:
         for each in (self.listening, self.control, self.their_control):
             each.close()
 
-    def tell(self, *doors, **more):
-        doors = doors or [Door(number=1, place="here", config=HERE, descriptor=self.listening.fileno())]
-        IoSettings(doors=list(doors), **more).send(self.control)
+    def tell(self, *sockets, **more):
+        sockets = sockets or [ListenSocket(number=1, place="here", config=HERE, descriptor=self.listening.fileno())]
+        IoSettings(sockets=list(sockets), **more).send(self.control)
 
     def accept(self, payload):
         self.clients.append(Client(payload))
@@ -150,7 +150,7 @@ async def closed(writer):
         await writer.wait_closed()
 
 
-def test_a_client_is_announced_with_its_entrance_and_its_address(with_engine):
+def test_a_client_is_announced_with_its_listener_and_its_address(with_engine):
     async def work(engine):
         _, writer, client = await engine.connect()
         host, port = writer.get_extra_info("sockname")
@@ -250,8 +250,8 @@ def test_it_ends_if_there_will_never_be_settings(loop_factory):
 def test_listeners_come_and_go(with_engine):
     async def work(engine):
         with socket.create_server(("127.0.0.1", 0)) as other:
-            here = Door(number=1, place="here", config=HERE, descriptor=engine.listening.fileno())
-            there = Door(number=2, place="there", config=HERE, descriptor=other.fileno())
+            here = ListenSocket(number=1, place="here", config=HERE, descriptor=engine.listening.fileno())
+            there = ListenSocket(number=2, place="there", config=HERE, descriptor=other.fileno())
             engine.tell(here, there)
             await eventually_async(lambda: len(engine.notes) == 2, "the settings have been taken")
             _, first, _ = await engine.connect()
@@ -260,7 +260,7 @@ def test_listeners_come_and_go(with_engine):
             assert client.opening[0] == 2
             engine.tell(there)
             await eventually_async(lambda: len(engine.notes) == 3, "the settings have been taken")
-            assert [entrance.number for entrance in engine.process.reception.entrances] == [2]
+            assert [listener_policy.number for listener_policy in engine.process.listeners.listener_policies] == [2]
             await closed(first)
             await closed(second)
 
@@ -270,7 +270,7 @@ def test_listeners_come_and_go(with_engine):
 def test_settings_that_it_cannot_take_end_it(with_engine, caplog):
     async def work(engine):
         secure = ListenerConfig(address="127.0.0.1:0", tls_cert="/nowhere")
-        engine.tell(Door(number=2, place="there", config=secure, descriptor=engine.listening.fileno()))
+        engine.tell(ListenSocket(number=2, place="there", config=secure, descriptor=engine.listening.fileno()))
         await engine.work
 
     with_engine(work)
@@ -313,18 +313,23 @@ def test_settings_arrive_as_they_were_sent(tmp_path):
     user = UserConfig(name="ann", token_sha256=("0" * 64,), uid=(7,), produce="*")
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.create_server(("127.0.0.1", 0)) as sock:
-        doors = [Door(number=n, place=f"place {n}", config=listener, descriptor=sock.fileno()) for n in range(500)]
-        sent = IoSettings(doors=doors, users=[user], files=dict(kept.descriptors))
+        sockets = [
+            ListenSocket(number=n, place=f"place {n}", config=listener, descriptor=sock.fileno()) for n in range(500)
+        ]
+        sent = IoSettings(sockets=sockets, users=[user], files=dict(kept.descriptors))
         sent.send(ours)
         found = IoSettings.receive(theirs)
-        assert [(door.number, door.place, door.config) for door in found.doors] == [
-            (door.number, door.place, door.config) for door in doors
-        ]
+        assert [
+            (listen_socket.number, listen_socket.place, listen_socket.config) for listen_socket in found.sockets
+        ] == [(listen_socket.number, listen_socket.place, listen_socket.config) for listen_socket in sockets]
         assert found.users == [UserConfig(name="ann", token_sha256=("0" * 64,), uid=(7,))]
         for path in kept.descriptors:
             with open(found.place(path), "rb") as copy, open(path, "rb") as original:
                 assert copy.read() == original.read()
-        assert all(os.fstat(door.descriptor).st_ino == os.fstat(sock.fileno()).st_ino for door in found.doors)
+        assert all(
+            os.fstat(listen_socket.descriptor).st_ino == os.fstat(sock.fileno()).st_ino
+            for listen_socket in found.sockets
+        )
         found.close()
     kept.close()
 
@@ -376,8 +381,8 @@ def test_a_line_that_nobody_would_get_is_written_to_standard_error(capsys):
 
 def test_a_process_with_more_clients_than_another_is_ahead():
     descriptor = io_settings.make_file()
-    prepare_shares(descriptor, 3)
-    first, second, third = (Shares(descriptor, place) for place in range(3))
+    prepare_counts(descriptor, 3)
+    first, second, third = (ConnectionCounts(descriptor, place) for place in range(3))
     os.close(descriptor)
     assert not first.is_ahead()
     first.note(1)
@@ -399,7 +404,7 @@ def test_one_that_is_ahead_leaves_clients_to_the_others_for_a_moment(with_engine
         pause(listeners, listener, seconds, **how)
 
     async def work(engine):
-        engine.process.listeners._shares = Ahead()
+        engine.process.listeners._process_counts = Ahead()
         for _ in range(3):
             _, writer, _ = await engine.connect()
             await closed(writer)
@@ -468,13 +473,15 @@ def test_whatever_an_io_process_sends_its_engine_process_fails_in_nothing(data, 
             return served[-1]
 
         owner = IoProcesses(1, Listeners(), lambda: make_client)
-        entrance = Entrance("here")
-        entrance.number = 1
-        owner.entrances = {1: entrance}
+        listener_policy = ListenerPolicy("here")
+        listener_policy.number = 1
+        owner.listener_policies = {1: listener_policy}
         started = Started(owner, 1)
         ended = []
         end = LinkEnd(loop, lambda _, why: ended.append(why), complains=True, name="I/O process 1")
-        link = Link(dials=False, on_output=end.output, accept=started._accept, on_note=started._on_note, patience=30)
+        link = Link(
+            dials=False, on_output=end.output, accept=started._accept, on_note=started._on_note, handshake_grace=30
+        )
         started._end = end
         end.begin(link)
         end.connection_made(Plug())
@@ -557,9 +564,9 @@ def test_whatever_an_engine_process_sends_its_io_process_fails_in_nothing(steps)
         end.connection_made(Plug())
         carrier = Carrier(loop, Listeners(), HangupWatch())
         carrier.link = link
-        entrance = Entrance("here")
-        entrance.number = 1
-        clients = [Browser(loop, carrier.make_client(entrance, None, f"client {number}")) for number in range(3)]
+        listener_policy = ListenerPolicy("here")
+        listener_policy.number = 1
+        clients = [Browser(loop, carrier.make_client(listener_policy, None, f"client {number}")) for number in range(3)]
         for step in steps:
             match step:
                 case bytes():
@@ -591,7 +598,7 @@ def test_whatever_an_engine_process_sends_its_io_process_fails_in_nothing(steps)
 def test_one_that_is_ready_for_settings_that_it_was_not_given_is_no_io_process():
     """Else a reload would wait for ever: as many are not in effect as were sent, and one fewer."""
     process = IoProcesses(1, Listeners(), lambda: None).all[0]
-    with pytest.raises(LinkError, match="settings that it was not given"):
+    with pytest.raises(LinkError, match="no settings were sent"):
         process._on_note(notes.READY)
 
 
@@ -613,5 +620,5 @@ def test_a_line_for_the_log_that_no_io_process_writes_ends_the_link(fields, capl
 
 def test_a_client_has_a_name_that_can_be_shown():
     """It stands in the log, and in the YAML of list-clients."""
-    with pytest.raises(ValueError, match="no text"):
+    with pytest.raises(ValueError, match="not printable"):
         decode_opening(encode_opening(1, "ann", 'a"}\n- {name: "b'))

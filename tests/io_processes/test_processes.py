@@ -227,7 +227,9 @@ def test_who_is_refused_is_in_the_log_of_the_server(serve, caplog):
     caller = server.connect()
     assert caller.ask(b"put 0 0 60 1\r\n") == b"UNAUTHORIZED\r\n"
     name = f"127.0.0.1:{caller.socket.getsockname()[1]}"
-    eventually(lambda: f"{name} is refused at {server.server.entrances[0].place}" in caplog.text, "the log says so")
+    eventually(
+        lambda: f"{name} is refused at {server.server.listener_policies[0].place}" in caplog.text, "the log says so"
+    )
     assert any(line.startswith(f"{name} is refused") for line in caplog.messages), "as without I/O processes"
     caller.close()
 
@@ -521,7 +523,7 @@ def stubborn(monkeypatch, tmp_path):
 
 def test_one_that_never_takes_its_settings_is_not_waited_for(stubborn, run):
     stubborn(0)
-    with pytest.raises(StartError, match="I/O process 1 does not start: it does not take its settings within 1 s"):
+    with pytest.raises(StartError, match="I/O process 1 does not start: settings not applied within 1 s"):
         run(io_processes=1)
 
 
@@ -530,7 +532,7 @@ def test_one_that_does_not_take_new_settings_is_replaced(stubborn, serve, caplog
     server = serve(listener())
     with caplog.at_level(logging.ERROR):
         reload(server, listener())
-    assert "it does not take its settings within 1 s" in caplog.text
+    assert "settings not applied within 1 s" in caplog.text
 
 
 def test_time_is_not_spent_while_nobody_asks(serve):

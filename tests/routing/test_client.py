@@ -319,7 +319,7 @@ def test_a_shard_that_is_handed_over_does_nothing_twice_and_leaves_nothing_out(b
 
 def test_clients_that_come_too_late_for_the_shard_that_would_have_served_them_are_routed():
     node = ShardedNode(2, (0, 1))
-    client = node.clients.make_client(node.entrance)
+    client = node.clients.make_client(node.listener_policy)
     node.stop_leading(node.first)
     caller = Caller(node, client)
     assert not caller.is_settled()
@@ -330,7 +330,7 @@ def test_clients_that_come_too_late_for_the_shard_that_would_have_served_them_ar
 @pytest.mark.parametrize("shards", [1, 2])
 def test_clients_that_came_just_before_the_node_leads_are_at_home(shards):
     node = ShardedNode(shards)
-    client = node.clients.make_client(node.entrance)
+    client = node.clients.make_client(node.listener_policy)
     node.lead(node.first)
     caller = Caller(node, client)
     assert caller.send(b"list-tube-used\r\n" + PUT) == b"USING default\r\nINSERTED %d\r\n" % (shards + node.first)
@@ -381,22 +381,22 @@ def accounts(*names):
 @pytest.mark.parametrize("linked", [False, True])
 def test_whoever_is_a_user_by_where_it_comes_in_watches_what_that_user_may(linked):
     both = here_and_there(ShardedNode(2).first, linked)
-    both.entrance.accounts = accounts("ann", "bob")
-    both.entrance.user = both.entrance.accounts.by_name("ann")
-    both.users = {name: both.entrance.accounts.by_name(name) for name in ("ann", "bob")}
+    both.listener_policy.accounts = accounts("ann", "bob")
+    both.listener_policy.user = both.listener_policy.accounts.by_name("ann")
+    both.users = {name: both.listener_policy.accounts.by_name(name) for name in ("ann", "bob")}
     for leader in both.leaders.values():
         leader.users = both.users
     caller = both.connect()
     ours = next(b"ann-%d" % n for n in range(9) if both.places.of_tube(b"ann-%d" % n) != both.first)
     assert caller.send(b"reserve\r\nwatch %b\r\n" % ours) == b"FORBIDDEN\r\nWATCHING 1\r\n"
     assert not caller.is_settled()
-    both.entrance.user = both.users["bob"]
-    assert both.clients.judge(both.entrance.accounts) == 0
+    both.listener_policy.user = both.users["bob"]
+    assert both.clients.judge(both.listener_policy.accounts) == 0
     both.loop.settle()
     assert caller.send(b"reserve\r\nwatch bob-1\r\nwatch bob-2\r\n") == b"FORBIDDEN\r\nWATCHING 1\r\nWATCHING 2\r\n"
     assert caller.send(b"use bob-1\r\n" + PUT + b"reserve\r\n").startswith(b"USING bob-1\r\nINSERTED")
-    both.entrance.auth = "token"
-    assert both.clients.judge(both.entrance.accounts) == 1
+    both.listener_policy.auth = "token"
+    assert both.clients.judge(both.listener_policy.accounts) == 1
     both.loop.settle()
     assert both.connections() == 0
 
@@ -408,9 +408,9 @@ def test_a_client_that_authenticates_is_that_user_at_all_its_places(linked):
         UserConfig(name=name, token_sha256=(hash_of_token(name * 9),), produce=("*",), consume=(f"{name}-*",))
         for name in ("ann", "bob")
     ]
-    node.entrance.auth = "token"
-    node.entrance.accounts = Accounts(config)
-    node.users = {name: node.entrance.accounts.by_name(name) for name in ("ann", "bob")}
+    node.listener_policy.auth = "token"
+    node.listener_policy.accounts = Accounts(config)
+    node.users = {name: node.listener_policy.accounts.by_name(name) for name in ("ann", "bob")}
     for leader in node.leaders.values():
         leader.users = node.users
     caller = node.connect(node.users["ann"])
@@ -590,14 +590,16 @@ def test_the_same_is_true_of_a_client_at_home(end):
 def noted(monkeypatch):
     """How many malformed puts have been counted each time; a real count begins a log of an event loop."""
     counts = []
-    monkeypatch.setattr(Listeners, "note_malformed_puts", lambda _self, count, _entrance, _name: counts.append(count))
+    monkeypatch.setattr(
+        Listeners, "note_malformed_puts", lambda _self, count, _listener_policy, _name: counts.append(count)
+    )
     return counts
 
 
 @pytest.mark.parametrize("linked", [False, True])
 def test_what_a_malformed_put_does_is_the_same_wherever_the_client_settles_later(noted, linked):
     node = here_and_there(0, linked)
-    node.entrance.closes_after_put = True
+    node.listener_policy.closes_after_put = True
     caller = node.connect()
     other = node.tube(1 - node.first if node.first == 0 and not linked else 0)
     caller.send(b"use %b\r\nwatch %b\r\nignore default\r\n" % (other, other))
@@ -613,7 +615,7 @@ def test_what_a_malformed_put_does_is_the_same_wherever_the_client_settles_later
 @pytest.mark.parametrize("line", [b"put 0 0 60 3", b"put-with 0 0 60 3 key=k", b"put-with 0 0 60 3 key=?"])
 def test_a_routed_put_whose_body_is_too_long_is_counted_once(noted, line, linked):
     node = here_and_there(ShardedNode(2).first, linked)
-    node.entrance.closes_after_put = True
+    node.listener_policy.closes_after_put = True
     caller = node.connect()
     caller.send(b"use %b\r\n" % node.tube(1 - node.first))
     assert not caller.is_settled()
@@ -653,7 +655,7 @@ def test_the_last_reply_comes_before_the_end_if_the_put_was_passed_on_behind_ano
 def test_no_byte_behind_a_malformed_put_is_a_command_for_the_next_leader():
     node = ShardedNode(1)
     node.link(0)
-    node.entrance.closes_after_put = True
+    node.listener_policy.closes_after_put = True
     caller = node.connect()
     assert caller.send(PUT) == b"INSERTED 1\r\n"
     caller.send(b"put 0 0 60 3\r\nabcd\ndelete 1\r\n", settle=False)

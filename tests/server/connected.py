@@ -3,8 +3,8 @@
 from harness.waiting import eventually
 
 
-def arrivals(server):
-    return server.call(lambda: len(server.server.arrivals))
+def pending(server):
+    return server.call(lambda: len(server.server.pending))
 
 
 def taken(server):
@@ -12,7 +12,7 @@ def taken(server):
 
 
 def nobody_is_left(server):
-    eventually(lambda: (arrivals(server), taken(server)) == (0, 0), "nobody is connected")
+    eventually(lambda: (pending(server), taken(server)) == (0, 0), "nobody is connected")
 
 
 def users(server):

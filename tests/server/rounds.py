@@ -13,7 +13,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.bounded import MalformedPuts
 from beanstalk_server.server.commits import CommitGate, Gathering
 from beanstalk_server.server.connection import Connection, Connections
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.process import this_process
@@ -147,8 +147,8 @@ class Rounds:
         )
         self.hangups = HangupWatch()
         self.listeners = Listeners()
-        self.listeners._malformed_log = MalformedPuts()
-        self.listeners._malformed_log.start(self.loop)
+        malformed_puts = self.listeners._logs[MalformedPuts] = MalformedPuts()
+        malformed_puts.start(self.loop)
         self.process = this_process(65535, self.clock())
         self.process.clock_offset = self.clock_offset
         self.connections = Connections(
@@ -171,7 +171,7 @@ class Caller:
     """One client, by the calls that the event loop would make for it."""
 
     def __init__(self, rounds):
-        self.connection = Connection(rounds.connections, Entrance())
+        self.connection = Connection(rounds.connections, ListenerPolicy())
         self.transport = Transport()
         self.connection.connection_made(self.transport)
 

@@ -13,7 +13,7 @@ from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.routing.clients import Clients
 from beanstalk_server.server.connection import Connection
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.link_transport import LinkTransport
@@ -143,8 +143,8 @@ class Leader:
         self.index = index
         self.shard = node.shards[index]
         self.users = node.users
-        self.entrance = Entrance("link")
-        self.entrance.is_link = self.entrance.carried = True
+        self.listener_policy = ListenerPolicy("link")
+        self.listener_policy.is_link = self.listener_policy.carried = True
         self.here = self.there = None
         self.is_carrying = False
 
@@ -182,7 +182,7 @@ class Leader:
         opening = Opening.decode(payload)
         user = None if opening.user is None else self.users.get(opening.user)
         connections = self.shard.connections
-        connection = Connection(connections, self.entrance, user, opening.name, True, opening.counted)
+        connection = Connection(connections, self.listener_policy, user, opening.name, True, opening.counted)
 
         def begin(_):
             connection.session.restore(opening.used, opening.watched)
@@ -226,7 +226,7 @@ class ShardedNode:
         info = this_process(65535, 0)
         self.clients = Clients(shards, self.listeners, self.hangups, verbosity, info, self.loop.clock)
         self.clients.start(self.loop)
-        self.entrance = Entrance()
+        self.listener_policy = ListenerPolicy()
         self.leaders = {}  # other nodes, by shard
         for index in leads:
             self.lead(index)
@@ -242,7 +242,7 @@ class ShardedNode:
         return next(itertools.islice(found, number, None))
 
     def connect(self, user=None):
-        caller = Caller(self, self.clients.make_client(self.entrance, user))
+        caller = Caller(self, self.clients.make_client(self.listener_policy, user))
         self.loop.settle()
         return caller
 

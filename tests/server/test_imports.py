@@ -12,7 +12,7 @@ EVENT_LOOP = {"asyncio", "uvloop"}
 OF_ACCESS = {
     "beanstalk_server.access.accounts",
     "beanstalk_server.settings.rules",
-    "beanstalk_server.server.front.arrivals",
+    "beanstalk_server.server.front.pending",
     "beanstalk_server.server.front.proxy_header",
     "beanstalk_server.server.reload",
     "beanstalk_server.server.front.tls",
@@ -57,7 +57,7 @@ def test_a_server_that_lets_everybody_in_imports_nothing_that_knows_users():
         "import asyncio, beanstalk_server as b\nasync def main():\n    async with b.Server(b.Config(port=0)): pass\n"
         "asyncio.run(main())"
     )
-    assert "beanstalk_server.server.front.entrance" in modules
+    assert "beanstalk_server.server.front.listener_policy" in modules
     assert not modules & OF_ACCESS
 
 

@@ -16,7 +16,7 @@ from beanstalk_server.link.link import NONCE_BYTES, REST_LIMIT, WINDOW, Channel,
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.server.connection import Connection
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
 from harness.waiting import eventually_async
@@ -111,8 +111,8 @@ class Pair:
 
     def __init__(self, journal=None):
         self.rounds = Rounds(journal)
-        self.entrance = Entrance("link")
-        self.entrance.is_link = self.entrance.carried = True
+        self.listener_policy = ListenerPolicy("link")
+        self.listener_policy.is_link = self.listener_policy.carried = True
         loop = self.rounds.loop
         self.ended = []
         nonce = bytes(NONCE_BYTES)
@@ -136,7 +136,7 @@ class Pair:
         self.carry()
 
     def accept(self, _):
-        connection = Connection(self.rounds.connections, self.entrance, None, "a client")
+        connection = Connection(self.rounds.connections, self.listener_policy, None, "a client")
         self.transports.append(LinkTransport(self.rounds.loop, connection))
         return self.transports[-1]
 

@@ -10,9 +10,8 @@ from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.journal import DELETIONS
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.alarm import LoopAlarm
-from beanstalk_server.server.front.entrance import entrance_of
+from beanstalk_server.server.front.listener_policy import listener_policy_of
 from beanstalk_server.server.front.listeners import Listeners, open_listener
-from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.measurements import INTERVAL, HeldSamples
 from beanstalk_server.settings.sections import ListenerConfig
 from harness.in_thread import ServerThread
@@ -210,16 +209,15 @@ def test_a_server_measures_nothing_until_it_is_asked_to(run):
 # Counters
 
 
-def test_failures_at_entrances_that_are_gone_are_still_counted():
+def test_failures_at_listeners_that_are_gone_are_still_counted():
     listeners = Listeners()
     config = ListenerConfig(address="127.0.0.1:0")
     listeners.all = [open_listener(config, Config()) for _ in range(2)]
-    reception = Reception(listeners, lambda: None, lambda: None, accepts=False)
     for listener in listeners.all:
-        listener.entrance = entrance_of(config, "here", None)
-        assert listener.entrance.authenticate("token") is None
-    assert reception.failures == 2
-    reception.change([(listeners.all[0], entrance_of(config, "here", None))])
-    assert len(reception.entrances) == 1
-    assert reception.failures == 2
+        listener.policy = listener_policy_of(config, "here", None)
+        assert listener.policy.authenticate("token") is None
+    assert listeners.failures == 2
+    listeners.change([(listeners.all[0], listener_policy_of(config, "here", None))])
+    assert len(listeners.listener_policies) == 1
+    assert listeners.failures == 2
     listeners.close()

@@ -12,7 +12,7 @@ import time
 import pytest
 import trustme
 from activation import activated
-from connected import arrivals, users
+from connected import pending, users
 from tls_peers import Files, TlsCaller, TlsClient, authority, client_certificate, client_context
 
 from beanstalk_server import Config, ConfigError, ListenerConfig, UserConfig
@@ -109,7 +109,7 @@ def test_a_token_that_is_gone_opens_nothing_and_a_new_one_does(serve):
     server = serve(TOKENS)
     waiting = Caller(server.address)
     waiting.send(b"auth bil")
-    eventually(lambda: arrivals(server) == 1, "it has arrived")
+    eventually(lambda: pending(server) == 1, "it has arrived")
     known = authenticated(server, "billing")
     new = UserConfig(name="billing", token_sha256=(hash_of_token("new"),), produce="*")
     reload(server, TOKENS, users=(new,))
@@ -191,7 +191,7 @@ def test_whoever_is_not_known_yet_begins_anew_when_the_listener_asks_otherwise(s
     server = serve(TOKENS)
     caller = Caller(server.address)
     caller.send(b"auth ")
-    eventually(lambda: arrivals(server) == 1, "it has arrived")
+    eventually(lambda: pending(server) == 1, "it has arrived")
     reload(server, listener(user="mail"))
     assert caller.rest() == b""
     caller.close()
@@ -251,9 +251,9 @@ def test_a_handshake_under_authorities_that_are_replaced_is_not_ended(serve, tmp
     begun.send(tls.hello())
     while not tls.connected:
         tls.give(begun.socket.recv(65536))
-    assert arrivals(server) == 1, "it has not sent its certificate"
+    assert pending(server) == 1, "it has not sent its certificate"
     reload(server, clients)
-    assert arrivals(server) == 1, "nothing has changed for it"
+    assert pending(server) == 1, "nothing has changed for it"
     files.write("clients.pem", authority("theirs").cert_pem.bytes())
     reload(server, clients)
     answer = b""
@@ -270,7 +270,7 @@ def test_whoever_is_not_known_yet_goes_with_its_listener(serve):
     server = serve(listener(), listener(unused_port(), auth="token"))
     caller = Caller(addresses(server)[1])
     caller.send(b"auth bil")
-    eventually(lambda: arrivals(server) == 1, "it has arrived")
+    eventually(lambda: pending(server) == 1, "it has arrived")
     reload(server, listener())
     assert caller.rest() == b""
     caller.close()

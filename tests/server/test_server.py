@@ -268,7 +268,7 @@ def test_a_client_that_speaks_http_is_disconnected_counted_and_logged(run, caplo
     eventually(lambda: "it speaks HTTP" in caplog.text, "it is logged")
     assert f"{caller.socket.getsockname()[1]} is refused at 127.0.0.1:" in caplog.text
     caller.close()
-    assert server.server.reception.failures == 1
+    assert server.server.listeners.failures == 1
     assert not server.server.broker.jobs
 
 

@@ -151,7 +151,9 @@ def test_statistics_count_a_hangup_that_is_reported_after_them_in_the_same_round
 
 def test_they_do_so_behind_a_malformed_put(rounds, monkeypatch):
     counts = []
-    monkeypatch.setattr(Listeners, "note_malformed_puts", lambda _self, count, _entrance, _name: counts.append(count))
+    monkeypatch.setattr(
+        Listeners, "note_malformed_puts", lambda _self, count, _listener_policy, _name: counts.append(count)
+    )
     caller, other = rounds.connect(), rounds.connect()
     caller.connection.name = "a client"
     assert caller.send(b"put x\r\nstats\r\n") == b"BAD_FORMAT\r\n"

@@ -5,13 +5,13 @@ from virtual import World
 
 from beanstalk_server.access.user import User
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.wire.listings import ListedClient, Roll
+from beanstalk_server.wire.listings import ClientList, ListedClient
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 pytestmark = pytest.mark.compiled
 
 
-class Named(Roll):
+class Named(ClientList):
     """The clients in a list of pairs: a caller of the world, and a name."""
 
     def __init__(self, clients, since=0, blocked=()):
@@ -86,8 +86,8 @@ def test_nobody_is_an_empty_list(world):
 def test_many_clients_are_listed_in_slices_without_those_who_have_gone(world):
     client, asker = world.connect(), world.connect()
     named = [(client, f"client {number}") for number in range(5000)]
-    roll = Named(named)
-    world.info.clients = lambda: roll
+    client_list = Named(named)
+    world.info.clients = lambda: client_list
     asker.session.receive(b"list-clients\r\nlist-tube-used\r\n", world.now)
     turns = 0
     while not asker.session.replies:
@@ -95,8 +95,8 @@ def test_many_clients_are_listed_in_slices_without_those_who_have_gone(world):
         assert asker.session.cost <= 2 * SESSION_QUANTUM
         turns += 1
         if turns == 5:
-            roll.gone = (client,)
-            told = 5000 - len(roll.left)
+            client_list.gone = (client,)
+            told = 5000 - len(client_list.left)
         asker.session.run(world.now)
     reply = asker.read().removesuffix(b"USING default\r\n")
     assert len(entries(reply)) == told

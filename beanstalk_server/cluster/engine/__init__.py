@@ -1,1 +1,1 @@
-"""What keeps the journal of a cluster: the interface, and Redis or Valkey behind it."""
+"""The engine that stores the journal of a cluster: its interface, and Redis or Valkey."""

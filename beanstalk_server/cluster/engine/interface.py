@@ -1,13 +1,13 @@
-"""What the cluster asks of the engine that keeps its journals: leases, commits, and files to read.
+"""Interface of the engine that stores the journals of a cluster: leases, commits and files.
 
 The engine holds, for each shard, the files of one binlog, the position of the last commit to them, and the lease of the
 leader. All that changes in it is decided there, at once, by a comparison of leases and positions. So it does not matter
 how often a call is made, or whether its answer was lost. A lease is its epoch and its stamp: an engine that was wiped
 gives the same epoch to another leader. A node has three kinds of connections (a `Connector` makes them):
 
-    Engine       to one shard: its files, for a new leader, and for tools
-    Registry     to all shards: their leases, how many there are, and which nodes
-    Committer    to all shards: their commits
+    Engine         to one shard: its files, for a new leader, and for tools
+    LeaseRegistry  to all shards: their leases, how many there are, and which nodes
+    Committer      to all shards: their commits
 
 What concerns many shards is one call with an answer for each, because sending costs more than what is sent. All methods
 block, and one object is used by one thread at a time.
@@ -180,7 +180,7 @@ def take(shard: int, seen: Lease, lease: Lease) -> LeaseCall:
 
 
 def renew(shard: int, lease: Lease, *, restores: bool = True) -> LeaseCall:
-    """Count a renewal, and confirm it by the replicas; the answer says who is to succeed this leader, if anybody.
+    """Count a renewal, and confirm it by the replicas; the answer names the successor of this leader, if there is one.
 
     An engine that has lost the lease stays as it is if another one was taken since, or if the lease was given back.
 
@@ -310,7 +310,7 @@ class Engine(Protocol):
         """Close all connections. Calls in other threads end with an EngineError."""
 
 
-class Registry(Protocol):
+class LeaseRegistry(Protocol):
     """The leases of all shards, and the nodes. All methods mean the same when they are called again."""
 
     def shards(self, wanted: int) -> int:
@@ -379,7 +379,7 @@ class Connector(Protocol):
     def engine(self, shard: int) -> Engine:
         """To one shard."""
 
-    def registry(self) -> Registry:
+    def registry(self) -> LeaseRegistry:
         """To all leases."""
 
     def committer(self) -> Committer:

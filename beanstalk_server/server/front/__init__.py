@@ -1,1 +1,1 @@
-"""Where clients come in: listeners, TLS, PROXY headers, greetings, and clients that are not known yet."""
+"""Listeners, TLS, PROXY headers and authentication: everything before a client is admitted."""

@@ -1,8 +1,8 @@
-"""The front for operators: where HTTP requests come in, and what answers them.
+"""The HTTP server for operators: its listeners, connections and pages.
 
-It is there from before the jobs are recovered until after the last commit, and has turns of its own, which only its
-handshakes take: so what happens to clients meanwhile is nothing to it, and an operator gets an answer. Its connections
-are not among those of clients: a server whose connections are all taken still says that it is well.
+It runs from before the jobs are recovered until after the last commit. Its turns are its own and serve only its
+handshakes, so clients of the queue do not delay it. Its connections do not count among theirs: a server without a free
+connection still answers health checks.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from beanstalk_server.access.user import User
-from beanstalk_server.admin.http import MOST_CONNECTIONS, HttpConnection, HttpConnections
+from beanstalk_server.admin.http import MAX_CONNECTIONS, HttpConnection, HttpConnections
 from beanstalk_server.admin.scrapes import Scrapes
 from beanstalk_server.admin.site import Site
 from beanstalk_server.server.bounded import Refusals
-from beanstalk_server.server.connection import name_of_peer
 from beanstalk_server.server.figures import HostFigures, Shown
-from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.addresses import name_of_peer
+from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listener, Listeners
-from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.turns import Turns
 
-DESCRIPTORS: Final = 3 * MOST_CONNECTIONS
-"""Connections that there may be, with those that are not known yet, and those that are being closed."""
+DESCRIPTORS: Final = 3 * MAX_CONNECTIONS
+"""Maximum number of connections, with those that are pending and those that are being closed."""
 
 
 class HttpFront:
@@ -35,22 +34,17 @@ class HttpFront:
     def __init__(self, host: Shown) -> None:
         self.listeners = Listeners()
         self._turns = Turns()
-        self.reception = Reception(self.listeners, self._turns, lambda: self._make_connection)
-        figures = HostFigures(host, self._receptions)
+        self.listeners.serve(self._turns, lambda: self._make_connection)
+        figures = HostFigures(host, self.listeners)
         tubes = host.config.http_tubes
         self.scrapes = Scrapes(figures, tubes)
         self.site = figures.site = Site(self.scrapes, host.condition, tubes, self._note)
         self.connections = HttpConnections(self.site, name_of_peer, self.listeners.connection_closed)
-        self._host = host
         self._refusals = Refusals()
 
-    def _make_connection(self, entrance: Entrance, user: User | None = None, name: str = "") -> Any:
+    def _make_connection(self, listener_policy: ListenerPolicy, user: User | None = None, name: str = "") -> Any:
         """The protocol of a client."""
-        return HttpConnection(self.connections, entrance, user, name)
-
-    def _receptions(self) -> list[Reception]:
-        """Where clients come in, and operators."""
-        return [self._host.reception, self.reception]
+        return HttpConnection(self.connections, listener_policy, user, name)
 
     def _note(self, name: str, reason: str) -> None:
         self._refusals.note(name, "HTTP", reason)
@@ -62,20 +56,20 @@ class HttpFront:
         self.connections.start(loop)
         self._refusals.start(loop)
         self.listeners.listen()
-        self.reception.start(loop, 0)
+        self.listeners.start(loop, 0)
         self.listeners.limit = DESCRIPTORS
 
-    def change(self, opened: Sequence[tuple[Listener, Entrance]]) -> None:
-        """As in Reception."""
-        self.reception.change(opened)
+    def change(self, opened: Sequence[tuple[Listener, ListenerPolicy]]) -> None:
+        """As in Listeners."""
+        self.listeners.change(opened)
         self.listeners.limit = DESCRIPTORS
 
     async def stop(self) -> None:
         """Close the sockets and every connection."""
         self.connections.is_closing = True
         await self.listeners.stop()
-        if self.reception.arrivals is not None:
-            await self.reception.arrivals.stop()
+        if self.listeners.pending is not None:
+            await self.listeners.pending.stop()
         await self.connections.stop()
         self._refusals.stop()
         self._turns.stop()

@@ -1,4 +1,4 @@
-"""Listening sockets, opened or inherited: accepts connections from them. Each listener makes its own protocol for them.
+"""Opens or inherits listening sockets, and accepts connections from them, within the limit on connections.
 
 This is not left to the event loop, because uvloop accepts one connection a round: when a thousand workers reconnect to
 a busy server, the last of them would wait for a thousand rounds.
@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import logging
 import os
 import resource
 import socket
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from beanstalk_server.events import event
-from beanstalk_server.server.bounded import ForbiddenCommands, MalformedPuts, Refusals
+from beanstalk_server.server.bounded import BoundedLog, ForbiddenCommands, MalformedPuts, Refusals
+from beanstalk_server.server.front.addresses import Address, address_of
 from beanstalk_server.server.keepalive import set_keepalive
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.options import NO_SERVICE, Config, option
 from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:
-    from beanstalk_server.server.front.entrance import Entrance
-    from beanstalk_server.server.front.shares import Shares
+    from beanstalk_server.server.front.connection_counts import ConnectionCounts
+    from beanstalk_server.server.front.listener_policy import ListenerPolicy
+    from beanstalk_server.server.front.pending import PendingConnections
+    from beanstalk_server.server.turns import Turns
 
 BACKLOG: Final = 1024
 """Connections that the system keeps for each socket until they are accepted."""
@@ -55,8 +59,7 @@ PROC: Final = "/proc"
 LISTENS: Final = "0A"
 """The state of a listening socket in /proc/net/tcp."""
 
-Address = tuple[str, int] | str
-"""Host and port, or the path of a UNIX socket."""
+Log = TypeVar("Log", bound=BoundedLog)
 
 log = logging.getLogger("beanstalk_server")
 
@@ -70,7 +73,7 @@ class Listener:
         inherited: systemd has opened it.
     """
 
-    entrance: Entrance
+    policy: ListenerPolicy
     """What it asks of its clients."""
     make_protocol: Callable[[], Any]
     is_crowded: Callable[[], bool] | None
@@ -124,14 +127,14 @@ class Listeners:
 
     Args:
         accepts: how many connections are accepted from one socket in one round of the event loop, at most.
-        shares: what this process has, and others that accept at the same sockets; None if there are none.
+        counts: what this process has, and others that accept at the same sockets; None if there are none.
     """
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, accepts: int = ACCEPTS, shares: Shares | None = None) -> None:
+    def __init__(self, accepts: int = ACCEPTS, counts: ConnectionCounts | None = None) -> None:
         self._accepts = accepts
-        self._shares = shares
+        self._process_counts = counts
         self._started = False  # connections are accepted here, and not by other processes
         self.limit = sys.maxsize  # how many connections the limit on open files allows at a time
         self.max_connections = 0  # how many the settings allow in all processes that accept here; 0: any number
@@ -140,12 +143,34 @@ class Listeners:
         self.shortages = 0  # how often clients had to wait, because of the file limit or for lack of resources
         self.all: list[Listener] = []
         self._accepting: set[asyncio.Task[None]] = set()  # connections that are being set up
-        self._refusals: Refusals | None = None  # from the first one on
         self.malformed_puts = 0  # how many puts were malformed, or had a body that was not as long as they said
-        self._malformed_log: MalformedPuts | None = None  # from the first one on
-        self._forbidden_log: ForbiddenCommands | None = None  # likewise
+        self._logs: dict[Callable[[], Any], Any] = {}  # each from its first line on
         self._full = False  # nothing is accepted, because all connections are taken
         self._full_logged_at = -float(FULL_LOG_INTERVAL)
+        self.pending: PendingConnections | None = None  # if a listener needs more than a connection of its clients
+        self._past_failures = 0  # of closed listeners
+        self._turns: Turns
+        self._client_maker: Callable[[], Callable[..., Any]] | None = None
+
+    def serve(self, turns: Turns, client_maker: Callable[[], Callable[..., Any]]) -> None:
+        """Accept clients in this process. Without this call, other processes accept them from the same sockets.
+
+        Args:
+            turns: of pending connections.
+            client_maker: returns what makes the protocol of an admitted client, from its policy, user and name.
+        """
+        self._turns = turns
+        self._client_maker = client_maker
+
+    @property
+    def listener_policies(self) -> list[ListenerPolicy]:
+        """What the listeners require of their clients, in their order."""
+        return [listener.policy for listener in self.all]
+
+    @property
+    def failures(self) -> int:
+        """How many clients have been refused here because of what they gave as a proof, or gave instead."""
+        return self._past_failures + sum([listener_policy.failures for listener_policy in self.listener_policies])
 
     @property
     def addresses(self) -> list[Address]:
@@ -163,31 +188,31 @@ class Listeners:
         if not max_connections:
             self._most = sys.maxsize
         else:
-            self._most = max_connections if self._shares is None else self._shares.part_of(max_connections)
+            self._most = (
+                max_connections if self._process_counts is None else self._process_counts.part_of(max_connections)
+            )
         self._resume()
 
-    def refuse_http(self, entrance: Entrance, name: str) -> None:
+    def refuse_http(self, listener_policy: ListenerPolicy, name: str) -> None:
         """Count and log that a client speaks HTTP, which a browser does if any page tells it to."""
-        entrance.failures += 1
-        if self._refusals is None:
-            self._refusals = Refusals()
-            self._refusals.start(asyncio.get_running_loop())
-        self._refusals.note(name, entrance.place, "it speaks HTTP")
+        listener_policy.failures += 1
+        self._log_of(Refusals).note(name, listener_policy.place, "it speaks HTTP")
 
-    def note_malformed_puts(self, count: int, entrance: Entrance, name: str) -> None:
+    def note_malformed_puts(self, count: int, listener_policy: ListenerPolicy, name: str) -> None:
         """Count malformed puts of a client, and log one of them."""
         self.malformed_puts += count
-        if self._malformed_log is None:
-            self._malformed_log = MalformedPuts()
-            self._malformed_log.start(asyncio.get_running_loop())
-        self._malformed_log.note(name, entrance.place)
+        self._log_of(MalformedPuts).note(name, listener_policy.place)
 
     def note_forbidden(self, client: str, user: str, reason: str) -> None:
         """Log that a command is forbidden."""
-        if self._forbidden_log is None:
-            self._forbidden_log = ForbiddenCommands()
-            self._forbidden_log.start(asyncio.get_running_loop())
-        self._forbidden_log.note(client, user, reason)
+        self._log_of(ForbiddenCommands).note(client, user, reason)
+
+    def _log_of(self, kind: Callable[[], Log]) -> Log:
+        found: Log | None = self._logs.get(kind)
+        if found is None:
+            found = self._logs[kind] = kind()
+            found.start(asyncio.get_running_loop())
+        return found
 
     def listen(self) -> None:
         """Let clients connect from now on. None is accepted before `start`.
@@ -199,36 +224,73 @@ class Listeners:
             listener.listen()
 
     def start(self, loop: asyncio.AbstractEventLoop, headroom: int) -> None:
-        """Accept connections from now on. Each listener must have its `make_protocol`.
+        """Accept connections from now on, if this process serves them.
 
         Args:
             headroom: how many file descriptors no connection gets, because the process may need them.
         """
+        if self._client_maker is None:
+            return
+        for listener in self.all:
+            self._prepare(listener, self._client_maker)
         self._loop = loop
         self._started = True
         self.limit = connections_allowed(headroom)
         for listener in self.all:
             loop.add_reader(listener.sock.fileno(), self.accept, listener)
 
-    def replace(self, listeners: list[Listener]) -> None:
-        """Accept connections at these from now on, and at no others, which are closed. New ones must listen already."""
-        opened = len(listeners)
-        new = set(listeners)
-        for listener in self.all:
-            opened -= 1
-            if listener in new:
-                new.discard(listener)
-            else:
-                if self._started:
-                    self._loop.remove_reader(listener.sock.fileno())
-                listener.close()
-                listener.remove_path()
-        self.all = listeners
+    def _prepare(self, listener: Listener, client_maker: Callable[[], Callable[..., Any]]) -> None:
+        """Let a listener make what its policy requires: a connection at once, or first a pending connection."""
+        listener_policy = listener.policy
+        if not listener_policy.asks:
+            listener.make_protocol = functools.partial(client_maker(), listener_policy)
+            listener.is_crowded = None
+            return
+        # Most servers need neither.
+        from beanstalk_server.server.front.pending import PendingConnection, PendingConnections
+
+        if self.pending is None:
+            self.pending = PendingConnections(self._turns, client_maker(), lambda: self.allowed, self.connection_closed)
+            self.pending.start(asyncio.get_running_loop())
+        listener.make_protocol = functools.partial(PendingConnection, self.pending, listener_policy)
+        listener.is_crowded = self.pending.is_crowded
+
+    def change(self, opened: Sequence[tuple[Listener, ListenerPolicy]]) -> None:
+        """Accept connections at these listeners from now on, each by its policy, and close all others.
+
+        Args:
+            opened: new ones must listen already.
+        """
+        old = set(self.all)
+        new = []
+        for listener, listener_policy in opened:
+            listener.config = listener_policy.config
+            if listener not in old:
+                listener.policy = listener_policy
+                new.append(listener)
+            elif not listener.policy.become(listener_policy):
+                self._abort_pending(listener.policy)
+            old.discard(listener)
+            if self._client_maker is not None:
+                self._prepare(listener, self._client_maker)
+        for listener in old:
+            listener.policy.closed = True
+            self._past_failures += listener.policy.failures
+            self._abort_pending(listener.policy)
+            if self._started:
+                self._loop.remove_reader(listener.sock.fileno())
+            listener.close()
+            listener.remove_path()
         if self.limit != sys.maxsize:
-            self.limit = max(self.limit - opened, 1)
+            self.limit = max(self.limit + len(self.all) - len(opened), 1)
+        self.all = [listener for listener, _ in opened]
         if self._started and not self._full:
             for listener in new:
                 self._loop.add_reader(listener.sock.fileno(), self.accept, listener)
+
+    def _abort_pending(self, listener_policy: ListenerPolicy) -> None:
+        if self.pending is not None:
+            self.pending.abort(self.pending.at(listener_policy))
 
     async def stop(self) -> None:
         """Accept nothing more; return when no connection is being set up."""
@@ -236,12 +298,8 @@ class Listeners:
             for listener in self.all:
                 self._loop.remove_reader(listener.sock.fileno())
         self.close()
-        if self._refusals is not None:
-            self._refusals.stop()
-        if self._malformed_log is not None:
-            self._malformed_log.stop()
-        if self._forbidden_log is not None:
-            self._forbidden_log.stop()
+        for bounded in self._logs.values():
+            bounded.stop()
         await asyncio.gather(*self._accepting)
 
     def close(self) -> None:
@@ -257,8 +315,8 @@ class Listeners:
     def connection_closed(self) -> None:
         """Note that a connection is gone: one that waits may take its place."""
         self.taken -= 1
-        if self._shares is not None:
-            self._shares.note(self.taken)
+        if self._process_counts is not None:
+            self._process_counts.note(self.taken)
         self._resume()
 
     def _resume(self) -> None:
@@ -272,7 +330,7 @@ class Listeners:
         """Accept the connections that wait at a listener, up to a bound, or leave them to another process."""
         if listener.is_crowded is not None and listener.is_crowded():
             self._pause(listener, CROWD_PAUSE)
-        elif self._shares is not None and self._shares.is_ahead():
+        elif self._process_counts is not None and self._process_counts.is_ahead():
             self._pause(listener, LEAVE_TO_OTHERS, takes_what_is_left=True)
         else:
             self._accept(listener)
@@ -307,8 +365,8 @@ class Listeners:
                 return
             accepted.setblocking(False)
             self.taken += 1
-            if self._shares is not None:
-                self._shares.note(self.taken)
+            if self._process_counts is not None:
+                self._process_counts.note(self.taken)
             task = self._loop.create_task(self._set_up(listener, accepted))
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)
@@ -329,8 +387,8 @@ class Listeners:
         taken, limit = self.taken, "the limit on open files"
         if self._most < self.limit:
             limit = option("max_connections")
-            if self._shares is not None:
-                taken = self._shares.total()
+            if self._process_counts is not None:
+                taken = self._process_counts.total()
                 if taken < self.max_connections:
                     return  # another process accepts
         self.shortages += 1
@@ -351,22 +409,6 @@ class Listeners:
             )
             accepted.close()
             self.connection_closed()
-
-
-def address_of(sock: socket.socket) -> Address:
-    """Where a listening socket listens. A name of Linux that is not a path is written as systemd writes it: @name."""
-    name = sock.getsockname()
-    if isinstance(name, bytes):
-        return "@" + os.fsdecode(name[1:])
-    return name if isinstance(name, str) else (name[0], name[1])
-
-
-def name_of_address(address: Address) -> str:
-    """An address as the log and the settings write it: host:port, [host]:port or unix:PATH."""
-    if isinstance(address, str):
-        return "unix:" + address
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def where_of(config: ListenerConfig, settings: Config) -> str:
@@ -464,7 +506,7 @@ def _by_whom(failure: OSError, port: int | str | bytes) -> str:
 def port_holder(port: int) -> str:
     """Return the name and the id of the process that listens at this port, as an error says them; or "".
 
-    Linux only, and only processes that this user may look into; elsewhere it finds nobody.
+    Linux only, and only processes that this user may look into; elsewhere it returns "".
     """
     from pathlib import Path  # most starts have their port
 

@@ -1,4 +1,4 @@
-r"""The header with which a proxy says whom it speaks for: the PROXY protocol, versions 1 and 2.
+r"""Parses the header of the PROXY protocol, versions 1 and 2.
 
     PROXY TCP4 192.0.2.7 192.0.2.1 52144 11300\r\n          version 1: one line
 
@@ -6,7 +6,7 @@ r"""The header with which a proxy says whom it speaks for: the PROXY protocol, v
     addresses and ports    type   length   value …          transport, length; addresses; then TLVs
 
 From a header comes the client's address, and, in version 2, the common name of its certificate, if the proxy has
-verified one. Whether a proxy is to be believed, others must know.
+verified one. The caller must check that the proxy is trusted.
 
 Specification: https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt; the sections named here are its.
 """
@@ -17,7 +17,7 @@ import re
 import socket
 from typing import Final, NamedTuple
 
-from beanstalk_server.server.front.listeners import name_of_address
+from beanstalk_server.server.front.addresses import name_of_address
 
 LONGEST_LINE: Final = 107
 """Bytes of a header of version 1, CR LF included (section 2.1)."""
@@ -124,13 +124,13 @@ def _read_binary(data: bytes) -> ProxyHeader | str | None:
         return f"a PROXY header with the version and command 0x{command:02x}"
     if size > LONGEST_HEADER:
         return f"a PROXY header of {size} bytes, more than {LONGEST_HEADER}"
-    if command == LOCAL:  # whatever the rest says
+    if command == LOCAL:  # the rest is ignored
         return ProxyHeader(size, is_local=True) if len(data) >= size else None
     if family > UNIX or transport > LAST_TRANSPORT:
         return f"a PROXY header with the family and transport 0x{data[13]:02x}"
     if len(data) < size:
         return None
-    if UNSPECIFIED in (family, transport):  # nobody says where the addresses end
+    if UNSPECIFIED in (family, transport):  # the length of the addresses is not defined
         return ProxyHeader(size)
     addresses_size = ADDRESS_SIZES[family]
     addresses = data[FIXED_SIZE:size]
@@ -163,7 +163,7 @@ def _certificate_name(tlvs: list[tuple[int, bytes]]) -> str:
     try:
         return names[0].decode() if len(names) == 1 else ""
     except UnicodeDecodeError:
-        return ""  # it names nobody
+        return ""  # it is no name
 
 
 def _tlvs(data: bytes) -> list[tuple[int, bytes]] | None:

@@ -1,6 +1,6 @@
 """TLS above a plain transport, as a transport for the protocol above it.
 
-    event loop ⇄ plain transport ⇄ TlsTransport ⇄ what the client has become: an arrival, then a Connection
+    event loop ⇄ plain transport ⇄ TlsTransport ⇄ PendingConnection, then Connection
 
 OpenSSL works on memory (`ssl.MemoryBIO`), because the event loop's own TLS costs three times as much. It is given whole
 records, few at a time, so that it keeps little memory for each connection and comes back soon:
@@ -82,7 +82,7 @@ class TlsTransport(Runnable):
     It inherits from neither, for the reason that `Connection` does not. Its owner is called once: `on_ready` when the
     handshake is done, and must then set a protocol and call its `connection_made` with this transport; or `on_failure`
     with a few words why, when there will be no handshake any more. Then it has closed itself, and the protocol that the
-    owner may set is told when the connection is gone.
+    owner may set gets `connection_lost`.
 
     Args:
         context: the server's certificate, and what is asked of clients.
@@ -259,7 +259,7 @@ class TlsTransport(Runnable):
             self._plain.write_eof()
 
     def abort(self) -> None:
-        """Close at once, whatever is still to be sent."""
+        """Close at once, and discard unsent output."""
         self._closing = True
         self._plain.abort()
 
@@ -477,7 +477,7 @@ class TlsTransport(Runnable):
         return bool(_end_of_record(self._input, self._position)) or (self._begun and self._incoming.pending > 0)
 
     def _regulate(self) -> None:
-        """Read from the plain transport, unless there is input to work on first, or nobody wants any."""
+        """Read from the plain transport, unless input waits, or the protocol has paused reading."""
         reads = self._reading and not self.queued and not self._ended
         if reads is not self._plain_reads and not self._plain_ended and not self.is_closing():
             self._plain_reads = reads

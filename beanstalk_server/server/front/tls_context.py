@@ -51,7 +51,7 @@ def make_context(
     """The context of a listener with a certificate.
 
     Args:
-        warn: is told of a certificate that clients will refuse: one that has expired, say.
+        warn: called with a warning about a certificate that clients will refuse, such as an expired one.
         place: where a file is to be read, of the path that messages name.
 
     Raises:
@@ -83,7 +83,7 @@ def _load_certificate(
     try:
         context.load_cert_chain(place(path), place(key_path), _no_password)
     except _EncryptedError:
-        _refuse(name, key_path, "the key is encrypted, and nobody can be asked for its password; openssl pkey decrypts")
+        _refuse(name, key_path, "the key is encrypted, which is not supported: decrypt it with openssl pkey")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             _refuse(name, key_path, f"is not the key of the certificate in {path}")

@@ -33,15 +33,8 @@ class OrderedSet(dict):
     remove = dict.__delitem__
 
 
-class VirtualListeners:
+class VirtualListeners(listeners.Listeners):
     """What server.listeners.Listeners is, for a process in virtual time, which has one address at the most."""
-
-    def __init__(self):
-        self.all = []
-
-    @property
-    def addresses(self):
-        return [listener.address for listener in self.all]
 
     def allow(self, max_connections):
         pass
@@ -50,6 +43,8 @@ class VirtualListeners:
         pass
 
     def start(self, loop, headroom):
+        for listener in self.all:
+            self._prepare(listener, self._client_maker)
         process = PROCESS.get()
         self._server = loop.network.listen(process, lambda: self.all[0].make_protocol(), process.name, 11300)
 

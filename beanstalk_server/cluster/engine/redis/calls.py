@@ -1,4 +1,4 @@
-"""Sends requests to the primaries that have the keys, many at once, and says what the replies mean.
+"""Sends requests to the primaries that have the keys, many at once, and interprets the replies.
 
 What is asked at the same time leaves in one write for each primary, with one WAIT behind it, because WAIT is about all
 that its own connection has written.
@@ -19,10 +19,10 @@ from beanstalk_server.settings.engine_url import EngineURL
 T = TypeVar("T")
 
 ATTEMPTS: Final = 3
-"""How often a request is sent that nothing has become of."""
+"""Maximum number of attempts for a request that had no effect."""
 
 UNSENT: Final = RetryError("engine: the request has not been sent")
-"""What has become of a request at first."""
+"""The result of a request before it is sent."""
 
 
 class Request(NamedTuple):
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What has become of a request."""
+    """The result of a request."""
 
     reply: Reply
     """No error."""
@@ -183,7 +183,7 @@ class RedisCalls:
         self, connection: RedisConnection, indexes: list[int], error: EngineError, results: list[Done | EngineError]
     ) -> None:
         """Note that a connection has broken under these requests."""
-        self.topology.leave(connection)
+        self.topology.drop(connection)
         without_frames(error)
         for index in indexes:
             results[index] = error
@@ -211,7 +211,7 @@ class RedisCalls:
             else:
                 results[index] = connection.error_of(confirmed)
         if not isinstance(confirmed, int):  # the server may be a replica by now
-            self.topology.leave(connection)
+            self.topology.drop(connection)
 
 
 def script_call(sha: bytes, keys: Sequence[bytes], arguments: Sequence[str | int]) -> bytes:

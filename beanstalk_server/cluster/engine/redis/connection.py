@@ -131,7 +131,7 @@ class RedisConnection:
     def error_of(self, reply: Reply) -> EngineError:
         """What a reply means that is an error, or another one than was expected."""
         if not isinstance(reply, ResponseError):
-            return EngineError(f"{self.place}: an answer that was not expected: {reply!r:.60}")
+            return EngineError(f"{self.place}: unexpected reply: {reply!r:.60}")
         text = str(reply)
         code = text.partition(" ")[0]
         if code in REFUSED or "AUTH" in text:  # "ERR AUTH called without any password configured"

@@ -23,7 +23,7 @@ from beanstalk_server.cluster.engine.interface import (
 )
 from beanstalk_server.cluster.engine.redis.calls import UNSENT, Done, RedisCalls, Request
 from beanstalk_server.cluster.engine.redis.connection import RedisConnection, without_frames
-from beanstalk_server.cluster.engine.redis.registry import LEASE_FIELDS, RedisRegistry, lease_of, position_of
+from beanstalk_server.cluster.engine.redis.registry import LEASE_FIELDS, RedisLeaseRegistry, lease_of, position_of
 from beanstalk_server.cluster.engine.redis.resp import Reply, lists_of, number_of, pack, text_of, understood
 from beanstalk_server.cluster.engine.redis.topology import Topology
 from beanstalk_server.settings.engine_url import read_url
@@ -61,9 +61,9 @@ class RedisConnector:
         """To one shard."""
         return RedisEngine(self._calls(), shard)
 
-    def registry(self) -> RedisRegistry:
+    def registry(self) -> RedisLeaseRegistry:
         """To all leases."""
-        return RedisRegistry(self._calls())
+        return RedisLeaseRegistry(self._calls())
 
     def committer(self) -> RedisCommitter:
         """To all journals."""
@@ -77,7 +77,7 @@ class RedisCommitter:
     """The commits of all shards: what comes together leaves in one write for each primary, with one WAIT.
 
     Args:
-        calls: used by nobody else.
+        calls: used by this object alone.
     """
 
     def __init__(self, calls: RedisCalls) -> None:
@@ -95,7 +95,7 @@ class RedisCommitter:
                     connection.send(b"".join([*data, self._calls.wait]))
                     replies, confirmed = connection.receive_made(len(calls))
                 except EngineError as error:
-                    topology.leave(connection)
+                    topology.drop(connection)
                     without_frames(error)
                     return [error for _ in calls]
                 if not replies and isinstance(confirmed, int):  # nearly always
@@ -145,7 +145,7 @@ class RedisEngine:
     """A shard of an engine in Redis; see `Engine` for the methods without a docstring here.
 
     Args:
-        calls: used by nobody else.
+        calls: used by this object alone.
         shard: its number.
     """
 

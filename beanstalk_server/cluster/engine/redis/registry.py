@@ -45,11 +45,11 @@ REMEMBERED: Final = 60
 """Seconds for which a node that does not report is a member."""
 
 
-class RedisRegistry:
-    """A registry in Redis; see `Registry` for the methods without a docstring here.
+class RedisLeaseRegistry:
+    """A registry in Redis; see `LeaseRegistry` for the methods without a docstring here.
 
     Args:
-        calls: used by nobody else.
+        calls: used by this object alone.
     """
 
     def __init__(self, calls: RedisCalls) -> None:

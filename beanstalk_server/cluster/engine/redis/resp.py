@@ -140,19 +140,19 @@ class Replies:
         try:
             number = int(rest)
         except ValueError:
-            raise LostError(f"what answers is no Redis: {line[:60]!r}") from None
+            raise LostError(f"not a Redis server: {line[:60]!r}") from None
         if kind == b":":
             return number
         if kind == b"$" and number <= LONGEST_BULK:
             return self._exactly(number) if number >= 0 else None
         if kind == b"*" and depth < DEEPEST and number <= LONGEST_BULK:
             return [self._read(depth + 1) for _ in range(number)] if number >= 0 else None
-        raise LostError(f"what answers is no Redis: {line[:60]!r}")
+        raise LostError(f"not a Redis server: {line[:60]!r}")
 
     def _line(self) -> bytes:
         while (end := self._buffer.find(b"\r\n", self._at)) < 0:
             if len(self._buffer) - self._at > LONGEST_LINE:
-                raise LostError(f"what answers is no Redis: {self._buffer[self._at : self._at + 60]!r}")
+                raise LostError(f"not a Redis server: {self._buffer[self._at : self._at + 60]!r}")
             self._buffer = self._buffer[self._at :] + self._receive(CHUNK)
             self._at = 0
         line = self._buffer[self._at : end]
@@ -190,7 +190,7 @@ def text_of(reply: object) -> str:
     """
     if reply is None or isinstance(reply, bytes):
         return (reply or b"").decode("utf-8", "replace")
-    raise TypeError(f"{reply!r:.60} is no text")
+    raise TypeError(f"expected a string, got {reply!r:.60}")
 
 
 def number_of(reply: object) -> int:
@@ -211,7 +211,7 @@ def lists_of(reply: object) -> Sequence[Any]:
     """
     if isinstance(reply, list):
         return reply
-    raise TypeError(f"{reply!r:.60} is no array")
+    raise TypeError(f"expected an array, got {reply!r:.60}")
 
 
 @contextmanager
@@ -220,4 +220,4 @@ def understood() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, LookupError) as error:
-        raise EngineError(f"engine: an answer that was not expected: {error}") from None
+        raise EngineError(f"engine: unexpected reply: {error}") from None

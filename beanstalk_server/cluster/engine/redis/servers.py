@@ -1,4 +1,4 @@
-"""What the servers of an engine in Redis say of themselves: which they are, how full, and what is wrong with them.
+"""Inspects the servers of an engine in Redis: version, memory, replicas, and settings that would lose jobs.
 
     appendonly no               a server that restarts comes back with nothing, and its replicas copy that
     maxmemory-policy allkeys-…  a full server throws files away
@@ -104,9 +104,7 @@ def faults(
     try:
         replicas = condition_of(primary).replicas
     except EngineRefusedError as error:
-        log.warning(
-            "%(error)s: whether it has enough replicas is not known", event("engine-replicas-unknown", error=error)
-        )
+        log.warning("%(error)s: the number of replicas is unknown", event("engine-replicas-unknown", error=error))
         return found
     online = sum(each.is_online for each in replicas)
     if few := too_few(online, wanted):
@@ -129,7 +127,7 @@ def _settings_of(connection: RedisConnection) -> dict[str, str]:
     reply = connection.ask(pack(b"CONFIG", b"GET", *[each.encode() for each in ASKED]))[0]
     if not isinstance(reply, list):
         log.warning(
-            "engine at %(engine)s: it does not show its settings: whether they lose jobs is not known",
+            "engine at %(engine)s: its settings are not readable: they might lose jobs",
             event("engine-settings-unknown", engine=connection.host),
         )
         return {}

@@ -1,4 +1,4 @@
-"""Which server has the keys of a shard, and the connection to it: one for each primary, made when it is needed.
+"""Finds the server that has the keys of a shard, and keeps one connection to each primary, opened on demand.
 
 The primary is the server of the URL, the one that a Sentinel names, or in Redis Cluster that which has the slot. It is
 asked itself whether it is the primary, because neither a name nor a Sentinel may know of a failover yet. A connection
@@ -99,7 +99,7 @@ class Topology:
         if connection is not None:
             if connection.is_open:
                 return connection
-            self.leave(connection)
+            self.drop(connection)
         host = self._host_of(shard)
         connection = self._connections.get(host)
         if connection is None or not connection.is_open:
@@ -107,7 +107,7 @@ class Topology:
         self._by_shard[shard] = connection
         return connection
 
-    def leave(self, connection: RedisConnection) -> None:
+    def drop(self, connection: RedisConnection) -> None:
         """Close a connection, and find out anew where the primaries are."""
         connection.close()
         self._connections = {host: each for host, each in self._connections.items() if each is not connection}
@@ -118,7 +118,7 @@ class Topology:
         """Leave the primary of a shard, unless it is new: too few replicas confirm what it does."""
         connection = self._by_shard.get(shard)
         if connection is not None and self._url.form != ALONE and time.monotonic() - connection.opened_at > LOOK_AGAIN:
-            self.leave(connection)
+            self.drop(connection)
 
     def meaning(self, connection: RedisConnection, shard: int, reply: ResponseError) -> EngineError:
         """What an error means that a primary has answered with. The next one to ask may be another."""
@@ -135,7 +135,7 @@ class Topology:
                 self._moved[self._slot_of(shard)] = _host(name, int(port), connection.host)
             return RetryError("engine: its nodes do not agree which of them has the keys")
         if code in LEFT:
-            self.leave(connection)
+            self.drop(connection)
         return RetryError(f"engine: {reply}") if code == "NOSCRIPT" else connection.error_of(reply)
 
     @contextmanager
@@ -196,7 +196,7 @@ class Topology:
         return connection
 
     def _must_be_primary(self, connection: RedisConnection) -> None:
-        if self._url.form == CLUSTER:  # whose replicas send everybody on
+        if self._url.form == CLUSTER:  # whose replicas redirect clients
             return
         role = connection.ask(ROLE)[0]
         if isinstance(role, ResponseError):
@@ -262,7 +262,7 @@ class Topology:
         """Find out which primary has each range of slots.
 
         Raises:
-            EngineError: nobody knows, or nobody can be reached who might.
+            EngineError: no reachable server knows.
         """
         url = self._url
         if url.form == ALONE:

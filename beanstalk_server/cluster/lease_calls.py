@@ -1,7 +1,7 @@
-"""Asks the engine about the leases of all shards, and tells it that the node is alive; one call at a time, in a thread.
+"""Makes the calls about leases of all shards, in a thread and one at a time, and reports that the node is alive.
 
-What is asked while a call is under way goes together in the next one: so it costs the engine little more to be asked
-about a thousand shards than about one.
+Questions that arrive during a call go together in the next one, so a thousand shards cost the engine little more than
+one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
 from typing import Any, Final, TypeVar
 
-from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, Registry, Report
+from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, LeaseRegistry, Report
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
@@ -30,7 +30,7 @@ COMPLAINTS: Final = 10 * SECOND
 log = logging.getLogger("beanstalk_server")
 
 
-class Lookout:
+class LeaseCalls:
     """Asks for all shards of one node, until `close`.
 
     Args:
@@ -44,7 +44,7 @@ class Lookout:
 
     def __init__(
         self,
-        registry: Registry,
+        registry: LeaseRegistry,
         ttl: int,
         report: Callable[[], Report],
         on_silence: Callable[[], None],
@@ -80,7 +80,7 @@ class Lookout:
             self._task = loop.create_task(self._work())
         return await future
 
-    async def call(self, call: Callable[[Registry], T]) -> T:
+    async def call(self, call: Callable[[LeaseRegistry], T]) -> T:
         """Make a call that is about no lease.
 
         Raises:
@@ -144,7 +144,7 @@ class Lookout:
             else:
                 self._failing.discard(call.shard)
             if future.done():
-                continue  # nobody waits any more
+                continue  # the caller has been cancelled
             if isinstance(answer, EngineError):
                 future.set_exception(answer)
             else:

@@ -1,7 +1,7 @@
-"""How many clients each of the processes that accept at the same sockets has, in memory that they share.
+"""Connection counts of all processes that accept from the same sockets, in shared memory.
 
-The system wakes all of them for a client that comes, and often the same one is first. So one that has more clients than
-another leaves a client to the others for a moment, and accepts it only then.
+The system wakes all of them for a new client, and often the same one is first. So a process that has more clients than
+another one waits for a moment before it accepts.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 COUNT_BYTES: Final = 4
 
 
-class Shares:
+class ConnectionCounts:
     """The counts, as one of the processes sees them.
 
     Args:
-        descriptor: of a file that `prepare_shares` has prepared. It is not needed any more.
+        descriptor: of a file that `prepare_counts` has prepared. It is not needed any more.
         index: which of the counts is its own.
     """
 
@@ -44,6 +44,6 @@ class Shares:
         return self._counts[self._index] > min(self._counts)
 
 
-def prepare_shares(descriptor: int, count: int) -> None:
+def prepare_counts(descriptor: int, count: int) -> None:
     """Give an empty file room for the counts of this many processes."""
     os.ftruncate(descriptor, count * COUNT_BYTES)

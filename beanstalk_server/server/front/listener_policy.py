@@ -1,6 +1,6 @@
-"""What a listener asks of the clients that connect to it, and how it finds out who they are.
+"""What a listener requires of its clients: PROXY header, TLS and authentication; and it finds their users.
 
-A reload changes an entrance in place, under the clients that have come in by it.
+A reload changes a policy in place, also for the clients that are connected.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PEER: Final = "peer"
 LINK: Final = "link"  # another node has asked
 
 
-class Entrance:
-    """One listener's way of knowing its users.
+class ListenerPolicy:
+    """What one listener requires of its clients.
 
     Args:
         place: where it is, for the log.
@@ -39,15 +39,15 @@ class Entrance:
         self.closes_after_put = False  # a malformed put closes the connection
         self.carried = False  # its clients' sockets are in another process, which watches them, and counts them
         self.config: ListenerConfig  # what it is made of
-        self.closed = False  # the listener is gone, and nobody comes in here any more
+        self.closed = False  # the listener is gone, and accepts no clients
         self.context: Any = None  # an ssl.SSLContext; None for plain connections
         self.failures = 0  # how many clients have been refused because of what they gave as a proof, or gave instead
         self.host = ""  # the name or address that its listener is given; "" for a UNIX socket
-        self.is_http = False  # HTTP is spoken here: each request says who asks, and some may be asked by anybody
+        self.is_http = False  # HTTP: each request authenticates itself, and some need no user
         self.is_link = False  # clients come through another node
         self.number = 0  # names it to I/O processes
         self.trusted: Sequence[Any] = ()  # the networks whose PROXY headers are believed
-        self.user: User | None = None  # every client without authentication; None for nobody, who may do everything
+        self.user: User | None = None  # of every client without authentication; None: it has all rights
         self.wants_header = False  # a PROXY header comes first
 
     @property
@@ -56,8 +56,8 @@ class Entrance:
         is_asked = self.auth != NONE and not (self.is_http and self.auth == TOKEN)
         return is_asked or self.wants_header or self.context is not None
 
-    def become(self, other: Entrance) -> bool:
-        """Ask what another entrance asks; return whether those who are not known yet may go on as they have begun."""
+    def become(self, other: ListenerPolicy) -> bool:
+        """Take over the values of another policy; return whether pending connections may continue under them."""
         same = (
             self.auth == other.auth
             and self.wants_header == other.wants_header
@@ -102,14 +102,14 @@ class Entrance:
             or name in self.config.hosts
         )
 
-    # Who a client is; None if it is nobody that the config knows
+    # Finding the user of a client; None if the config has none
 
     def user_of_token(self, token: str) -> User | None:
         """The user whose token this is."""
         return None if self.accounts is None else self.accounts.by_token(token)
 
     def authenticate(self, token: str) -> User | None:
-        """The same, for a client that has been let in: if the token is nobody's, it is refused, and that is counted."""
+        """The same, for an admitted client: an unknown token counts as a failure."""
         user = self.user_of_token(token)
         if user is None:
             self.failures += 1
@@ -141,7 +141,7 @@ def _authorities(context: Any) -> Any:
 
 
 def accounts_of(config: Config) -> Accounts | None:
-    """The users in the settings; None if there are none, and nobody is asked.
+    """The users in the settings; None if there are none, and no client is asked.
 
     Raises:
         ConfigError: the token file is bad.
@@ -154,13 +154,13 @@ def accounts_of(config: Config) -> Accounts | None:
     return Accounts(users_of(config))
 
 
-def entrance_of(
+def listener_policy_of(
     config: ListenerConfig,
     place: str,
     accounts: Accounts | None,
     make_context: Callable[[ListenerConfig], Any] | None = None,
-) -> Entrance:
-    """The entrance that a listener's settings describe.
+) -> ListenerPolicy:
+    """The listener policy that a listener's settings describe.
 
     Args:
         place: where it is, for messages.
@@ -169,35 +169,35 @@ def entrance_of(
     Raises:
         StartError: a certificate cannot be used, or the system does not tell who is at the other end of a socket.
     """
-    entrance = Entrance(place)
-    entrance.accounts = accounts
-    entrance.auth = config.auth
-    entrance.closes_after_put = config.closes_after_put
-    entrance.config = config
-    entrance.is_http = config.is_http
-    entrance.host = config.host
-    entrance.wants_header = config.proxy_protocol
+    listener_policy = ListenerPolicy(place)
+    listener_policy.accounts = accounts
+    listener_policy.auth = config.auth
+    listener_policy.closes_after_put = config.closes_after_put
+    listener_policy.config = config
+    listener_policy.is_http = config.is_http
+    listener_policy.host = config.host
+    listener_policy.wants_header = config.proxy_protocol
     if config.auth == PEER and not hasattr(socket, "SO_PEERCRED"):
         raise StartError(f"{place}: auth: 'peer' cannot be used on this system", BAD_OPTION)
     if config.trusted:
         import ipaddress  # here, because most servers never need it
 
-        entrance.trusted = [ipaddress.ip_network(network, strict=False) for network in config.trusted]
+        listener_policy.trusted = [ipaddress.ip_network(network, strict=False) for network in config.trusted]
     if config.user:
-        entrance.user = None if accounts is None else accounts.by_name(config.user)
-        if entrance.user is None:
+        listener_policy.user = None if accounts is None else accounts.by_name(config.user)
+        if listener_policy.user is None:
             raise StartError(f"{place}: user: there is no user {config.user!r}", BAD_OPTION)
     if config.tls_cert:
         if make_context is None:
             from beanstalk_server.server.front import tls_context
 
             make_context = tls_context.make_context
-        entrance.context = make_context(config)
-    return entrance
+        listener_policy.context = make_context(config)
+    return listener_policy
 
 
 def ways_of(config: ListenerConfig) -> str:
-    """How a listener knows its users, for the log: "" where everybody may come in, and do everything."""
+    """How a listener knows its users, for the log: "" where every client is admitted with all rights."""
     ways = ["HTTP"] if config.is_http else []
     if config.proxy_protocol:
         ways.append("PROXY")

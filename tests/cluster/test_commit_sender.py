@@ -2,8 +2,15 @@
 
 import pytest
 
+from beanstalk_server.cluster.commit_sender import (
+    COMMIT_COST,
+    KEPT,
+    CommitSender,
+    DivergedError,
+    FencedError,
+    kept_within,
+)
 from beanstalk_server.cluster.engine.interface import START, Answer, EngineFullError, Lease, Position
-from beanstalk_server.cluster.sender import COMMIT_COST, KEPT, DivergedError, FencedError, Sender, kept_within
 
 BEFORE = Position(2, 40)
 LEASE = Lease(3, 0, "a", "here:1", "secret", BEFORE)
@@ -16,7 +23,7 @@ def position(number, epoch=3):
 
 
 def sender_with(count, **options):
-    sender = Sender(LEASE, ENOUGH, **options)
+    sender = CommitSender(LEASE, ENOUGH, **options)
     for number in range(count):
         sender.add([("d", str(number))], 10)
     return sender

@@ -1,7 +1,7 @@
-"""Keeps the shards of a cluster spread over its nodes: what this node gives away, and what it takes.
+"""Balances the shards of a cluster over its nodes: which shards this node gives away, and which it takes.
 
-It sees who leads which shard, as the roles of this node in all shards have seen it, and which nodes report that they
-are alive. What follows are two functions of these figures alone, so nodes that have seen the same decide the same:
+Inputs are the leader of each shard, as the roles of this node have seen it, and the reports of the live nodes. The
+decisions are two functions of these figures alone, so nodes with the same figures decide the same:
 
     transfers    a node that leads more than its share gives some to those that lead fewer
     successors   a shard without a leader goes to the node that leads fewest
@@ -37,20 +37,20 @@ DISTRUST: Final = 5
 PAUSE: Final = 0.05
 """Seconds between two shards that are given away."""
 
-PATIENCE: Final = 0.5
-"""Seconds that a node which leaves waits to be told who is there."""
+MEMBERS_TIMEOUT: Final = 0.5
+"""Timeout in seconds for the list of nodes, when a node stops."""
 
 log = logging.getLogger("beanstalk_server")
 
 
 class Standing(Protocol):
-    """What this node is in a shard."""
+    """A shard, as this node sees it."""
 
     index: int
 
     @property
     def leader(self) -> str:
-        """The id of the node that leads it; "" if nobody does."""
+        """The id of the node that leads it; "" if no node does."""
 
     @property
     def holder(self) -> str:
@@ -58,7 +58,7 @@ class Standing(Protocol):
 
     @property
     def lost(self) -> Lease | None:
-        """The lease that anybody may take now, as the last leader has left it."""
+        """The lease that any node may take now, as the last leader has left it."""
 
     @property
     def led_since(self) -> int:
@@ -68,7 +68,7 @@ class Standing(Protocol):
         """Let another node lead; return when this one does not any more."""
 
 
-class Spreader:
+class Balancer:
     """The spreading of shards, as far as one node does it, from `start` to `stop`.
 
     Args:
@@ -100,7 +100,7 @@ class Spreader:
         self._since: dict[str, int] = {}  # each node that may be given shards, and from when on
         self._is_known = False  # the nodes have been asked for before
         self._addresses: dict[str, str] = {}  # of the same nodes
-        self._gone: set[str] = set()  # those whose process has ended, until nobody remembers them
+        self._gone: set[str] = set()  # those whose process has ended, until no report names them
         self._given: dict[int, str] = {}  # shards that were given away, and to whom, until that node leads them
         self._successors: dict[int, str] = {}  # as they were found last
         self._found_at = 0  # when that was
@@ -124,7 +124,7 @@ class Spreader:
         return node in self._since and node in self._find_linked()
 
     def is_successor(self, shard: int, lost: Lease) -> bool:
-        """Whether this node is to take a shard that nobody leads, or else another one.
+        """Whether this node, and no other one, is to take a shard without a leader.
 
         Args:
             lost: the lease as the last leader has left it.
@@ -145,7 +145,7 @@ class Spreader:
     async def successors(self) -> dict[int, str]:
         """Who is to take the shards that this node leads, when it leads none any more."""
         with contextlib.suppress(EngineError, TimeoutError):  # then what was seen last must do
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(MEMBERS_TIMEOUT):
                 self._see(await self._find_members())
         own = [shard.index for shard in self._shards if shard.led_since >= 0]
         counts = self._counts({self.node})
@@ -194,7 +194,7 @@ class Spreader:
                     await self._even_out()
                 await asyncio.sleep(self._ttl / OBSERVATIONS / SECOND)
         except Exception:
-            log.exception("spreader task crashed; this is a bug in the server", event("bug-in-spreading"))
+            log.exception("balancer task crashed; this is a bug in the server", event("bug-in-spreading"))
 
     def _see(self, members: list[Member]) -> None:
         """Note which nodes are alive."""
@@ -269,7 +269,7 @@ def transfers(counts: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def successors(orphans: Iterable[int], counts: Mapping[str, int]) -> dict[int, str]:
-    """Who is to take each of the shards that nobody leads.
+    """Assign a node to each shard without a leader.
 
     Args:
         orphans: their numbers.

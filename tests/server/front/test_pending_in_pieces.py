@@ -15,8 +15,8 @@ from tls_peers import Files
 from beanstalk_server import UserConfig
 from beanstalk_server.access.accounts import Accounts, hash_of_token
 from beanstalk_server.server.connection import Connection
-from beanstalk_server.server.front.arrivals import LINGER_LIMIT, Arrival, Arrivals
-from beanstalk_server.server.front.entrance import CERTIFICATE, NONE, TOKEN, Entrance
+from beanstalk_server.server.front.listener_policy import CERTIFICATE, NONE, TOKEN, ListenerPolicy
+from beanstalk_server.server.front.pending import LINGER_LIMIT, PendingConnection, PendingConnections
 
 ACCOUNTS = Accounts([UserConfig(name="billing", token_sha256=hash_of_token("token"), produce="bill-*")])
 
@@ -68,21 +68,30 @@ class Line(Transport):
         return ("192.0.2.7", 12345) if name == "peername" else super().get_extra_info(name)
 
 
+def pending_at(rounds):
+    return PendingConnections(
+        rounds.turns,
+        partial(Connection, rounds.connections),
+        lambda: rounds.listeners.allowed,
+        rounds.listeners.connection_closed,
+    )
+
+
 class World:
-    """One server without sockets, and one client that comes in at an entrance."""
+    """One server without sockets, and one client that comes in at a listener policy."""
 
     def __init__(self, auth, wants_header, context=None):
         self.rounds = Rounds()
         self.rounds.listeners.taken = 1
-        self.arrivals = Arrivals(self.rounds.turns, self.rounds.listeners, partial(Connection, self.rounds.connections))
-        self.arrivals.start(self.rounds.loop)
-        entrance = Entrance("here")
-        entrance.accounts = ACCOUNTS
-        entrance.auth = auth
-        entrance.wants_header = wants_header
-        entrance.context = context
-        entrance.trusted = (ipaddress.ip_network("192.0.2.0/24"),)
-        self.line = Line(Arrival(self.arrivals, entrance))
+        self.pending = pending_at(self.rounds)
+        self.pending.start(self.rounds.loop)
+        listener_policy = ListenerPolicy("here")
+        listener_policy.accounts = ACCOUNTS
+        listener_policy.auth = auth
+        listener_policy.wants_header = wants_header
+        listener_policy.context = context
+        listener_policy.trusted = (ipaddress.ip_network("192.0.2.0/24"),)
+        self.line = Line(PendingConnection(self.pending, listener_policy))
         self.line.protocol.connection_made(self.line)
 
     def send(self, data, *, is_busy):
@@ -102,7 +111,7 @@ class World:
         self.line.protocol.connection_lost(None)
         self.rounds.loop.settle()
         assert self.line.is_closing(), "nobody hangs up"
-        assert len(self.arrivals) == 0
+        assert len(self.pending) == 0
         assert self.rounds.listeners.taken == 0
         assert self.rounds.broker.connections == 0
         check_broker(self.rounds.broker)
@@ -154,13 +163,13 @@ def test_a_refused_client_is_read_from_only_so_far():
     world.hang_up()
 
 
-def test_an_arrival_that_fails_is_dropped_and_logged(caplog):
+def test_a_pending_connection_that_fails_is_dropped_and_logged(caplog):
     world = World(TOKEN, False)
 
     def fail(_):
         raise RuntimeError("broken")
 
-    world.line.protocol.entrance.accounts = type("Broken", (), {"by_token": fail})
+    world.line.protocol.listener_policy.accounts = type("Broken", (), {"by_token": fail})
     world.send(b"auth token\r\n", is_busy=True)
     world.rounds.loop.settle()
     assert world.line.aborted
@@ -172,18 +181,18 @@ def test_an_arrival_that_fails_is_dropped_and_logged(caplog):
 def test_new_clients_wait_while_others_wait_for_their_handshakes():
     rounds = Rounds()
     rounds.listeners.limit = 16
-    arrivals = Arrivals(rounds.turns, rounds.listeners, partial(Connection, rounds.connections))
-    arrivals.start(rounds.loop)
+    pending = pending_at(rounds)
+    pending.start(rounds.loop)
     come = []
     for _ in range(5):
-        come.append(Arrival(arrivals, World(TOKEN, True).line.protocol.entrance))
+        come.append(PendingConnection(pending, World(TOKEN, True).line.protocol.listener_policy))
         come[-1].connection_made(Line(come[-1]))
     rounds.turns.handshakes.extend(come[:2])
-    assert not arrivals.is_crowded()
+    assert not pending.is_crowded()
     rounds.turns.handshakes.append(come[2])
-    assert arrivals.is_crowded(), "the oldest would give way, halfway through its handshake"
-    arrivals.remove(come[0])
-    assert not arrivals.is_crowded()
+    assert pending.is_crowded(), "the oldest would give way, halfway through its handshake"
+    pending.remove(come[0])
+    assert not pending.is_crowded()
 
 
 # Those who are accepted while a reload, or the end of the server, takes effect
@@ -191,25 +200,25 @@ def test_new_clients_wait_while_others_wait_for_their_handshakes():
 
 def test_whoever_is_accepted_at_a_listener_that_is_gone_is_closed():
     rounds = Rounds()
-    arrivals = Arrivals(rounds.turns, rounds.listeners, partial(Connection, rounds.connections))
-    arrivals.start(rounds.loop)
-    entrance = Entrance("here")
-    for protocol in (Connection(rounds.connections, entrance), Arrival(arrivals, entrance)):
+    pending = pending_at(rounds)
+    pending.start(rounds.loop)
+    listener_policy = ListenerPolicy("here")
+    for protocol in (Connection(rounds.connections, listener_policy), PendingConnection(pending, listener_policy)):
         rounds.listeners.taken = 1
-        entrance.closed = True
+        listener_policy.closed = True
         line = Line(protocol)
         protocol.connection_made(line)
         assert line.aborted
         protocol.connection_lost(None)
-        assert (rounds.listeners.taken, len(arrivals), rounds.broker.connections) == (0, 0, 0)
+        assert (rounds.listeners.taken, len(pending), rounds.broker.connections) == (0, 0, 0)
 
 
 def test_whoever_is_accepted_unasked_at_a_listener_that_has_come_to_ask_is_closed():
     rounds = Rounds()
     rounds.listeners.taken = 1
-    entrance = Entrance("here")
-    connection = Connection(rounds.connections, entrance)
-    entrance.auth = TOKEN
+    listener_policy = ListenerPolicy("here")
+    connection = Connection(rounds.connections, listener_policy)
+    listener_policy.auth = TOKEN
     line = Line(connection)
     connection.connection_made(line)
     assert line.aborted
@@ -230,7 +239,7 @@ def test_whoever_fails_the_handshake_takes_up_room_until_the_connection_is_gone(
     world.rounds.loop.settle()
     assert world.line.closed
     assert len(caplog.messages) == 1
-    assert (world.rounds.listeners.taken, len(world.arrivals)) == (1, 1)
+    assert (world.rounds.listeners.taken, len(world.pending)) == (1, 1)
     world.hang_up()
     assert len(caplog.messages) == 1
 

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from effort import seeded
 
+from beanstalk_server.cluster.balancer import DISTRUST, Balancer, successors, transfers
 from beanstalk_server.cluster.engine.interface import EngineError, Lease, Member
-from beanstalk_server.cluster.spreader import DISTRUST, Spreader, successors, transfers
 from beanstalk_server.queue.units import SECOND
 
 TTL = 10
@@ -35,7 +35,7 @@ class Shard:
         self.leader = self.successor = successor
         if successor in self.view.refusing:
             self.leader = "me"
-            self.view.spreader.note_led(self.index)
+            self.view.balancer.note_led(self.index)
 
     def lose(self, node=None, address=""):
         """Let its leader be gone, and anybody may take it."""
@@ -53,7 +53,7 @@ class View:
         self.members = {node: Member(node, f"{node}:1", 0.0) for node in ("me", *others)}
         self.fails = False
         self.shards = [Shard(self, index, leader) for index, leader in enumerate(leaders)]
-        self.spreader = Spreader("me", self.shards, TTL * SECOND, self.find_members, self.find_linked, lambda: self.now)
+        self.balancer = Balancer("me", self.shards, TTL * SECOND, self.find_members, self.find_linked, lambda: self.now)
 
     async def find_members(self):
         if self.fails:
@@ -67,21 +67,21 @@ class View:
         self.members[node] = self.members.get(node, Member(node, f"{node}:1", 0.0))._replace(**what)
 
     def look(self):
-        """Let the spreader do what it does once in a while; return what it has given away."""
+        """Let the balancer do what it does once in a while; return what it has given away."""
         before = len(self.given)
-        asyncio.run(self.spreader._even_out())
+        asyncio.run(self.balancer._even_out())
         return self.given[before:]
 
     def successors(self):
-        return asyncio.run(self.spreader.successors())
+        return asyncio.run(self.balancer.successors())
 
     def successor(self, shard):
-        return self.spreader.is_successor(shard, self.shards[shard].lost)
+        return self.balancer.is_successor(shard, self.shards[shard].lost)
 
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch):
-    monkeypatch.setattr("beanstalk_server.cluster.spreader.PAUSE", 0)
+    monkeypatch.setattr("beanstalk_server.cluster.balancer.PAUSE", 0)
 
 
 def test_a_node_gives_away_what_is_more_than_its_share_and_first_what_it_has_led_longest():
@@ -106,7 +106,7 @@ def test_a_node_that_joins_is_given_nothing_for_a_while():
 
 def test_the_process_whose_address_this_one_has_is_no_successor():
     view = View("led", others=("before", "led"))
-    view.spreader.address = "me:1"
+    view.balancer.address = "me:1"
     view.report("before", address="me:1", seen=0.2)
     del view.members["me"]  # it has not reported yet
     view.look()
@@ -119,13 +119,13 @@ def test_of_two_processes_with_one_address_the_last_is_a_successor():
     view = View("led", others=("before", "after", "led"))
     view.report("before", address="a:1", seen=0.2)
     view.report("after", address="a:1")
-    view.spreader.takes = False
+    view.balancer.takes = False
     view.look()
-    asyncio.run(view.spreader.others_take())
+    asyncio.run(view.balancer.others_take())
     view.shards[0].lose()
     view.shards[0].leader = ""
     view.successor(0)
-    assert view.spreader._successors == {0: "after"}
+    assert view.balancer._successors == {0: "after"}
 
 
 def test_the_process_whose_address_the_lost_leader_had_is_no_successor():
@@ -166,9 +166,9 @@ def test_a_node_that_takes_no_shards_is_given_none_and_its_own_do_not_count():
 
 def test_a_node_whose_process_has_ended_is_given_nothing_although_it_has_just_reported():
     view = View("me", "me")
-    view.spreader.note_gone("other")
+    view.balancer.note_gone("other")
     assert view.look() == []
-    assert not view.spreader.knows("other")
+    assert not view.balancer.knows("other")
 
 
 def test_a_node_that_has_no_link_here_is_given_nothing():
@@ -176,7 +176,7 @@ def test_a_node_that_has_no_link_here_is_given_nothing():
     view.unlinked = {"one"}
     assert view.look() == []
     assert view.successors() == {0: "two", 1: "two"}
-    assert not view.spreader.knows("one")
+    assert not view.balancer.knows("one")
     view.unlinked.clear()
     assert view.look() == [(0, "one")]
 
@@ -211,7 +211,7 @@ def test_a_node_that_has_led_a_shard_and_gives_it_back_is_trusted():
     view.look()
     view.look()
     view.shards[0].leader = "me"
-    view.spreader.note_led(0)
+    view.balancer.note_led(0)
     assert view.look() == [(0, "other")]
 
 
@@ -255,7 +255,7 @@ def test_a_node_that_knows_no_other_is_the_heir():
 
 def test_whoever_leaves_gives_its_shards_to_all_others():
     view = View("me", "me", "me", "me", "one", "two", others=("one", "two"))
-    asyncio.run(view.spreader.stop())
+    asyncio.run(view.balancer.stop())
     assert sorted(view.successors().values()) == ["one", "one", "two", "two"]
 
 

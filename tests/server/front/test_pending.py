@@ -7,14 +7,14 @@ import socket
 import struct
 
 import pytest
-from connected import arrivals, nobody_is_left, taken, users
+from connected import nobody_is_left, pending, taken, users
 from proxy_headers import V4, binary, tls, tlv
 from tls_peers import Files, TlsCaller, client_certificate, client_context
 
 from beanstalk_server import Config, ListenerConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
-from beanstalk_server.server.front.arrivals import LINGER_LIMIT, MOST_ARRIVALS, TIME_LIMIT
-from beanstalk_server.server.front.entrance import entrance_of
+from beanstalk_server.server.front.listener_policy import listener_policy_of
+from beanstalk_server.server.front.pending import LINGER_LIMIT, MAX_PENDING, TIME_LIMIT
 from harness.caller import Caller
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
@@ -52,7 +52,7 @@ def test_a_client_with_a_token_is_its_user(server):
     assert caller.ask(b"use bill-2026\r\n") == b"USING bill-2026\r\n"
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
     assert users(server) == ["billing"]
-    assert (arrivals(server), taken(server)) == (0, 1)
+    assert (pending(server), taken(server)) == (0, 1)
     caller.close()
     nobody_is_left(server)
 
@@ -77,10 +77,10 @@ def test_a_client_may_give_another_token_later_and_a_wrong_one_ends_it(server):
     assert caller.ask(AUTH) == b"AUTHENTICATED\r\n"
     assert caller.ask(b"auth others-token\r\n") == b"AUTHENTICATED\r\n"
     assert users(server) == ["other"]
-    assert server.server.reception.failures == 0
+    assert server.server.listeners.failures == 0
     caller.send(b"auth wrong\r\nlist-tube-used\r\n")
     assert caller.rest() == b"UNAUTHORIZED\r\n"
-    assert server.server.reception.failures == 1
+    assert server.server.listeners.failures == 1
     caller.close()
 
 
@@ -116,7 +116,7 @@ def test_anything_else_is_unauthorized_and_nothing_behind_it_is_done(server, lin
 def test_a_line_without_an_end_is_not_waited_for(server):
     caller = server.connect()
     caller.send(b"auth " + b"x" * 218)
-    eventually(lambda: arrivals(server) == 1, "it is not known")
+    eventually(lambda: pending(server) == 1, "it is not known")
     caller.send(b"x")
     assert caller.rest() == b"UNAUTHORIZED\r\n"
     caller.close()
@@ -162,16 +162,16 @@ def test_a_refusal_reaches_a_client_that_goes_on_sending(server):
 )
 def test_a_plain_listener_for_http_answers_to_addresses_and_its_own_names(host, is_answered):
     config = ListenerConfig(address="queue.example.com:11380", protocol="http", hosts=("queue.prod.svc",))
-    assert entrance_of(config, "", None).answers_to(host) == is_answered
+    assert listener_policy_of(config, "", None).answers_to(host) == is_answered
     with_tokens = ListenerConfig(address="127.0.0.1:11380", protocol="http", auth="token")
-    assert entrance_of(with_tokens, "", None).answers_to(host), "no browser has a token"
+    assert listener_policy_of(with_tokens, "", None).answers_to(host), "no browser has a token"
 
 
 def test_a_client_that_is_refused_and_does_not_hang_up_is_cut_off_in_the_end(server):
     caller = server.connect()
     assert caller.ask(b"stats\r\n") == b"UNAUTHORIZED\r\n"
     assert caller.rest() == b""
-    assert arrivals(server) == 1
+    assert pending(server) == 1
     let_time_pass(server, TIME_LIMIT)
     nobody_is_left(server)
     caller.close()
@@ -191,7 +191,7 @@ def test_quit_closes_and_is_no_failure(server, caplog):
 def test_a_client_that_leaves_before_it_is_known_leaves_nothing_behind(server, caplog, sent, ending):
     caller = server.connect()
     caller.send(sent)
-    eventually(lambda: arrivals(server) == 1, "it has arrived")
+    eventually(lambda: pending(server) == 1, "it has arrived")
     if ending == "shutdown":
         caller.socket.shutdown(socket.SHUT_WR)
         assert caller.rest() == b""
@@ -204,7 +204,7 @@ def test_a_client_that_leaves_before_it_is_known_leaves_nothing_behind(server, c
 
 def test_a_client_that_is_not_known_is_no_client_of_the_queue(server):
     waiting = [server.connect() for _ in range(3)]
-    eventually(lambda: arrivals(server) == 3, "they have arrived")
+    eventually(lambda: pending(server) == 3, "they have arrived")
     assert server.call(lambda: server.server.broker.connections) == 0
     for caller in waiting:
         caller.close()
@@ -241,7 +241,7 @@ def test_whoever_comes_in_at_a_listener_with_a_user_is_that_user(serve, tmp_path
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
     assert caller.ask(b"auth others-token\r\n") == b"UNKNOWN_COMMAND\r\n"
     assert users(server) == ["billing"]
-    assert server.server.arrivals is None
+    assert server.server.pending is None
     caller.close()
 
 
@@ -334,7 +334,7 @@ def test_a_proxy_that_leaves_before_its_client_is_known_leaves_nothing_behind(se
     server = serve(auth="token", proxy_protocol=True, trusted=("127.0.0.1",))
     caller = server.connect()
     caller.send(sent)
-    eventually(lambda: arrivals(server) == 1, "it has arrived")
+    eventually(lambda: pending(server) == 1, "it has arrived")
     caller.close()
     nobody_is_left(server)
     assert "refused" not in caplog.text
@@ -451,19 +451,19 @@ def test_a_handshake_that_fails_or_takes_too_long_leaves_nothing_behind(serve, f
     assert caplog.text.count("is refused at") == 3
     slow = server.connect()
     slow.send(b"\x16\x03\x01")
-    eventually(lambda: arrivals(server) == 1, "it has arrived")
+    eventually(lambda: pending(server) == 1, "it has arrived")
     let_time_pass(server, TIME_LIMIT)
     assert slow.rest() == b""
     slow.close()
     nobody_is_left(server)
-    assert "not known after 10 s" in caplog.text
+    assert "not authenticated within 10 s" in caplog.text
 
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
 def test_whoever_looks_whether_a_port_is_open_is_no_failure(serve, files, caplog, ending):
     server = serve(**files.keys())
     caller = server.connect()
-    eventually(lambda: arrivals(server) == 1, "it has arrived")
+    eventually(lambda: pending(server) == 1, "it has arrived")
     if ending == "reset":
         caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     caller.close()
@@ -475,13 +475,13 @@ def test_whoever_looks_whether_a_port_is_open_is_no_failure(serve, files, caplog
 
 
 def let_time_pass(server, nanoseconds):
-    """Move the clock by which arrivals are timed, and let them look at it."""
+    """Move the clock by which pending connections are timed, and let them look at it."""
 
     def pass_on():
         turns = server.server.turns
         clock = turns.clock
         turns.clock = lambda: clock() + nanoseconds
-        server.server.arrivals.expire()
+        server.server.pending.expire()
 
     server.call(pass_on)
 
@@ -491,37 +491,37 @@ def test_who_is_not_known_after_ten_seconds_is_closed(server, caplog):
     slow.send(b"auth ")
     known = server.connect()
     assert known.ask(AUTH) == b"AUTHENTICATED\r\n"
-    eventually(lambda: arrivals(server) == 2, "two are not known")
+    eventually(lambda: pending(server) == 2, "two are not known")
     let_time_pass(server, TIME_LIMIT - 9_000_000_000)
-    assert arrivals(server) == 2
+    assert pending(server) == 2
     let_time_pass(server, 9_000_000_000)
     for caller in (silent, slow):
         assert caller.rest() == b""
         caller.close()
-    assert caplog.text.count("not known after 10 s") == 2
-    assert (server.server.arrivals.timeouts, server.server.reception.failures) == (2, 0)
+    assert caplog.text.count("not authenticated within 10 s") == 2
+    assert (server.server.pending.timeouts, server.server.listeners.failures) == (2, 0)
     assert known.ask(b"use bill-1\r\n") == b"USING bill-1\r\n"
     known.close()
     nobody_is_left(server)
 
 
 def test_when_a_thousand_are_not_known_the_oldest_gives_way(server, caplog):
-    idle = [server.connect() for _ in range(MOST_ARRIVALS)]
-    eventually(lambda: arrivals(server) == MOST_ARRIVALS, "they have arrived")
+    idle = [server.connect() for _ in range(MAX_PENDING)]
+    eventually(lambda: pending(server) == MAX_PENDING, "they have arrived")
     newer = server.connect()
     assert newer.ask(AUTH) == b"AUTHENTICATED\r\n"
     assert idle[0].rest() == b""
-    assert arrivals(server) == MOST_ARRIVALS - 1
+    assert pending(server) == MAX_PENDING - 1
     idle += [server.connect() for _ in range(3)]
     for caller in idle[1:3]:
         assert caller.rest() == b""
-    assert arrivals(server) == MOST_ARRIVALS
+    assert pending(server) == MAX_PENDING
     assert idle[3].ask(AUTH) == b"AUTHENTICATED\r\n"
     for caller in [newer, *idle]:
         caller.close()
     nobody_is_left(server)
-    assert "it gives way to a newer one, as 1024 are not known yet" in caplog.text
-    assert (server.server.arrivals.displaced, server.server.arrivals.timeouts) == (3, 0)
+    assert "evicted: 1024 unauthenticated connections" in caplog.text
+    assert (server.server.pending.displaced, server.server.pending.timeouts) == (3, 0)
 
 
 def test_nobody_gives_way_who_waits_for_the_server(server):
@@ -539,13 +539,13 @@ def test_nobody_gives_way_who_waits_for_the_server(server):
     for caller in callers:
         caller.close()
     nobody_is_left(server)
-    assert server.server.arrivals.displaced == 0
+    assert server.server.pending.displaced == 0
 
 
 def test_those_who_are_not_known_take_half_of_the_connections_that_there_may_be(server):
     server.call(setattr, server.server.listeners, "limit", 10)
     idle = [server.connect() for _ in range(20)]
-    eventually(lambda: (arrivals(server), taken(server)) == (5, 5), "all but five have given way")
+    eventually(lambda: (pending(server), taken(server)) == (5, 5), "all but five have given way")
     caller = server.connect()
     assert caller.ask(AUTH) == b"AUTHENTICATED\r\n"
     for each in [caller, *idle]:
@@ -556,7 +556,7 @@ def test_those_who_are_not_known_take_half_of_the_connections_that_there_may_be(
 def test_a_client_that_leaves_while_it_waits_for_its_turn_leaves_nothing_behind(server):
     for sent in (b"auth bill", b"auth wrong\r\n", AUTH):
         caller = server.connect()
-        eventually(lambda: arrivals(server) == 1, "it has arrived")
+        eventually(lambda: pending(server) == 1, "it has arrived")
 
         def spend():
             server.server.turns.budget = -1000
@@ -575,9 +575,9 @@ def test_a_server_stops_at_once_whoever_has_not_said_who_it_is(loop_factory, tmp
     callers = [server.connect() for _ in range(50)]
     for caller in callers[:25]:
         caller.send({"plain": b"auth ", "tls": b"\x16\x03\x01\x02", "proxy": PROXY + b"auth"}[kind])
-    eventually(lambda: arrivals(server) == 50, "they have arrived")
+    eventually(lambda: pending(server) == 50, "they have arrived")
     server.stop()
-    assert len(server.server.arrivals) == server.server.listeners.taken == 0
+    assert len(server.server.pending) == server.server.listeners.taken == 0
     for caller in callers:
         with contextlib.suppress(ConnectionResetError):  # what has not been read is lost
             assert caller.rest() == b""
@@ -589,7 +589,7 @@ def test_whoever_becomes_known_while_the_server_stops_is_closed(loop_factory, ca
         Config(listeners=(ListenerConfig(address="127.0.0.1:0", auth="token"),), users=(BILLING,)), loop_factory
     )
     callers = [server.connect() for _ in range(5)]
-    eventually(lambda: arrivals(server) == 5, "they have arrived")
+    eventually(lambda: pending(server) == 5, "they have arrived")
 
     def come_in_and_stop():
         """Between two looks of the event loop."""
@@ -619,7 +619,7 @@ def test_thousands_that_fail_leave_nothing_behind(server, caplog):
 def test_nothing_is_left_of_those_who_came_without_the_cycle_collector(serve, files):
     def left():
         names = [type(found).__name__ for found in gc.get_objects()]
-        return [names.count(name) for name in ("Arrival", "TlsTransport", "Connection", "Session", "partial")]
+        return [names.count(name) for name in ("PendingConnection", "TlsTransport", "Connection", "Session", "partial")]
 
     plain, secure = serve(auth="token"), serve(auth="token", **files.keys())
     connect_tls(secure).close()

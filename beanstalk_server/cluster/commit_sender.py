@@ -62,7 +62,7 @@ class DivergedError(Exception):
         self.position = position
 
 
-class Sender:
+class CommitSender:
     """The commits of one leader.
 
     Args:

@@ -1,25 +1,25 @@
-"""Clients that have connected, and are not known yet: from the first byte to a `Connection` with a user.
+"""Accepts connections: PROXY header, TLS handshake and authentication, until the client is admitted.
 
     PROXY header ─→ TLS handshake ─→ auth line, certificate, or peer ─→ Connection
          │               │                        │
          └───────────────┴────────────────────────┴─→ refused, with a line in the log
 
-Each listener asks for some of these (`Entrance`), in this order. A connection that takes over gets all bytes that came
-behind. A client that is not known yet costs little, and not for long:
+Each listener requires some of these steps (`ListenerPolicy`), in this order. The connection that takes over gets all
+bytes that followed. A pending connection has bounds:
 
-    what                        bound                          beyond it
-    --------------------------  -----------------------------  ------------------------------
-    arrivals at a time          MOST_ARRIVALS, and half of     the oldest gives way; while it waits for its
-                                the connections allowed        turn, none is accepted from half of that on
-    the time for all steps      TIME_LIMIT                     closed
-    a header, a line            LONGEST_HEADER, LINE_LIMIT     refused
-    bytes that wait for a turn  one read                       it is not read from
-    work                        the round's budget             waits for its turn
-    bytes after a refusal       LINGER_LIMIT                   closed, even while it sends
+    what                          bound                          beyond it
+    ----------------------------  -----------------------------  ---------------------------------------------
+    pending connections           MAX_PENDING, and half of the   the oldest is evicted; while it waits for its
+                                  connections allowed            turn, none is accepted from half of that on
+    time for all steps            TIME_LIMIT                     closed
+    a header, a line              LONGEST_HEADER, LINE_LIMIT     refused
+    bytes that wait for a turn    one read                       reading is paused
+    work                          the round's budget             waits for its turn
+    bytes after a refusal         LINGER_LIMIT                   closed, even while the client sends
 
-A client that is refused is told so, and hung up on; but what it still sends is read, and dropped, until it hangs up
-too. A socket that is closed with unread input sends a reset, which overtakes the reply. (TLS closes by itself when a
-handshake fails: then a client that sends tens of KiB without waiting may miss the alert.)
+A refused client gets a reply and the end of the output. Its further input is read and dropped until it hangs up: a
+socket that is closed with unread input sends a reset, which overtakes the reply. (After a failed handshake, the TLS
+transport closes at once: a client that sends tens of KiB without waiting may then miss the alert.)
 """
 
 from __future__ import annotations
@@ -35,25 +35,24 @@ from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.bounded import Refusals
-from beanstalk_server.server.connection import is_unix, name_of_peer
-from beanstalk_server.server.front.entrance import CERTIFICATE, PEER, TOKEN, Entrance
-from beanstalk_server.server.front.listeners import Listeners
+from beanstalk_server.server.front.addresses import is_unix, name_of_peer
+from beanstalk_server.server.front.listener_policy import CERTIFICATE, PEER, TOKEN, ListenerPolicy
 from beanstalk_server.server.turns import Runnable, Turns
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.framing import LINE_LIMIT
 from beanstalk_server.wire.grammar import parse_auth
 
-MOST_ARRIVALS: Final = 1024
-"""Arrivals at a time."""
+MAX_PENDING: Final = 1024
+"""PendingConnections at a time."""
 
 TIME_LIMIT: Final = 10 * SECOND
-"""Nanoseconds that an arrival has to become known."""
+"""Nanoseconds that a pending connection has to become known."""
 
 LINGER_LIMIT: Final = 1 << 18
 """Bytes that are read from a refused client, and dropped, before it is cut off."""
 
 READ_COST: Final = 4
-"""The cost of a read, whatever comes of it, in the unit of SESSION_QUANTUM."""
+"""The cost of a read, in the unit of SESSION_QUANTUM."""
 
 STEP_COST: Final = 8
 """The cost of a header that is read, or of a client that is recognized."""
@@ -65,7 +64,7 @@ QUIT: Final = b"quit"
 CREDENTIALS: Final = "=iII"  # struct ucred of unix(7): process, user and group
 CREDENTIALS_SIZE: Final = 12
 
-# What an arrival waits for
+# What a pending connection waits for
 HEADER: Final = 0
 HANDSHAKE: Final = 1
 LINE: Final = 2
@@ -75,17 +74,17 @@ NOTHING: Final = 4  # a connection has taken over, or the client is gone
 log = logging.getLogger("beanstalk_server")
 
 
-class Arrival(Runnable):
-    """One client that is not known yet.
+class PendingConnection(Runnable):
+    """One client before it is admitted.
 
     It has the methods of an asyncio protocol, and does not inherit from one, as `Connection` does not.
     """
 
-    def __init__(self, arrivals: Arrivals, entrance: Entrance) -> None:
+    def __init__(self, pending: PendingConnections, listener_policy: ListenerPolicy) -> None:
         super().__init__()
         self.deadline = 0  # nanoseconds
-        self.entrance = entrance  # where it has come
-        self._arrivals = arrivals
+        self.listener_policy = listener_policy  # where it has come
+        self._pending = pending
         self._transport: asyncio.Transport | None = None  # the plain one
         self._channel: asyncio.Transport | None = None  # speaks with the client: the plain transport, or TLS above it
         self._stage = NOTHING
@@ -109,23 +108,23 @@ class Arrival(Runnable):
         self._transport = plain
         self._channel = plain
         self._name = name_of_peer(plain)
-        entrance = self.entrance
-        self._arrivals.add(self)
-        if entrance.closed or self._arrivals.turns.stopped:
+        listener_policy = self.listener_policy
+        self._pending.add(self)
+        if listener_policy.closed or self._pending.turns.stopped:
             plain.abort()
-        elif entrance.wants_header:
+        elif listener_policy.wants_header:
             peer = plain.get_extra_info("peername")
-            if is_unix(plain) or (isinstance(peer, tuple) and entrance.trusts(peer[0])):
+            if is_unix(plain) or (isinstance(peer, tuple) and listener_policy.trusts(peer[0])):
                 self._stage = HEADER
             elif peer is None:
-                plain.abort()  # it is gone, and nobody knows who it was: what it has sent must not be read
+                plain.abort()  # it is gone, so its address is unknown: its input must not be read
             else:
                 self._refuse("not a trusted proxy", b"")
         else:
             self._secure()
 
     def data_received(self, data: bytes) -> None:
-        turns = self._arrivals.turns
+        turns = self._pending.turns
         turns.spend(READ_COST)
         if self._stage == HANG_UP:
             self._dropped += len(data)
@@ -142,7 +141,7 @@ class Arrival(Runnable):
                 self._paused = True
             turns.enqueue(self)
         else:
-            turns.spend(self._go_on())
+            turns.spend(self._advance())
         turns.run_pending()
 
     def eof_received(self) -> bool:
@@ -150,17 +149,17 @@ class Arrival(Runnable):
         return self.queued  # else what it has sent is not enough, and no more will come
 
     def pause_writing(self) -> None:
-        """Close: what an arrival is told is short, but what TLS answers to changes of keys has no end."""
+        """Close: replies to a pending connection are short, but TLS answers every change of keys."""
         if self.expire("does not read"):
-            self.entrance.failures += 1
+            self.listener_policy.failures += 1
 
     def resume_writing(self) -> None:
         """Do nothing."""
 
     def connection_lost(self, _: Exception | None) -> None:
         if self._stage != NOTHING or self._transport is not None:
-            self._leave()
-            self._arrivals.listeners.connection_closed()
+            self._detach()
+            self._pending.on_closed()
 
     def take_turn(self) -> int:
         try:
@@ -168,7 +167,7 @@ class Arrival(Runnable):
             if channel is None or channel.is_closing():
                 return 0
             self._resume()
-            cost = self._go_on()
+            cost = self._advance()
             if self._ended and self._stage in (HEADER, LINE):
                 channel.close()  # what it has sent is not enough
             return cost
@@ -188,7 +187,7 @@ class Arrival(Runnable):
 
     # The steps
 
-    def _go_on(self) -> int:
+    def _advance(self) -> int:
         """Do what the bytes that have come allow; return the cost."""
         if self._stage == HEADER:
             return self._read_header()
@@ -215,7 +214,7 @@ class Arrival(Runnable):
 
     def _secure(self) -> None:
         """Begin the handshake, if there is to be one."""
-        context = self.entrance.context
+        context = self.listener_policy.context
         plain = self._transport
         assert plain is not None, "it is connected"
         if context is None:
@@ -224,7 +223,7 @@ class Arrival(Runnable):
         from beanstalk_server.server.front.tls import TlsTransport
 
         self._stage = HANDSHAKE
-        tls: Any = TlsTransport(context, self._arrivals.turns, self._on_secure, self._on_failure)
+        tls: Any = TlsTransport(context, self._pending.turns, self._on_secure, self._on_failure)
         data = self._data
         self._data = b""
         plain.set_protocol(tls)
@@ -248,45 +247,33 @@ class Arrival(Runnable):
         from beanstalk_server.server.front.tls import NO_FAILURES
 
         if self._stage == HANDSHAKE and reason not in NO_FAILURES:
-            self.entrance.failures += 1
+            self.listener_policy.failures += 1
             self._note(reason)
         self._stage = HANG_UP
 
     def _identify(self) -> None:
-        """Find out who the client is, if that can be known before it says so."""
-        entrance = self.entrance
-        if entrance.is_http:
-            self._let_in(self._user_of_http())
-        elif entrance.auth == TOKEN:
+        """Find the user of the client, unless a command or an HTTP request names it later."""
+        policy = self.listener_policy
+        user = None
+        reason = ""
+        if policy.auth == CERTIFICATE:
+            user = policy.user_of_certificate(self._names)
+            names = " or ".join(map(ascii, self._names))
+            reason = f"no user has the name in its certificate, {names}" if names else "no certificate"
+        elif policy.auth == PEER:
+            uid = self._uid()
+            user = policy.user_of_uid(uid)
+            reason = f"no user has the uid {uid}"
+        if user is not None or policy.is_http or policy.auth not in (TOKEN, CERTIFICATE, PEER):
+            self._admit(user)
+        elif policy.auth == TOKEN:
             self._stage = LINE
             if self._data:
                 self._read_line()
-        elif entrance.auth == CERTIFICATE:
-            user = entrance.user_of_certificate(self._names)
-            if user is not None:
-                self._let_in(user)
-            elif self._is_local:
-                self._hang_up(replies.UNAUTHORIZED)  # a proxy looks whether the server is alive
-            elif self._names:
-                self._refuse(f"no user has the name in its certificate, {' or '.join(map(ascii, self._names))}")
-            else:
-                self._refuse("no certificate")
-        elif entrance.auth == PEER:
-            uid = self._uid()
-            user = entrance.user_of_uid(uid)
-            if user is not None:
-                self._let_in(user)
-            else:
-                self._refuse(f"no user has the uid {uid}")
+        elif policy.auth == CERTIFICATE and self._is_local:
+            self._hang_up(replies.UNAUTHORIZED)  # a health check of the proxy
         else:
-            self._let_in(None)
-
-    def _user_of_http(self) -> User | None:
-        """Who asks over HTTP; None for those who are not known, or not before they ask for something."""
-        entrance = self.entrance
-        if entrance.auth == CERTIFICATE:
-            return entrance.user_of_certificate(self._names)
-        return entrance.user_of_uid(self._uid()) if entrance.auth == PEER else None
+            self._refuse(reason)
 
     def _uid(self) -> int:
         """Which user of the system runs the process at the other end of a UNIX socket."""
@@ -312,9 +299,9 @@ class Arrival(Runnable):
             return CLOSE_COST
         token = parse_auth(line)
         if not token:
-            self._refuse("something else than a token")
+            self._refuse("expected an auth command")
             return CLOSE_COST
-        user = self.entrance.user_of_token(token)
+        user = self.listener_policy.user_of_token(token)
         if user is None:
             self._refuse("unknown token")
             return CLOSE_COST
@@ -322,18 +309,18 @@ class Arrival(Runnable):
         assert channel is not None, "it is connected"
         self._data = data[end + 2 :]
         channel.write(replies.AUTHENTICATED)
-        self._let_in(user)
+        self._admit(user)
         return STEP_COST
 
-    # The end of an arrival
+    # The end of a pending connection
 
-    def _let_in(self, user: User | None) -> None:
+    def _admit(self, user: User | None) -> None:
         """Let a connection take over, with what has come and is not done."""
         channel = self._channel
         assert channel is not None, "it is connected"
-        connection = self._arrivals.make_client(self.entrance, user, self._name)
+        connection = self._pending.make_client(self.listener_policy, user, self._name)
         data = self._data
-        self._leave()
+        self._detach()
         channel.set_protocol(connection)
         connection.connection_made(channel)
         if channel.is_closing():
@@ -344,12 +331,12 @@ class Arrival(Runnable):
             connection.eof_received()
 
     def _refuse(self, reason: str, reply: bytes = replies.UNAUTHORIZED) -> None:
-        self.entrance.failures += 1
+        self.listener_policy.failures += 1
         self._note(reason)
         self._hang_up(reply)
 
     def _note(self, reason: str) -> None:
-        self._arrivals.refusals.note(self._name, self.entrance.place, reason)
+        self._pending.refusals.note(self._name, self.listener_policy.place, reason)
 
     def _hang_up(self, reply: bytes) -> None:
         """Send a last reply, and then read until the client hangs up too."""
@@ -385,34 +372,42 @@ class Arrival(Runnable):
             self._paused = False
             self._channel.resume_reading()
 
-    def _leave(self) -> None:
-        """Be no arrival any more, and let go of everything."""
+    def _detach(self) -> None:
+        """Be no connection any more, and let go of everything."""
         self._stage = NOTHING
         self._transport = None
         self._channel = None
         self._data = b""
-        self._arrivals.remove(self)
+        self._pending.remove(self)
 
 
-class Arrivals:
-    """Those who are not known yet, in the order in which they came.
+class PendingConnections:
+    """All pending connections, oldest first.
 
     Args:
         turns: those in which they are looked at.
-        listeners: where they came in; they are told when one has gone.
-        make_client: makes what takes the place of one that is known, of its entrance, its user and its name.
+        make_client: makes the protocol of an admitted client, from its listener_policy, user and name.
+        allowed: returns the maximum number of connections.
+        on_closed: called when one has been closed before it was admitted.
     """
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, turns: Turns, listeners: Listeners, make_client: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        make_client: Callable[..., Any],
+        allowed: Callable[[], int],
+        on_closed: Callable[[], object],
+    ) -> None:
         self.turns = turns
-        self.listeners = listeners
         self.make_client = make_client
+        self.allowed = allowed
+        self.on_closed = on_closed
         self.refusals = Refusals()
         self.displaced = 0  # how many have been closed to make room for others
         self.timeouts = 0  # how many, because they were not known in time
-        self._all: dict[Arrival, None] = {}
+        self._all: dict[PendingConnection, None] = {}
         self._timer: asyncio.Handle | None = None  # for the oldest
         self._emptied = asyncio.Event()
 
@@ -435,30 +430,30 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._all)
 
-    def at(self, entrance: Entrance) -> list[Arrival]:
-        """Those that have come to one entrance."""
-        return [arrival for arrival in self._all if arrival.entrance is entrance]
+    def at(self, listener_policy: ListenerPolicy) -> list[PendingConnection]:
+        """The pending connections of one listener."""
+        return [connection for connection in self._all if connection.listener_policy is listener_policy]
 
-    def abort(self, arrivals: list[Arrival]) -> None:
+    def abort(self, pending: list[PendingConnection]) -> None:
         """Close some of them at once."""
-        for arrival in arrivals:
-            arrival.abort()
+        for connection in pending:
+            connection.abort()
 
-    def add(self, arrival: Arrival) -> None:
-        """Note one that has connected. If there are too many, the oldest gives way."""
+    def add(self, connection: PendingConnection) -> None:
+        """Add a connection. If there are too many, evict the oldest."""
         limit = self._limit()
         if len(self._all) >= limit:
             oldest = next(iter(self._all))
             del self._all[oldest]  # now, because its transport reports its end later
-            if oldest.expire(f"it gives way to a newer one, as {limit} are not known yet"):
+            if oldest.expire(f"evicted: {limit} unauthenticated connections"):
                 self.displaced += 1
-        arrival.deadline = self.turns.clock() + TIME_LIMIT
-        self._all[arrival] = None
+        connection.deadline = self.turns.clock() + TIME_LIMIT
+        self._all[connection] = None
         if self._timer is None:
             self._set_timer()
 
     def _limit(self) -> int:
-        return min(MOST_ARRIVALS, max(self.listeners.allowed >> 1, 1))
+        return min(MAX_PENDING, max(self.allowed() >> 1, 1))
 
     def is_crowded(self) -> bool:
         """Whether those who have come wait for the server: one more might cost one of them its place."""
@@ -467,9 +462,9 @@ class Arrivals:
             return False
         return next(iter(self._all)).waits or len(self.turns.handshakes) > limit >> 2
 
-    def remove(self, arrival: Arrival) -> None:
+    def remove(self, connection: PendingConnection) -> None:
         """Forget one that has been let in, or is gone."""
-        self._all.pop(arrival, None)
+        self._all.pop(connection, None)
         if not self._all:
             self._emptied.set()
 
@@ -482,11 +477,11 @@ class Arrivals:
         """Close those whose time is over."""
         self._timer = None
         now = self.turns.clock()
-        for arrival in list(self._all):
-            if arrival.deadline > now:
+        for connection in list(self._all):
+            if connection.deadline > now:
                 break
-            del self._all[arrival]  # now, because its transport reports its end later
-            if arrival.expire(f"not known after {TIME_LIMIT // SECOND} s"):
+            del self._all[connection]  # now, because its transport reports its end later
+            if connection.expire(f"not authenticated within {TIME_LIMIT // SECOND} s"):
                 self.timeouts += 1
         if self._all:
             self._set_timer()

@@ -1,5 +1,6 @@
 """The rate of a tube, and its limit of reserved jobs: who is served, when, and that nobody looks in vain meanwhile."""
 
+import pytest
 from checking import check_broker
 from virtual import RecordingClient, put
 
@@ -123,6 +124,50 @@ def test_a_rate_holds_whatever_the_tick_and_the_clients():
             assert total // 2 - lag <= len(moments) <= total // 2 + lag
             for number, moment in enumerate(moments):
                 assert moment >= (number - lag) * interval, "no more by then than the rate allows"
+
+
+@pytest.mark.parametrize("how", ["delete", "bury", "release", "delay", "unreserve", "time out", "disconnect"])
+def test_a_waiting_client_is_served_when_a_place_becomes_free(how):
+    world = World(max_reserved=1)
+    worker, waiting = world.connect(), world.connect()
+    first, second = world.put(2)
+    assert world.reserve(worker) == DONE
+    assert world.reserve(waiting, FOREVER) == PENDING
+    world.settle()
+    assert count(waiting) == 0
+    broker, now = world.broker, world.now
+    if how == "delete":
+        broker.delete(worker, first, now)
+    elif how == "bury":
+        broker.bury(worker, first, 0, now)
+    elif how == "release":
+        broker.release(worker, first, 9, 0, now)
+    elif how == "delay":
+        broker.release(worker, first, 0, SECOND, now)
+    elif how == "unreserve":
+        broker.unreserve(worker, first, now)
+    elif how == "disconnect":
+        broker.disconnect(worker, now)
+    else:
+        world.sleep(100 * SECOND)
+    world.settle()
+    expected = first if how in ("unreserve", "time out", "disconnect") else second
+    assert waiting.answers == [("reserved", expected)]
+    check_broker(world.broker)
+
+
+def test_who_gives_a_job_back_as_if_it_had_not_had_it_gives_back_its_token():
+    world = World(interval=SECOND)
+    worker, waiting = world.connect(), world.connect()
+    (job_id,) = world.put(1)
+    for _ in range(3):
+        assert world.reserve(worker) == DONE
+        assert world.broker.unreserve(worker, job_id, world.now) == DONE
+        check_broker(world.broker)
+    world.reserve(worker)
+    world.reserve(waiting, FOREVER)
+    world.broker.unreserve(worker, job_id, world.now)
+    assert waiting.answers == [("reserved", job_id)]
 
 
 def test_reserve_job_is_never_refused_but_takes_a_token_and_a_place():

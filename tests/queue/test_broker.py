@@ -5,9 +5,11 @@ Once with bodies in memory, and once with a journal that takes every body out of
 and everything else is the same.
 """
 
+import random
+
 import pytest
 from checking import check_broker
-from effort import examples
+from effort import examples, seeded
 from fields import fields_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -717,6 +719,103 @@ class LongAgainstModel(BodilessBrokerAgainstModel):
 
 LongAgainstModel.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=150)
 TestLongAgainstModel = pytest.mark.slow(pytest.mark.timeout(3600)(LongAgainstModel.TestCase))
+
+
+# Lives in which jobs fail, expire, move and come back: in a thousand steps of a property test, few do
+
+
+LIVES = (
+    Policy(max_tries=2, dead_tube="dead"),
+    Policy(max_tries=3, backoff=SECOND, dead_tube="dead", key_hold=2 * SECOND),
+    Policy(max_tries=2, backoff=SECOND, backoff_max=SECOND),
+    Policy(max_tries=1, dead_tube="a"),
+    Policy(ttl=3 * SECOND, dead_tube="dead", max_reserved=1),
+    Policy(ttl=2 * SECOND, key_hold=2 * SECOND, max_held_keys=2),
+    Policy(interval=SECOND, burst=2, max_jobs=4, max_bytes=20, max_delay=3 * SECOND),
+    NO_POLICY,
+)
+
+
+class Drawn:
+    """Draws policies, in place of the data of a property test."""
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def draw(self, _, label):
+        return self.rng.choice(LIVES)
+
+
+def live_on(machine, rng):
+    """Take one step, mostly with jobs that there are and clients that have them."""
+    pair = rng.choice(machine.pairs)
+    jobs = sorted(machine.broker.jobs) or [1]
+    job_id, held = rng.choice(jobs), rng.choice([job.id for job in pair[0].reserved] or jobs)
+    tube, other, key = rng.choice(LIVE_TUBES), rng.choice(LIVE_TUBES), rng.choice(("k", "l"))
+    priority, delay = rng.choice((0, 1)), rng.choice((0, 0, 0, SECOND // 2, 2 * SECOND))
+    ttr, wait = rng.choice((SECOND, 2 * SECOND)), rng.choice((0, SECOND // 3, 2 * SECOND))
+    replaces, ttl, hold = rng.random() < 0.5, rng.choice((0, 0, SECOND)), rng.choice((0, 2 * SECOND))
+    if len(jobs) < 10:
+        rng.choice(
+            (
+                lambda: machine.put(pair, priority, delay, ttr),
+                lambda: machine.put_keyed(pair, key, replaces, priority, delay, ttr),
+                lambda: machine.put_with(pair, key, replaces, rng.choice((0, 1, 2)), delay, ttl, hold, 0, ttr),
+                lambda: machine.put_at(pair, rng.choice(("", key)), replaces, priority, wait, ttr),
+            )
+        )()
+    rng.choice(
+        (
+            *[lambda: machine.reserve(pair, rng.choice((0, 0, SECOND, FOREVER)), rng.choice((0, 0, 2)))] * 4,
+            *[lambda: machine.reserve_job(pair, job_id)] * 3,
+            *[lambda: machine.release(pair, held, priority, delay)] * 8,
+            *[lambda: machine.sleep(rng.choice((1, SECOND // 4, SECOND, 2 * SECOND)))] * 4,
+            *[lambda: machine.use(pair, tube), lambda: machine.watch(pair, tube)] * 2,
+            *[lambda: machine.move_jobs(pair, tube, rng.choice(MOVED), other, 2)] * 3,
+            *[lambda: machine.kick_job(pair, job_id), lambda: machine.kick(pair, 2)] * 2,
+            *[lambda: machine.redrive(pair, "dead", 2)] * 2,
+            lambda: machine.bury(pair, held, priority),
+            lambda: machine.delete(pair, held),
+            lambda: machine.delete(pair, job_id),
+            lambda: machine.touch(pair, held),
+            lambda: machine.unreserve(pair, held),
+            lambda: machine.cancel(pair, job_id),
+            lambda: machine.reschedule(pair, job_id, delay),
+            lambda: machine.clear(pair, tube),
+            lambda: machine.pause(pair, tube, SECOND),
+            lambda: machine.peek_next(pair, "delayed"),
+            lambda: machine.set_the_wall_clock(rng.choice((-SECOND, SECOND // 2))),
+        )
+    )()
+    chance = rng.random()
+    if chance < 0.04:
+        machine.change_policy(tube, rng.choice(LIVES))
+    elif chance < 0.08:
+        machine.pairs.remove(pair)
+        machine.pairs.append(pair)
+        machine.disconnect(pair, rng.random() < 0.7)
+        machine.connect(counted=True)
+    elif chance < 0.1:
+        machine.restart()
+
+
+LIVE_TUBES = ("default", "a", "dead")
+
+
+@pytest.mark.parametrize("kind", [BrokerAgainstModel, BodilessBrokerAgainstModel])
+@seeded(6)
+def test_jobs_that_fail_expire_move_and_come_back(kind, seed):
+    rng = random.Random(seed)
+    machine = kind()
+    machine.begin(10**11, Drawn(rng))
+    for _ in range(3):
+        machine.connect(counted=True)
+    for _ in range(500):
+        live_on(machine, rng)
+        machine.they_agree()
+        machine.the_held_keys_agree()
+        machine.the_answers_agree()
+    machine.the_counts_of_clients_agree()
 
 
 class KeepingJournal(Journal):

@@ -6,11 +6,9 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import SLICE, Broker
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.outcome import DONE, DRAINING
-from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy, no_policies
+from beanstalk_server.queue.policy import NO_POLICY, Policy
 from beanstalk_server.queue.table import PAGE_SIZE
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.queue.wheel import TICK
 
 NOW = SECOND
 FULL = Policy(max_jobs=1)
@@ -52,22 +50,6 @@ def world():
     return World()
 
 
-def test_a_few_tubes_follow_at_once(world):
-    assert put(world.broker, world.client) == DONE
-    world.broker.change_policies(all_full, NOW)
-    assert world.settle() == 0
-    assert put(world.broker, world.client) == DRAINING
-    world.broker.change_policies(no_policies, NOW)
-    assert put(world.broker, world.client) == DONE
-    assert world.broker.tube_statistics("default", NOW).counters.refused_jobs == 1, "what has happened stays counted"
-
-
-def test_a_tube_that_comes_later_has_the_new_policy(world):
-    world.broker.change_policies(all_full, NOW)
-    world.broker.use(world.client, "t")
-    assert world.broker.tubes["t"].policy is FULL
-
-
 def test_many_tubes_follow_in_slices(world):
     world.use_many(2 * SLICE)
     world.broker.change_policies(all_full, NOW)
@@ -97,53 +79,6 @@ def test_a_second_change_takes_the_place_of_the_first(world):
     world.settle()
     assert world.policies() == {other}
     assert world.broker.review.is_complete
-
-
-def test_jobs_that_are_ready_have_the_whole_new_time_to_live_if_they_had_none(world):
-    put(world.broker, world.client)
-    world.broker.change_policies(lambda _: Policy(ttl=SECOND), 5 * SECOND)
-    assert len(world.broker.jobs) == 1
-    world.broker.advance(6 * SECOND - TICK)
-    assert len(world.broker.jobs) == 1
-    world.broker.advance(6 * SECOND)
-    check_broker(world.broker)
-    assert not world.broker.jobs
-    assert world.broker.server_statistics().counters.expired == 1
-
-
-def test_a_time_to_live_that_becomes_longer_or_shorter_counts_from_when_the_job_became_ready(world):
-    world.broker.change_policies(lambda _: Policy(ttl=10 * SECOND), NOW)
-    for _ in range(2):
-        put(world.broker, world.client)
-    world.broker.change_policies(lambda _: Policy(ttl=20 * SECOND), 5 * SECOND)
-    world.broker.advance(20 * SECOND)
-    check_broker(world.broker)
-    assert len(world.broker.jobs) == 2
-    world.broker.change_policies(lambda _: Policy(ttl=2 * SECOND), 20 * SECOND)
-    world.broker.advance(20 * SECOND)
-    check_broker(world.broker)
-    assert not world.broker.jobs
-
-
-def test_a_time_to_live_that_is_gone_ends_no_job_but_those_that_have_their_own(world):
-    world.broker.change_policies(lambda _: Policy(ttl=SECOND), NOW)
-    put(world.broker, world.client)
-    world.broker.put_with(world.client, Attributes(ttl=2 * SECOND), 0, 0, SECOND, b"", NOW, NOW)
-    world.broker.change_policies(no_policies, NOW)
-    for _ in range(3):
-        world.broker.advance(9 * SECOND)
-    check_broker(world.broker)
-    assert list(world.broker.jobs) == [1]
-
-
-def test_jobs_that_are_delayed_live_by_the_new_policy_when_they_are_ready(world):
-    put(world.broker, world.client, delay=SECOND)
-    world.broker.change_policies(lambda _: Policy(ttl=SECOND), NOW)
-    for moment in (2, 3):
-        assert world.broker.jobs
-        world.broker.advance(moment * SECOND)
-        check_broker(world.broker)
-    assert not world.broker.jobs
 
 
 def test_many_jobs_follow_in_slices_while_others_come_and_go(world):

@@ -302,38 +302,6 @@ def test_a_job_has_run_from_its_last_touch_whatever_is_left_of_its_time_to_run(t
     assert (world.durations.ran.count, world.durations.ran.total) == (1, ttr - 1)
 
 
-def test_a_job_that_nobody_has_reserved_does_not_run():
-    world = World()
-    world.broker.delete(world.client, world.put(), world.now)
-    assert counts_of(world.durations.ran) == (0, 0)
-
-
-def test_a_job_waits_from_the_end_of_its_delay_however_late_the_server_is():
-    world = World()
-    world.put(delay=SECOND)
-    world.now += 3 * SECOND
-    world.broker.advance(world.now)
-    assert counts_of(world.durations.lateness) == (1, 2000)
-    world.now += SECOND
-    assert world.age() == 3 * SECOND
-    world.reserve()
-    assert counts_of(world.durations.waited) == (1, 3000)
-    world.broker.release(world.client, 1, 0, 0, world.now)
-    world.reserve()
-    assert counts_of(world.durations.waited) == (1, 3000), "it has been reserved before"
-
-
-def test_a_reservation_that_is_undone_counts_once():
-    world = World()
-    world.put()
-    world.now += SECOND
-    world.reserve()
-    world.broker.unreserve(world.client, 1, world.now)
-    world.now += SECOND
-    world.reserve()
-    assert counts_of(world.durations.waited) == (1, 1000)
-
-
 def kick(world):
     world.broker.kick_job(world.client, 1, world.now)
 
@@ -372,27 +340,6 @@ def test_a_job_with_terms_knows_since_when_it_waits(change):
     assert counts_of(world.durations.waited) == (1, 1000)
 
 
-def test_a_job_that_is_reserved_by_its_id_counts_only_if_it_was_ready():
-    world = World()
-    world.put()
-    world.put(delay=SECOND)
-    world.now += MILLISECOND
-    assert world.broker.reserve_job(world.client, 2, world.now) == DONE
-    assert counts_of(world.durations.waited) == (0, 0)
-    assert world.broker.reserve_job(world.client, 1, world.now) == DONE
-    assert counts_of(world.durations.waited) == (1, 1)
-
-
-def test_a_job_of_the_wall_clock_is_late_by_what_that_clock_says():
-    world = World()
-    world.broker.set_wall_offset(SECOND)
-    world.put(at=world.now + SECOND + 5 * SECOND)
-    world.broker.set_wall_offset(3 * SECOND)
-    world.now += 4 * SECOND
-    world.broker.advance(world.now)
-    assert counts_of(world.durations.lateness) == (1, 1000)
-
-
 class Restored(Journal):
     """Has one ready job, that was put at this moment of the wall clock."""
 
@@ -429,22 +376,6 @@ def test_a_restored_job_has_the_age_that_the_wall_clock_says_and_none_below_0(cr
     world.now += SECOND // 2
     world.broker.delete(world.client, 7, world.now)
     assert counts_of(world.durations.ran) == (1, 500)
-
-
-def test_a_tube_without_a_ready_job_has_no_age():
-    world = World()
-    assert world.age() == 0
-    world.put(delay=SECOND)
-    world.now += 5 * SECOND
-    assert world.age() == 0
-
-
-def test_a_paused_tube_has_the_age_of_the_job_that_comes_first():
-    world = World()
-    world.put()
-    world.broker.pause(world.client, "default", 60 * SECOND, world.now)
-    world.now += SECOND
-    assert world.age() == SECOND
 
 
 def live(counts):

@@ -9,20 +9,17 @@ from beanstalk_server.queue.costs import FAILURE_COST, MOVE_COST, NEW_TUBE_COST
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
-    DISCONNECTED,
     LONGEST_DELAY,
     NO_EXTRAS,
     READY,
     RELEASED,
     RESERVED,
-    RUN_OUT,
-    Terms,
 )
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.memory import LETTER_COST
 from beanstalk_server.queue.outcome import BURIED_INSTEAD, DONE, NOT_FOUND, PENDING, REPLACED
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
-from beanstalk_server.queue.units import FOREVER, SECOND
+from beanstalk_server.queue.units import SECOND
 
 
 class World:
@@ -104,41 +101,6 @@ def test_a_job_that_fails_as_often_as_its_tube_allows_is_buried():
     assert world.broker.counters.dead == 0, "it stays where it is"
 
 
-def test_with_one_try_the_first_failure_ends_it():
-    world = World(t=Policy(max_tries=1))
-    assert world.fail(world.put()) == BURIED_INSTEAD
-
-
-def test_a_job_has_as_many_tries_as_its_producer_says_whatever_its_tube_allows():
-    world = World(t=Policy(max_tries=1))
-    job = world.put(max_tries=2)
-    assert world.fail(job) == DONE
-    assert world.fail(job) == BURIED_INSTEAD
-    other = world.put("elsewhere", max_tries=1)
-    assert world.fail(other) == BURIED_INSTEAD
-
-
-def test_the_end_of_the_time_to_run_is_a_failure():
-    world = World(t=Policy(max_tries=2))
-    job = world.put()
-    for state in (READY, BURIED):
-        world.broker.reserve_job(world.client, job.id, world.now)
-        world.sleep(2.1)
-        assert (job.state, job.extras.reason) == (state, RUN_OUT)
-    assert (job.extras.tries, job.extras.timeouts) == (2, 2)
-
-
-def test_a_disconnect_is_a_failure_of_the_reserved_jobs():
-    world = World(t=Policy(max_tries=1))
-    jobs = [world.put() for _ in range(3)]
-    for job in jobs[:2]:
-        world.broker.reserve_job(world.client, job.id, world.now)
-    world.broker.disconnect(world.client, world.now)
-    assert [job.state for job in jobs] == [BURIED, BURIED, READY]
-    assert tries(jobs[0]) == (1, DISCONNECTED)
-    world.check()
-
-
 @pytest.mark.parametrize("policy", [Policy(max_tries=1), Policy(ttl=5 * SECOND)])
 def test_it_is_no_failure_that_the_server_ends_and_nothing_is_recorded_any_more(policy):
     world = World(t=policy)
@@ -148,50 +110,6 @@ def test_it_is_no_failure_that_the_server_ends_and_nothing_is_recorded_any_more(
     world.broker.halt()
     world.broker.disconnect(world.client, world.now)
     assert (job.state, world.broker.last_lsn) == (READY, lsn)
-
-
-def test_it_is_no_failure_that_a_client_was_cut_off():
-    world = World(t=Policy(max_tries=1))
-    jobs = [world.put() for _ in range(3)]
-    for job in jobs:
-        world.broker.reserve_job(world.client, job.id, world.now)
-    lsn = world.broker.last_lsn
-    world.broker.disconnect(world.client, world.now, has_left=False)
-    assert [job.state for job in jobs] == [READY] * 3
-    assert world.broker.last_lsn == lsn
-    world.check()
-
-
-def test_who_buries_gives_back_or_deletes_a_job_has_not_failed():
-    world = World(t=Policy(max_tries=1))
-    job = world.put()
-    world.broker.reserve_job(world.client, job.id, world.now)
-    world.broker.unreserve(world.client, job.id, world.now)
-    assert job.state == READY
-    world.broker.reserve_job(world.client, job.id, world.now)
-    world.broker.bury(world.client, job.id, 0, world.now)
-    assert not isinstance(job.extras, Terms)
-
-
-def test_a_kicked_job_has_all_its_tries_again():
-    world = World(t=Policy(max_tries=2, backoff=SECOND))
-    job = world.put()
-    world.fail(job, 2)
-    assert job.state == BURIED
-    world.broker.kick_job(world.client, job.id, world.now)
-    assert tries(job) == (0, RELEASED)
-    world.fail(job)
-    assert job.state == DELAYED
-    world.broker.kick(world.client, 1, world.now)
-    assert (job.state, job.extras.tries) == (READY, 0)
-
-
-def test_a_job_that_is_replaced_has_all_its_tries_again():
-    world = World(t=Policy(max_tries=2))
-    world.fail(world.put(key="k"))
-    job = world.put(key="k", replaces=True)
-    assert world.fail(job) == DONE
-    assert world.fail(job) == BURIED_INSTEAD
 
 
 def test_a_worker_can_see_before_the_first_failure_how_often_a_job_may_fail():
@@ -232,41 +150,12 @@ def test_a_backoff_doubles_with_each_failure_up_to_its_limit():
     assert [each.counters.retried for each in found] == [5, 5]
 
 
-@pytest.mark.parametrize("reason", [RUN_OUT, DISCONNECTED])
-def test_jobs_that_nobody_releases_wait_too(reason):
-    world = World(t=Policy(backoff=3 * SECOND))
-    job = world.put()
-    world.broker.reserve_job(world.client, job.id, world.now)
-    if reason == DISCONNECTED:
-        world.broker.disconnect(world.client, world.now)
-    else:
-        world.sleep(2)
-    assert (job.state, job.deadline - world.now, *tries(job)) == (DELAYED, 3 * SECOND, 1, reason)
-
-
-def test_who_releases_a_job_with_a_delay_knows_better():
-    world = World(t=Policy(backoff=SECOND))
-    job = world.put()
-    world.fail(job, delay=9 * SECOND)
-    assert (job.deadline - world.now, job.extras.tries) == (9 * SECOND, 1)
-    world.fail(job)
-    assert job.deadline - world.now == 2 * SECOND
-    assert world.broker.counters.retried == 1
-
-
 def test_who_releases_a_job_with_the_delay_that_it_says_it_has_gets_the_backoff():
     world = World(t=Policy(backoff=SECOND))
     job = world.put()
     for seconds in (1, 2, 4):
         world.fail(job, delay=job.delay)
         assert job.deadline - world.now == seconds * SECOND
-
-
-def test_a_producer_may_ask_for_another_backoff():
-    world = World(t=Policy(backoff=SECOND))
-    job = world.put(backoff=10 * SECOND)
-    world.fail(job)
-    assert job.deadline - world.now == 10 * SECOND
 
 
 def test_without_a_limit_a_backoff_grows_up_to_the_longest_delay():
@@ -281,40 +170,6 @@ def test_without_a_limit_a_backoff_grows_up_to_the_longest_delay():
 # Dead tubes
 
 
-def test_a_job_that_may_not_be_tried_again_goes_to_the_dead_tube_as_it_is():
-    world = World(t=Policy(max_tries=2, dead_tube="dead"))
-    job = world.put(key="k")
-    assert world.fail(job, 2) == DONE
-    assert (job.tube.name, job.state, job.key, job.body, job.id) == ("dead", READY, "k", b"body", 1)
-    assert (job.extras.origin, *tries(job)) == ("t", 0, RELEASED)
-    assert (job.extras.releases, job.reserves, job.priority) == (2, 2, 7)
-    world.broker.use(world.client, "dead")
-    world.broker.peek_keyed(world.client, "k")
-    assert world.client.answers[-1] == ("found", 1)
-    assert world.broker.counters.dead == 1
-    assert "t" not in world.broker.tubes, "nothing needs it any more"
-
-
-def test_a_client_that_waits_at_the_dead_tube_gets_the_job():
-    world = World(t=Policy(max_tries=1, dead_tube="dead"))
-    mourner = RecordingClient(world.broker)
-    world.broker.watch(mourner, "dead")
-    world.broker.reserve(mourner, FOREVER, world.now)
-    job = world.put()
-    world.fail(job)
-    assert mourner.answers == [("reserved", job.id)]
-    world.restart()
-    assert world.broker.jobs[job.id].tube.name == "dead"
-
-
-def test_a_tube_that_is_its_own_dead_tube_buries():
-    world = World(dead=Policy(max_tries=1, dead_tube="dead"), t=Policy(max_tries=1, dead_tube="dead"))
-    job = world.put()
-    assert world.fail(job) == DONE
-    assert world.fail(job) == BURIED_INSTEAD
-    assert (job.tube.name, job.state, job.extras.origin) == ("dead", BURIED, "t")
-
-
 def test_a_job_that_fails_in_the_dead_tube_too_keeps_its_first_origin():
     world = World(t=Policy(max_tries=1, dead_tube="dead"), dead=Policy(max_tries=2, dead_tube="deader"))
     job = world.put()
@@ -327,29 +182,6 @@ def test_a_job_that_has_gone_all_the_way_round_is_where_it_came_from():
     job = world.put()
     world.fail(job, 2)
     assert (job.tube.name, job.extras.origin) == ("t", "")
-
-
-def test_a_key_that_is_taken_in_the_dead_tube_is_lost():
-    world = World(t=Policy(max_tries=1, dead_tube="dead"))
-    other = world.put("dead", key="k")
-    job = world.put(key="k")
-    world.fail(job)
-    assert (job.tube.name, job.key, other.key) == ("dead", "", "k")
-    world.put("t", key="k")
-    world.restart()
-    assert (world.broker.jobs[job.id].key, world.broker.jobs[other.id].key) == ("", "k")
-
-
-def test_the_end_of_the_time_to_run_and_a_disconnect_send_jobs_to_the_dead_tube_too():
-    world = World(t=Policy(max_tries=1, dead_tube="dead"))
-    first, second = world.put(), world.put(ttr=9 * SECOND)
-    for job in (first, second):
-        world.broker.reserve_job(world.client, job.id, world.now)
-    world.sleep(2.1)
-    assert (first.tube.name, first.extras.reason, second.state) == ("dead", RUN_OUT, RESERVED)
-    world.broker.disconnect(world.client, world.now)
-    assert (second.tube.name, second.extras.reason) == ("dead", DISCONNECTED)
-    world.check()
 
 
 # Redrive
@@ -384,45 +216,6 @@ def test_the_statistics_of_a_dead_tube_tell_how_many_have_gone_back():
     assert world.broker.tube_statistics("dead", 0).counters.redriven == 2
 
 
-def test_jobs_that_were_put_into_the_dead_tube_stay_there():
-    world, jobs = dead_letters(1)
-    own = world.put("dead")
-    assert world.redrive("dead") == 1
-    assert (own.tube.name, jobs[0].tube.name) == ("dead", "t")
-    assert world.redrive("dead") == 0
-    assert world.redrive("t") == 0
-
-
-def test_dead_letters_go_back_whatever_their_state_but_not_while_somebody_has_them():
-    world, (delayed, buried, reserved, ready) = dead_letters(4)
-    world.fail(delayed, delay=SECOND)
-    for job in (buried, reserved):
-        world.broker.reserve_job(world.client, job.id, world.now)
-    world.broker.bury(world.client, buried.id, 0, world.now)
-    assert world.redrive("dead", 3) == 3
-    assert [job.tube.name for job in (delayed, buried, reserved, ready)] == ["t", "t", "dead", "t"]
-    assert {delayed.state, buried.state, ready.state} == {READY}
-    world.broker.release(world.client, reserved.id, 0, 0, world.now)
-    assert world.redrive("dead") == 1
-
-
-def test_a_dead_letter_whose_key_somebody_has_taken_at_home_loses_it():
-    world, (job,) = dead_letters(1)
-    other = world.put(key="k0")
-    assert world.redrive("dead") == 1
-    assert (job.key, other.key) == ("", "k0")
-
-
-def test_a_dead_letter_that_is_replaced_or_deleted():
-    world, (job, gone) = dead_letters(2)
-    fresh = world.put("dead", key="k0", replaces=True)
-    assert fresh.id == job.id
-    world.broker.delete(world.client, gone.id, world.now)
-    world.check()
-    assert world.redrive("dead") == 1
-    assert fresh.tube.name == "t"
-
-
 def test_a_cleared_dead_letter_does_not_go_back():
     world, _ = dead_letters(3 * SLICE)
     assert world.broker.clear(world.client, "dead") == PENDING
@@ -435,32 +228,6 @@ def test_a_cleared_dead_letter_does_not_go_back():
     assert world.client.answers[-1] == ("counted", 3 * SLICE)
     assert sorted(world.broker.jobs) == [fresh.id]
     assert fresh.tube.name == "t"
-
-
-def test_dead_letters_survive_a_restart():
-    world, _ = dead_letters(2)
-    world.restart()
-    job = world.broker.jobs[1]
-    assert (job.tube.name, job.extras.origin, job.extras.reason) == ("dead", "t", RELEASED)
-    assert world.redrive("dead") == 2
-    world.restart()
-    assert {job.tube.name for job in world.broker.jobs.values()} == {"t"}
-
-
-def test_tries_survive_a_restart_whoever_was_to_blame():
-    world = World(t=Policy(max_tries=9))
-    jobs = [world.put() for _ in range(3)]
-    world.fail(jobs[0])
-    world.broker.reserve_job(world.client, 2, world.now)
-    world.sleep(2.1)
-    world.broker.reserve_job(world.client, 3, world.now)
-    world.broker.disconnect(world.client, world.now)
-    world.restart()
-    assert [tries(world.broker.jobs[job_id]) for job_id in (1, 2, 3)] == [
-        (1, RELEASED),
-        (1, RUN_OUT),
-        (1, DISCONNECTED),
-    ]
 
 
 def test_a_redrive_of_many_jobs_is_done_in_slices():

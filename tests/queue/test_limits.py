@@ -6,7 +6,7 @@ from virtual import BodilessJournal, RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.outcome import DONE, DRAINING, EXISTS, REPLACED, TOO_BIG
+from beanstalk_server.queue.outcome import DONE, DRAINING, TOO_BIG
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.units import SECOND
 
@@ -88,37 +88,6 @@ def test_a_tube_holds_a_bounded_number_of_keys(make_world, limits, most):
     check_broker(broker)
 
 
-def test_a_tube_takes_max_bytes(make_world):
-    world = make_world(max_bytes=10)
-    first = world.broker.next_id
-    assert world.put(6) == DONE
-    assert world.put(5) == DRAINING
-    assert world.put(4) == DONE
-    assert world.put(0) == DONE, "it adds nothing"
-    assert world.broker.delete(world.client, first, NOW) == DONE
-    assert world.put(7) == DRAINING
-    assert world.put(6) == DONE
-    assert world.refused() == (0, 2, 0, 0)
-
-
-def test_a_replacement_is_refused_for_what_it_adds(make_world):
-    world = make_world(max_bytes=10, max_jobs=2)
-    assert world.put(4, key="k") == DONE
-    assert world.put(4) == DONE
-    assert world.replace(7) == DRAINING
-    assert world.replace(6) == REPLACED
-    assert world.replace(2) == REPLACED
-    assert world.broker.tubes["t"].bytes == 6
-    assert world.refused() == (0, 1, 0, 0)
-
-
-def test_a_put_of_a_key_that_exists_is_told_so_whatever_the_limits(make_world):
-    world = make_world(max_jobs=1, max_job_size=1)
-    assert world.put(key="k") == DONE
-    assert world.put(size=9, key="k") == EXISTS
-    assert world.refused() == (0, 0, 0, 0)
-
-
 def test_a_longer_delay_and_a_larger_body_are_refused(make_world):
     world = make_world(max_delay=5 * SECOND, max_job_size=3)
     assert world.put(3, delay=5 * SECOND, key="k") == DONE
@@ -128,49 +97,3 @@ def test_a_longer_delay_and_a_larger_body_are_refused(make_world):
     assert world.replace(4) == TOO_BIG
     assert world.replace(3, 5 * SECOND + 1) == DRAINING
     assert world.refused() == (0, 0, 2, 3)
-
-
-def test_limits_are_for_puts_and_not_for_what_happens_to_jobs_later(make_world):
-    world = make_world(max_delay=SECOND, max_jobs=1)
-    job_id = world.broker.next_id
-    assert world.put() == DONE
-    world.broker.reserve_job(world.client, job_id, NOW)
-    assert world.broker.release(world.client, job_id, 0, 9 * SECOND, NOW) == DONE
-    assert world.broker.reschedule(world.client, job_id, 8 * SECOND, NOW) == DONE
-
-
-def test_tubes_without_a_policy_have_no_limits(make_world):
-    world = make_world(max_jobs=1, max_bytes=1, max_job_size=1)
-    world.broker.use(world.client, "free")
-    assert [world.put(100) for _ in range(3)] == [DONE] * 3
-    assert not world.broker.tube_statistics("free", NOW).has_policy
-    assert world.broker.tube_statistics("t", NOW).has_policy
-
-
-def test_a_clear_makes_room(make_world):
-    world = make_world(max_jobs=3, max_bytes=10)
-    reserved = world.broker.next_id
-    world.put(5)
-    world.broker.reserve_job(world.client, reserved, NOW)
-    world.put(4, delay=1)
-    world.put(1)
-    assert world.put(0) == DRAINING
-    world.broker.clear(world.client, "t")
-    assert world.broker.tubes["t"].bytes == 5
-    assert [world.put(4), world.put(1)] == [DONE, DONE]
-
-
-def test_the_jobs_that_a_start_finds_count():
-    world = World(BodilessJournal())
-    world.put(6)
-    world.put(4)
-    policy = Policy(max_bytes=11, max_jobs=3)
-    restarted = world.journal.restarted()
-    broker = Broker(restarted, NOW, policy_of=lambda _: policy)
-    broker.restore(restarted.clock_offset(), NOW)
-    check_broker(broker)
-    client = RecordingClient(broker)
-    broker.use(client, "t")
-    assert put(broker, client, body=b"xx") == DRAINING
-    assert put(broker, client, body=b"x") == DONE
-    assert put(broker, client, body=b"") == DRAINING

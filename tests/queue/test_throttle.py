@@ -6,7 +6,7 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import SLICE, Broker
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.outcome import DONE, NOT_FOUND, PENDING, TIMED_OUT
+from beanstalk_server.queue.outcome import DONE, PENDING, TIMED_OUT
 from beanstalk_server.queue.policy import NO_POLICY, Policy, no_policies
 from beanstalk_server.queue.units import FOREVER, MILLISECOND, SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
@@ -93,19 +93,6 @@ def count(client):
     return sum(len(answer) - 1 for answer in client.answers if answer[0] in ("reserved", "batch"))
 
 
-def test_a_burst_comes_at_once_and_then_one_job_for_each_token():
-    world = World(interval=SECOND, burst=3)
-    worker = world.connect()
-    world.put(9)
-    assert [world.reserve(worker) for _ in range(5)] == [DONE, DONE, DONE, TIMED_OUT, TIMED_OUT]
-    world.sleep(SECOND - 1)
-    assert world.reserve(worker) == TIMED_OUT
-    world.sleep(1)
-    assert [world.reserve(worker), world.reserve(worker)] == [DONE, TIMED_OUT]
-    world.sleep(20 * SECOND)
-    assert [world.reserve(worker) for _ in range(4)] == [DONE, DONE, DONE, TIMED_OUT], "never more than the burst"
-
-
 def test_a_waiting_client_is_woken_when_there_is_a_token_and_nobody_polls_until_then():
     world = World(interval=10 * SECOND)
     first, second = world.connect(), world.connect()
@@ -139,31 +126,6 @@ def test_a_rate_holds_whatever_the_tick_and_the_clients():
                 assert moment >= (number - lag) * interval, "no more by then than the rate allows"
 
 
-def test_a_batch_takes_no_more_than_there_are_tokens():
-    world = World(interval=SECOND, burst=3)
-    worker, other = world.connect(), world.connect()
-    world.put(9)
-    assert world.reserve(worker, batch=5) == DONE
-    assert count(worker) == 3
-    assert world.reserve(worker, FOREVER, batch=5) == PENDING
-    assert world.reserve(other, FOREVER, batch=5) == PENDING
-    world.sleep(SECOND)
-    assert (count(worker), count(other)) == (4, 0)
-    world.sleep(SECOND)
-    assert (count(worker), count(other)) == (4, 1)
-
-
-def test_no_more_jobs_are_reserved_at_a_time_than_max_reserved():
-    world = World(max_reserved=2)
-    worker, other = world.connect(), world.connect()
-    ids = world.put(5)
-    assert world.reserve(worker, batch=5) == DONE
-    assert count(worker) == 2
-    assert world.reserve(other) == TIMED_OUT
-    world.delete(worker, ids[0])
-    assert [world.reserve(other), world.reserve(other)] == [DONE, TIMED_OUT]
-
-
 @pytest.mark.parametrize("how", ["delete", "bury", "release", "delay", "unreserve", "time out", "disconnect"])
 def test_a_waiting_client_is_served_when_a_place_becomes_free(how):
     world = World(max_reserved=1)
@@ -194,15 +156,18 @@ def test_a_waiting_client_is_served_when_a_place_becomes_free(how):
     check_broker(world.broker)
 
 
-def test_a_place_that_becomes_free_goes_to_who_has_waited_and_not_to_who_comes_now():
-    world = World(max_reserved=1)
-    worker, waiting, late = [world.connect() for _ in range(3)]
-    first, second = world.put(2)
+def test_who_gives_a_job_back_as_if_it_had_not_had_it_gives_back_its_token():
+    world = World(interval=SECOND)
+    worker, waiting = world.connect(), world.connect()
+    (job_id,) = world.put(1)
+    for _ in range(3):
+        assert world.reserve(worker) == DONE
+        assert world.broker.unreserve(worker, job_id, world.now) == DONE
+        check_broker(world.broker)
     world.reserve(worker)
     world.reserve(waiting, FOREVER)
-    world.delete(worker, first)
-    assert world.reserve(late) == TIMED_OUT
-    assert waiting.answers == [("reserved", second)]
+    world.broker.unreserve(worker, job_id, world.now)
+    assert waiting.answers == [("reserved", job_id)]
 
 
 def test_reserve_job_is_never_refused_but_takes_a_token_and_a_place():
@@ -218,42 +183,6 @@ def test_reserve_job_is_never_refused_but_takes_a_token_and_a_place():
     assert world.reserve(worker) == TIMED_OUT, "two are"
     world.delete(worker, ids[1])
     assert world.reserve(worker) == DONE
-
-
-def test_jobs_reserved_by_their_ids_make_others_wait_for_their_tokens():
-    world = World(interval=SECOND)
-    worker = world.connect()
-    ids = world.put(5)
-    for job_id in ids[:3]:
-        world.broker.reserve_job(worker, job_id, world.now)
-    world.sleep(3 * SECOND - 1)
-    assert world.reserve(worker) == TIMED_OUT
-    world.sleep(1)
-    assert world.reserve(worker) == DONE
-
-
-def test_who_gives_a_job_back_as_if_it_had_not_had_it_gives_back_its_token():
-    world = World(interval=SECOND)
-    worker, waiting = world.connect(), world.connect()
-    (job_id,) = world.put(1)
-    for _ in range(3):
-        assert world.reserve(worker) == DONE
-        assert world.broker.unreserve(worker, job_id, world.now) == DONE
-        check_broker(world.broker)
-    world.reserve(worker)
-    world.reserve(waiting, FOREVER)
-    world.broker.unreserve(worker, job_id, world.now)
-    assert waiting.answers == [("reserved", job_id)]
-
-
-def test_other_tubes_are_served_meanwhile():
-    world = World(interval=SECOND)
-    worker = world.connect("t", "free")
-    ids = world.put(2)
-    urgent = world.put(3, tube="free", priority=5)
-    world.reserve(worker)
-    assert [world.reserve(worker) for _ in range(3)] == [DONE] * 3
-    assert worker.answers == [("reserved", job_id) for job_id in [ids[0], *urgent]]
 
 
 def test_each_tube_has_a_rate_of_its_own():
@@ -284,35 +213,6 @@ def test_many_waiting_clients_of_a_tube_whose_rate_is_lifted_are_served_in_slice
     assert all(count(client) == 1 for client in clients)
 
 
-def test_peek_ready_and_probe_differ():
-    world = World(interval=SECOND)
-    worker = world.connect()
-    first, second = world.put(2)
-    world.reserve(worker)
-    assert world.broker.peek_ready(worker) == DONE
-    assert worker.answers == [("reserved", first), ("found", second)]
-    assert world.broker.probe(worker, world.now) == NOT_FOUND
-
-
-def test_a_pause_and_a_throttle_each_block_the_tube():
-    world = World(interval=SECOND)
-    worker = world.connect()
-    world.put(3)
-    world.reserve(worker)
-    world.broker.pause(worker, "t", 3 * SECOND, world.now)
-    world.sleep(2 * SECOND)
-    assert world.reserve(worker) == TIMED_OUT, "paused"
-    world.sleep(SECOND)
-    assert [world.reserve(worker), world.reserve(worker)] == [DONE, TIMED_OUT]
-    world.broker.pause(worker, "t", SECOND // 2, world.now)
-    world.sleep(SECOND // 2)
-    assert world.reserve(worker) == TIMED_OUT, "throttled"
-    world.broker.pause(worker, "t", 0, world.now)
-    assert world.reserve(worker) == TIMED_OUT, "throttled all the same"
-    world.sleep(SECOND // 2)
-    assert world.reserve(worker) == DONE
-
-
 def test_a_tube_that_nobody_needs_stays_until_its_bucket_is_full():
     world = World(interval=SECOND, burst=2)
     worker = world.connect()
@@ -332,31 +232,6 @@ def test_a_tube_that_nobody_needs_stays_until_its_bucket_is_full():
     assert "t" not in world.broker.tubes
     world.sleep(3600 * SECOND)
     assert world.broker.next_event() == END_OF_TIME, "nothing is left in the wheel"
-
-
-def test_a_rate_outlives_the_clients():
-    world = World(interval=60 * SECOND)
-    gets = []
-    for _ in range(3):
-        worker = world.connect()
-        (job_id,) = world.put(1)
-        world.broker.use(world.producer, "default")
-        gets.append(world.reserve(worker))
-        if gets[-1] == DONE:
-            world.delete(worker, job_id)
-        world.broker.disconnect(worker, world.now)
-        world.sleep(25 * SECOND)
-    assert gets == [DONE, TIMED_OUT, TIMED_OUT]
-
-
-@pytest.mark.parametrize("other", [{}, {"max_jobs": 7}, {"burst": 5}, {"interval": 2 * SECOND}, {"interval": 1}])
-def test_a_new_policy_fills_no_bucket(other):
-    world = World(interval=SECOND)
-    worker = world.connect()
-    world.put(3)
-    world.reserve(worker)
-    world.change(**{"interval": SECOND, **other})
-    assert world.reserve(worker) == TIMED_OUT
 
 
 def test_who_changes_a_rate_again_and_again_gets_no_more_jobs_for_that():
@@ -388,33 +263,6 @@ def test_tokens_stay_when_the_rate_changes_and_come_by_the_new_one():
     world.sleep(100 * SECOND)
     world.change(interval=SECOND, burst=3)
     assert [world.reserve(worker) for _ in range(2)] == [DONE, TIMED_OUT], "what was full has one token"
-
-
-def test_of_many_tokens_a_smaller_burst_leaves_as_many_as_it_has():
-    world = World(interval=SECOND, burst=9)
-    worker = world.connect()
-    world.put(20)
-    world.reserve(worker)
-    world.change(interval=SECOND, burst=2)
-    assert [world.reserve(worker) for _ in range(3)] == [DONE, DONE, TIMED_OUT]
-
-
-def test_a_change_of_policies_serves_who_waits():
-    world = World(max_reserved=1)
-    worker, waiting = world.connect(), world.connect()
-    world.put(3)
-    world.reserve(worker)
-    world.reserve(waiting, FOREVER)
-    two = Policy(max_reserved=2)
-    world.broker.change_policies(lambda _: two, world.now)
-    check_broker(world.broker)
-    assert count(waiting) == 1
-    world.broker.change_policies(lambda _: Policy(max_reserved=1), world.now)
-    check_broker(world.broker)
-    assert world.reserve(world.connect()) == TIMED_OUT, "those that are reserved count"
-    world.broker.change_policies(no_policies, world.now)
-    assert world.reserve(world.connect()) == DONE
-    assert world.broker.tubes["t"].throttle is None
 
 
 def test_a_place_that_is_free_for_who_waits_is_not_taken_twice():

@@ -6,7 +6,7 @@ from virtual import BodilessJournal, RecordingClient, put
 
 from beanstalk_server.queue.broker import BATCH_BYTES, Broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY, RESERVED
-from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, NOT_FOUND, PENDING, REPLACED
+from beanstalk_server.queue.outcome import DONE, PENDING, REPLACED
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import FOREVER, SECOND
 
@@ -85,17 +85,6 @@ def test_a_job_that_is_asked_for_by_its_id_is_recorded_at_once_and_given_later(w
     assert world.client.answers == [("reserved", b"body")]
 
 
-def test_a_client_that_waits_gets_the_job_when_its_body_is_there(world):
-    assert world.broker.reserve(world.client, 2 * SECOND, NOW) == PENDING
-    job = world.put(ttr=60 * SECOND)
-    assert job.client is world.client and world.client.busy and not world.client.waiting
-    assert not world.broker.stop_waiting(world.client), "it gets the job all the same"
-    world.advance(5)
-    assert world.client.answers == [], "the end of its timeout is nothing to it now"
-    world.end_fetches()
-    assert world.client.answers == [("reserved", b"body")]
-
-
 @pytest.mark.parametrize("waits", [False, True], ids=["at-once", "waiting"])
 def test_a_batch_is_given_in_one_piece_whatever_of_it_is_in_memory(world, waits):
     assert world.broker.pause(world.producer, "default", SECOND, NOW) == DONE
@@ -127,43 +116,6 @@ def test_a_batch_is_bounded_by_the_sizes_of_bodies_that_are_not_in_memory(world,
     assert world.broker.reserved == 3, "the third job takes the batch past the bound"
 
 
-@pytest.mark.parametrize(
-    "peek",
-    [
-        lambda broker, client: broker.peek(client, 1),
-        lambda broker, client: broker.peek_keyed(client, "k"),
-        lambda broker, client: broker.peek_ready(client),
-    ],
-    ids=["peek", "peek-keyed", "peek-ready"],
-)
-def test_a_peek_shows_a_body_when_it_is_there(world, peek):
-    world.put(key="k")
-    assert peek(world.broker, world.client) == PENDING
-    assert world.client.busy and world.client.answers == []
-    world.end_fetches()
-    assert world.client.answers == [("found", b"body")]
-
-
-def test_a_peek_at_a_delayed_or_buried_job_shows_its_body_when_it_is_there(world):
-    world.put(b"delayed", delay=SECOND)
-    assert world.broker.peek_delayed(world.client) == PENDING
-    buried = world.put(b"buried")
-    world.broker.reserve_job(world.other, buried.id, NOW)
-    world.end_fetches()
-    world.broker.bury(world.other, buried.id, 0, NOW)
-    assert world.broker.peek_buried(world.client) == PENDING
-    world.end_fetches()
-    assert world.client.answers == [("found", b"delayed"), ("found", b"buried")]
-
-
-def test_what_needs_no_body_waits_for_none(world):
-    job = world.put()
-    assert world.broker.job_statistics(job.id, NOW).job is job
-    assert world.broker.peek(world.client, 99) == NOT_FOUND
-    assert world.broker.delete(world.client, job.id, NOW) == DONE
-    assert not world.journal.fetches
-
-
 def test_a_client_that_has_gone_gets_nothing_and_its_job_goes_to_the_next(world):
     job = world.put()
     world.broker.reserve(world.client, 0, NOW)
@@ -172,25 +124,6 @@ def test_a_client_that_has_gone_gets_nothing_and_its_job_goes_to_the_next(world)
     assert job.client is world.other
     world.end_fetches()
     assert (world.client.answers, world.other.answers) == ([], [("reserved", b"body")])
-
-
-def test_a_peek_of_a_client_that_has_gone_is_forgotten(world):
-    world.put()
-    world.broker.peek_ready(world.client)
-    world.broker.disconnect(world.client, NOW)
-    world.end_fetches()
-    assert world.client.answers == []
-
-
-def test_a_job_whose_time_to_run_has_ended_meanwhile_is_given_all_the_same(world):
-    job = world.put(ttr=SECOND)
-    world.broker.reserve(world.client, 0, NOW)
-    world.advance(2)
-    assert world.broker.reserve(world.other, 0, NOW + 2 * SECOND) == PENDING
-    assert job.client is world.other and job.extras.timeouts == 1
-    world.end_fetches()
-    assert world.client.answers == world.other.answers == [("reserved", b"body")]
-    assert world.broker.delete(world.client, job.id, NOW) == NOT_FOUND
 
 
 def test_a_job_that_was_deleted_meanwhile_is_given_all_the_same(world):
@@ -212,40 +145,6 @@ def test_a_peek_shows_the_body_that_it_has_found_even_if_it_is_replaced_meanwhil
     assert world.broker.reserve(world.other, 0, NOW) == PENDING
     world.end_fetches()
     assert (world.client.answers, world.other.answers) == ([("found", b"old")], [("reserved", b"new")])
-
-
-def test_a_peek_shows_a_job_that_was_cleared_meanwhile(world):
-    world.put()
-    world.broker.peek_ready(world.client)
-    world.broker.clear(world.producer, "default")
-    world.end_fetches()
-    assert world.client.answers == [("found", b"body")]
-
-
-def test_a_client_whose_job_nears_its_end_meanwhile_learns_it_with_its_next_reserve(world):
-    world.put(b"first", ttr=2 * SECOND)
-    world.put(b"second", ttr=60 * SECOND)
-    world.broker.reserve(world.client, FOREVER, NOW)
-    world.end_fetches()
-    world.broker.reserve(world.client, FOREVER, NOW)
-    world.advance(1.5)
-    assert world.client.jobs_in_safety_margin == 1
-    world.end_fetches()
-    assert world.client.answers == [("reserved", b"first"), ("reserved", b"second")]
-    assert world.broker.reserve(world.client, FOREVER, NOW) == DEADLINE_SOON
-
-
-def test_fetches_may_end_in_any_order(world):
-    for body in (b"one", b"two", b"three"):
-        world.put(body)
-    for client in (world.client, world.other, world.producer):
-        assert world.broker.reserve(client, 0, NOW) == PENDING
-    world.journal.end_fetch(1)
-    assert (world.client.answers, world.other.answers) == ([], [("reserved", b"two")])
-    world.journal.end_fetch(1)
-    assert (world.client.answers, world.producer.answers) == ([], [("reserved", b"three")])
-    world.end_fetches()
-    assert world.client.answers == [("reserved", b"one")]
 
 
 def test_a_client_that_cannot_take_its_answer_is_told_that_the_command_has_failed(world):

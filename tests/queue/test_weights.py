@@ -44,23 +44,6 @@ def test_jobs_are_served_by_weight_and_not_by_priority(world):
     assert served(client, 100) == {"a": 100}
 
 
-def test_a_batch_has_the_shares_of_its_tubes(world):
-    fill(world, ["a", "bb"], 100)
-    client = world.connect()
-    client.send(b"reserve-mode weighted\r\nwatch a 2\r\nwatch bb\r\n")
-    reply = client.send(b"reserve-batch 30 0\r\n")
-    assert (reply.count(b"\r\na   \r\n"), reply.count(b"\r\nbb  \r\n")) == (20, 10)
-
-
-def test_a_tube_that_was_empty_saves_nothing_up(world):
-    fill(world, ["a"], 300)
-    client = world.connect()
-    client.send(b"reserve-mode weighted\r\nwatch a\r\nwatch bb\r\n")
-    assert served(client, 100) == {"a": 100}
-    fill(world, ["bb"], 100)
-    assert served(client, 100) == {"a": 50, "bb": 50}
-
-
 def test_the_policy_of_a_tube_gives_the_weight_of_clients_that_give_none(world):
     fill(world, ["a", "heav"], 1)
     fill(world, ["a", "heavy"], 100)
@@ -105,17 +88,6 @@ def test_jobs_at_the_same_time_are_expected_to_take_what_the_last_ones_took(worl
     assert reply.count(b"\r\nslow\r\n") == pytest.approx(10, abs=2)
 
 
-def test_a_client_that_waits_pays_for_what_it_gets(world):
-    client = world.connect()
-    client.send(b"reserve-mode weighted\r\nwatch a\r\nwatch bb\r\n")
-    for _ in range(10):
-        client.send(b"reserve\r\n")
-        fill(world, ["a"], 1)
-        assert client.read().endswith(b"a   \r\n")
-    fill(world, ["a", "bb"], 100)
-    assert abs(served(client, 20)["a"] - 10) <= 1, "bb had nothing meanwhile"
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -135,13 +107,6 @@ def test_what_is_malformed_changes_nothing(world, line):
     assert client.send(line + b"\r\n") == b"BAD_FORMAT\r\n"
     assert client.send(b"list-tubes-watched\r\n").count(b"- ") == 1
     assert client.session.weights is None
-
-
-def test_a_tube_that_is_ignored_is_forgotten(world):
-    client = world.connect()
-    client.send(b"reserve-mode weighted\r\nwatch a 5\r\nignore a\r\n")
-    fill(world, ["a"], 1)
-    assert not client.session.weights.turns
 
 
 # Over several shards

@@ -1,8 +1,6 @@
-"""The client of this package where a server asks who is there: TLS, certificates, tokens, and what it may not do."""
+"""The client of this package where a server asks for a user: no token, the name of the server, and certificates."""
 
-import socket
 import ssl
-import traceback
 
 import beanstalk_client
 import pytest
@@ -57,35 +55,6 @@ def server(run, files):
     return start
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", None])
-def test_a_client_with_a_token_works_in_its_tubes(server, trusting, encoding):
-    body = "hello" if encoding else b"hello"
-    with Client(server().address, encoding, "mail-out", "mail-out", tls=trusting, token=TOKEN) as queue:
-        queue.put(body)
-        queue.put_keyed("k", body, delay=100)
-        job = queue.reserve(timeout=60)
-        assert job.body == body
-        queue.delete(job)
-        queue.cancel_keyed("k")
-
-
-def test_what_a_user_may_not_do_is_an_error_of_its_own_and_the_connection_goes_on(server, trusting):
-    with Client(server().address, use="mail-out", watch="mail-out", tls=trusting, token=TOKEN) as queue:
-        for refused in (lambda: queue.use("bill"), lambda: queue.watch("bill"), queue.stats, lambda: queue.kick(1)):
-            with pytest.raises(ForbiddenError):
-                refused()
-        assert queue.put("still here") == 1
-    with pytest.raises(ForbiddenError):
-        Client(server().address, use="bill", tls=trusting, token=TOKEN)
-
-
-def test_a_token_that_the_server_does_not_know_is_an_error_that_does_not_show_it(server, trusting):
-    wrong = new_token()
-    with pytest.raises(UnauthorizedError) as refused:
-        Client(server().address, tls=trusting, token=wrong)
-    assert wrong not in "".join(traceback.format_exception(refused.value)) + repr(refused.value)
-
-
 def test_without_a_token_the_first_command_is_an_error(server, trusting):
     with Client(server().address, tls=trusting) as queue, pytest.raises(UnauthorizedError):
         queue.put("x")
@@ -94,20 +63,6 @@ def test_without_a_token_the_first_command_is_an_error(server, trusting):
 def test_a_server_that_asks_for_no_token_says_that_it_does_not_know_the_command(run):
     with pytest.raises(beanstalk_client.UnknownCommandError):
         Client(run().address, token=TOKEN)
-
-
-@pytest.mark.parametrize("token", ["mine is two words", "of-two\r\nlines", "schön-und-geheim", "mine-with-a-line\n"])
-def test_what_cannot_be_a_token_is_refused_before_it_is_sent_and_not_shown(token):
-    with pytest.raises(ValueError, match="one word") as refused:
-        Client(("127.0.0.1", 1), token=token)
-    assert token.strip() not in "".join(traceback.format_exception(refused.value))
-
-
-def test_a_client_does_not_keep_its_token(server, trusting):
-    address = server().address
-    with Client(address, tls=trusting, token=TOKEN) as queue:
-        assert repr(queue) == f"beanstalk_client.Client({address[0]}:{address[1]})"
-        assert TOKEN not in repr(vars(queue))
 
 
 def test_the_name_of_the_server_is_that_of_its_address_unless_another_one_is_given(server, trusting):
@@ -132,20 +87,3 @@ def test_a_certificate_says_who_a_client_is(server, files, authority, trusting):
         assert queue.put("hello") == 1
         with pytest.raises(ForbiddenError):
             queue.use("bill")
-
-
-def test_a_token_on_a_unix_socket_and_on_a_socket_that_is_connected_already(server, tmp_path):
-    path = str(tmp_path / "socket")
-    server(address=f"unix:{path}", tls_cert="", tls_key="")
-    with Client(path, use="mail-out", token=TOKEN) as queue:
-        assert queue.put("hello") == 1
-    sock = socket.socket(socket.AF_UNIX)
-    sock.connect(path)
-    with Client(sock, use="mail-out", token=TOKEN) as queue:
-        assert queue.put("hello") == 2
-
-
-def test_a_server_that_is_not_there_leaves_nothing_open(tmp_path):
-    for address in (str(tmp_path / "nowhere"), ("127.0.0.1", 1)):
-        with pytest.raises(OSError, match=r"refused|No such file"):
-            Client(address, tls=True, server_name="queue.example", token=TOKEN)

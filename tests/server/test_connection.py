@@ -1,4 +1,4 @@
-"""Real clients at a real server: greenstalk over TCP and UNIX sockets, and plain sockets that misbehave."""
+"""Plain sockets at a real server: clients that pipeline, half-close, do not read, and hang up."""
 
 import asyncio
 import contextlib
@@ -6,9 +6,7 @@ import gc
 import random
 import socket
 import struct
-import time
 
-import greenstalk
 import pytest
 
 from beanstalk_server import Config, Server
@@ -22,73 +20,6 @@ def server(run):
     return run()
 
 
-@pytest.mark.parametrize("kind", ["tcp", "unix"])
-def test_greenstalk_through_the_life_of_jobs(run, tmp_path, kind):
-    server = run(listen=f"unix:{tmp_path}/socket") if kind == "unix" else run()
-    with greenstalk.Client(server.address) as client:
-        client.use("orders")
-        client.watch("orders")
-        client.ignore("default")
-        started = time.monotonic()
-        late = client.put("late", delay=1)
-        client.put("second", priority=2)
-        first = client.put("first", priority=1)
-        job = client.reserve()
-        assert (job.id, job.body) == (first, "first")
-        client.release(job, priority=3)
-        job = client.reserve()
-        assert job.body == "second"
-        client.touch(job)
-        client.bury(job, priority=2)
-        assert client.peek_buried().body == "second"
-        assert client.kick(10) == 1
-        assert client.peek_ready().body == "second"
-        assert client.peek_delayed().id == late
-        job = client.reserve()
-        client.delete(job)
-        job = client.reserve_job(first)
-        assert client.stats_job(job)["releases"] == 1
-        client.delete(job)
-        job = client.reserve(timeout=30)
-        assert job.body == "late"
-        assert time.monotonic() - started >= 1
-        client.delete(job)
-        with pytest.raises(greenstalk.TimedOutError):
-            client.reserve(timeout=0)
-        with pytest.raises(greenstalk.NotFoundError):
-            client.delete(job)
-        client.pause_tube("orders", 1)
-        assert client.stats_tube("orders")["pause"] == 1
-        assert client.tubes() == ["default", "orders"]
-        assert client.using() == "orders"
-        assert client.watching() == ["orders"]
-        stats = client.stats()
-        assert stats["total-jobs"] == 3
-        assert float(stats["rusage-utime"]) > 0
-
-
-def test_a_delayed_job_comes_to_a_waiting_worker_and_not_early(server):
-    worker, producer = server.connect(), server.connect()
-    worker.send(b"reserve\r\n")
-    started = time.monotonic()  # before the put: its answer may take long to come
-    producer.ask(b"put 0 1 60 4\r\nlate\r\n")
-    assert worker.line() == b"RESERVED 1 4\r\n"
-    assert time.monotonic() - started >= 1
-    worker.close()
-    producer.close()
-
-
-def test_a_client_that_half_closes_gets_all_its_replies(server):
-    caller = server.connect()
-    caller.send(b"put 0 0 1 1\r\nx\r\nreserve\r\nreserve\r\nlist-tube-used\r\n")
-    caller.socket.shutdown(socket.SHUT_WR)
-    assert caller.rest() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nDEADLINE_SOON\r\nUSING default\r\n"
-    other = server.connect()
-    assert other.ask(b"reserve-with-timeout 1\r\n") == b"RESERVED 1 1\r\n"
-    caller.close()
-    other.close()
-
-
 def test_a_client_that_half_closes_is_told_what_has_become_of_much_work(server):
     caller = server.connect()
     caller.send(b"put 0 60 60 0\r\n\r\n" * 1000)
@@ -99,17 +30,6 @@ def test_a_client_that_half_closes_is_told_what_has_become_of_much_work(server):
     caller.socket.shutdown(socket.SHUT_WR)
     assert caller.rest() == b"TIMED_OUT\r\nKICKED 1000\r\nCLEARED 1000\r\nUSING default\r\n"
     caller.close()
-
-
-def test_a_client_that_disconnects_gives_back_its_jobs(server):
-    producer, worker, other = (server.connect() for _ in range(3))
-    producer.ask(b"put 0 0 1000 1\r\nx\r\n")
-    assert worker.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
-    other.send(b"reserve\r\n")
-    worker.close()
-    assert other.line() == b"RESERVED 1 1\r\n"
-    producer.close()
-    other.close()
 
 
 def test_a_client_that_pipelines_100000_commands_and_reads_later(server):

@@ -6,7 +6,6 @@ import signal
 import sys
 import time
 
-import greenstalk
 import pytest
 
 from beanstalk_server import Config, ConfigError, Server, TubeConfig
@@ -119,21 +118,6 @@ def test_a_reload_that_fails_changes_no_policy(run, caplog):
     assert policies_logged(caplog) == []
 
 
-@pytest.mark.parametrize("limit", [{"max_reserved": 1}, {"rate": "1/h"}])
-def test_a_client_that_waits_is_served_when_a_limit_is_gone(run, limit):
-    server = run(tubes=[TubeConfig(match="default", **limit)])
-    producer, first, second = (Caller(server.address) for _ in range(3))
-    for _ in range(2):
-        assert producer.ask(b"put 0 0 60 1\r\nx\r\n").startswith(b"INSERTED ")
-    assert first.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
-    second.send(b"reserve\r\n")
-    eventually(lambda: server.call(lambda: server.server.broker.waiting), "it waits")
-    reload(server)
-    assert second.line() == b"RESERVED 2 1\r\n"
-    for each in (producer, first, second):
-        each.close()
-
-
 # SIGHUP
 
 ONE_TUBE = """
@@ -203,38 +187,6 @@ def tell(launch, name):
 
 
 # What docs/policies.md says that clients see, who have never heard of policies
-
-STRICT = [
-    TubeConfig(match="full", max_jobs=1),
-    TubeConfig(match="short", max_delay=1, max_job_size=10),
-    TubeConfig(match="once", max_tries=1),
-    TubeConfig(match="moved", max_tries=1, dead_tube="dead"),
-]
-
-
-def test_what_greenstalk_sees(run):
-    server = run(tubes=STRICT)
-    with greenstalk.Client(server.address, use="full", watch=["once", "moved"]) as queue:
-        queue.put("x")
-        with pytest.raises(greenstalk.DrainingError):
-            queue.put("y")
-        queue.use("short")
-        with pytest.raises(greenstalk.DrainingError):
-            queue.put("x", delay=2)
-        with pytest.raises(greenstalk.JobTooBigError):
-            queue.put("x" * 11)
-        assert queue.put("x" * 10, delay=1) > 0
-        queue.use("once")
-        queue.put("x")
-        job = queue.reserve(timeout=60)
-        with pytest.raises(greenstalk.BuriedError):
-            queue.release(job)
-        assert queue.stats_job(job)["state"] == "buried"
-        queue.use("moved")
-        queue.put("x")
-        job = queue.reserve(timeout=60)
-        queue.release(job)
-        assert queue.stats_job(job)["tube"] == "dead"
 
 
 def test_jobs_that_expired_while_no_server_was_running_are_handed_to_nobody(tmp_path, loop_factory):

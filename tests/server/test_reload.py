@@ -95,16 +95,6 @@ def test_a_user_that_is_gone_is_closed_and_its_jobs_are_ready(serve, caplog):
     stays.close()
 
 
-def test_a_reserve_that_waits_for_a_tube_that_is_withdrawn_is_answered(serve):
-    server = serve(TOKENS)
-    caller = authenticated(server, "billing")
-    caller.send(b"reserve\r\nlist-tubes-watched\r\n")
-    eventually(lambda: server.call(lambda: server.server.broker.waiting), "it waits")
-    reload(server, TOKENS, users=(user("billing", consume="bill-*"), MAIL))
-    assert caller.line() == b"FORBIDDEN\r\n"
-    caller.close()
-
-
 def test_a_token_that_is_gone_opens_nothing_and_a_new_one_does(serve):
     server = serve(TOKENS)
     waiting = Caller(server.address)

@@ -200,29 +200,6 @@ def test_a_body_that_is_in_memory_when_it_is_asked_for_may_leave_before_the_othe
     run(work)
 
 
-@pytest.mark.parametrize("change", ["delete", "replace", "clear"])
-def test_the_body_of_a_job_that_goes_meanwhile_comes_all_the_same(change):
-    async def work(directory):
-        process = Process(directory)
-        job_id = process.put(b"old" * 10, delay=100 * SECOND, key="k")
-        await process.commit()
-        process.fetch(job_id)
-        if change == "delete":
-            process.broker.delete(process.client, job_id, process.now)
-        elif change == "clear":
-            process.broker.clear(process.client, "default")
-        else:
-            fresh = Attributes(key="k", replaces=True)
-            process.broker.put_with(process.client, fresh, 0, 0, SECOND, b"new" * 10, SECOND, SECOND)
-        await process.commit()
-        await process.settle()
-        assert process.got == 1
-        process.bodies[job_id] = b"new" * 10
-        process.check()
-
-    run(work)
-
-
 def test_what_is_asked_for_at_once_is_read_at_once():
     async def work(directory):
         calls = []

@@ -237,27 +237,6 @@ def test_a_tube_without_a_policy_shows_none_of_its_rows(client):
     assert list(client.yaml(b"stats-tube default"))[-1] == "pause-time-left"
 
 
-def test_dead_letters_say_where_they_come_from_and_go_back_there():
-    client = World(policies={"t": Policy(max_tries=1, dead_tube="dead")}).connect()
-    send_all(client, b"use t", b"watch t", b"watch dead")
-    for _ in range(3):
-        client.put()
-        assert client.send(b"reserve\r\n").startswith(b"RESERVED ")
-    assert send_all(client, b"release 1 0 0", b"release 2 0 100", b"release 3 0 0") == b"RELEASED\r\n" * 3
-    found = client.yaml(b"stats-job 2")
-    assert [found[name] for name in ("tube", "state", "tries", "reason", "origin")] == (
-        ['"dead"', "ready", "0", '"released"', '"t"']
-    )
-    assert client.yaml(b"stats-tube t")["dead-jobs"] == "3"
-    assert send_all(client, b"redrive dead 2", b"redrive dead 9", b"redrive dead 9") == (
-        b"REDRIVEN 2\r\nREDRIVEN 1\r\nREDRIVEN 0\r\n"
-    )
-    found = client.yaml(b"stats-job 2")
-    assert [found[name] for name in ("tube", "state", "origin")] == ['"t"', "ready", '""']
-    found = client.yaml(b"stats")
-    assert [found[name] for name in ("dead-jobs", "redriven-jobs", "cmd-redrive")] == ["3", "3", "3"]
-
-
 def test_a_job_that_expires_says_when_and_its_key_is_held():
     world = World(policies={"t": Policy(ttl=5 * SECOND, key_hold=10 * SECOND)})
     client = world.connect()
@@ -293,18 +272,6 @@ def test_a_tube_that_is_throttled_says_so_and_serves_those_who_wait_in_time():
     assert worker.read() == b"RESERVED 2 3\r\ntwo\r\n"
     world.sleep(2)
     assert client.yaml(b"stats-tube t")["throttled"] == "0"
-
-
-def test_what_a_producer_demands_goes_over_what_the_tube_demands():
-    world = World(policies={"default": Policy(max_tries=1, ttl=5 * SECOND)})
-    client = world.connect()
-    client.send(b"put-with 0 0 60 1 tries=3 ttl=100 backoff=7\r\nx\r\n")
-    found = client.yaml(b"stats-job 1")
-    assert (found["max-tries"], found["expires-in"]) == ("3", "99")
-    send_all(client, b"reserve", b"release 1 0 0")
-    found = client.yaml(b"stats-job 1")
-    assert (found["state"], found["time-left"], found["expires-in"]) == ("delayed", "6", "0")
-    assert client.yaml(b"stats")["retried-jobs"] == "1"
 
 
 # redrive

@@ -79,14 +79,6 @@ def test_a_client_may_always_quit(world):
     assert client.session.closed
 
 
-def test_a_refused_use_or_watch_makes_no_tube_and_changes_nothing(world):
-    client = world.connect(BILLING)
-    assert client.send(b"use bill\r\nuse other\r\nwatch other\r\nlist-tube-used\r\n") == (
-        b"USING bill\r\n" + FORBIDDEN * 2 + b"USING bill\r\n"
-    )
-    assert world.connect(ROOT).send(b"list-tubes\r\n") == b"OK 21\r\n---\n- default\n- bill\n\r\n"
-
-
 def test_the_body_of_a_refused_put_is_swallowed_to_its_end(world):
     client = world.connect(BILLING)
     body = b"use bill\r\nquit\r\n"
@@ -138,25 +130,6 @@ def test_a_command_that_the_journal_does_not_admit_is_refused_when_it_does(world
     world.broker.set_admission(ALL)
     client.go_on()
     assert client.read() == FORBIDDEN
-
-
-def test_a_job_of_a_hidden_tube_is_not_found_by_id_key_or_peek_and_by_no_batch(world):
-    owner = world.connect()
-    owner.send(b"use hidden\r\nput-keyed k 0 9 60 1\r\nx\r\n")
-    owner.put()
-    client = world.connect(User("u", consume=["default", "bill"], inspect=["bill"], produce=["bill"], admin=["bill"]))
-    for line in b"peek delete touch kick-job stats-job reserve-job cancel".split():
-        assert client.send(line + b" 1\r\n" + line + b" 2\r\n" + line + b" 3\r\n") == NOT_FOUND * 3
-    assert client.send(b"release 1 0 0\r\nbury 1 0\r\nreschedule 1 5\r\n") == NOT_FOUND * 3
-    assert client.send(b"stats-tube hidden\r\npause-tube hidden 1\r\nclear-tube hidden\r\n") == NOT_FOUND * 3
-    assert client.send(b"use hidden\r\nwatch hidden\r\nreserve-batch 9 0\r\n") == FORBIDDEN * 2 + b"TIMED_OUT\r\n"
-    assert client.send(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
-    assert owner.yaml(b"stats-tube hidden")["total-jobs"] == "2"
-
-
-def test_statistics_of_the_server_are_for_those_who_may_inspect_every_tube(world):
-    assert world.connect(User("u", inspect=["**", "default"])).send(b"stats\r\n") == FORBIDDEN
-    assert world.connect(User("u", inspect=["*"])).send(b"stats\r\n").startswith(b"OK ")
 
 
 # Dead letters
@@ -378,20 +351,6 @@ def test_auth_is_the_same_wherever_its_bytes_are_split(data, cuts):
 # change_user
 
 
-def test_reserved_jobs_stay_reserved_when_their_tube_is_withdrawn(world):
-    client, owner = world.connect(User("u", consume=["default"])), world.connect()
-    owner.put(ttr=2)
-    client.send(b"reserve\r\n")
-    client.session.change_user(NOBODY)
-    assert client.send(b"touch 1\r\ndelete 1\r\nrelease 1 0 0\r\nbury 1 0\r\nreserve\r\n") == NOT_FOUND * 4 + FORBIDDEN
-    client.session.change_user(User("u", inspect=["default"]))
-    assert client.send(b"touch 1\r\ndelete 1\r\npeek 1\r\n") == FORBIDDEN * 2 + b"FOUND 1 1\r\nx\r\n"
-    assert owner.yaml(b"stats-job 1")["state"] == "reserved"
-    world.sleep(2.1)
-    assert owner.yaml(b"stats-job 1")["state"] == "ready"
-    assert owner.yaml(b"stats-tube default")["current-watching"] == "1"
-
-
 def test_a_reserve_that_waits_is_forbidden_when_a_tube_is_withdrawn(world):
     client = world.connect(User("u", consume=["default", "a"]))
     assert client.send(b"watch a\r\nreserve-with-timeout 9\r\nlist-tubes-watched\r\n") == b"WATCHING 2\r\n"
@@ -411,13 +370,6 @@ def test_a_reserve_goes_on_waiting_when_none_of_its_tubes_is_withdrawn(world):
     assert client.read() == b""
     world.connect().put()
     assert client.read() == b"RESERVED 1 1\r\nx\r\n"
-
-
-def test_a_tube_that_only_withdrawn_clients_watched_is_gone(world):
-    client = world.connect(User("u", consume=["a"]))
-    client.send(b"watch a\r\n")
-    client.session.change_user(NOBODY)
-    assert world.connect().send(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
 
 
 def test_a_put_is_decided_by_its_line(world):

@@ -1,4 +1,7 @@
-"""The commands that beanstalkd does not have: keys, cancel, reschedule, batches, clear; and fractions of a second."""
+"""Keys, batches and clears of tubes: bounds, slices, and what fails.
+
+What the commands answer is in conformance/conversations/extensions.txt.
+"""
 
 import pytest
 from hypothesis import given
@@ -8,7 +11,6 @@ from virtual import World
 from beanstalk_server.queue.journal import Journal
 
 BAD = b"BAD_FORMAT\r\n"
-UNKNOWN = b"UNKNOWN_COMMAND\r\n"
 
 
 @pytest.fixture
@@ -50,25 +52,6 @@ def test_the_longest_key_and_the_largest_numbers_fit_into_a_line(world):
 # replace-keyed
 
 
-@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
-def test_replace_keyed_gives_a_job_that_is_not_reserved_all_that_put_gives(world, client, state):
-    client.send(keyed(b"put-keyed", delay=b"9" if state == "delayed" else b"0", body=b"old"))
-    if state == "buried":
-        client.send(b"reserve\r\nbury 1 7\r\n")
-    world.sleep(5)
-    assert client.send(keyed(b"replace-keyed", priority=5, delay=b"10", ttr=b"30", body=b"newer")) == b"REPLACED 1\r\n"
-    stats = client.yaml(b"stats-job 1")
-    names = ("state", "pri", "delay", "ttr", "time-left", "age", "buries")
-    buries = "1" if state == "buried" else "0"
-    assert [stats[name] for name in names] == ["delayed", "5", "10", "30", "9", "5", buries]
-    assert client.send(b"peek-keyed k\r\n") == b"FOUND 1 5\r\nnewer\r\n"
-    world.sleep(9.9)
-    assert client.send(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    world.sleep(0.2)
-    assert client.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 5\r\nnewer\r\n"
-    assert client.send(keyed(b"replace-keyed")) == b"TOO_LATE 1\r\n"
-
-
 class FillingJournal(Journal):
     keeps = True
     full = False
@@ -92,31 +75,6 @@ def test_replace_keyed_without_room_changes_nothing():
 # cancel and reschedule
 
 
-def test_only_a_job_that_is_still_delayed_can_be_cancelled(world, client):
-    client.put(delay=5)
-    client.put(delay=5)
-    client.put()
-    client.put()
-    client.send(b"reserve-job 4\r\nbury 4 0\r\n")
-    assert client.send(b"cancel 1\r\ncancel 1\r\ncancel 3\r\ncancel 4\r\n") == (
-        b"CANCELLED\r\nNOT_FOUND\r\nTOO_LATE\r\nTOO_LATE\r\n"
-    )
-    world.sleep(5.1)
-    assert client.send(b"cancel 2\r\n") == b"TOO_LATE\r\n"
-    client.send(b"reserve-job 2\r\n")
-    assert client.send(b"cancel 2\r\n") == b"TOO_LATE\r\n"
-    assert client.send(b"cancel x\r\ncancel 1 \r\n") == BAD * 2
-    assert client.send(b"cancel\r\n") == UNKNOWN
-    assert client.yaml(b"stats-tube default")["cmd-delete"] == "0"
-
-
-def test_a_tube_whose_last_job_is_cancelled_is_gone(client):
-    client.send(b"use other\r\n")
-    client.put(delay=5)
-    client.send(b"use default\r\ncancel 1\r\n")
-    assert client.send(b"stats-tube other\r\n") == b"NOT_FOUND\r\n"
-
-
 @given(due=st.integers(0, 30), at=st.integers(0, 30), slices=st.integers(0, 3))
 def test_a_job_is_either_cancelled_or_received_and_never_both(due, at, slices):
     """At any millisecond around the tick in which it comes due, however much of the work of that tick is done."""
@@ -136,68 +94,7 @@ def test_a_job_is_either_cancelled_or_received_and_never_both(due, at, slices):
     world.check()
 
 
-def test_a_job_can_be_rescheduled_sooner_and_later(world, client):
-    client.put(delay=10)
-    client.send(keyed(b"put-keyed", delay=b"10"))
-    assert client.send(b"reschedule 1 2\r\nreschedule-keyed k 20\r\n") == b"RESCHEDULED\r\n" * 2
-    assert client.yaml(b"stats-job 2")["delay"] == "20"
-    world.sleep(2.1)
-    assert client.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 1\r\nx\r\n"
-    world.sleep(17)
-    assert client.send(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    assert client.send(b"reschedule 1 5\r\nreschedule 9 5\r\n") == b"TOO_LATE\r\nNOT_FOUND\r\n"
-    assert client.send(b"reschedule-keyed l 5\r\n") == b"NOT_FOUND\r\n"
-    assert client.send(b"reschedule-keyed k 0\r\n") == b"RESCHEDULED\r\n"
-    assert client.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 2 1\r\nx\r\n"
-
-
-# Fractions
-
-
-def test_durations_may_have_a_fraction_to_the_millisecond(world, client):
-    assert client.send(b"put 0 0.25 1.5 1\r\nx\r\n") == b"INSERTED 1\r\n"
-    assert client.send(b"reserve-with-timeout 0.1\r\n") == b""
-    world.sleep(0.111)
-    assert client.read() == b"TIMED_OUT\r\n"
-    assert client.send(b"reserve-with-timeout 0.5\r\n") == b""
-    world.sleep(0.15)
-    assert client.read() == b"RESERVED 1 1\r\nx\r\n"
-    assert client.send(b"release 1 0 0.001\r\n") == b"RELEASED\r\n"
-    world.sleep(0.011)
-    assert client.send(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
-    world.sleep(1.45)
-    assert client.yaml(b"stats-job 1")["state"] == "reserved"
-    world.sleep(0.1)
-    assert client.yaml(b"stats-job 1")["timeouts"] == "1"
-    client.send(b"pause-tube default 0.5\r\n")
-    assert client.send(b"reserve-with-timeout 1\r\n") == b""
-    world.sleep(0.511)
-    assert client.read() == b"RESERVED 1 1\r\nx\r\n"
-
-
 # reserve-batch
-
-
-def test_each_job_of_a_batch_has_its_own_ttr(world, client):
-    client.put(ttr=2)
-    client.put(ttr=5)
-    client.send(b"reserve-batch 9 0\r\n")
-    world.sleep(2.5)
-    assert client.yaml(b"stats-job 1")["state"] == "ready"
-    assert client.yaml(b"stats-job 2")["state"] == "reserved"
-
-
-def test_a_batch_that_waits_gets_the_jobs_that_become_ready_first(world, client):
-    worker = world.connect()
-    assert worker.send(b"reserve-batch 9 5\r\n") == b""
-    client.put(b"one")
-    assert worker.read() == b"RESERVED_BATCH 1\r\nRESERVED 1 3\r\none\r\n"
-    client.send(b"pause-tube default 1\r\n")
-    for body in (b"two", b"three", b"four"):
-        client.put(body)
-    assert worker.send(b"reserve-batch 2 5\r\n") == b""
-    world.sleep(1.1)
-    assert worker.read() == b"RESERVED_BATCH 2\r\nRESERVED 2 3\r\ntwo\r\nRESERVED 3 5\r\nthree\r\n"
 
 
 def test_a_batch_is_never_larger_than_a_slice_or_much_larger_than_a_megabyte(world, client):
@@ -218,33 +115,6 @@ def test_a_batch_over_many_tubes_is_smaller(client):
 
 
 # clear-tube
-
-
-def test_clear_tube_deletes_all_jobs_that_are_not_reserved(world, client):
-    client.send(b"use a\r\n")
-    client.put()
-    client.put(delay=5)
-    client.put()
-    client.put()
-    client.send(keyed(b"put-keyed"))
-    client.send(keyed(b"put-keyed", key=b"held"))
-    client.send(b"reserve-job 3\r\nbury 3 0\r\nreserve-job 4\r\nreserve-job 6\r\n")
-    assert client.send(b"clear-tube a\r\n") == b"CLEARED 4\r\n"
-    assert client.send(b"peek-ready\r\npeek-delayed\r\npeek-buried\r\npeek-keyed k\r\n") == b"NOT_FOUND\r\n" * 4
-    assert client.send(b"peek-keyed held\r\n") == b"FOUND 6 1\r\nx\r\n"
-    assert client.send(b"release 4 0 0\r\nclear-tube a\r\n") == b"RELEASED\r\nCLEARED 1\r\n"
-    assert client.send(b"clear-tube b\r\nclear-tube -\r\nclear-tube\r\n") == b"NOT_FOUND\r\n" + BAD + UNKNOWN
-    client.send(b"delete 6\r\n")
-    world.sleep(100)
-    assert world.is_idle()
-
-
-def test_a_tube_that_nobody_uses_is_gone_when_it_is_cleared(client):
-    client.send(b"use a\r\n")
-    client.put()
-    assert client.send(b"use default\r\nclear-tube a\r\nclear-tube a\r\n") == (
-        b"USING default\r\nCLEARED 1\r\nNOT_FOUND\r\n"
-    )
 
 
 class CountingJournal(Journal):
@@ -366,14 +236,3 @@ def test_a_clear_that_fails_is_answered_and_leaves_nothing_behind(failures):
     assert client.read() == b"INTERNAL_ERROR\r\nUSING default\r\n"
     assert not world.broker.jobs
     world.check()
-
-
-def test_a_cancelled_job_leaves_nothing_behind(world, client):
-    for _ in range(200):
-        for number in range(50):
-            client.send(keyed(b"put-keyed", key=b"k%d" % number, delay=b"%d" % (3600 + number)))
-        for number in range(50):
-            assert client.send(b"cancel-keyed k%d\r\n" % number) == b"CANCELLED\r\n"
-    tube = world.broker.tubes.default
-    assert (len(world.broker.jobs), len(tube.delayed.jobs), len(tube.keys)) == (0, 0, 0)
-    assert world.broker.wheel.check() == 0

@@ -1,4 +1,4 @@
-"""Groups as clients meet them: what comes after one is ready when the last of its jobs has ended, and not before."""
+"""Groups through the protocol: how long they are remembered, their statistics, and the rights to them."""
 
 import pytest
 from virtual import World
@@ -37,64 +37,6 @@ def reserve(client):
 
 def state(client, job_id):
     return client.yaml(b"stats-job %d" % job_id)["state"]
-
-
-def test_what_comes_after_a_group_is_ready_when_its_last_job_is_deleted(world, client):
-    members = [put(client, "group=g", tube) for tube in ("default", "a", "default")]
-    after = put(client, "after=g", "b")
-    client.send(b"watch a\r\nwatch b\r\n")
-    for number in members:
-        assert state(client, after) == "delayed"
-        assert reserve(client) == number
-        world.sleep(30)
-        assert client.send(b"delete %d\r\n" % number) == b"DELETED\r\n"
-    assert state(client, after) == "ready"
-    assert reserve(client) == after
-    world.check()
-
-
-def test_a_client_that_waits_gets_it(client, world):
-    member = put(client, "group=g")
-    worker = world.connect()
-    worker.send(b"watch b\r\nignore default\r\nreserve\r\n")
-    after = put(client, "after=g", "b", body=b"x")
-    assert worker.read() == b""
-    client.send(b"reserve\r\ndelete %d\r\n" % member)
-    assert worker.read() == b"RESERVED %d 1\r\nx\r\n" % after
-
-
-def test_its_delay_begins_when_the_group_ends(world, client):
-    member = put(client, "group=g")
-    after = put(client, "after=g", delay=5)
-    world.sleep(60)
-    client.send(b"delete %d\r\n" % member)
-    found = client.yaml(b"stats-job %d" % after)
-    assert (found["state"], found["delay"], found["time-left"]) == ("delayed", "5", "4")
-    world.sleep(5.001)
-    assert state(client, after) == "ready"
-
-
-def test_both_make_a_chain(client):
-    first = put(client, "group=1")
-    second = put(client, "after=1 group=2")
-    third = put(client, "after=2 group=3")
-    last = put(client, "after=3")
-    for number in (first, second, third, last):
-        assert reserve(client) == number and reserve(client) == 0
-        client.send(b"delete %d\r\n" % number)
-
-
-def test_a_group_that_never_was_is_not_waited_for_unless_that_is_asked(client):
-    assert state(client, put(client, "after=none")) == "ready"
-    waits = put(client, "after=none:wait")
-    assert state(client, waits) == "delayed"
-    assert client.yaml(b"stats-group none")["state"] == "awaited"
-    assert state(client, put(client, "after=none")) == "ready"
-    member = put(client, "group=none")
-    later = put(client, "after=none")
-    assert [state(client, number) for number in (waits, later)] == ["delayed", "delayed"]
-    client.send(b"delete %d\r\n" % member)
-    assert [state(client, number) for number in (waits, later)] == ["ready", "ready"]
 
 
 def test_a_group_that_has_ended_is_remembered_for_a_time(world, client):
@@ -167,25 +109,6 @@ def test_a_job_that_waits_is_the_last_delayed_one_and_may_be_ended_by_an_operato
     assert client.send(b"kick 9\r\n") == b"KICKED 5\r\n"
     assert client.yaml(b"stats-group g")["waiting-jobs"] == "0"
     assert reserve(client) and state(client, waits[3]) == "ready"
-
-
-def test_a_job_may_move_to_another_tube_while_it_waits(client, world):
-    member = put(client, "group=g")
-    waits = put(client, "after=g")
-    assert client.send(b"move-jobs default delayed b 9\r\n") == b"MOVED 1\r\n"
-    assert state(client, waits) == "delayed"
-    client.send(b"delete %d\r\n" % member)
-    found = client.yaml(b"stats-job %d" % waits)
-    assert (found["state"], found["tube"]) == ("ready", '"b"')
-    world.check()
-
-
-def test_a_job_that_replaces_the_last_one_of_the_group_it_comes_after_is_ready(client, world):
-    number = put(client, "group=g key=k")
-    assert client.send(b"put-with 0 0 60 0 after=g key=k replace=1\r\n\r\n") == b"REPLACED %d\r\n" % number
-    assert state(client, number) == "ready"
-    assert client.yaml(b"stats-group g")["cancelled-jobs"] == "1"
-    world.check()
 
 
 @pytest.mark.parametrize("attribute", ["group", "after"])

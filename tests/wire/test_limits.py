@@ -51,27 +51,6 @@ def test_a_limit_without_a_slash_is_one_of_its_tube(world):
     world.check()
 
 
-def test_tubes_share_a_limit_that_names_its_home(world):
-    client = world.connect()
-    first, second = put(client, "a", "home/cust"), put(client, "b", "home/cust")
-    assert reserve(client, "a", "b") == first
-    assert reserve(client) is None
-    client.send(b"delete %d\r\n" % first)
-    assert reserve(client) == second
-    assert client.yaml(b"stats-job %d" % second)["limit"] == '"home/cust"'
-    world.check()
-
-
-def test_the_limit_of_a_tube_has_that_tube_as_its_home(world):
-    client = world.connect()
-    first = put(client, "a", "cust")
-    put(client, "b", "a/cust")
-    assert reserve(client, "a", "b") == first
-    assert reserve(client) is None
-    assert client.yaml(b"stats-job %d" % first)["limit"] == '"cust"'
-    world.check()
-
-
 def test_a_user_needs_the_right_to_produce_to_the_home_of_a_limit(world):
     client = world.connect(User("u", produce=["default", "mine"]))
     line = b"put-with 0 0 60 1 limit=%b\r\nx\r\n"

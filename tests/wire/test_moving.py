@@ -52,17 +52,6 @@ def test_both_names_may_be_the_longest(client):
     assert client.send(b"move-jobs %b delayed %b 4294967295\r\n" % (b"a" * 200, b"b" * 200)) == NOT_FOUND
 
 
-def test_jobs_move_and_the_reply_tells_how_many(world, client):
-    for number in range(3):
-        client.put(b"x%d" % number)
-    assert client.send(b"move-jobs default ready to 2\r\nmove-jobs default ready to 2\r\n") == b"MOVED 2\r\nMOVED 1\r\n"
-    assert client.send(b"move-jobs default ready to 2\r\nmove-jobs to ready to 2\r\n") == b"MOVED 0\r\n" * 2
-    assert client.send(b"move-jobs nowhere ready to 2\r\n") == NOT_FOUND
-    assert client.yaml(b"stats-tube to")["current-jobs-ready"] == "3"
-    world.broker.memory.limit = 1
-    assert client.send(b"drain\r\nmove-jobs to ready default 9\r\n") == b"DRAINING\r\nMOVED 3\r\n"
-
-
 def test_a_move_of_many_jobs_is_answered_when_the_last_has_moved(world, client):
     client.send(b"put 0 0 60 1\r\nx\r\n" * 3000)
     client.session.receive(b"move-jobs default ready to 3000\r\nlist-tube-used\r\n", world.now)

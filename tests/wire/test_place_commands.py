@@ -191,26 +191,6 @@ def test_a_job_that_is_unreserved_is_ready_as_if_nothing_had_been(world, place, 
     world.check()
 
 
-def test_a_job_that_is_unreserved_goes_to_a_client_that_waits(world, place, producer):
-    worker = world.connect()
-    producer.put()
-    place.send(b"await 0 0\r\n")
-    worker.send(b"reserve\r\n")
-    place.send(b"unreserve 1\r\n")
-    assert worker.read() == b"RESERVED 1 1\r\nx\r\n"
-
-
-def test_only_a_job_that_the_place_has_reserved_can_be_unreserved(world, place, producer):
-    producer.put(ttr=1)
-    assert place.send(b"unreserve 1\r\nunreserve 9\r\n") == b"NOT_FOUND\r\nNOT_FOUND\r\n"
-    producer.send(b"reserve\r\n")
-    assert place.send(b"unreserve 1\r\n") == b"NOT_FOUND\r\n"
-    world.sleep(1.1)
-    place.send(b"await 0 0\r\n")
-    world.sleep(1.1)
-    assert place.send(b"unreserve 1\r\n") == b"NOT_FOUND\r\n", "its time to run is over"
-
-
 # unuse and unwatch
 
 
@@ -250,20 +230,3 @@ def test_a_user_reserves_through_a_place_what_it_may_consume(world, producer):
     assert place.session.watched == []
     assert place.send(b"probe\r\nawait 0 0\r\n") == b"NOTHING\r\nTIMED_OUT\r\n"
     assert place.send(b"watch a\r\nwatch b\r\n") == b"WATCHING 1\r\nFORBIDDEN\r\n"
-
-
-# Statistics
-
-
-def test_a_connection_that_is_not_to_be_counted_is_a_producer_and_a_worker_nevertheless(world, producer):
-    place, first = world.connect(is_place=True, counted=False), world.connect(is_place=True)
-    for each in (place, first):
-        each.put()
-        each.send(b"reserve\r\nreserve\r\nreserve\r\n")
-    names = ["current-connections", "total-connections", "current-producers", "current-workers", "current-waiting"]
-    stats = producer.yaml(b"stats")
-    assert [stats[name] for name in names] == ["2", "2", "2", "2", "2"]
-    place.disconnect()
-    first.disconnect()
-    stats = producer.yaml(b"stats")
-    assert [stats[name] for name in names] == ["1", "2", "0", "0", "0"]

@@ -118,7 +118,7 @@ from beanstalk_server.queue.bulk import (
     BulkTouchAll,
 )
 from beanstalk_server.queue.client import Client, Wait
-from beanstalk_server.queue.costs import PAGE_COST, search_cost, wait_cost
+from beanstalk_server.queue.costs import PAGE_COST, SEARCH_SHIFT, WAIT_SHIFT
 from beanstalk_server.queue.groups import GroupSearch
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import (
@@ -680,7 +680,7 @@ class Broker(QueueState):
         0; else PENDING, until a job is ready or one of these two applies. A client that watches no tube can wait, too.
         """
         self._begin_reserve(client)
-        self.cost += search_cost(len(client.watched))
+        self.cost += len(client.watched) >> SEARCH_SHIFT
         job = self._reserve_best(client, now)
         if job is None:
             return self._wait(client, timeout, 0, now)
@@ -696,7 +696,7 @@ class Broker(QueueState):
         self._begin_reserve(client)
         jobs: list[Job] = []
         size = 0
-        cost = 1 + search_cost(len(client.watched))
+        cost = 1 + (len(client.watched) >> SEARCH_SHIFT)
         bound = min(limit, SLICE // cost or 1)
         while len(jobs) < bound and size <= BATCH_BYTES:
             job = self._reserve_best(client, now)
@@ -720,7 +720,7 @@ class Broker(QueueState):
         if client.weights is not None and finish > client.weights.now:
             client.weights.now = finish
         self._begin_reserve(client)
-        self.cost += search_cost(len(client.watched))
+        self.cost += len(client.watched) >> SEARCH_SHIFT
         job = self._find_best(client, now)
         if job is None:
             return DEADLINE_SOON if client.jobs_in_safety_margin else NOT_FOUND
@@ -798,7 +798,7 @@ class Broker(QueueState):
         client.waiting = True
         client.batch = batch
         self.waiting += 1
-        self.cost += wait_cost(len(client.watched))
+        self.cost += len(client.watched) >> WAIT_SHIFT
         waits = client.waits
         while len(waits) < len(client.watched):
             waits.append(Wait(client))

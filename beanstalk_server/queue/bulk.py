@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.costs import CLEAR_COST, KICK_COST, MOVE_COST, REVIEW_COST, look_cost
+from beanstalk_server.queue.costs import CLEAR_COST, KICK_COST, LOOK_SHIFT, MOVE_COST, REVIEW_COST
 from beanstalk_server.queue.groups import END_CANCELLED, Group
 from beanstalk_server.queue.job import BURIED, DELAYED, DISCONNECTED, READY, RESERVED, DeadLetter, Job
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
@@ -476,7 +476,7 @@ class BulkReview(BulkOperation):
         while budget > 0 and (self.jobs or self.pages):
             if not self.jobs:
                 self.jobs = queue.jobs.page_jobs(self.pages.pop())
-                budget -= 1 + look_cost(len(self.jobs))
+                budget -= 1 + (len(self.jobs) >> LOOK_SHIFT)
                 continue
             job = self.jobs.pop()
             if job.state in (READY, RESERVED) and not job.tube.is_cleared(job):

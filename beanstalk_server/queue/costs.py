@@ -48,22 +48,18 @@ EXPIRY_COST: Final = 4
 PAGE_COST: Final = 8
 STATISTICS_COST: Final = 8
 
+# By how many bits a number is shifted to the right to have its cost: no call for so little.
+TRANSFER_SHIFT: Final = 10
+"""Bytes read or answered."""
 
-def transfer_cost(size: int) -> int:
-    return size >> 10
+COPY_SHIFT: Final = 12
+"""Bytes copied."""
 
+LOOK_SHIFT: Final = 5
+"""Jobs looked at."""
 
-def copy_cost(size: int) -> int:
-    return size >> 12
+SEARCH_SHIFT: Final = 5
+"""Tubes searched."""
 
-
-def look_cost(jobs: int) -> int:
-    return jobs >> 5
-
-
-def search_cost(tubes: int) -> int:
-    return tubes >> 5
-
-
-def wait_cost(tubes: int) -> int:
-    return tubes >> 2
+WAIT_SHIFT: Final = 2
+"""Tubes in which a client begins or ends to wait."""

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.queue.costs import look_cost
+from beanstalk_server.queue.costs import LOOK_SHIFT
 from beanstalk_server.queue.job import BURIED, DELAYED, NEVER, READY, RESERVED, Holder, Job
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.ring import UNLINKED, Ring
@@ -392,7 +392,7 @@ class GroupSearch:
                 self.buried.append(job.id)
         self._position = begin
         self.is_complete = not begin
-        return 1 + look_cost(end - begin)
+        return 1 + (end - begin >> LOOK_SHIFT)
 
 
 def waits(job: Job) -> bool:

@@ -39,7 +39,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from beanstalk_server.queue.costs import look_cost
+from beanstalk_server.queue.costs import LOOK_SHIFT
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, RESERVED, Job
 from beanstalk_server.queue.table import IdTable
@@ -149,9 +149,9 @@ class JobSearch:
             self._pages = [index for index in pages if index < start][::-1]
             self._pages += [index for index in pages if index >= start][::-1]
             self._guess_bound()
-            return look_cost(AT_ONCE)
+            return AT_ONCE >> LOOK_SHIFT
         self._end(found)
-        return look_cost(AT_ONCE) + (len(found) >> 1)
+        return (AT_ONCE >> LOOK_SHIFT) + (len(found) >> 1)
 
     def is_here(self, entry: Entry) -> bool:
         """Whether a job that has been found is still where it was."""
@@ -261,7 +261,7 @@ class JobSearch:
             best.sort()
             self._keep_rest(best)
             self._end(best[: self._limit])
-            return look_cost(len(best))
+            return len(best) >> LOOK_SHIFT
         index = pages.pop()
         jobs = self._table.page_jobs(index)
         state = self._state
@@ -294,7 +294,7 @@ class JobSearch:
             del best[self._kept :]
             self._has_bound = True
             self._bound, self._bound_id, _ = best[-1]
-        return 1 + look_cost(len(jobs))
+        return 1 + (len(jobs) >> LOOK_SHIFT)
 
     def _sort_key(self, job: Job) -> int:
         state = self._state

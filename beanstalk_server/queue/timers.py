@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from beanstalk_server.queue.bulk import BulkOperation
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.costs import EXPIRY_COST, copy_cost
+from beanstalk_server.queue.costs import COPY_SHIFT, EXPIRY_COST
 from beanstalk_server.queue.fair_heap import Limit
 from beanstalk_server.queue.groups import EndedGroups, Groups
 from beanstalk_server.queue.job import DELAYED, EXPIRED, RUN_OUT, SAFETY_MARGIN, Expiry, HeldKey, Job
@@ -68,7 +68,7 @@ def go_off(queue: QueueState, timer: Timer, now: int, budget: int) -> int:
 def end_time(queue: QueueState, job: Job, now: int, budget: int) -> int:
     _end_time(queue, job, now)
     # Its body may have been copied into a reply, if it was in memory.
-    return max(budget - copy_cost(len(job.body)) - queue.cost, 0)
+    return max(budget - (len(job.body) >> COPY_SHIFT) - queue.cost, 0)
 
 
 def _end_time(queue: QueueState, job: Job, now: int) -> None:
@@ -203,7 +203,7 @@ def begin_moment(queue: QueueState, wall: WallClock, now: int, budget: int) -> i
             queue.delayed -= 1
             queue.cost = 0
             enter_ready(queue, job, now)
-            budget = max(budget - 1 - copy_cost(len(job.body)) - queue.cost, 0)
+            budget = max(budget - 1 - (len(job.body) >> COPY_SHIFT) - queue.cost, 0)
     finally:
         queue.time_wall_clock()
     return budget
@@ -236,7 +236,7 @@ def end_groups(queue: QueueState, groups: Groups, now: int, budget: int) -> int:
         else:
             enter_ready(queue, job, now)
         record_change(queue, job)
-        budget = max(budget - copy_cost(len(job.body)) - queue.cost, 0)
+        budget = max(budget - (len(job.body) >> COPY_SHIFT) - queue.cost, 0)
     while budget and not groups.ending.is_empty():
         budget -= 1
         time_forgetting(queue, groups.note_end(now))

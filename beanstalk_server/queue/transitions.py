@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.client import Client, Wait
-from beanstalk_server.queue.costs import FAILURE_COST, wait_cost
+from beanstalk_server.queue.costs import FAILURE_COST, WAIT_SHIFT
 from beanstalk_server.queue.fair_heap import FairHeap, Limit
 from beanstalk_server.queue.groups import END_CANCELLED, END_DONE, END_EXPIRED, Group, waits
 from beanstalk_server.queue.job import (
@@ -565,7 +565,7 @@ def stop_waiting(queue: QueueState, client: Client) -> bool:
     if not client.waiting:
         return False
     end_wait(queue, client)
-    queue.cost += wait_cost(len(client.watched))
+    queue.cost += len(client.watched) >> WAIT_SHIFT
     for position, tube in enumerate(client.watched):
         client.waits[position].unlink()
         tube.waiting_count -= 1
@@ -597,7 +597,7 @@ def serve_waiting(queue: QueueState, tube: Tube, budget: int, now: int) -> int:
             wait.unlink()
             tube.waiting_count -= 1
             continue
-        budget = max(budget - 1 - wait_cost(len(client.watched)), 0)
+        budget = max(budget - 1 - (len(client.watched) >> WAIT_SHIFT), 0)
         stop_waiting(queue, client)
         if client.batch:
             budget = max(budget - serve_batch(queue, tube, client, now), 0)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.costs import transfer_cost
+from beanstalk_server.queue.costs import TRANSFER_SHIFT
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.commits import CommitGate, CommitWaiter
 from beanstalk_server.server.front.addresses import name_of_peer
@@ -175,7 +175,7 @@ class Connection(CommitWaiter):
             return
         session.hangups = UNSEEN
         session.receive(data, now)
-        turns.spend(session.cost + IO_COST + transfer_cost(len(data)))
+        turns.spend(session.cost + IO_COST + (len(data) >> TRANSFER_SHIFT))
         if session.replies:
             self._send()
         if session.input_size or session.closed or session.malformed_puts or self.uncommitted_size > UNCOMMITTED_LIMIT:
@@ -186,7 +186,7 @@ class Connection(CommitWaiter):
 
     def _queue_input(self, data: bytes) -> None:
         """Leave what has come to a later turn."""
-        self.turns.spend(READ_COST + transfer_cost(len(data)))
+        self.turns.spend(READ_COST + (len(data) >> TRANSFER_SHIFT))
         session = self.session
         if session.hangups == SEEN:
             session.hangups = UNSEEN

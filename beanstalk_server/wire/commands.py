@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE, User
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.costs import STATISTICS_COST, search_cost
+from beanstalk_server.queue.costs import SEARCH_SHIFT, STATISTICS_COST
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.outcome import DONE, NOT_FOUND, Outcome
 from beanstalk_server.queue.units import FOREVER
@@ -423,7 +423,7 @@ def _list_tube_used(session: Session, arguments: Arguments, now: int) -> Outcome
 
 
 def _list_tubes_watched(session: Session, arguments: Arguments, now: int) -> Outcome:
-    session.budget -= search_cost(len(session.watched))
+    session.budget -= len(session.watched) >> SEARCH_SHIFT
     session.reply(replies.ok(tube_list(b"".join([tube.entry for tube in session.watched]))))
     return ANSWERED
 

@@ -25,7 +25,7 @@ from beanstalk_server.access.user import ADMIN, CONSUME, User
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.costs import transfer_cost
+from beanstalk_server.queue.costs import TRANSFER_SHIFT
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL, NONE
@@ -551,7 +551,7 @@ class Session(Client):
     def reply(self, reply: bytes) -> None:
         """Add a reply; a long one costs more."""
         self.replies.append(reply)
-        self.budget -= transfer_cost(len(reply))
+        self.budget -= len(reply) >> TRANSFER_SHIFT
 
     def wait_for_changes(self) -> None:
         """Send no more replies before all changes so far are durable: they tell what has become of jobs."""

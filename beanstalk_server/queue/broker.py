@@ -126,6 +126,7 @@ from beanstalk_server.queue.job import (
     DELAYED,
     DELETED,
     NEVER,
+    NO_EXTRAS,
     NOT_IN_MEMORY,
     READY,
     RELEASED,
@@ -137,6 +138,7 @@ from beanstalk_server.queue.job import (
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL, NONE, Journal
 from beanstalk_server.queue.membership import must_wait, pass_on_group, record_labelled
+from beanstalk_server.queue.memory import PLAIN_COST
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.outcome import (
     DEADLINE_SOON,
@@ -304,6 +306,12 @@ class Broker(QueueState):
         if not client.producer:
             client.producer = True
             self.producers += 1
+
+    def take_id(self) -> int:
+        """An id for a job that is about to be put. It is used up even if the put fails."""
+        job_id = self.next_id
+        self.next_id = job_id + self.stride
+        return job_id
 
     def _begin_reserve(self, client: Client) -> None:
         if not client.worker:
@@ -619,12 +627,25 @@ class Broker(QueueState):
         if labels is not None:
             if not record_labelled(self, job, labels, delay, now):
                 return OUT_OF_MEMORY
-        elif not self.memory.admits(job) or not record_put(self, job, delay, now):
+        elif self.memory.limit and not self.memory.admits(job):
             return OUT_OF_MEMORY
+        elif extras is not NO_EXTRAS:
+            if not record_put(self, job, delay, now):
+                return OUT_OF_MEMORY
+        else:  # the shortest way for nearly all
+            if delay:
+                job.deadline = now + delay
+            if self.records:
+                if not self.journal.put(job):
+                    return OUT_OF_MEMORY
+                self.last_lsn += 1
         self.jobs.add(job)
-        self.memory.add_job(job)
-        if job.key:
-            add_key(tube, job)
+        if extras is NO_EXTRAS:
+            self.memory.used += PLAIN_COST + size
+        else:
+            self.memory.add_job(job)
+            if extras.key:
+                add_key(tube, job)
         self.total_jobs += 1
         tube.total_jobs += 1
         tube.bytes += size

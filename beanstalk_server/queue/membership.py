@@ -65,7 +65,8 @@ def open_group(queue: QueueState, name: str, now: int) -> Group | None:
         group = Group(name, now)
     elif group.id:
         return group
-    group.id = queue.take_id()
+    group.id = queue.next_id
+    queue.next_id += queue.stride
     if not group.has_begun:
         group.created_at = now
     if not record_group(queue, group):

@@ -22,6 +22,9 @@ JOB_COST: Final = 152
 BODY_COST: Final = 48
 """Bytes that a body in memory takes beside its own: the head of its object, and what the allocator rounds up."""
 
+PLAIN_COST: Final = JOB_COST + BODY_COST
+"""What a job with a body in memory, and without extras, counts for beside the bytes of its body."""
+
 KEY_COST: Final = 180
 """Bytes that a key takes beside its own: the head of its object, the extras, a place in the table of keys."""
 

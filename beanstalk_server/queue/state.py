@@ -183,9 +183,3 @@ class QueueState:
         deadline = first.deadline - wall.offset
         if not wall.is_linked() or wall.deadline != deadline:
             self.wheel.set(wall, deadline)
-
-    def take_id(self) -> int:
-        """An id for a job that is about to be put. It is used up even if the put fails."""
-        job_id = self.next_id
-        self.next_id = job_id + self.stride
-        return job_id

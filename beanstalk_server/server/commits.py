@@ -103,12 +103,13 @@ class Gathering:
         admits_all = True
         changes = 0
         for gate in self._gates:
-            is_idle = is_idle and gate.turns.is_idle()
+            turns = gate.turns
+            is_idle = is_idle and turns.next_round is None and not (turns.queue or turns.slow_turns)
             admits_all = admits_all and gate.broker.admits == ALL
             changes += gate.broker.last_lsn - gate.durable_lsn
         if is_idle:
             for gate in self._gates:
-                gate.turns.refill()
+                gate.turns.budget = gate.turns.quantum
             if changes != self._changes and changes < ENOUGH and admits_all:
                 self._changes = changes
                 self._schedule()

@@ -26,7 +26,7 @@ from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.wire.listings import ClientList, ListedClient
 from beanstalk_server.wire.server_info import ServerInfo
-from beanstalk_server.wire.session import AWAITED, SEEN, UNSEEN, Session
+from beanstalk_server.wire.session import AWAITED, SEEN, SESSION_QUANTUM, UNSEEN, Session
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
@@ -175,10 +175,10 @@ class Connection(CommitWaiter):
             return
         session.hangups = UNSEEN
         session.receive(data, now)
-        turns.spend(session.cost + IO_COST + (len(data) >> TRANSFER_SHIFT))
+        turns.budget -= SESSION_QUANTUM - session.budget + IO_COST + (len(data) >> TRANSFER_SHIFT)
         if session.replies:
             self._send()
-        if session.input_size or session.closed or session.malformed_puts or self.uncommitted_size > UNCOMMITTED_LIMIT:
+        if session.framer.data or session.closed or session.malformed_puts or self.uncommitted_size > UNCOMMITTED_LIMIT:
             self._regulate()
         if turns.slow is not None:
             turns.note_turn(self, now)
@@ -186,7 +186,7 @@ class Connection(CommitWaiter):
 
     def _queue_input(self, data: bytes) -> None:
         """Leave what has come to a later turn."""
-        self.turns.spend(READ_COST + (len(data) >> TRANSFER_SHIFT))
+        self.turns.budget -= READ_COST + (len(data) >> TRANSFER_SHIFT)
         session = self.session
         if session.hangups == SEEN:
             session.hangups = UNSEEN
@@ -387,7 +387,7 @@ class Connection(CommitWaiter):
                 self._disconnect()
                 if not self.uncommitted:
                     self.transport.close()
-                    self.turns.spend(CLOSE_COST)
+                    self.turns.budget -= CLOSE_COST
                 elif not session.input_ended:
                     self._read(False)  # nobody reads what comes after a quit
             return

@@ -21,7 +21,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.alarm import Alarm, AlarmMaker, LoopAlarm
 from beanstalk_server.server.process import clock_offset
-from beanstalk_server.server.turns import COST_TIME, AfterTurns, Turns
+from beanstalk_server.server.turns import COST_TIME, Turns
 
 if TYPE_CHECKING:
     from beanstalk_server.server.slow import SlowLog
@@ -35,7 +35,7 @@ ADVANCE_SLICE: Final = 128
 log = logging.getLogger("beanstalk_server")
 
 
-class Timers(AfterTurns):
+class Timers:
     """Lets the broker handle what is due, while turns are given.
 
     Args:
@@ -47,7 +47,7 @@ class Timers(AfterTurns):
 
     def __init__(self, broker: Broker, turns: Turns, clock_offset: Callable[[], int] = clock_offset) -> None:
         self._broker = broker
-        self._wheel = broker.wheel
+        self.wheel = broker.wheel
         self._turns = turns
         self.clock_offset = clock_offset
         self.slow: SlowLog | None = None  # is told how late time is
@@ -59,7 +59,7 @@ class Timers(AfterTurns):
         """Wake this event loop from now on."""
         self._loop = loop
         self._alarm = LoopAlarm(loop, self._turns.clock, self._advance)
-        self._turns.after = self
+        self._turns.timers = self
 
     def use_alarm(self, make_alarm: AlarmMaker) -> None:
         """Be woken by another alarm than the event loop's from now on."""
@@ -74,11 +74,6 @@ class Timers(AfterTurns):
         """Wake nobody any more; turns have been stopped."""
         if self._alarm is not None:
             self._alarm.close()
-
-    def look(self) -> None:
-        """Set the alarm if something is due sooner than before."""
-        if self._wheel.next_event < self.deadline:
-            self.set_alarm()
 
     def set_alarm(self) -> None:
         """Set the alarm for the broker's next event, if anything may come due."""

@@ -32,6 +32,7 @@ from beanstalk_server.wire.session import SESSION_QUANTUM
 
 if TYPE_CHECKING:
     from beanstalk_server.server.slow import SlowLog
+    from beanstalk_server.server.timers import Timers
 
 ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
 """The budget of one round of the event loop, in the unit of SESSION_QUANTUM: one to two milliseconds."""
@@ -65,14 +66,6 @@ class Runnable:
         return "a client"
 
 
-class AfterTurns:
-    """What turns may have changed."""
-
-    def look(self) -> None:
-        """Look at it, before the event loop waits."""
-        raise NotImplementedError
-
-
 class Turns:
     """Gives turns to those that have something to do.
 
@@ -92,7 +85,7 @@ class Turns:
         self.blocked: deque[Runnable] = deque()  # clients whose next command the journal does not admit yet
         self.handshakes: deque[Runnable] = deque()  # TLS connections whose handshake can go on
         self.admits_all = True  # the journal does
-        self.after: AfterTurns | None = None  # is asked to look after turns
+        self.timers: Timers | None = None  # of the broker: turns may have set one that is due before the others
         self.serving = False  # turns are being given from the queues
         self.slow: SlowLog | None = None  # is told how long turns take
         self.slow_served = False  # one of the slow has had a turn in this round
@@ -101,7 +94,7 @@ class Turns:
         self.halted = False  # stopped, or suspended
         self.lease_end = END_OF_TIME  # from this moment on no turn is given; a node of a cluster sets it
         self.on_lease_end: Callable[[], None] | None = None  # called then: must call `suspend`
-        self._next_round: asyncio.Handle | None = None
+        self.next_round: asyncio.Handle | None = None  # gives the next turns
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give turns in this event loop from now on."""
@@ -111,9 +104,9 @@ class Turns:
         """Give no more turns."""
         self.stopped = True
         self.halted = True
-        if self._next_round is not None:
-            self._next_round.cancel()
-            self._next_round = None
+        if self.next_round is not None:
+            self.next_round.cancel()
+            self.next_round = None
         for runnable in self.blocked:
             runnable.blocked = False
         self.queue.clear()
@@ -130,9 +123,9 @@ class Turns:
         self.halted = True
         self.quantum = 0
         self.budget = min(self.budget, 0)
-        if self._next_round is not None:
-            self._next_round.cancel()
-            self._next_round = None
+        if self.next_round is not None:
+            self.next_round.cancel()
+            self.next_round = None
 
     def resume(self) -> None:
         """Undo `suspend`."""
@@ -215,21 +208,14 @@ class Turns:
         """Give the turns that have been promised."""
         if self.queue or self.slow_turns or self.blocked:
             self.serve_queues()
-        if self.after is not None:
-            self.after.look()
-
-    def is_idle(self) -> bool:
-        """Whether no turn is due: the event loop is about to wait for input."""
-        return self._next_round is None and not (self.queue or self.slow_turns)
-
-    def refill(self) -> None:
-        """Give a round its whole budget: for callers that begin one while no turn is due."""
-        self.budget = self.quantum
+        timers = self.timers
+        if timers is not None and timers.wheel.next_event < timers.deadline:
+            timers.set_alarm()
 
     def run_pending_soon(self) -> None:
         """Call `run_pending` in a new round: for callers that must do nothing more in this one."""
-        if self._next_round is None and not self.halted:
-            self._next_round = self._loop.call_soon(self._begin_round)
+        if self.next_round is None and not self.halted:
+            self.next_round = self._loop.call_soon(self._begin_round)
 
     def serve_queues(self) -> None:
         """Give turns to the clients in the queues, as long as the round has a budget.
@@ -283,7 +269,7 @@ class Turns:
             slow.note_turn(runnable.label(), took)
 
     def _begin_round(self) -> None:
-        self._next_round = None
+        self.next_round = None
         if self._has_lost_lease():
             return
         self.budget = max(self.quantum + min(self.budget, 0), self.quantum >> 2)

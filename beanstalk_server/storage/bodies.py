@@ -51,10 +51,6 @@ class Bodies:
             del jobs[job]
             self.size -= len(body)
 
-    def exceeds_cache(self) -> bool:
-        """Whether more bodies are here than the cache has room for."""
-        return self.size > self.cache_size
-
     def oldest(self) -> Job:
         """The job whose body should leave memory next."""
         job: Job = next(iter(self._moved or self._jobs))

@@ -38,7 +38,7 @@ from beanstalk_server.queue.job import (
     Terms,
 )
 from beanstalk_server.queue.policy import Labels
-from beanstalk_server.queue.stored_job import StoredJob
+from beanstalk_server.queue.stored_job import StoredJob, stored_moment
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -227,19 +227,40 @@ def encode_commit(commit_number: int, durable: int, length: int, next_id: int, w
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
+def encode_new(job: Job, clock_offset: int, seed: int) -> bytes:
+    """Encode the PUT record of a job without terms that has never been recorded.
+
+    Args:
+        clock_offset: the wall clock minus the server's clock, in nanoseconds.
+    """
+    delay = job.delay
+    return _encode_put(
+        PUT,
+        job.id,
+        job.priority,
+        delay,
+        job.ttr,
+        job.created_at + clock_offset,
+        stored_moment(job.deadline, clock_offset) if delay else 0,
+        (0, 0, 0, 0, 0),
+        DELAYED if delay else READY,
+        b"",
+        job.tube.name.encode(),
+        job.extras.key.encode(),
+        job.body,
+        seed,
+    )
+
+
 def encode_put(job: StoredJob, seed: int) -> bytes:
-    tube = job.tube.encode()
-    key = job.key.encode()
-    body = job.body
     kind = PUT
     moment = job.bury_sequence if job.state == BURIED else job.deadline
-    names = tube + key
+    terms = b""
     if job.has_terms:
         kind = PUT_WITH
         moment = _moment(job)
-        names = _encode_own_terms(job) + names
-    fixed = _PUT.pack(
-        PUT_SIZE + len(names) + len(body),
+        terms = _encode_own_terms(job)
+    return _encode_put(
         kind,
         job.id,
         job.priority,
@@ -247,16 +268,59 @@ def encode_put(job: StoredJob, seed: int) -> bytes:
         job.ttr,
         job.created_at,
         moment,
-        job.reserves & _COUNT,
-        job.timeouts & _COUNT,
-        job.releases & _COUNT,
-        job.buries & _COUNT,
-        job.kicks & _COUNT,
+        (
+            job.reserves & _COUNT,
+            job.timeouts & _COUNT,
+            job.releases & _COUNT,
+            job.buries & _COUNT,
+            job.kicks & _COUNT,
+        ),
         job.state,
+        terms,
+        job.tube.encode(),
+        job.key.encode(),
+        job.body,
+        seed,
+    )
+
+
+def _encode_put(
+    kind: int,
+    job_id: int,
+    priority: int,
+    delay: int,
+    ttr: int,
+    created_at: int,
+    moment: int,
+    counts: tuple[int, int, int, int, int],
+    state: int,
+    terms: bytes,
+    tube: bytes,
+    key: bytes,
+    body: bytes,
+    seed: int,
+) -> bytes:
+    size = PUT_SIZE + len(terms) + len(tube) + len(key) + len(body)
+    reserves, timeouts, releases, buries, kicks = counts
+    fixed = _PUT.pack(
+        size,
+        kind,
+        job_id,
+        priority,
+        delay,
+        ttr,
+        created_at,
+        moment,
+        reserves,
+        timeouts,
+        releases,
+        buries,
+        kicks,
+        state,
         len(tube),
         len(key),
     )
-    fixed = fixed + names
+    fixed = b"".join((fixed, terms, tube, key))
     return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
 
 

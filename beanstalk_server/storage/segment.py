@@ -80,14 +80,6 @@ class Segment:
         self.cleaned = 0  # how many of `ids` cleaning has visited
         self.reads = 0  # how many bodies are being read from it, or will be; until then its file must stay
 
-    def add_put(self, job: Holder, offset: int, size: int) -> None:
-        """Note a PUT record of this many bytes at an offset; the job refers to it from now on."""
-        job.file = self.slot
-        job.place = len(self.ids)
-        self.ids.append(job.id)
-        self.offsets.append(offset)
-        self.sizes.append(size)
-
     def add_puts(self, ids: list[int], offsets: list[int], sizes: list[int]) -> None:
         """Note PUT records: the ids of their jobs, their offsets, and their sizes in bytes."""
         self.ids.fromlist(ids)

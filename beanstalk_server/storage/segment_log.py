@@ -39,6 +39,7 @@ from beanstalk_server.storage.record import (
     encode_commit,
     encode_delete,
     encode_leave,
+    encode_new,
     encode_put,
     hold_size,
     own_size,
@@ -201,17 +202,33 @@ class SegmentLog:
 
     def put(self, job: Job) -> bool:
         """Record a whole job, which replaces any job with its id; return False if it does not fit."""
+        is_new = job.id >= self.next_id
+        if is_new and self.segments and not isinstance(job.extras, Terms):
+            segment = self.segments[-1]
+            record = encode_new(job, self.clock_offset, segment.seed)
+            if segment.end + len(record) + BATCH_OVERHEAD <= self.room.put_end:
+                if not self.batches or self.batches[-1].segment is not segment:
+                    self._open_batch(segment, None)
+                self._append_whole(segment, job, record)
+                self._note_new(job)
+                return True
         size = put_size(job)
         if not self._may_put(size):
             return False
-        old = self.live.get(job.id)
-        if old is not None:
-            self._forget(old)
+        if not is_new:
+            old = self.live.get(job.id)
+            if old is not None:
+                self._forget(old)
         self._append_put(job, size)
-        self.bodies.add(job)
+        self._note_new(job)
+        return True
+
+    def _note_new(self, job: Job) -> None:
+        """Note a job that has been recorded: its id is used up, and its body is in memory."""
+        if len(job.body) > self.bodies.threshold:
+            self.bodies.add(job)
         if job.id >= self.next_id:
             self.next_id = job.id + 1
-        return True
 
     def put_batch(self, jobs: list[Job]) -> bool:
         """Record whole jobs with new ids in one commit, so that all survive or none; return False if they do not fit
@@ -222,9 +239,8 @@ class SegmentLog:
         segment = self._make_place(size, True)
         for job in jobs:
             self._append_put(job, put_size(job))
-            self.bodies.add(job)
+            self._note_new(job)
         assert self.segments[-1] is segment, "a batch is in one commit"
-        self.next_id = max(self.next_id, jobs[-1].id + 1)
         return True
 
     def begin_group(self, group: Group) -> bool:
@@ -366,17 +382,27 @@ class SegmentLog:
         segment = self._make_place(size, True)
         stored = self._stored
         stored.describe(job, self.clock_offset)
-        segment.add_put(job, segment.end, size)
-        self._append(segment, encode_put(stored, segment.seed))
+        record = encode_put(stored, segment.seed)
         stored.body = b""  # it may be large, and must not outlive the job
-        segment.live += size
         if isinstance(job, Job):
             extras = job.extras
             if isinstance(extras, Terms):
                 extras.recorded = size - PUT_SIZE - len(job.body)
                 extras.growth = 0
+        self._append_whole(segment, job, record)
+
+    def _append_whole(self, segment: Segment, job: Holder, record: bytes) -> None:
+        """Append the record of a whole job, held key or group, which refers to it from now on."""
+        size = len(record)
+        job.file = segment.slot
+        job.place = len(segment.ids)
+        segment.ids.append(job.id)
+        segment.offsets.append(segment.end)
+        segment.sizes.append(size)
+        segment.live += size
         room = self.room
         room.live_size += size
+        self._append(segment, record)
         if segment.end > room.change_end:
             room.review()
 
@@ -528,12 +554,13 @@ class SegmentLog:
             synced.durable = synced.written
         if has_begun:
             self._close_segments()
-        self.drop_bodies()
+        if self.bodies.size > self.bodies.cache_size:
+            self.drop_bodies()
 
     def drop_bodies(self) -> None:
         """Let bodies leave memory whose records have been written, the oldest first, while the cache is too small."""
         bodies = self.bodies
-        while bodies.exceeds_cache():
+        while bodies.size > bodies.cache_size:
             job = bodies.oldest()
             segment = self.segment_of(job)
             if segment.offsets[job.place] >= segment.written:

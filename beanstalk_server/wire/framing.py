@@ -65,6 +65,8 @@ class Framer:
         lost_commands: those of lines that are LINE_LOST, and not LINE_TOO_LONG, if they are too long.
 
     Attributes:
+        content: the line or body that `next` has found, until it is taken: b"" must take its place.
+        data: what is being taken apart; b"" if nothing is left of what has come.
         is_torn: the body that was BODY_SKIPPED or BODY_LOST did not end with CR LF.
     """
 
@@ -77,21 +79,21 @@ class Framer:
         self._long_commands = long_commands
         self._longest_commands = longest_commands
         self._lost_commands = lost_commands
-        self._data = b""  # the bytes that are being taken apart
-        self._position = 0  # the first byte of `_data` that has not been consumed
-        # _queued: pieces that have come after `_data`; None if there are none
+        self.data = b""
+        self._position = 0  # the first byte of `data` that has not been consumed
+        # _queued: pieces that have come after `data`; None if there are none
         self._queued: list[bytes] | None = None  # not an empty list, because most clients never need one
         self._queued_size = 0  # their size in bytes
         self._in_long_line = False  # the beginning of a line that is too long has been dropped
         self._left = 0  # how many bytes of a body and its CR LF are still to come; 0 outside of a body
         self._body_event = BODY  # how the body will end: BODY while it is kept, BODY_SKIPPED or BODY_LOST
         self._body: io.BytesIO | None = None  # the first pieces of a body that comes in pieces
-        self._content = b""  # the line or body that `next` has found, until it is taken
+        self.content = b""
         self.is_torn = False
 
     def feed(self, data: bytes) -> None:
-        if not self._data:
-            self._data = data
+        if not self.data:
+            self.data = data
             return
         if self._queued is None:
             self._queued = [data]
@@ -101,10 +103,10 @@ class Framer:
 
     def size(self) -> int:
         """How many bytes have been fed and not consumed."""
-        return len(self._data) - self._position + self._queued_size
+        return len(self.data) - self._position + self._queued_size
 
     def clear(self) -> None:
-        self._data = b""
+        self.data = b""
         self._position = 0
         self._queued = None
         self._queued_size = 0
@@ -117,7 +119,7 @@ class Framer:
         """Hand over what has been fed and not handed over yet: the beginning of a body as well. A line comes next."""
         if self._queued is not None:
             self._join()
-        rest = self._data[self._position :]
+        rest = self.data[self._position :]
         if self._body is not None:
             rest = self._body.getvalue() + rest
             self._body = None
@@ -127,7 +129,7 @@ class Framer:
 
     def put_back(self, line: bytes) -> None:
         """Take back the line that was handed over last: it comes next again."""
-        self._data = line + _CRLF + self._data[self._position :]
+        self.data = line + _CRLF + self.data[self._position :]
         self._position = 0
 
     def begin_body(self, size: int, is_wanted: bool) -> None:
@@ -137,8 +139,8 @@ class Framer:
 
     def next(self) -> int:
         """Find what comes next: one of the constants above, LINE or BODY with something to take."""
-        while self._data:
-            data = self._data
+        while self.data:
+            data = self.data
             start = self._position
             if self._left:
                 event = self._next_body(data, start)
@@ -152,7 +154,7 @@ class Framer:
                     if self._in_long_line:
                         self._in_long_line = False
                         return LINE_TOO_LONG
-                    self._content = data[start:end]
+                    self.content = data[start:end]
                     return LINE
                 event = self._next_long_line(data, start)
             if event != _AGAIN:
@@ -161,17 +163,17 @@ class Framer:
 
     def take(self) -> bytes:
         """Hand over the line or body that `next` has just found."""
-        content = self._content
-        self._content = b""
+        content = self.content
+        self.content = b""
         return content
 
     def begins_with(self, prefixes: tuple[bytes, ...]) -> bool:
         """Whether the next bytes are a line with one of these prefixes."""
         if self._left or self._in_long_line:
             return False
-        if self._queued is not None and len(self._data) - self._position < _LONGEST_PREFIX:
+        if self._queued is not None and len(self.data) - self._position < _LONGEST_PREFIX:
             self._join()
-        return self._data.startswith(prefixes, self._position)
+        return self.data.startswith(prefixes, self._position)
 
     def ends_body(self) -> bool:
         """Whether all of a body that is kept has come."""
@@ -182,9 +184,9 @@ class Framer:
         line, cr, rest = data.partition(b"\r")
         if not cr or len(line) > LINE_LIMIT - len(_CRLF) or not rest or rest[0] != _LF or self._in_long_line:
             return False
-        self._data = rest
+        self.data = rest
         self._consume(1)
-        self._content = line
+        self.content = line
         return True
 
     def _next_long_line(self, data: bytes, start: int) -> int:
@@ -200,11 +202,11 @@ class Framer:
             end = data.find(_CRLF, start + LINE_LIMIT - len(_CRLF), start + limit)
             if end >= 0:
                 self._consume(end + 2)
-                self._content = data[start:end]
+                self.content = data[start:end]
                 return LINE
         if left >= limit:
             if not self._in_long_line and data.startswith(HTTP_METHODS, start):
-                self._content = data[start : start + LINE_LIMIT - len(_CRLF)]
+                self.content = data[start : start + LINE_LIMIT - len(_CRLF)]
                 self._in_long_line = True
                 self._consume(start + LINE_LIMIT)
                 return LINE  # its beginning, which tells what it is
@@ -229,7 +231,7 @@ class Framer:
                 self._consume(end)
                 if data[end - 2] != _CR or data[end - 1] != _LF:
                     return BODY_WITHOUT_CRLF
-                self._content = data[start : end - 2]
+                self.content = data[start : end - 2]
                 return BODY
             end = min(end, len(data))
             self._left -= end - start
@@ -273,27 +275,27 @@ class Framer:
             self._body = None
             return BODY_WITHOUT_CRLF
         body.truncate(size)
-        self._content = body.getvalue()  # the bytes themselves, not a copy
+        self.content = body.getvalue()  # the bytes themselves, not a copy
         self._body = None
         return BODY
 
     def _consume(self, position: int) -> None:
-        if position < len(self._data):
+        if position < len(self.data):
             self._position = position
         elif self._queued is None:
-            self._data = b""
+            self.data = b""
             self._position = 0
         else:
-            self._position = len(self._data)
+            self._position = len(self.data)
             self._join()
 
     def _join(self) -> None:
         """Join the queued pieces to what is left of the data."""
         queued = self._queued
         assert queued is not None, "something is queued"
-        if self._position < len(self._data):
-            queued.insert(0, self._data[self._position :])
-        self._data = b"".join(queued)
+        if self._position < len(self.data):
+            queued.insert(0, self.data[self._position :])
+        self.data = b"".join(queued)
         self._position = 0
         self._queued = None
         self._queued_size = 0

@@ -37,10 +37,6 @@ def best(priority: int, job_id: int) -> bytes:
     return b"BEST %d %d\r\n" % (priority, job_id)
 
 
-def inserted(job_id: int) -> bytes:
-    return b"INSERTED %d\r\n" % job_id
-
-
 def reserved(job_id: int, body: bytes) -> bytes:
     return b"RESERVED %d %d\r\n%b\r\n" % (job_id, len(body), body)
 

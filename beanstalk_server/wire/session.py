@@ -169,7 +169,7 @@ class Session(Client):
         self.framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS, ALL_PUTS if closes_after_put else EXTENSION_PUTS)
         self.replies: list[bytes] = []  # not taken yet
         self.reply_lsn = 0  # the LSN of the last change that the replies report
-        self.consumed = 0  # how many bytes of input have been done since replies were last taken
+        self.consumed = 0  # bytes of commands and bodies that have been done since replies were last taken
         self.budget = SESSION_QUANTUM  # how much more this turn may cost
         self.has_more = False  # the turn was over before the input was: `run` can go on at once
         self.blocked = False  # the next command waits until the journal admits it
@@ -204,7 +204,11 @@ class Session(Client):
 
     def receive(self, data: bytes, now: int) -> None:
         """Take bytes from the client, and do their commands, for one turn."""
-        self.queue_input(data)
+        framer = self.framer
+        if framer.data or self.closed:
+            self.queue_input(data)
+        else:
+            framer.data = data
         self.run(now)
 
     def queue_input(self, data: bytes) -> None:
@@ -218,8 +222,6 @@ class Session(Client):
         queue.cost = 0
         self.budget = SESSION_QUANTUM
         self.blocked = False
-        framer = self.framer
-        size = framer.size()
         if (
             self.pending is not None
             and not self._gives_up_waiting()
@@ -234,13 +236,13 @@ class Session(Client):
             return
         self.has_more = False
         lsn = queue.last_lsn
+        framer = self.framer
         self._do_commands(framer, now)
         while self.pending is not None and self._calls_off_waiting():  # in the same piece as the reserve
             self._do_commands(framer, now)
         self.budget -= queue.cost
         if queue.last_lsn != lsn:
             self.reply_lsn = queue.last_lsn
-        self.consumed += size - framer.size()
         self._end_turn()
 
     def _gives_up_waiting(self) -> bool:
@@ -317,7 +319,7 @@ class Session(Client):
             self.pending = None
             self.replies.append(replies.TIMED_OUT)
             self.on_answer()
-        elif self.framer.size():
+        elif self.framer.data:
             self.is_stopped = True
 
     def end_input(self) -> None:
@@ -427,7 +429,7 @@ class Session(Client):
             and not self.closed
             and not self.unchecked
             and not self.replies
-            and not self.framer.size()
+            and not self.framer.data
             and self.queue.has_nothing(self)
         )
 
@@ -604,7 +606,8 @@ class Session(Client):
         if put.trailing:
             self.refuse_malformed_put(PUT_PREFIX)
             return
-        self.queue.begin_put(self)
+        if not self.producer:
+            self.queue.begin_put(self)
         self.put = put
         self.put_at = now
         if put.attributes is None and not put.is_batch:
@@ -692,7 +695,7 @@ class Session(Client):
 
     def _settle_put(self, outcome: Outcome) -> None:
         if outcome == DONE:
-            self.replies.append(replies.inserted(self.job_id))
+            self.replies.append(b"INSERTED %d\r\n" % self.job_id)
         elif outcome == REPLACED:
             self.replies.append(replies.replaced(self.job_id))
         elif outcome == EXISTS:
@@ -708,7 +711,7 @@ class Session(Client):
         queue = self.queue
         while self.pending is None and not self.closed:
             if self.budget <= queue.cost:
-                self.has_more = framer.size() > 0
+                self.has_more = framer.data != b""
                 return
             if queue.admits != ALL and self._is_blocked(framer):
                 self.blocked = True
@@ -720,13 +723,18 @@ class Session(Client):
             now += 1  # so that deadlines given in one turn keep the order of their commands
             try:
                 if found == LINE:
-                    line = framer.take()
+                    line = framer.content
+                    framer.content = b""
+                    self.consumed += len(line)
                     if self.logs_commands:
                         shown = shown_line(self.dialect, line)
                         log.info("%(client)s < %(command)s", event("command", client=self.name, command=shown))
                     do_line(self, line, now)
                 elif found == BODY:
-                    self._end_put(framer.take(), now)
+                    body = framer.content
+                    framer.content = b""
+                    self.consumed += len(body)
+                    self._end_put(body, now)
                 elif found == LINE_LOST:
                     self.malformed_puts += 1
                     self.replies.append(replies.BAD_FORMAT)

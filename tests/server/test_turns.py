@@ -211,7 +211,7 @@ def test_nothing_happens_while_suspended_and_all_of_it_afterwards(rounds):
     rounds.turns.suspend()
     assert producer.send(ASK) == b""
     other.send(b"stats\r\n")
-    rounds.turns.refill()
+    rounds.turns.budget = rounds.turns.quantum
     assert producer.send(ASK) == b""
     rounds.loop.sleep(10)
     assert (producer.read(), worker.read(), other.read(), rounds.broker.delayed) == (b"", b"", b"", 1)
@@ -288,7 +288,7 @@ def test_a_suspension_after_a_stop_ends_what_clients_may_still_do(rounds):
     caller = rounds.connect()
     rounds.turns.stop()
     rounds.turns.suspend()
-    rounds.turns.refill()
+    rounds.turns.budget = rounds.turns.quantum
     assert caller.send(b"put 0 0 60 1\r\nx\r\n") == b""
     assert not rounds.broker.jobs
 
@@ -296,7 +296,7 @@ def test_a_suspension_after_a_stop_ends_what_clients_may_still_do(rounds):
 def test_services_that_share_an_event_loop_share_its_rounds(rounds):
     turns = rounds.turns
     turns.share_rounds(3)
-    turns.refill()
+    turns.budget = turns.quantum
     assert turns.budget == ROUND_QUANTUM // 3
     turns.suspend()
     turns.share_rounds(1000)

@@ -233,7 +233,7 @@ def test_what_has_been_taken_is_not_kept(framer):
     framer.begin_body(3, True)
     framer.next()
     assert framer.take() == b"abc"
-    assert framer.take() == framer._data == b""
+    assert framer.take() == framer.data == b""
     assert framer._body is None
 
 

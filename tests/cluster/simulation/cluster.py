@@ -12,7 +12,7 @@ from collections import Counter
 
 from checking import check_broker
 
-from beanstalk_server.cluster import sender
+from beanstalk_server.cluster import commit_sender
 from beanstalk_server.cluster.node import Node
 from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.queue.job import STATES
@@ -195,7 +195,9 @@ class SimulatedCluster:
         self.rng = random.Random(f"faults {seed}")
         self.ttl = self.rng.choice((2, 4, 4, 8))
         self.replicas = self.rng.choice((1, 1, 1, 2))
-        self.kept = self.rng.choice((sender.KEPT, sender.KEPT, 5000))  # bytes of commits that can be sent again
+        self.kept = self.rng.choice(
+            (commit_sender.KEPT, commit_sender.KEPT, 5000)
+        )  # bytes of commits that can be sent again
         self.client_count = self.rng.choice((3, 6, 12))
         self.history = History()
         self.problems = []
@@ -369,7 +371,7 @@ class SimulatedCluster:
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
         originals = self._watch_links()
-        kept, sender.KEPT = sender.KEPT, self.kept
+        kept, commit_sender.KEPT = commit_sender.KEPT, self.kept
         try:
             with virtual(self.loop, random.Random(f"secrets {self.seed}")):
                 self._run()
@@ -378,7 +380,7 @@ class SimulatedCluster:
         finally:
             logger.handlers, logger.propagate = handlers, propagates
             logger.setLevel(level)
-            sender.KEPT = kept
+            commit_sender.KEPT = kept
             for name, original in originals.items():
                 setattr(LinkEnd, name, original)
         return self.problems

@@ -864,7 +864,8 @@ class Analysis:
         if sure:
             end = min(sure, key=lambda effect: effect.high)
             # A key that is held may be so for longer: the end of a hold waits while the journal takes no more.
-            is_held = _word(end) == b"delete" and any(terms.hold for terms in job.terms)
+            # Of a job whose put was not answered, neither the tube is known nor what was demanded.
+            is_held = _word(end) == b"delete" and (job.birth is None or any(terms.hold for terms in job.terms))
             late = next(
                 (sight for sight in job.seen if sight.low > end.high and not (is_held and sight.call in job.named)),
                 None,

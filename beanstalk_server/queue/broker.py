@@ -175,6 +175,7 @@ from beanstalk_server.queue.transitions import (
     deliver,
     drop_limit,
     end_job,
+    end_time,
     end_wait,
     enter,
     enter_new,
@@ -640,7 +641,7 @@ class Broker(QueueState):
                     return OUT_OF_MEMORY
                 self.last_lsn += 1
         self.jobs.add(job)
-        if extras is NO_EXTRAS:
+        if extras is NO_EXTRAS and job.body is not NOT_IN_MEMORY:
             self.memory.used += PLAIN_COST + size
         else:
             self.memory.add_job(job)
@@ -1215,7 +1216,7 @@ class Broker(QueueState):
             timer = due.after
             timer.unlink()
             assert isinstance(timer, Timer), "only timers are in the wheel"
-            budget = go_off(self, timer, now, budget)
+            budget = end_time(self, timer, now, budget) if isinstance(timer, Job) else go_off(self, timer, now, budget)
 
     def next_event(self) -> int:
         """When to call `advance` next, in nanoseconds: a moment in the past if there is something to do at once."""

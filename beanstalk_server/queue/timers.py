@@ -7,11 +7,11 @@ from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import COPY_SHIFT, EXPIRY_COST
 from beanstalk_server.queue.fair_heap import Limit
 from beanstalk_server.queue.groups import EndedGroups, Groups
-from beanstalk_server.queue.job import DELAYED, EXPIRED, RUN_OUT, SAFETY_MARGIN, Expiry, HeldKey, Job
+from beanstalk_server.queue.job import EXPIRED, Expiry, HeldKey, Job
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.membership import forget_group, time_forgetting
-from beanstalk_server.queue.outcome import DEADLINE_SOON, TIMED_OUT
-from beanstalk_server.queue.recording import note_ready_since, record_change, record_delete, record_stay
+from beanstalk_server.queue.outcome import TIMED_OUT
+from beanstalk_server.queue.recording import record_change, record_delete
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.throttle import Throttle
 from beanstalk_server.queue.transitions import (
@@ -19,12 +19,10 @@ from beanstalk_server.queue.transitions import (
     end_moment,
     enter_delayed,
     enter_ready,
-    fail,
     free_key,
     give_up_on,
     leave_delayed,
     leave_ready,
-    leave_reserved,
     note_lateness,
     serve_waiting,
     stop_waiting,
@@ -37,8 +35,6 @@ from beanstalk_server.queue.wheel import OVERDUE, Timer
 def go_off(queue: QueueState, timer: Timer, now: int, budget: int) -> int:
     """Handle a timer whose deadline has come; return the rest of the budget, in the unit of costs.py."""
     match timer:
-        case Job():
-            return end_time(queue, timer, now, budget)
         case Client():
             return end_timeout(queue, timer, budget)
         case BulkOperation():
@@ -63,48 +59,6 @@ def go_off(queue: QueueState, timer: Timer, now: int, budget: int) -> int:
         case EndedGroups():
             return forget_groups(queue, timer, now, budget)
     raise AssertionError(f"{type(timer).__name__} is no timer of a queue")
-
-
-def end_time(queue: QueueState, job: Job, now: int, budget: int) -> int:
-    _end_time(queue, job, now)
-    # Its body may have been copied into a reply, if it was in memory.
-    return max(budget - (len(job.body) >> COPY_SHIFT) - queue.cost, 0)
-
-
-def _end_time(queue: QueueState, job: Job, now: int) -> None:
-    if job.tube.is_cleared(job):
-        return
-    if job.state == DELAYED:
-        due = job.deadline
-        note_lateness(queue, job, now - due)
-        job.tube.delayed.remove(job)
-        queue.delayed -= 1
-        note_ready_since(queue, job, due)
-        enter_ready(queue, job, now)
-        return
-    client = job.client
-    assert client is not None, "only delayed and reserved jobs come due"
-    if not job.in_safety_margin:
-        job.in_safety_margin = True
-        client.jobs_in_safety_margin += 1
-        queue.wheel.set(job, job.deadline + SAFETY_MARGIN)
-        if stop_waiting(queue, client):
-            client.on_outcome(DEADLINE_SOON)
-        return
-    is_counted = job.counts_failures()
-    if is_counted and queue.admits != ALL:
-        queue.suspended.append(job)
-        return
-    job.own_extras().timeouts += 1
-    queue.timeouts += 1
-    if client.weights is not None:
-        client.weights.note_time(job, job.deadline, True)
-    leave_reserved(queue, job)
-    if is_counted:
-        fail(queue, job, RUN_OUT, 0, now)
-    else:
-        enter_ready(queue, job, now)
-        record_stay(queue, job)
 
 
 def end_life(queue: QueueState, expiry: Expiry, now: int, budget: int) -> int:

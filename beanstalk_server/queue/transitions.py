@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.client import Client, Wait
-from beanstalk_server.queue.costs import FAILURE_COST, WAIT_SHIFT
+from beanstalk_server.queue.costs import COPY_SHIFT, FAILURE_COST, WAIT_SHIFT
 from beanstalk_server.queue.fair_heap import FairHeap, Limit
 from beanstalk_server.queue.groups import END_CANCELLED, END_DONE, END_EXPIRED, Group, waits
 from beanstalk_server.queue.job import (
@@ -21,19 +21,22 @@ from beanstalk_server.queue.job import (
     NOT_IN_MEMORY,
     READY,
     RESERVED,
+    RUN_OUT,
     SAFETY_MARGIN,
     URGENT,
     HeldKey,
     Job,
     Terms,
 )
+from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.membership import drop_labels, review_group, stop_awaiting, time_groups
-from beanstalk_server.queue.outcome import BURIED_INSTEAD, DONE, FAILED, PENDING, Outcome
+from beanstalk_server.queue.outcome import BURIED_INSTEAD, DEADLINE_SOON, DONE, FAILED, PENDING, Outcome
 from beanstalk_server.queue.policy import NO_POLICY
 from beanstalk_server.queue.recording import (
     add_key,
     end_expiry,
     hold_key,
+    note_ready_since,
     record_change,
     record_delete,
     record_hold,
@@ -104,8 +107,10 @@ def enter_new(queue: QueueState, job: Job, delay: int, now: int) -> None:
 
 
 def enter_ready(queue: QueueState, job: Job, now: int) -> None:
-    job.state = READY
     tube = job.tube
+    if tube.waiting_count and hand_over(queue, tube, job, now):
+        return
+    job.state = READY
     priority = job.priority
     if isinstance(job.extras, Terms) and job.lane_labels() is not None and not isinstance(tube.ready, FairHeap):
         tube.ready = FairHeap(tube, tube.ready.jobs)
@@ -120,6 +125,24 @@ def enter_ready(queue: QueueState, job: Job, now: int) -> None:
         serve_waiting(queue, tube, 1, now)
 
 
+def hand_over(queue: QueueState, tube: Tube, job: Job, now: int) -> bool:
+    """Give a job that is about to be ready to the client that has waited longest, without a stay in the heap. False if
+    the job must enter it: because others are ready, the tube is blocked, or something has to be counted or ordered."""
+    if tube.blocked or tube.policy is not NO_POLICY or isinstance(job.extras, Terms):
+        return False
+    if queue.durations is not None or tube.durations is not None or isinstance(tube.ready, FairHeap) or tube.ready.jobs:
+        return False
+    wait = tube.waiting.after
+    assert isinstance(wait, Wait)
+    client = wait.client
+    if client.leaving or client.batch:
+        return False
+    stop_waiting(queue, client)
+    enter_reserved(queue, job, client, now)
+    give(queue, client, job)
+    return True
+
+
 def leave_ready(queue: QueueState, job: Job) -> None:
     tube = job.tube
     tube.ready.remove(job)
@@ -127,7 +150,8 @@ def leave_ready(queue: QueueState, job: Job) -> None:
     if job.priority < URGENT:
         queue.urgent -= 1
         tube.urgent -= 1
-    end_expiry(queue, job)
+    if isinstance(job.extras, Terms):
+        end_expiry(queue, job)
 
 
 def note_reservation(queue: QueueState, job: Job, now: int) -> None:
@@ -154,7 +178,8 @@ def reserve_ready(queue: QueueState, job: Job, client: Client, now: int) -> None
         tube.ready.end_turn(job)
     leave_ready(queue, job)
     enter_reserved(queue, job, client, now)
-    record_stay(queue, job)
+    if isinstance(job.extras, Terms):
+        record_stay(queue, job)
 
 
 def enter_delayed(queue: QueueState, job: Job, deadline: int) -> None:
@@ -220,7 +245,8 @@ def enter_reserved(queue: QueueState, job: Job, client: Client, now: int) -> Non
     job.client = client
     job.reserves += 1
     tube = job.tube
-    tube.add_reserved(job)
+    job.heap_index = len(tube.reserved)
+    tube.reserved.append(job)
     if tube.throttle is not None:
         tube.throttle.take(now)
     extras = job.extras
@@ -241,6 +267,56 @@ def set_time_to_run(queue: QueueState, job: Job, client: Client, now: int) -> No
         job.in_safety_margin = True
         client.jobs_in_safety_margin += 1
         queue.wheel.set(job, now + ttr)
+
+
+def end_time(queue: QueueState, job: Job, now: int, budget: int) -> int:
+    """End the delay or the time to run of a job, or begin its safety margin; return the rest of the budget."""
+    if job.tube.clearing and job.tube.is_cleared(job):
+        return budget
+    if job.state == DELAYED:
+        end_delay(queue, job, now)
+    else:
+        end_time_to_run(queue, job, now)
+    # Its body may have been copied into a reply, if it was in memory.
+    return max(budget - (len(job.body) >> COPY_SHIFT) - queue.cost, 0)
+
+
+def end_delay(queue: QueueState, job: Job, now: int) -> None:
+    due = job.deadline
+    tube = job.tube
+    if queue.durations is not None or tube.durations is not None:
+        note_lateness(queue, job, now - due)
+    tube.delayed.remove(job)
+    queue.delayed -= 1
+    if tube.policy is not NO_POLICY or isinstance(job.extras, Terms):
+        note_ready_since(queue, job, due)
+    enter_ready(queue, job, now)
+
+
+def end_time_to_run(queue: QueueState, job: Job, now: int) -> None:
+    client = job.client
+    assert client is not None, "only delayed and reserved jobs come due"
+    if not job.in_safety_margin:
+        job.in_safety_margin = True
+        client.jobs_in_safety_margin += 1
+        queue.wheel.set(job, job.deadline + SAFETY_MARGIN)
+        if stop_waiting(queue, client):
+            client.on_outcome(DEADLINE_SOON)
+        return
+    is_counted = job.counts_failures()
+    if is_counted and queue.admits != ALL:
+        queue.suspended.append(job)
+        return
+    job.own_extras().timeouts += 1
+    queue.timeouts += 1
+    if client.weights is not None:
+        client.weights.note_time(job, job.deadline, True)
+    leave_reserved(queue, job)
+    if is_counted:
+        fail(queue, job, RUN_OUT, 0, now)
+    else:
+        enter_ready(queue, job, now)
+        record_stay(queue, job)
 
 
 def leave_reserved(queue: QueueState, job: Job) -> None:

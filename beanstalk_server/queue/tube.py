@@ -193,10 +193,6 @@ class Tube(Timer):
             return self.delayed_count()
         return self.buried_count if state == BURIED else len(self.reserved)
 
-    def add_reserved(self, job: Job) -> None:
-        job.heap_index = len(self.reserved)
-        self.reserved.append(job)
-
     def remove_reserved(self, job: Job) -> None:
         last = self.reserved.pop()
         if last is not job:

@@ -498,7 +498,8 @@ class Session(Client):
         return user.rights(tube) & CONSUME != 0
 
     def on_reserved(self, job: Job) -> None:
-        self._answer(replies.reserved(job.id, job.body))
+        body = job.body
+        self._answer(replies.RESERVED % (job.id, len(body), body))
 
     def on_reserved_batch(self, jobs: list[Job]) -> None:
         self._answer(replies.reserved_batch([(job.id, job.body) for job in jobs]))
@@ -695,7 +696,7 @@ class Session(Client):
 
     def _settle_put(self, outcome: Outcome) -> None:
         if outcome == DONE:
-            self.replies.append(b"INSERTED %d\r\n" % self.job_id)
+            self.replies.append(replies.INSERTED % self.job_id)
         elif outcome == REPLACED:
             self.replies.append(replies.replaced(self.job_id))
         elif outcome == EXISTS:
@@ -716,7 +717,7 @@ class Session(Client):
             if queue.admits != ALL and self._is_blocked(framer):
                 self.blocked = True
                 return
-            found = framer.next()
+            found = framer.next() if framer.data else NEED_MORE
             if found == NEED_MORE:
                 return
             self.budget -= 1

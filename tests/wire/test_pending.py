@@ -231,7 +231,7 @@ def test_a_reservation_that_is_recorded_waits_for_its_commit_however_late_the_bo
     assert client.session.reply_lsn == recorded
 
 
-def too_large(job_id, body):
+def too_large(jobs):
     raise MemoryError
 
 
@@ -239,8 +239,8 @@ def too_large(job_id, body):
 def test_a_reply_that_does_not_fit_into_memory_is_an_error_and_the_next_command_is_done(far, monkeypatch):
     client = far.connect()
     client.put(b"body")
-    client.send(b"reserve\r\nlist-tube-used\r\n")
-    monkeypatch.setattr("beanstalk_server.wire.replies.reserved", too_large)
+    client.send(b"reserve-batch 1 0\r\nlist-tube-used\r\n")
+    monkeypatch.setattr("beanstalk_server.wire.replies.reserved_batch", too_large)
     with pytest.raises(MemoryError):
         far.broker.journal.end_fetch()
     far.settle()

@@ -108,6 +108,21 @@ def test_docstrings_and_comments_name_files_that_exist():
     assert {name(path): found for path in SOURCES if (found := missing_files(path, path.read_text()))} == {}
 
 
+VAGUE = re.compile(r"\b(nobody|somebody|everybody|anybody|whoever|whatever)\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("place", ["beanstalk_server", "client/beanstalk_client"])
+def test_sources_name_the_actor(place):
+    """Docstrings, comments, help texts, log lines and error messages name the client, the operator or the thing."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted((ROOT / place).rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if VAGUE.search(line)
+    ]
+    assert found == []
+
+
 def test_a_file_that_does_not_exist_is_found_in_docstrings_and_comments():
     source = '"""See gone.py, and queue/job.py."""\nx = "other.py"  # not docs/gone.md, but docs/config.md\n'
     assert missing_files(ROOT / "beanstalk_server/x.py", source) == ["gone.py", "docs/gone.md"]

@@ -89,7 +89,7 @@ reaches it.
 
 A job may be delayed until a moment of the wall clock, which may be set meanwhile (`queue/wall_clock.py`). The broker is
 told what that clock says, as its offset from the server's clock (`set_wall_offset`), and compares each such job with it
-once more when its time comes: none is early by what was told last. A job that has left this state, for whatever reason,
+once more when its time comes: none is early by what was told last. A job that has left this state, for any reason,
 has no such moment any more: it stays as it is when the wall clock goes back.
 
 The body of a job may be where the journal keeps it (NOT_IN_MEMORY). Nothing here reads a body; a client that is to get
@@ -202,7 +202,7 @@ from beanstalk_server.queue.weights import Weights
 from beanstalk_server.queue.wheel import OVERDUE, TICK, Timer
 
 MOST_WATCHED: Final = 16384
-"""The most tubes that a client watches: 25 MB if nobody else needs them, and it waits."""
+"""The most tubes that a client watches: 25 MB if no other client needs them, and it waits."""
 
 MOST_WATCHES: Final = 131_072
 """The most that all clients watch, each beyond its free ones: 200 MB."""

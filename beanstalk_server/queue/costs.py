@@ -1,4 +1,4 @@
-"""What operations cost: the one price list, by which nobody's work holds up anybody else's.
+"""What operations cost: the price list that keeps one client's work from delaying the others.
 
 The unit is a simple command, one to three microseconds. To move a job from state to state costs 1.
 

@@ -13,7 +13,7 @@ they say is as exact as can be known without a byte more for each job:
                     time in a tube that is paused or throttled counts
     ran         from the reservation of a job, or from its last touch, to the delete, release or bury of its client
                     a job has the end of its time to run, and nothing else of its reservation: so a touch begins anew
-                    not counted if the time to run ends, or the client disconnects: then nobody knows when it stopped
+                    not counted if the time to run ends, or the client disconnects: then it is not known when it stopped
     lateness    from the moment at which a delayed job is due to the one at which it is ready, by the clock of `advance`
                     up to a tick of it is the precision of the wheel
                     a job that is due by the wall clock is late by what that clock says, also if it has been set ahead

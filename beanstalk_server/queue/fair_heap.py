@@ -2,7 +2,7 @@
 
 Such a job has labels (`queue/policy.py`). It waits in a lane, which shows one of its jobs at a time. What is shown in
 the heap of the tube is there among the jobs without such labels: so `first` is what is to be reserved next, and
-whatever else orders tubes and jobs knows nothing of lanes.
+nothing else that orders tubes and jobs knows of lanes.
 
     what                has the jobs of one              shows its first
     ------------------  -------------------------------  -----------------------------------------------------
@@ -15,7 +15,7 @@ comes first. It gets the next number when it comes to have a job there, and when
 reserve. So names take turns, and a name all of whose jobs have limits that are reached keeps its place meanwhile.
 
 That a limit is reached changes nothing at first. A job that is shown all the same is withdrawn, with its lane, when it
-comes first in its tube; when the limit has a place, the lane is due to show a job again, which it does when somebody
+comes first in its tube; when the limit has a place, the lane is due to show a job again, which it does when a caller
 asks for the first job of the tube. So each withdrawal is paid for by the lane that became due before, and a million
 jobs behind a limit cost a reserve nothing.
 """
@@ -113,7 +113,7 @@ class Limit(Timer):
         assert 0 <= self.reserved <= self.jobs > 0 < self.count
         for lane in self.withdrawn:
             assert lane.limit is self and lane.is_withdrawn
-        assert self.is_linked() or not self.has_offer(), "a limit has a place that nobody offers"
+        assert self.is_linked() or not self.has_offer(), "a limit has a place that no lane offers"
         if self.is_linked():
             assert self.deadline == OVERDUE
 

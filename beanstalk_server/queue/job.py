@@ -58,7 +58,7 @@ NOT_IN_MEMORY: Final = bytes(bytearray(b"not in memory"))
 no client's body is the same object, even if it has the same bytes."""
 
 SINCE_UNKNOWN: Final = -1
-"""In place of the page of a job that has not been reserved: nobody knows since when it is ready."""
+"""In place of the page of a job that has not been reserved: it is not known since when it is ready."""
 
 LONGEST_DELAY: Final = MAX_U32 * SECOND
 """The longest delay that a client can give, in nanoseconds."""
@@ -206,7 +206,7 @@ class Holder(Timer):
         raise NotImplementedError
 
     def detach(self, nowhere: Tube) -> None:
-        """Let what nobody needs any more be freed with its ring, its client and its tube.
+        """Let what is not needed any more be freed with its ring, its client and its tube.
 
         These refer to it, and it to them; and compiled, it is not collected.
 
@@ -393,7 +393,7 @@ class Job(Holder):
         return terms.labels
 
     def forget_since(self) -> None:
-        """Note that nobody knows since when it is ready, or will be: not at the end of its delay, counted from its put.
+        """Note that it is not known since when it is ready, or will be: not at the end of its delay after its put.
 
         A job with terms knows it in any case.
         """

@@ -8,7 +8,7 @@
     buried    (bury sequence, id)       bury sequence, id
 
 A position is a place in an order that jobs do not share and that does not change while they stay where they are. So a
-job that stays is listed once, whatever else comes and goes, and whether the job that the page before has ended with is
+job that stays is listed once, however others come and go, and whether the job that the page before has ended with is
 still there or not. Delayed jobs are in two orders, which are merged by when they are due; there is a position in each,
 because the one moves against the other when the wall clock is set.
 

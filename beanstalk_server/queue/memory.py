@@ -1,8 +1,8 @@
 """The account of the memory that jobs take, and its limit.
 
-Whatever makes, drops, empties or refills a job tells the account, so that what is used is known at any moment without a
-look at the jobs. A job counts for a measured constant, its key, its terms, and its body while that is in memory; a held
-key for what is left of its job. A put beyond the limit is refused; nothing else asks.
+Each function that makes, drops, empties or refills a job tells the account, so that what is used is known at any
+moment without a look at the jobs. A job counts for a measured constant, its key, its terms, and its body while that is
+in memory; a held key for what is left of its job. A put beyond the limit is refused; nothing else asks.
 """
 
 from __future__ import annotations

@@ -204,4 +204,4 @@ class Counters:
 
 
 UNREAD: Final = Counters()
-"""Shared by all tubes without a policy, whose counters nobody asks for: so counting needs no test."""
+"""Shared by all tubes without a policy, whose counters are never read: so counting needs no test."""

@@ -36,10 +36,10 @@ class Replay:
     """The jobs that were live when the last process ended.
 
     All moments are those of the wall clock, in nanoseconds since 1970. But a delay lasts as long as the server's clock
-    says, even if somebody sets the wall clock meanwhile. So when the journal reports a step of the wall clock within
+    says, even if the wall clock is set meanwhile. So when the journal reports a step of the wall clock within
     one boot of the machine, all moments before move with it. `shift` is the sum of these steps: a moment is kept minus
     the shift at that time, and `finish` adds the final shift. Only when a job is due by the wall clock (`Terms.at`)
-    stays what it is, whatever happens to that clock.
+    stays what it is, however that clock is set.
 
     Held keys and groups are in tables of their own, as in the broker. Who is a member of a group, its job says; the
     group only counts those that have left it. A job that waits for a group keeps the deadline NEVER.

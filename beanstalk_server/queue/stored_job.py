@@ -1,6 +1,6 @@
 """A job as it is stored: everything that survives a restart.
 
-Whatever stores, reads or shows jobs uses this record: journals, the binlog's format, the files of beanstalkd, the
+All code that stores, reads or shows jobs uses this record: journals, the binlog's format, the files of beanstalkd, the
 tools. A new field that a restart must keep is added here, in `describe`, in `Replay`, and in each format (for the
 binlog's: docs/binlog-format.md, "How to change the record format").
 

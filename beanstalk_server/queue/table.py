@@ -327,7 +327,7 @@ class KeyTable:
             self._mask = wide
 
     def take_page(self) -> list[Holder]:
-        """Remove a page of keys, of a table that nobody needs any more, and return what has them; [] if it is empty."""
+        """Remove a page of keys, of a table that is no longer needed, and return what has them; [] if it is empty."""
         while self._pages:
             page = self._pages.pop()
             if page:
@@ -335,7 +335,7 @@ class KeyTable:
         return []
 
     def pop_page(self) -> bool:
-        """Forget a page of keys, of a table that nobody needs any more; return whether there was one."""
+        """Forget a page of keys, of a table that is no longer needed; return whether there was one."""
         if not self._pages:
             return False
         self._pages.pop()

@@ -12,10 +12,10 @@ token.
 A reservation that is too late by less than a tick counts as if it had come with its token, because no timer is more
 precise: so a tube that is always behind keeps its rate, even if that is more than one job a tick.
 
-As a timer, its deadline is the next token while there is none: nobody polls. It is OVERDUE when a place, or a token,
-has become free for a waiting client, since not all that frees one knows the present. And it is the moment when the
-bucket is full while nothing but that keeps the tube alive: else each worker that comes to an empty tube would find a
-full bucket.
+As a timer, its deadline is the next token while there is none, so there is no polling. It is OVERDUE when a place, or
+a token, has become free for a waiting client, since not all that frees one knows the present. And it is the moment when
+the bucket is full while nothing but that keeps the tube alive: else each worker that comes to an empty tube would find
+a full bucket.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class Weights:
         """
         for turn in self.turns.values():
             assert turn.finish >= 0 and turn.reserved >= 0 and turn.expected >= 0, "a tube has had less than nothing"
-            assert turn.reserved or not turn.expected, "a tube pays for jobs that nobody has"
+            assert turn.reserved or not turn.expected, "a tube pays for jobs that no client has"
             assert 0 <= turn.weight <= MAX_WEIGHT, "a weight is too large"
 
 

@@ -23,7 +23,7 @@ were set, unless one is set while another is still to cascade.
 
 To cascade costs one unit of a budget for each timer; to take a slot that is due costs nothing, however many timers it
 has. What is due comes first, and what cascades has the time of a whole slot for it: so a million timers that cascade
-make nobody late. A slot whose own time has come cascades at once, before anything later is due. That happens after a
+make no timer late. A slot whose own time has come cascades at once, before anything later is due. That happens after a
 suspend, or when the server cannot keep up.
 
 The occupied slots of a level are the bits of one integer, small enough for a machine word. Nothing ticks: the caller

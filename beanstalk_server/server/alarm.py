@@ -4,8 +4,8 @@ There are two ways. The event loop's own timers count whole milliseconds. A time
 counts nanoseconds, and the loop sees it as a file that can be read; to set it costs as much as the loop's: a
 microsecond.
 
-An alarm may go off early, or once more than it was set; the callback looks at what is due. One that is not set wakes
-nobody.
+An alarm may go off early, or once more than it was set; the callback looks at what is due. One that is not set does not
+wake the loop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bounds how many lines of one kind the log gets: the first few of an interval, and how many were left out.
 
-Whatever may happen a thousand times a second asks here before it is logged, so that it fills no disk.
+An event that may happen a thousand times a second asks here before it is logged, so that it fills no disk.
 """
 
 from __future__ import annotations

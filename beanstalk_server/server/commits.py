@@ -12,7 +12,7 @@ on beside it.
 Where several gates share an event loop, they gather together, and their commits begin at the same time. If these leave
 in one write, a gate whose commit could not leave now waits for that write, and goes on gathering.
 
-If somebody asks, it is counted how long replies wait: for each commit, as long as the reply that has waited longest of
+If it is measured, it is counted how long replies wait: for each commit, as long as the reply that has waited longest of
 those that leave with it. Where no reply waits, as long as the commit takes.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ENOUGH: Final = 512
 """A commit of this many changes gathers no more: they have taken one or two milliseconds."""
 
-NOBODY: Final = -1
+NO_REPLY: Final = -1
 """In place of the moment since when a reply has waited."""
 
 log = logging.getLogger("beanstalk_server")
@@ -155,19 +155,19 @@ class CommitGate:
         self.is_open = not journal.keeps  # no reply ever waits
         self.logs_failure = True  # else the callback does
         self.durable_lsn = 0  # the changes up to this one are durable
-        self.commits: Histogram | None = None  # how long replies wait for their commits, if anybody asks for that
+        self.commits: Histogram | None = None  # how long replies wait for their commits, if that is measured
         self.failure: Exception | None = None  # why the journal failed
         self.failed = asyncio.Event()  # set with `failure`
         self.slow: SlowLog | None = None  # is told how long commits take
-        self._began = 0  # when the commit began, if somebody is told
+        self._began = 0  # when the commit began, if that is logged
         self._gathering = gathering
         self._on_failure = on_failure
         self._waiting: list[CommitWaiter] = []  # in the order in which they came
         self._is_waiting = False  # for the gathering
         self._committing = False  # a commit is under way, or has failed
         self._lsn = 0  # the last change of that commit
-        self._commit_since = NOBODY  # since when a reply has waited for it, in nanoseconds
-        self._since = NOBODY  # the same for the next commit
+        self._commit_since = NO_REPLY  # since when a reply has waited for it, in nanoseconds
+        self._since = NO_REPLY  # the same for the next commit
         self._task: asyncio.Task[None] | None = None  # the commit, if it needs a task
         self._on_end: asyncio.Future[None] | None = None  # `commit_rest` waits for the end of a commit
         self._closing = False  # no commit begins any more
@@ -205,13 +205,13 @@ class CommitGate:
 
     def note_reply(self, lsn: int) -> None:
         """Note that a reply which reports this change waits from now on. Needed only while there are `commits`."""
-        if self._since == NOBODY and lsn > self._lsn:  # else it leaves with the commit that is under way
+        if self._since == NO_REPLY and lsn > self._lsn:  # else it leaves with the commit that is under way
             self._since = self.turns.clock()
 
     def _note_begin(self) -> None:
         since = self._since
-        self._commit_since = self.turns.clock() if since == NOBODY else since
-        self._since = NOBODY
+        self._commit_since = self.turns.clock() if since == NO_REPLY else since
+        self._since = NO_REPLY
 
     def on_admission(self, admits: int) -> None:
         """Pass on what the journal admits from now on. If that is not everything, a commit makes room."""
@@ -264,7 +264,7 @@ class CommitGate:
             self._committing = False
             if self.slow is not None:
                 self.slow.note_commit(self._lsn - self.durable_lsn, self.turns.clock() - self._began)
-            if self.commits is not None and self._commit_since != NOBODY:
+            if self.commits is not None and self._commit_since != NO_REPLY:
                 self.commits.add(self.turns.clock() - self._commit_since)
             self.durable_lsn = self._lsn
             self._send_waiting()
@@ -272,7 +272,7 @@ class CommitGate:
             if self.broker.last_lsn != self.durable_lsn:
                 self._schedule()
         if self._on_end is not None:
-            if not self._on_end.done():  # else nobody waits any more
+            if not self._on_end.done():  # else no task waits any more
                 self._on_end.set_result(None)
             self._on_end = None
 

@@ -43,7 +43,7 @@ answered in 12 bytes. Other clients wait for a commit with all of them: with hal
 1,000 bytes at a time is slowed down by a quarter; with twice as many, all others wait 1.5 times as long."""
 
 IO_COST: Final = 4
-"""The cost of reading and writing once, whatever the size: system calls cost more than a command."""
+"""The cost of reading and writing once, of any size: system calls cost more than a command."""
 
 READ_COST: Final = 1
 """The cost of reading what no turn can follow for yet."""
@@ -76,7 +76,7 @@ class Connection(CommitWaiter):
 
     Args:
         listener_policy: where the client came in.
-        user: who it has proved to be; None where nobody is asked.
+        user: who it has proved to be; None where clients are not asked.
         name: what the log calls the client; "" for the address that it has connected from.
         is_place: it serves a client of which it is one of several connections, at this many shards: a router asks it.
         counted: whether the statistics count it.
@@ -309,7 +309,7 @@ class Connection(CommitWaiter):
     def judge(self, accounts: Accounts | None) -> bool:
         """Give the client the rights that its user has from now on; close it, and return False, if it has none.
 
-        Who has proved to be somebody is the user of the same name. All others are the user of that listener_policy.
+        A client that has proved its name is the user of that name. All others are the user of that listener_policy.
         """
         user = self._user_from_now_on(accounts)
         if user is not None:
@@ -389,7 +389,7 @@ class Connection(CommitWaiter):
                     self.transport.close()
                     self.turns.budget -= CLOSE_COST
                 elif not session.input_ended:
-                    self._read(False)  # nobody reads what comes after a quit
+                    self._read(False)  # what comes after a quit is not read
             return
         if session.blocked:
             self.turns.block(self)
@@ -501,7 +501,7 @@ class Connections:
             connection.send_replies()
 
     async def abort_all(self) -> None:
-        """Close all connections, whatever is still to be sent; return when they are gone."""
+        """Close all connections, and drop what is still to be sent; return when they are gone."""
         while self.open:
             self._emptied.clear()
             for connection in list(self.open):

@@ -149,7 +149,7 @@ class Host:
 
     @property
     def pending(self) -> PendingConnections | None:
-        """Those who are not known yet; None if nobody is asked here."""
+        """Clients that are not admitted yet; None if they are not asked here."""
         return self.listeners.pending
 
     @property
@@ -280,7 +280,7 @@ class Host:
         """Let other processes serve clients instead, if there are any."""
 
     async def _end(self) -> None:
-        """Close every connection, and keep what is to be kept: nobody comes in any more."""
+        """Close every connection, and keep what is to be kept: no client comes in any more."""
         raise NotImplementedError
 
     # Listeners
@@ -342,7 +342,7 @@ class Host:
             listener.policy = listener_policy_of(listener.config, name_of_address(listener.address), accounts, make)
 
     def _make_context(self) -> Callable[[ListenerConfig], Any] | None:
-        """What makes the TLS contexts of new settings, if not everybody reads the files."""
+        """What makes the TLS contexts of new settings, if this process cannot read the files."""
         return None if self._io is None else self._io.make_context()
 
     def _sockets(self) -> list[ListenerConfig]:

@@ -1,4 +1,4 @@
-"""Whether a client is read from. While it is not, somebody must notice all the same when it hangs up."""
+"""Whether a client is read from. While it is not, its hang-up must be noticed all the same."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Intake:
             self._on_hangup = on_hangup
 
     def unwatch(self) -> None:
-        """Watch for nothing: somebody else does, or the client is gone."""
+        """Watch for nothing: another object does, or the client is gone."""
         hangups = self._hangups
         if hangups is not None:
             hangups.unwatch(self._descriptor)
@@ -60,6 +60,6 @@ class Intake:
         on_hangup()
 
     def _forget(self) -> None:
-        """Refer to nobody who refers to this."""
+        """Refer to no object that refers to this."""
         self._hangups = None
         self._on_hangup = None

@@ -38,7 +38,7 @@ class LinkEnd:
         on_end: called once, with this end and why, when the connection is gone.
         on_lost: called once, with the link, when nothing is carried any more, and before any client is told.
         complains: whether the log is told why this end closes the link. Else its opener does that.
-        complaints: bounds how often; None if nobody else can open a link.
+        complaints: bounds how often; None if only this server can open a link.
         name: what the log calls the other end; "" for its address.
     """
 
@@ -88,7 +88,7 @@ class LinkEnd:
         """Let the clients of the other node go, and tell it why. It closes the connection.
 
         Args:
-            is_clean: promise it that whatever has been executed has been answered.
+            is_clean: promise it that all that has been executed has been answered.
         """
         if self._connected and not (self._why or self.link.closing):
             self.link.say_goodbye(why, is_clean)

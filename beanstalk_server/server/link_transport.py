@@ -111,8 +111,8 @@ class LinkTransport(Channel):
         self._lose()
 
     def on_goodbye(self) -> None:
-        """Send what waits, whatever room there is. A client that has not been answered what has been done for it must
-        go."""
+        """Send what waits, even beyond the room there is. A client that has not been answered what has been done for it
+        must go."""
         if not (self._closing or self._connection.can_move()) or self._output_size > REST_LIMIT:
             self.abort()
             return

@@ -1,4 +1,4 @@
-"""What a server measures if somebody asks for it: the durations of jobs, of commits, and of the event loop.
+"""Measures, if the options ask for it: the durations of jobs, of commits, and of the event loop.
 
 They are those of the whole process: of all services that it has and will have, so that no count goes down because a
 shard has moved. What is not asked for costs the test of one attribute where it would be counted. `Server.measure` turns
@@ -46,7 +46,7 @@ class Measurements:
 
 
 class HeldSamples:
-    """Samples how long the event loop is held, in which nobody is served, from `start` to `stop`.
+    """Samples how long the event loop is held, in which no client is served, from `start` to `stop`.
 
     Twenty times a second an alarm goes off, and how late the loop comes to it is how long a client that comes at that
     moment waits. So the longer a stretch in which the loop is held, the more likely it is seen: surely from 50 ms on,

@@ -36,7 +36,7 @@ def this_process(max_job_size: int, now: int, compat: str = PROTOCOL) -> ServerI
 def clock_offset() -> int:
     """The wall clock minus the server's clock, in nanoseconds.
 
-    Should the process stand still between the two looks, that is too little: nobody takes a moment for past too early.
+    Should the process stand still between the two looks, that is too little: no moment is taken for past too early.
     """
     wall = time_ns()
     return wall - monotonic_ns()

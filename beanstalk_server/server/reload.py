@@ -57,7 +57,7 @@ def prepare(
     """Do everything that may fail.
 
     Args:
-        listeners: those that are open. Those of systemd stay, in their order, whatever the addresses are.
+        listeners: those that are open. Those of systemd stay, in their order, with any addresses.
         make_context: as `listener_policy_of` has it, of listeners for clients.
         policies: those in effect.
 

@@ -106,7 +106,7 @@ class Server(Host):
 
     async def _prepare(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bring back the jobs, and serve from then on. Those who ask over HTTP meanwhile are answered, so a thread does
-        it then; without them, nobody is there who could be held."""
+        it then; without them, there is no client to hold up."""
         service = self.service
         if self._http is None:
             service.start(loop)

@@ -49,7 +49,7 @@ class Service:
         stride, offset: of the ids, as in Broker.
         gathering: of all services in the event loop; one of its own, if there is no other service.
         policy_of: as in Broker.
-        slow: is told what takes long; None if nobody wants to know.
+        slow: is told what takes long; None if that is not logged.
         turns: those of its clients, if others take them, too.
     """
 
@@ -110,7 +110,7 @@ class Service:
         log.info(text, event("recovered", jobs=count))
 
     async def catch_up(self) -> None:
-        """Handle what came due while nobody served; must follow `start` and `restore`, and come before clients.
+        """Handle what came due while no server ran; must follow `start` and `restore`, and come before clients.
 
         Otherwise, a worker could get a job that has expired. The commits that this needs are those of the gate. If they
         make no room for a second, the rest is left for later.

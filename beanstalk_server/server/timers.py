@@ -4,7 +4,7 @@ What is due is handled for ADVANCE_TIME in one round of the event loop, which sp
 that gets an answer from it has a turn after each slice. The rest follows in the next round.
 
 While a job waits for a moment of the wall clock, that clock is looked at before the broker handles what is due, and
-each half second (`WALL_CHECK`). While none does, nobody looks.
+each half second (`WALL_CHECK`). While none does, the clock is not read.
 
 Time comes from clocks that their owner may replace, in nanoseconds.
 """
@@ -52,7 +52,7 @@ class Timers:
         self.clock_offset = clock_offset
         self.slow: SlowLog | None = None  # is told how late time is
         self.deadline = END_OF_TIME  # nanoseconds: what the alarm is set for
-        self._alarm_set = 0  # nanoseconds: when it was set, if anybody is told how late it is
+        self._alarm_set = 0  # nanoseconds: when it was set, if it is logged how late it is
         self._alarm: Alarm | None = None  # from `start` on
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -71,7 +71,7 @@ class Timers:
         self.set_alarm()
 
     def stop(self) -> None:
-        """Wake nobody any more; turns have been stopped."""
+        """Wake the server no more; turns have been stopped."""
         if self._alarm is not None:
             self._alarm.close()
 

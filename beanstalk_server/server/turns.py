@@ -118,7 +118,7 @@ class Turns:
     def suspend(self) -> None:
         """Give no turns until `resume`. What is promised meanwhile is kept.
 
-        There is no budget, so whatever comes waits in its connection.
+        There is no budget, so all input waits in its connection.
         """
         self.halted = True
         self.quantum = 0
@@ -176,7 +176,7 @@ class Turns:
         self.run_pending_soon()
 
     def enqueue_handshake(self, runnable: Runnable) -> None:
-        """Promise a turn that costs about as much as a whole round, for a client that nobody knows yet."""
+        """Promise a turn that costs about as much as a whole round, for a client that is not admitted yet."""
         runnable.queued = True
         self.handshakes.append(runnable)
         self.run_pending_soon()
@@ -263,7 +263,7 @@ class Turns:
             self.note_turn(runnable, began)
 
     def note_turn(self, runnable: Runnable, began: int) -> None:
-        """Tell how long a turn has taken that began at this moment: for callers that see that somebody is told."""
+        """Tell how long a turn has taken that began at this moment: for callers that see that it is logged."""
         slow = self.slow
         if slow is not None and (took := self.clock() - began) > slow.threshold:
             slow.note_turn(runnable.label(), took)

@@ -5,7 +5,7 @@ changes since the last one. Besides, one task at a time, the upkeep, makes room 
 docs/binlog.md says what the binlog promises.
 
 While the disk is quick and the event loop has nothing else to do, the loop waits for a commit, at most COMMIT_WAIT; so
-a slow disk holds nobody, and a quick one is not slowed down by the way to a thread and back.
+a slow disk holds up no client, and a quick one is not slowed down by the way to a thread and back.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class Binlog(Journal):
         return not is_clean
 
     def _leave_out_ids(self, count: int) -> None:
-        """Give none of this many ids; the log must say so before anybody is served.
+        """Give none of this many ids; the log must say so before a client is served.
 
         If the disk is too full for that, there is no room for a put either, until a commit that says so has made some.
         """
@@ -411,7 +411,7 @@ class Binlog(Journal):
                 if not self.directory.keeps_lock():
                     raise OSError(errno.ENOLCK, LOST_LOCK, str(self.directory.path / "lock"))
             return self._log.take(self._wall_clock(), self.clock_offset())
-        except Exception as error:  # nobody knows what of them is left
+        except Exception as error:  # what is left of them is not known
             self._failure = error
             raise
 
@@ -435,7 +435,7 @@ class Binlog(Journal):
             self._fail(error)
 
     def _note_failure(self, error: BaseException) -> None:
-        """Write nothing more: whatever failed, nothing is known about the disk now."""
+        """Write nothing more: after a failure, nothing is known about the disk."""
         self._failure = error
 
     def _fail(self, error: Exception) -> None:
@@ -484,7 +484,7 @@ class Binlog(Journal):
                     await self._allocate()
                 elif step == DROP_SPARE:
                     spare = self._room.drop_spare()
-                    with suppress(FileNotFoundError):  # somebody has removed it already
+                    with suppress(FileNotFoundError):  # it has been removed already
                         await self._in_thread(partial(self.directory.remove, spare.name))
                 elif step == SEAL:
                     self._log.seal()
@@ -602,7 +602,7 @@ class Binlog(Journal):
 
 
 def _acquire(lock: asyncio.Lock) -> bool:
-    """Acquire a lock if that needs no wait: nobody has it, or has waited for it and is about to get it."""
+    """Acquire a lock if that needs no wait: no task has it, or has waited for it and is about to get it."""
     acquiring = lock.acquire()
     try:
         acquiring.send(None)

@@ -18,7 +18,7 @@ from beanstalk_server.settings.files import refuse_if_public
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
-"""Of each file that is opened. A symbolic link is none of the binlog's, and may lead to somebody else's file."""
+"""Of each file that is opened. A symbolic link is none of the binlog's, and may lead to a file of another user."""
 
 ZEROS: Final = bytes(1 << 20)
 

@@ -26,7 +26,7 @@ ROUND_LENGTH: Final = 512
 
 
 class _Request:
-    """What somebody has asked for: jobs, and for each its body, or where that is."""
+    """One request for bodies: jobs, and for each its body, or where that is."""
 
     __slots__ = ("bodies", "jobs", "on_fetched")
 

@@ -117,7 +117,7 @@ class Rewriting:
             self._add_spare(put_size(job))
             self.log.append(job)
         if isinstance(job, Job) and len(job.body) > self._body_threshold:
-            job.body = NOT_IN_MEMORY  # nobody asks for it until everything has been written
+            job.body = NOT_IN_MEMORY  # it is not needed until everything has been written
 
     def _add_spare(self, size: int) -> None:
         self._spares += 1

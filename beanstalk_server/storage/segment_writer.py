@@ -90,7 +90,7 @@ class SegmentWriter:
         name = self._path(spare.name)
         try:
             segment.file = self._directory.open(name, write=True)
-        except FileNotFoundError:  # somebody has removed it; it held nothing, but the segments do
+        except FileNotFoundError:  # it has been removed; it held nothing, but the segments do
             if self.tail is not None and self.tail.name not in self._directory.names(self._inside):
                 raise
             segment.file = self._directory.create(name, spare.size)

@@ -102,7 +102,7 @@ class WriteThread:
         while (piece := self._pieces.get()) is not None:
             try:
                 piece.work()
-            except BaseException as error:  # whatever it is, the event loop has to know
+            except BaseException as error:  # of any kind: the event loop has to know
                 piece.error = error
             with self._lock:
                 piece.has_ended = True

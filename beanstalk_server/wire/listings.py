@@ -43,7 +43,7 @@ TUBE_COST: Final = 3
 MEASURED_COST: Final = 24
 """That of a tube whose durations are measured."""
 
-NOBODY: Final = b"---\n[]\n"
+NO_CLIENTS: Final = b"---\n[]\n"
 
 
 class Listing:
@@ -143,7 +143,7 @@ class ClientList:
     """The clients who are served, from the moment at which it is made. This one has none."""
 
     def is_over(self) -> bool:
-        """Whether `take` has nobody left."""
+        """Whether `take` has no client left."""
         return True
 
     def take(self, _count: int) -> list[ListedClient]:
@@ -172,7 +172,7 @@ class ClientListing(Listing):
 
 
 def reply_of(entries: list[bytes]) -> bytes:
-    return replies.ok_list(entries) if any(entries) else replies.ok(NOBODY)
+    return replies.ok_list(entries) if any(entries) else replies.ok(NO_CLIENTS)
 
 
 def entry(client: ListedClient, now: int) -> str:

@@ -132,7 +132,7 @@ class Session(Client):
             replies to take. The call may come during a command, also of another session: take note, and return.
         name: what the log calls the client.
         logs_commands: whether each of its commands is a line of the log. A token never is.
-        user: who the client is; None if nobody is to be known, and everybody may do everything.
+        user: who the client is; None if clients have no users, and may do everything.
         authenticate: finds the user whose token this is, or None: auth is a command. None if it is not.
         is_place: whether another node, or a router on this one, asks on behalf of the client, which other shards serve
             too: it may give the commands of places (docs/design.md, "Places").

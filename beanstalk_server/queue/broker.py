@@ -100,21 +100,19 @@ the command does has been done: the job is reserved, and its time to run has beg
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from beanstalk_server.queue.bulk import (
     BulkBatch,
     BulkCancel,
     BulkClear,
-    BulkCount,
-    BulkDelete,
+    BulkCommand,
     BulkDisconnect,
     BulkKick,
     BulkMove,
     BulkRedrive,
-    BulkRelease,
     BulkReview,
-    BulkTouch,
     BulkTouchAll,
 )
 from beanstalk_server.queue.client import Client, Wait
@@ -136,7 +134,7 @@ from beanstalk_server.queue.job import (
     Terms,
 )
 from beanstalk_server.queue.job_search import JobSearch
-from beanstalk_server.queue.journal import ALL, NONE, Journal
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.queue.membership import must_wait, pass_on_group, record_labelled
 from beanstalk_server.queue.memory import PLAIN_COST
 from beanstalk_server.queue.native import mypyc_attr
@@ -876,6 +874,9 @@ class Broker(QueueState):
 
         BURIED_INSTEAD if it has failed too often. DONE if it has gone to the dead tube for that reason.
         """
+        return self._release(priority, delay, client, job_id, now)
+
+    def _release(self, priority: int, delay: int, client: Client, job_id: int, now: int) -> Outcome:
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
@@ -916,26 +917,19 @@ class Broker(QueueState):
 
     def delete_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
         """Delete jobs, one after the other, as `delete` does: `on_counted`."""
-        return self._begin_batch(BulkDelete(client, job_ids, self.delete), now)
+        return self._begin(BulkBatch(client, job_ids, self.delete, DELETIONS), now)
 
     def release_batch(self, client: Client, job_ids: list[int], priority: int, delay: int, now: int) -> Outcome:
         """Release jobs, one after the other, as `release` does: `on_counted`."""
-        return self._begin_batch(BulkRelease(client, job_ids, self.release, priority, delay), now)
+        return self._begin(BulkBatch(client, job_ids, partial(self._release, priority, delay), ALL), now)
 
     def touch_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
         """Touch jobs, one after the other, as `touch` does: `on_counted`."""
-        return self._begin_batch(BulkTouch(client, job_ids, self.touch), now)
+        return self._begin(BulkBatch(client, job_ids, self.touch, NONE), now)
 
     def touch_all(self, client: Client, now: int) -> Outcome:
         """Restart the time to run of all jobs that the client has reserved: `on_counted`."""
-        return self._begin_batch(BulkTouchAll(client, self.touch), now)
-
-    def _begin_batch(self, operation: BulkBatch, now: int) -> Outcome:
-        if operation.step(self, SLICE, now):
-            operation.answer()
-            return DONE
-        operation.client.busy = True
-        return PENDING
+        return self._begin(BulkTouchAll(client, self.touch), now)
 
     def unreserve(self, client: Client, job_id: int, now: int) -> Outcome:
         """Undo the reservation of a job by `reserve`, as if it had not been. NOT_FOUND if the client has not got it.
@@ -991,7 +985,7 @@ class Broker(QueueState):
         """
         return self._begin(BulkKick(client, client.use, bound), now)
 
-    def _begin(self, operation: BulkCount, now: int) -> Outcome:
+    def _begin(self, operation: BulkCommand, now: int) -> Outcome:
         if operation.step(self, SLICE, now):
             operation.answer()
             return DONE
@@ -1091,12 +1085,7 @@ class Broker(QueueState):
         group = self.groups.get(name)
         if group is None:
             return NOT_FOUND
-        operation = BulkCancel(client, group)
-        if operation.step(self, SLICE, 0):
-            client.on_counted(operation.count)
-            return DONE
-        client.busy = True
-        return PENDING
+        return self._begin(BulkCancel(client, group), 0)
 
     def find_group(self, name: str) -> GroupSearch | None:
         """Begin to look at the members of this group. None if there is no such group."""

@@ -50,7 +50,7 @@ class BulkOperation(Timer):
 
     def step(self, queue: QueueState, budget: int, now: int) -> bool:
         """Do as much as the budget allows; return whether all is done. If not, it is in the wheel, or suspended."""
-        raise NotImplementedError
+        return True
 
     def complete(self) -> None:
         """Note that all is done."""
@@ -69,38 +69,62 @@ class BulkOperation(Timer):
             self.complete()
 
 
-class BulkCount(BulkOperation):
-    """An operation on jobs of one tube, whose client waits for their number.
+class BulkCommand(BulkOperation):
+    """An operation whose client waits for the number of jobs that it concerned."""
 
-    Args:
-        remaining: the most jobs.
-        price: the cost of each.
-    """
-
-    def __init__(self, client: Client, tube: Tube, remaining: int, price: int) -> None:
+    def __init__(self, client: Client) -> None:
         super().__init__()
         self.client = client
-        self.tube = tube
-        self.remaining = remaining
-        self.price = price
         self.count = 0
-
-    def next_job(self, queue: QueueState) -> Job | None:
-        """The job that comes next; None if there is none."""
-        raise NotImplementedError
-
-    def do(self, queue: QueueState, job: Job, now: int) -> None:
-        """Do with one job what is to be done."""
-        raise NotImplementedError
 
     def answer(self) -> None:
         """Tell the client how many jobs there were."""
         self.client.on_counted(self.count)
 
+    def must_wait(self, queue: QueueState, budget: int, admission: int = ALL) -> bool:
+        """Whether the rest is left to another slice, or to a time when the journal admits this."""
+        if admission != NONE and (queue.admits == NONE or (admission == ALL and queue.admits != ALL)):
+            (queue.suspended if admission == ALL else queue.suspended_deletions).append(self)
+            return True
+        if budget <= queue.cost:
+            queue.wheel.set(self, OVERDUE)
+            return True
+        return False
+
+    def complete(self) -> None:
+        self.client.busy = False
+        if not self.client.leaving:
+            self.answer()
+
+    def fail(self, queue: QueueState) -> None:
+        self.client.busy = False
+        self.client.on_outcome(FAILED)
+
+
+class BulkCount(BulkCommand):
+    """An operation on the first jobs of one tube in one state.
+
+    Args:
+        state: READY, DELAYED or BURIED.
+        bound: the most jobs.
+        price: the cost of each.
+    """
+
+    def __init__(self, client: Client, tube: Tube, state: int, bound: int, price: int) -> None:
+        super().__init__(client)
+        self.tube = tube
+        self.state = state
+        # Not more than there are now: those that come meanwhile may stay, or it would never end.
+        self.remaining = min(bound, tube.count_of(state))
+        self.price = price
+
+    def do(self, queue: QueueState, job: Job, now: int) -> None:
+        """Do with one job what is to be done."""
+
     def step(self, queue: QueueState, budget: int, now: int) -> bool:
         budget += queue.cost
         while self.remaining:
-            job = self.next_job(queue)
+            job = queue.first_of(self.tube, self.state)
             if job is None:
                 return True
             if self.must_wait(queue, budget):
@@ -111,46 +135,27 @@ class BulkCount(BulkOperation):
             self.do(queue, job, now)
         return True
 
-    def must_wait(self, queue: QueueState, budget: int) -> bool:
-        """Whether the rest is left to another slice, or to a time when the journal admits it."""
-        if queue.admits != ALL:
-            queue.suspended.append(self)
-            return True
-        if budget <= queue.cost:
-            queue.wheel.set(self, OVERDUE)
-            return True
-        return False
-
-    def complete(self) -> None:
-        self.client.busy = False
-        self.answer()
-
-    def fail(self, queue: QueueState) -> None:
-        self.client.busy = False
-        self.client.on_outcome(FAILED)
-
 
 class BulkKick(BulkCount):
     """A kick of one tube: of its buried jobs or, if it has none, of its delayed jobs."""
 
     def __init__(self, client: Client, tube: Tube, bound: int) -> None:
-        # Not more than there are now: a job that is buried again meanwhile is not kicked twice.
-        self.state = BURIED if tube.buried_count else DELAYED
-        price = 1 if tube.buried_count else KICK_COST
-        super().__init__(client, tube, min(bound, tube.count_of(self.state)), price)
-
-    def next_job(self, queue: QueueState) -> Job | None:
-        return queue.first_of(self.tube, self.state)
+        if tube.buried_count:
+            super().__init__(client, tube, BURIED, bound, 1)
+        else:
+            super().__init__(client, tube, DELAYED, bound, KICK_COST)
 
     def do(self, queue: QueueState, job: Job, now: int) -> None:
         kick_one(queue, job, now)
 
 
-class BulkRedrive(BulkCount):
+class BulkRedrive(BulkCommand):
     """A redrive of the dead letters of one tube."""
 
     def __init__(self, client: Client, tube: Tube, bound: int) -> None:
-        super().__init__(client, tube, bound, MOVE_COST)
+        super().__init__(client)
+        self.tube = tube
+        self.remaining = bound
         # Not more than there are now: one that fails again meanwhile is not redriven twice, and one that is reserved,
         # and goes to the end, is not looked at again.
         self.visits = tube.letter_count
@@ -171,7 +176,7 @@ class BulkRedrive(BulkCount):
                 letter.unlink()
                 tube.letters.append(letter)
                 continue
-            queue.cost += self.price
+            queue.cost += MOVE_COST
             self.remaining -= 1
             self.count += 1
             queue.counters.redriven += 1
@@ -185,13 +190,8 @@ class BulkMove(BulkCount):
     """A move of the jobs of one tube that are in one state."""
 
     def __init__(self, client: Client, tube: Tube, state: int, target: str, bound: int) -> None:
-        # Not more than there are now: those that come meanwhile may stay, or two moves to and fro would never end.
-        super().__init__(client, tube, min(bound, tube.count_of(state)), 1 + MOVE_COST)
-        self.state = state
+        super().__init__(client, tube, state, bound, 1 + MOVE_COST)
         self.target = target  # the name of the other tube, which may come and go meanwhile
-
-    def next_job(self, queue: QueueState) -> Job | None:
-        return queue.first_of(self.tube, self.state)
 
     def do(self, queue: QueueState, job: Job, now: int) -> None:
         move_one(queue, job, self.target, now)
@@ -269,25 +269,19 @@ class BulkClear(BulkOperation):
             self.client.on_outcome(FAILED)
 
 
-class BulkCancel(BulkOperation):
+class BulkCancel(BulkCommand):
     """A cancel of the members of one group, from the last to the first: the last takes the place of one that goes."""
 
     def __init__(self, client: Client, group: Group) -> None:
-        super().__init__()
-        self.client = client
+        super().__init__(client)
         self.group = group
         self.position = len(group.members)  # after the one that is looked at next
-        self.count = 0
 
     def step(self, queue: QueueState, budget: int, now: int) -> bool:
         budget += queue.cost
         members = self.group.members
         while self.position:
-            if queue.admits == NONE:
-                queue.suspended_deletions.append(self)
-                return False
-            if budget <= queue.cost:
-                queue.wheel.set(self, OVERDUE)
+            if self.must_wait(queue, budget, DELETIONS):
                 return False
             queue.cost += 1
             self.position = min(self.position, len(members)) - 1
@@ -299,104 +293,53 @@ class BulkCancel(BulkOperation):
                 end_job(queue, job)
         return True
 
-    def complete(self) -> None:
-        self.client.busy = False
-        self.client.on_counted(self.count)
 
-    def fail(self, queue: QueueState) -> None:
-        self.client.busy = False
-        self.client.on_outcome(FAILED)
+class BulkBatch(BulkCommand):
+    """One command for each of several jobs, by their ids: those that it does not find are counted, too.
 
+    Args:
+        act: does the command with a job of the client at a moment.
+        admission: what the journal must admit: ALL, DELETIONS or NONE.
+    """
 
-class BulkBatch(BulkOperation):
-    """One command for each of several jobs, by their ids: what the client would have got for each is counted."""
-
-    admission = ALL
-    """What the journal must admit."""
-
-    def __init__(self, client: Client, job_ids: list[int]) -> None:
-        super().__init__()
-        self.client = client
+    def __init__(
+        self, client: Client, job_ids: list[int], act: Callable[[Client, int, int], Outcome], admission: int
+    ) -> None:
+        super().__init__(client)
         self.job_ids = job_ids
+        self.act = act
+        self.admission = admission
         self.position = 0
-        self.done = 0
-
-    def do(self, job_id: int, now: int) -> Outcome:
-        """Do with one job what is to be done."""
-        raise NotImplementedError
 
     def answer(self) -> None:
-        """Tell the client how many jobs there were, and how many were not found."""
-        self.client.on_counted(self.done, self.missing)
-
-    @property
-    def missing(self) -> int:
-        return len(self.job_ids) - self.done
+        self.client.on_counted(self.count, len(self.job_ids) - self.count)
 
     def step(self, queue: QueueState, budget: int, now: int) -> bool:
         budget += queue.cost
+        client = self.client
         while self.position < len(self.job_ids):
-            if self.admission != NONE and (queue.admits == NONE or (self.admission == ALL and queue.admits != ALL)):
-                (queue.suspended if self.admission == ALL else queue.suspended_deletions).append(self)
-                return False
-            if self.client.leaving:
+            if client.leaving:
                 return True
-            if budget <= queue.cost:
-                queue.wheel.set(self, OVERDUE)
+            if self.must_wait(queue, budget, self.admission):
                 return False
             queue.cost += 1
             self.position += 1
             job = queue.jobs.get(self.job_ids[self.position - 1])
-            if job is not None and self.client.may_consume(job.tube.name):
-                self.done += self.do(job.id, now) != NOT_FOUND
+            if job is not None and client.may_consume(job.tube.name):
+                self.count += self.act(client, job.id, now) != NOT_FOUND
         return True
 
-    def complete(self) -> None:
-        self.client.busy = False
-        if not self.client.leaving:
-            self.answer()
 
-    def fail(self, queue: QueueState) -> None:
-        self.client.busy = False
-        self.client.on_outcome(FAILED)
-
-
-class BulkDelete(BulkBatch):
-    """A delete of several jobs."""
-
-    admission = DELETIONS
-
-    def __init__(self, client: Client, job_ids: list[int], delete: Callable[[Client, int, int], Outcome]) -> None:
-        super().__init__(client, job_ids)
-        self._delete = delete
-
-    def do(self, job_id: int, now: int) -> Outcome:
-        return self._delete(self.client, job_id, now)
-
-
-class BulkTouch(BulkBatch):
-    """A touch of several jobs."""
-
-    admission = NONE
-
-    def __init__(self, client: Client, job_ids: list[int], touch: Callable[[Client, int, int], Outcome]) -> None:
-        super().__init__(client, job_ids)
-        self._touch = touch
-
-    def do(self, job_id: int, now: int) -> Outcome:
-        return self._touch(self.client, job_id, now)
-
-
-class BulkTouchAll(BulkTouch):
+class BulkTouchAll(BulkBatch):
     """A touch of all jobs that a client has reserved, page by page: from the last one, as the pages before it may be
     empty and removed meanwhile."""
 
     def __init__(self, client: Client, touch: Callable[[Client, int, int], Outcome]) -> None:
         self._page = client.reserved.last_page()
-        super().__init__(client, client.reserved.ids(self._page), touch)
+        super().__init__(client, client.reserved.ids(self._page), touch, NONE)
 
     def answer(self) -> None:
-        self.client.on_counted(self.done)
+        self.client.on_counted(self.count)
 
     def step(self, queue: QueueState, budget: int, now: int) -> bool:
         budget += queue.cost
@@ -407,26 +350,6 @@ class BulkTouchAll(BulkTouch):
             self.job_ids = self.client.reserved.ids(self._page)
             self.position = 0
         return False
-
-
-class BulkRelease(BulkBatch):
-    """A release of several jobs."""
-
-    def __init__(
-        self,
-        client: Client,
-        job_ids: list[int],
-        release: Callable[[Client, int, int, int, int], Outcome],
-        priority: int,
-        delay: int,
-    ) -> None:
-        super().__init__(client, job_ids)
-        self._release = release
-        self._priority = priority
-        self._delay = delay
-
-    def do(self, job_id: int, now: int) -> Outcome:
-        return self._release(self.client, job_id, self._priority, self._delay, now)
 
 
 class BulkReview(BulkOperation):

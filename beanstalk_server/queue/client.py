@@ -34,10 +34,10 @@ class Client(Timer):
 
     The `on_` methods give the client its answers. A client that is `waiting` gets exactly one of `on_reserved`
     (`on_reserved_batch` if `batch` is not 0) and `on_outcome`, perhaps after it was `busy`; one that is `busy`, exactly
-    one of `on_reserved`, `on_reserved_batch`, `on_found`, `on_counted` and
-    `on_outcome`. The calls may come during a command of this client, during one of another
-    client, as time passes, or when bodies have been fetched: the methods must take note and return, and must not call
-    the queue. The bodies of the jobs that they get are in memory; after the call, they may be so no longer.
+    one of `on_reserved`, `on_reserved_batch`, `on_found`, `on_counted` and `on_outcome`. The calls may come during a
+    command of this client, during one of another client, as time passes, or when bodies have been fetched: the methods
+    must take note and return, and must not call the queue. The bodies of the jobs that they get are in memory; after
+    the call, they may be so no longer. Here, the methods ignore what they get.
     """
 
     __slots__ = (
@@ -129,34 +129,26 @@ class Client(Timer):
 
     def on_reserved(self, job: Job) -> None:
         """It has reserved this job."""
-        raise NotImplementedError
 
     def on_reserved_batch(self, jobs: list[Job]) -> None:
         """It has reserved these jobs: at least one, at most as many as it asked for, the best first."""
-        raise NotImplementedError
 
     def on_best(self, job: Job, rank: int) -> None:
         """Its probe has found this job, whose body may not be in memory; at several places, the one with the smallest
         rank is next."""
-        raise NotImplementedError
 
     def on_found(self, job: Job) -> None:
         """Its peek has found this job."""
-        raise NotImplementedError
 
     def on_counted(self, count: int, missing: int = -1) -> None:
         """Its command is complete: it has done to this many jobs what it says, and has not found this many of those
         that it named; -1 if it named none."""
-        raise NotImplementedError
 
     def on_put_batch(self, count: int, first_id: int, last_id: int) -> None:
         """Its jobs are about to be put: their ids are evenly spaced."""
-        raise NotImplementedError
 
     def on_keyed(self, job_id: int) -> None:
         """This job has the key of the client's put: the new job, or the one that had the key before."""
-        raise NotImplementedError
 
     def on_outcome(self, outcome: Outcome) -> None:
         """Its pending command has ended with this outcome, and has found or counted nothing."""
-        raise NotImplementedError

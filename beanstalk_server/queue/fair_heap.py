@@ -162,17 +162,16 @@ class Lane(JobHeap):
 
     def may_show(self, job: Job) -> bool:
         """Whether this job, which has come, can be shown at once; none is."""
-        raise NotImplementedError
+        return True
 
     def _offer(self) -> None:
         """See to it that the first job is shown; none is, and there is one."""
-        raise NotImplementedError
 
     def _show(self, job: Job) -> None:
-        raise NotImplementedError
+        """Show this job in the heap above."""
 
     def _hide(self, job: Job) -> None:
-        raise NotImplementedError
+        """Show this job there no longer."""
 
 
 class ShareLane(Lane):
@@ -184,9 +183,6 @@ class ShareLane(Lane):
         self.name = name
         self.number = number  # of its turn
         self.lanes = 0  # how many limit lanes there are of this share
-
-    def may_show(self, job: Job) -> bool:
-        return True
 
     def _offer(self) -> None:
         self.show()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -31,16 +32,16 @@ AlarmMaker = Callable[[Loop, Clock, Callable[[], None]], "Alarm"]
 """Makes an alarm of an event loop, a clock and what to call."""
 
 
-class Alarm:
+class Alarm(ABC):
     """Calls `on_due` when the moment has come that was set last. Moments are in nanoseconds."""
 
+    @abstractmethod
     def set(self, deadline: int) -> None:
         """Go off at this moment, and not at the one before. One that has passed is as soon as the loop can."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cancel(self) -> None:
         """Do not go off, unless it is set again."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Do not go off any more, and give back what the alarm has taken from the system."""

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from types import TracebackType
@@ -89,7 +90,7 @@ MakeIo = Callable[[int, Listeners, Callable[[], Callable[..., Any]]], IoFront]
 """Makes this many I/O processes for these listeners; the last argument returns what makes the protocol of a client."""
 
 
-class Host:
+class Host(ABC):
     """Listens from `start` to `stop`; as an asynchronous context manager, in between.
 
     Args:
@@ -223,18 +224,18 @@ class Host:
     # What serves clients
 
     @property
+    @abstractmethod
     def failed(self) -> asyncio.Event:
         """Set when they can be served no more, and the process stops by itself."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def failure(self) -> Exception | None:
         """Why, if it is so."""
-        raise NotImplementedError
 
+    @abstractmethod
     def services(self) -> list[Service]:
         """What serves them here at present: a node of a cluster may have several, or none."""
-        raise NotImplementedError
 
     def _memory_of_jobs(self) -> int:
         """Bytes that the jobs here take."""
@@ -247,41 +248,41 @@ class Host:
             found.extend(service.connections.open)  # a loop would hold 100,000 clients for ten times as long
         return found
 
+    @abstractmethod
     def interrupt(self) -> None:
         """Make `start` end soon if it is restoring jobs, which may hold the event loop.
 
         A signal handler may call it. It raises nothing: the handler may have interrupted the holder of a lock.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def drain(self) -> None:
         """Take no new jobs from now on: put answers DRAINING, everything else goes on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _client_maker(self) -> Callable[..., Any]:
         """What makes the protocol of a client that is known, of its listener policy, its user and its name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _headroom(self) -> int:
         """How many file descriptors no connection gets, beside those for HTTP."""
-        raise NotImplementedError
 
-    async def _prepare(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _prepare(self, loop: asyncio.AbstractEventLoop) -> None:  # noqa: B027 there may be nothing to do
         """Get ready, before the first client comes."""
 
-    async def _give_up(self) -> None:
+    async def _give_up(self) -> None:  # noqa: B027 there may be nothing to do
         """Let go of everything: the start has failed, and no one has been served."""
 
+    @abstractmethod
     def _halt(self) -> None:
         """Do nothing more for any client; `_end` must follow."""
-        raise NotImplementedError
 
-    async def _leave(self) -> None:
+    async def _leave(self) -> None:  # noqa: B027 there may be nothing to do
         """Let other processes serve clients instead, if there are any."""
 
+    @abstractmethod
     async def _end(self) -> None:
         """Close every connection, and keep what is to be kept: no client comes in any more."""
-        raise NotImplementedError
 
     # Listeners
 

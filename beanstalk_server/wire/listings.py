@@ -8,6 +8,7 @@ is not in the answer of list-clients, and neither is one that comes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.access.user import ANY_RIGHT, INSPECT, User
@@ -46,7 +47,7 @@ MEASURED_COST: Final = 24
 NO_CLIENTS: Final = b"---\n[]\n"
 
 
-class Listing:
+class Listing(ABC):
     """A long answer.
 
     Args:
@@ -58,21 +59,21 @@ class Listing:
         self.line = line
         self.tells_of_jobs = tells_of_jobs
 
+    @abstractmethod
     def is_complete(self) -> bool:
         """Whether all of it has been found."""
-        raise NotImplementedError
 
+    @abstractmethod
     def go_on(self, now: int) -> int:
         """Find the next slice; return what that has cost, in the unit of queue/costs.py.
 
         Args:
             now: the present, in nanoseconds.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def reply(self) -> bytes:
         """The reply, when it is complete."""
-        raise NotImplementedError
 
 
 def page(next_page: str, name: str, entries: list[bytes]) -> bytes:

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 
 def figures(**some):
-    return dict.fromkeys(TUBE_FIGURES, "0") | {key.replace("_", "-"): str(value) for key, value in some.items()}
+    return dict.fromkeys(TUBE_FIGURES.values(), "0") | {
+        key.replace("_", "-"): str(value) for key, value in some.items()
+    }
 
 
 def samples_of(**ready):

@@ -28,7 +28,6 @@ from beanstalk_client.console.bodies import Report, call_of, report_of
 from beanstalk_client.errors import Error, UnknownCommandError
 from beanstalk_client.job import Job
 from beanstalk_client.observe.reader import Reader
-from beanstalk_client.observe.samples import BURIED, DELAYED, READY
 from beanstalk_client.statistics import Statistics
 from beanstalk_client.tasks.failure import ERRORS
 
@@ -212,13 +211,13 @@ class Failures:
 
     async def _list(self) -> None:
         tubes = self._reader.sampler.tubes()
-        buried = [name for name, tube in tubes.items() if tube.figures[BURIED] and not name.endswith(ERRORS)]
-        buried.sort(key=lambda name: -(tubes[name].figures[BURIED] or 0))
+        buried = [name for name, tube in tubes.items() if tube.buried and not name.endswith(ERRORS)]
+        buried.sort(key=lambda name: -(tubes[name].buried or 0))
         self.is_partial = len(buried) > MAX_TUBES
         listed: list[tuple[str, str, Statistics, str]] = []
         reports: dict[int, tuple[str, int]] = {}
         sizes: dict[int, int] = {}
-        errors = [name for name, tube in tubes.items() if name.endswith(ERRORS) and tube.figures[READY]]
+        errors = [name for name, tube in tubes.items() if name.endswith(ERRORS) and tube.ready]
         dead = await self._dead_tubes()
         number = len(buried[:MAX_TUBES]) + len(errors[:MAX_TUBES]) + len(dead)
         self._most = min(MAX_JOBS, MAX_BODIES // max(number, 1))
@@ -257,9 +256,9 @@ class Failures:
     async def _dead_tubes(self) -> list[tuple[str, Statistics]]:
         """The tubes that have dead letters, with the first ready job of each, which has come from another tube."""
         tubes = self._reader.sampler.tubes()
-        names = [name for name, tube in tubes.items() if tube.figures[READY] and not name.endswith(ERRORS)]
-        names = [name for name in names if not tubes[name].figures[DELAYED]]
-        names.sort(key=lambda name: ("dead" not in name.lower(), -(tubes[name].figures[READY] or 0)))
+        names = [name for name, tube in tubes.items() if tube.ready and not name.endswith(ERRORS)]
+        names = [name for name in names if not tubes[name].delayed]
+        names.sort(key=lambda name: ("dead" not in name.lower(), -(tubes[name].ready or 0)))
         pages = await asyncio.gather(
             *[self._reader.jobs(name, "ready", count=1) for name in names[:MAX_TUBES]], return_exceptions=True
         )

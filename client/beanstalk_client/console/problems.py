@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from beanstalk_client.observe.sampler import Sampler, Server
-from beanstalk_client.observe.samples import BURIED, PAUSE_LEFT, READY, WAITING, WATCHING, Tube
+from beanstalk_client.observe.samples import Tube
 from beanstalk_client.tasks.failure import ERRORS
 
 FULL: Final = 0.8
@@ -77,19 +77,18 @@ def _of_tubes(tubes: Iterable[Tube], throttled: set[str]) -> Iterable[Problem]:
     unwatched, paused, slow, late, failed = [], [], [], [], []
     buried = 0
     for tube in tubes:
-        figures = tube.figures
-        if figures[BURIED]:
+        if tube.buried:
             failed.append(tube)
-            buried += figures[BURIED] or 0
-        if not figures[READY] or tube.name.endswith(ERRORS):
+            buried += tube.buried or 0
+        if not tube.ready or tube.name.endswith(ERRORS):
             continue
-        if figures[PAUSE_LEFT]:
+        if tube.pause_left:
             paused.append(tube)
-        elif figures[WATCHING] == 0:
+        elif tube.watching == 0:
             unwatched.append(tube)
-        elif tube.growth is not None and tube.growth >= GROWS and not figures[WAITING]:
+        elif tube.growth is not None and tube.growth >= GROWS and not tube.waiting:
             slow.append(tube)
-        if (tube.next_age or 0) >= LATE and figures[WATCHING]:
+        if (tube.next_age or 0) >= LATE and tube.watching:
             late.append(tube)
     if unwatched:
         verb = "has ready jobs and no worker" if len(unwatched) == 1 else "have ready jobs and no worker"
@@ -115,7 +114,7 @@ def _of_tubes(tubes: Iterable[Tube], throttled: set[str]) -> Iterable[Problem]:
 
 
 def _problem(level: str, text: str, page: str, tubes: list[Tube]) -> Problem:
-    worst = heapq.nlargest(TOLD, tubes, key=lambda tube: (tube.figures[READY] or 0) + (tube.figures[BURIED] or 0))
+    worst = heapq.nlargest(TOLD, tubes, key=lambda tube: (tube.ready or 0) + (tube.buried or 0))
     return Problem(level, text, page, [tube.name for tube in worst])
 
 

@@ -35,21 +35,7 @@ from beanstalk_client.errors import (
     UnknownCommandError,
 )
 from beanstalk_client.events import reason_of
-from beanstalk_client.observe.samples import (
-    BURIED,
-    DELAYED,
-    PAUSE_LEFT,
-    PUTS,
-    READY,
-    RESERVED,
-    USING,
-    WAITING,
-    WATCHING,
-    Figures,
-    Samples,
-    Tube,
-    number,
-)
+from beanstalk_client.observe.samples import STATES, Figures, Samples, Tube, number
 from beanstalk_client.observe.survey import READERS, Survey
 from beanstalk_client.replies import Document
 
@@ -99,8 +85,6 @@ RATE_SERIES: Final = ("puts", "reserves", "deletes", "failures")
 FAILURES: Final = ("cmd-release", "cmd-bury", "job-timeouts")
 """The counters that tell of failures: a job that is released, buried or runs out of time has failed."""
 
-STATES: Final = {"ready": READY, "reserved": RESERVED, "delayed": DELAYED, "buried": BURIED}
-
 REFUSALS: Final = (
     NotFoundError,
     UnknownCommandError,
@@ -110,29 +94,6 @@ REFUSALS: Final = (
     OutOfMemoryError,
 )
 """Replies that answer a question, so that sampling goes on."""
-
-
-class Row(NamedTuple):
-    """A tube as pages show it; what is not known is None."""
-
-    name: str
-    ready: int | None
-    reserved: int | None
-    delayed: int | None
-    buried: int | None
-    using: int | None
-    watching: int | None
-    waiting: int | None
-    pause_left: int | None
-    total: int | None
-    puts: float | None
-    deletes: float | None
-    growth: float | None
-    next_age: int | None
-
-
-PLACES: Final = (READY, RESERVED, DELAYED, BURIED, USING, WATCHING, WAITING, PAUSE_LEFT, PUTS)
-"""Where the figures of a row are."""
 
 
 class Server(NamedTuple):
@@ -334,21 +295,13 @@ class Sampler:
         samples = self.samples
         return Server(samples.age(self._clock()), samples.figures, samples.rates)
 
-    def row(self, name: str) -> Row | None:
-        """A tube as it is shown; None if it is not known."""
-        tube = self.samples.tubes.get(name)
-        if tube is None:
-            return None
-        figures = [tube.figures[place] for place in PLACES]
-        return Row._make([name, *figures, tube.puts, tube.deletes, tube.growth, tube.next_age])
-
     def totals(self) -> dict[str, int]:
         """The jobs by state: those of the server, or of the tubes that are known if the user may not see the server."""
-        row = self.server()
-        if row.figures and not self.survey.is_refused:
-            return {state: row.number(f"current-jobs-{state}") or 0 for state in STATES}
+        server = self.server()
+        if server.figures and not self.survey.is_refused:
+            return {state: server.number(f"current-jobs-{state}") or 0 for state in STATES}
         tubes = self.samples.tubes.values()
-        return {state: sum(tube.figures[place] or 0 for tube in tubes) for state, place in STATES.items()}
+        return {state: sum(getattr(tube, state) or 0 for tube in tubes) for state in STATES}
 
     def history(self, name: str, tube: str = "", count: int = KEPT) -> list[float | None]:
         """The last hour of a figure of the server, or of a tube."""
@@ -413,7 +366,7 @@ class Sampler:
 
     def _wanted(self) -> Sequence[str]:
         """The tubes to look at more closely: those that are shown, latest first, and those with the most ready jobs."""
-        top = heapq.nlargest(TOP, self.samples.tubes.values(), key=lambda tube: tube.figures[READY] or 0)
+        top = heapq.nlargest(TOP, self.samples.tubes.values(), key=lambda tube: tube.ready or 0)
         return list(dict.fromkeys([*[tube.name for tube in top], *reversed(self._shown)]))[:MAX_SHOWN]
 
     async def _ask(self, questions: Sequence[str]) -> None:
@@ -455,11 +408,10 @@ class Sampler:
                 continue
             series = self._tracked.pop(name, None)
             if series is None:
-                series = {each: Series(self._step) for each in ("ready", "puts", "deletes")}
+                series = {figure: Series(self._step) for figure in ("ready", "puts", "deletes")}
             self._tracked[name] = series
-            series["ready"].add(now, tube.figures[READY])
-            series["puts"].add(now, tube.puts)
-            series["deletes"].add(now, tube.deletes)
+            for figure, values in series.items():
+                values.add(now, getattr(tube, figure))
         for name in [name for name in self._tracked if name not in tubes]:
             del self._tracked[name]
         while len(self._tracked) > MAX_TRACKED:

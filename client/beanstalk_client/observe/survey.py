@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from beanstalk_client.errors import BadFormatError, Error, NotFoundError, UnknownCommandError
-from beanstalk_client.observe.samples import READY, Figures, Samples, number
+from beanstalk_client.observe.samples import Figures, Samples, number
 from beanstalk_client.statistics import read_names, read_page, read_statistics
 
 SURVEYED: Final = 500
@@ -190,7 +190,7 @@ class Survey:
         if not self._has_next_jobs:
             return []
         tubes = self._samples.tubes
-        names = [name for name in self._visible if name in tubes and tubes[name].figures[READY]]
+        names = [name for name in self._visible if name in tubes and tubes[name].ready]
         count = min(len(names), NEXT_JOBS, max(round(NEXT_JOBS * self._interval), 1))
         first = self._next_job % len(names) if names else 0
         self._next_job = first + count

@@ -8,8 +8,8 @@ from typing import Final
 from starlette.responses import Response
 
 from beanstalk_client.console.visit import Visit
+from beanstalk_client.observe.samples import STATES
 
-STATES: Final = ("ready", "reserved", "delayed", "buried")
 ENDS: Final = ("done", "cancelled", "expired", "dead")
 
 

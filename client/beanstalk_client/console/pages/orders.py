@@ -27,6 +27,7 @@ from beanstalk_client.console.rendering import moment, size
 from beanstalk_client.console.visit import BadRequestError, Form, Visit, read_name, read_number
 from beanstalk_client.errors import Error, NotFoundError, shown
 from beanstalk_client.observe.reader import MAX_SUMMARIZED
+from beanstalk_client.observe.samples import STATES
 from beanstalk_client.schedules.schedule import key_of
 
 DEFAULT_PAUSE: Final = 600
@@ -70,8 +71,6 @@ SHOWN_WITHIN: Final = 0.7
 """Seconds for which a form waits for its action; one that takes longer is shown with its progress."""
 
 MAX_MARKED: Final = 10_000
-
-STATES: Final = ("ready", "reserved", "delayed", "buried")
 
 
 @dataclass(frozen=True, slots=True)

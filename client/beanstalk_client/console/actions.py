@@ -316,52 +316,43 @@ async def in_parts(ask: Callable[[int], Awaitable[int]], most: int) -> Steps:
             return
 
 
-def move(client: Client, tube: str, state: str, target: str, most: int) -> Steps:
-    return in_parts(lambda part: client.move_jobs(tube, state, target, part), most)
+async def once(command: Awaitable[object], note: str = "") -> Steps:
+    """Give one command. A number that it returns is that of the jobs."""
+    done = await command
+    yield Step(done if isinstance(done, int) else 0, note=note)
 
 
-def redrive(client: Client, tube: str, most: int) -> Steps:
-    return in_parts(lambda part: client.redrive(tube, part), most)
+async def one_by_one(ids: Sequence[int], act: Callable[[int], Awaitable[str]]) -> Steps:
+    """Do something for each of these jobs; `act` returns what, in words, which is shown if it is the only one."""
+    for each in ids:
+        try:
+            note = await act(each)
+        except NotFoundError:
+            yield Step(0, 1)
+        else:
+            yield Step(1, note=note if len(ids) == 1 else "")
 
 
-async def clear(client: Client, tube: str) -> Steps:
-    yield Step(await client.clear_tube(tube))
-
-
-async def cancel_group(client: Client, group: str) -> Steps:
-    yield Step(await client.cancel_group(group))
-
-
-async def once(command: Awaitable[Any], note: str, done: int = 0) -> Steps:
-    """Do one thing."""
-    await command
-    yield Step(done, note=note)
-
-
-async def bury(client: Client, ids: Sequence[int]) -> Steps:
+def bury(client: Client, ids: Sequence[int]) -> Steps:
     """Bury jobs with their own priorities: the protocol lets only who has reserved a job bury it."""
-    for each in ids:
-        try:
-            found = await client.stats_job(each)
-            if found["state"] in ("buried", "reserved"):
-                raise NotFoundError
-            await client.bury(await client.reserve_job(each), int(found["pri"]))
-        except NotFoundError:
-            yield Step(0, 1)
-        else:
-            yield Step(1)
+
+    async def bury_one(job_id: int) -> str:
+        found = await client.stats_job(job_id)
+        if found["state"] in ("buried", "reserved"):
+            raise NotFoundError
+        await client.bury(await client.reserve_job(job_id), int(found["pri"]))
+        return ""
+
+    return one_by_one(ids, bury_one)
 
 
-async def copy(client: Client, ids: Sequence[int], target: str) -> Steps:
+def copy(client: Client, ids: Sequence[int], target: str) -> Steps:
     """Move single jobs, for which the protocol has no command: put a copy, then delete the job. Copies have new ids."""
-    for each in ids:
-        try:
-            found = await client.stats_job(each)
-            new = await replace(client, each, target, None, {})
-        except NotFoundError:
-            yield Step(0, 1)
-        else:
-            yield Step(1, note=f"job {found['id']} is job {new} of tube {target}" if len(ids) == 1 else "")
+
+    async def copy_one(job_id: int) -> str:
+        return f"job {job_id} is job {await replace(client, job_id, target, None, {})} of tube {target}"
+
+    return one_by_one(ids, copy_one)
 
 
 async def change(client: Client, job_id: int, tube: str, body: bytes, settings: dict[str, int]) -> Steps:

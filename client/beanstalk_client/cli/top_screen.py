@@ -200,13 +200,13 @@ def draw(sampler: Sampler, view: View, status: Status, size: tuple[int, int]) ->
 
 def _summary(sampler: Sampler, status: Status, width: int) -> list[Text]:
     """The server in four lines."""
-    server = sampler.server()
+    server, age = sampler.samples, sampler.samples.age(sampler.now)
 
     def figure(key: str) -> str:
         return amount(server.number(key))
 
     version = str(server.figures.get("server") or server.figures.get("version", ""))
-    uptime = "no sample yet" if server.age is None else f"up {span(server.number('uptime'))}"
+    uptime = "no sample yet" if age is None else f"up {span(server.number('uptime'))}"
     first = Text.assemble(
         ("beanstalk top", "bold"),
         (f"  {status.line(status.target)}", "bold cyan"),
@@ -214,8 +214,8 @@ def _summary(sampler: Sampler, status: Status, width: int) -> list[Text]:
     )
     if server.figures.get("draining") == "true":
         first.append("  DRAINING", "bold yellow")
-    if server.age is not None and status.is_stale(server.age):
-        first.append(f"  {span(server.age)} ago", "bold red")
+    if age is not None and status.is_stale(age):
+        first.append(f"  {span(age)} ago", "bold red")
     first.append(status.clock.rjust(max(width - first.cell_len, 0)) if first.cell_len < width else "", "bold")
 
     states = Text("jobs  ")

@@ -210,7 +210,7 @@ class Failures:
         return next((each for each in self.groups if each.key == key), None)
 
     async def _list(self) -> None:
-        tubes = self._reader.sampler.tubes()
+        tubes = self._reader.sampler.samples.tubes
         buried = [name for name, tube in tubes.items() if tube.buried and not name.endswith(ERRORS)]
         buried.sort(key=lambda name: -(tubes[name].buried or 0))
         self.is_partial = len(buried) > MAX_TUBES
@@ -255,7 +255,7 @@ class Failures:
 
     async def _dead_tubes(self) -> list[tuple[str, Statistics]]:
         """The tubes that have dead letters, with the first ready job of each, which has come from another tube."""
-        tubes = self._reader.sampler.tubes()
+        tubes = self._reader.sampler.samples.tubes
         names = [name for name, tube in tubes.items() if tube.ready and not name.endswith(ERRORS)]
         names = [name for name in names if not tubes[name].delayed]
         names.sort(key=lambda name: ("dead" not in name.lower(), -(tubes[name].ready or 0)))

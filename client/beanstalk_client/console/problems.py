@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from beanstalk_client.observe.sampler import Sampler, Server
-from beanstalk_client.observe.samples import Tube
+from beanstalk_client.observe.sampler import Sampler
+from beanstalk_client.observe.samples import Samples, Tube
 from beanstalk_client.tasks.failure import ERRORS
 
 FULL: Final = 0.8
@@ -48,27 +48,27 @@ def problems_of(sampler: Sampler) -> list[Problem]:
     found = []
     if sampler.problem:
         found.append(Problem("bad", f"The server does not answer: {sampler.problem}"))
-    found += _of_server(sampler.server())
-    found += _of_tubes(sampler.tubes().values(), sampler.throttled)
+    found += _of_server(sampler.samples)
+    found += _of_tubes(sampler.samples.tubes.values(), sampler.throttled)
     return sorted(found, key=lambda problem: problem.level != "bad")
 
 
-def _of_server(row: Server) -> Iterable[Problem]:
-    if not row.figures:
+def _of_server(server: Samples) -> Iterable[Problem]:
+    if not server.figures:
         return
-    if str(row.figures.get("draining", "false")).lower() == "true":
+    if str(server.figures.get("draining", "false")).lower() == "true":
         yield Problem("odd", "The server is in drain mode: it takes no new jobs.", "cluster")
-    memory, limit = row.number("current-memory") or 0, row.number("max-memory") or 0
+    memory, limit = server.number("current-memory") or 0, server.number("max-memory") or 0
     if limit and memory >= FULL * limit:
         yield Problem("bad", f"Jobs take {memory / limit:.0%} of the memory that they may take (--max-memory).")
-    if timeouts := row.rates.get("timeouts", 0):
+    if timeouts := server.rates.get("timeouts", 0):
         yield Problem("bad", f"Jobs run out of their time to run: {timeouts * 60:.0f} a minute.")
-    role = str(row.figures.get("cluster-role", ""))
+    role = str(server.figures.get("cluster-role", ""))
     if role and role != "leader":
         yield Problem("bad", f"The node that answers does not lead: it is {role}.", "cluster")
-    if role and not str(row.figures.get("cluster-leader", "")):
+    if role and not str(server.figures.get("cluster-leader", "")):
         yield Problem("bad", "The cluster has no leader.", "cluster")
-    refused = sum(row.number(f"refused-{limit}") or 0 for limit in ("jobs", "bytes", "delay", "size"))
+    refused = sum(server.number(f"refused-{limit}") or 0 for limit in ("jobs", "bytes", "delay", "size"))
     if refused:
         yield Problem("odd", f"{_count(refused, 'put was', 'puts were')} refused by policies since the server started.")
 

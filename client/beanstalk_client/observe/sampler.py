@@ -19,7 +19,7 @@ import math
 import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.commands import Command
@@ -35,7 +35,7 @@ from beanstalk_client.errors import (
     UnknownCommandError,
 )
 from beanstalk_client.events import reason_of
-from beanstalk_client.observe.samples import STATES, Figures, Samples, Tube, number
+from beanstalk_client.observe.samples import STATES, Samples
 from beanstalk_client.observe.survey import READERS, Survey
 from beanstalk_client.replies import Document
 
@@ -94,22 +94,6 @@ REFUSALS: Final = (
     OutOfMemoryError,
 )
 """Replies that answer a question, so that sampling goes on."""
-
-
-class Server(NamedTuple):
-    """The server as pages show it.
-
-    Attributes:
-        age: how many seconds ago it was sampled; None if it has never been.
-    """
-
-    age: float | None
-    figures: Figures
-    rates: Mapping[str, float]
-
-    def number(self, key: str) -> int | None:
-        """A figure, or None if the server has not sent it."""
-        return number(self.figures, key)
 
 
 class Series:
@@ -291,15 +275,15 @@ class Sampler:
             return False
         return True
 
-    def server(self) -> Server:
-        samples = self.samples
-        return Server(samples.age(self._clock()), samples.figures, samples.rates)
+    @property
+    def sees_server(self) -> bool:
+        """Whether the figures of the server are known, and this user may see them."""
+        return bool(self.samples.figures) and not self.survey.is_refused
 
     def totals(self) -> dict[str, int]:
         """The jobs by state: those of the server, or of the tubes that are known if the user may not see the server."""
-        server = self.server()
-        if server.figures and not self.survey.is_refused:
-            return {state: server.number(f"current-jobs-{state}") or 0 for state in STATES}
+        if self.sees_server:
+            return {state: self.samples.number(f"current-jobs-{state}") or 0 for state in STATES}
         tubes = self.samples.tubes.values()
         return {state: sum(getattr(tube, state) or 0 for tube in tubes) for state in STATES}
 
@@ -307,9 +291,6 @@ class Sampler:
         """The last hour of a figure of the server, or of a tube."""
         series = self._tracked.get(tube, {}).get(name) if tube else self._series.get(name)
         return series.last(self._clock(), count) if series else []
-
-    def tubes(self) -> Mapping[str, Tube]:
-        return self.samples.tubes
 
     async def close(self) -> None:
         """End sampling; who waits for a sample waits no longer."""
@@ -387,19 +368,19 @@ class Sampler:
             self.throttled.discard(str(figures["name"]))
 
     def _record(self, now: float) -> None:
-        row = self.server()
+        samples = self.samples
         if self.survey.is_refused:
             for state, total in self.totals().items():
                 self._series[state].add(now, total)
             for name in ("puts", "deletes"):
                 rates = [getattr(tube, name) for tube in self.samples.tubes.values()]
                 self._series[name].add(now, sum(rate for rate in rates if rate is not None))
-        elif row.figures:
+        elif samples.figures:
             for name, key in SERVER_SERIES.items():
-                self._series[name].add(now, row.number(key))
+                self._series[name].add(now, samples.number(key))
             for name in ("puts", "reserves", "deletes"):
-                self._series[name].add(now, row.rates.get(name))
-            self._count_failures(now, row)
+                self._series[name].add(now, samples.rates.get(name))
+            self._count_failures(now)
         tubes = self.samples.tubes
         names = tubes if len(tubes) <= MAX_TRACKED else self._wanted()
         for name in names:
@@ -417,8 +398,8 @@ class Sampler:
         while len(self._tracked) > MAX_TRACKED:
             del self._tracked[next(iter(self._tracked))]
 
-    def _count_failures(self, now: float, row: Server) -> None:
-        count = float(sum(row.number(key) or 0 for key in FAILURES))
+    def _count_failures(self, now: float) -> None:
+        count = float(sum(self.samples.number(key) or 0 for key in FAILURES))
         before, self._counted = self._counted, (now, count)
         if before is None or now <= before[0] or count < before[1]:
             return

@@ -171,6 +171,10 @@ class Samples:
         """How many seconds ago the server was sampled; None if it has never been."""
         return None if self._moment is None else max(now - self._moment, 0.0)
 
+    def number(self, key: str) -> int | None:
+        """A figure of the server as a number, or None if the server has not sent it."""
+        return number(self.figures, key)
+
     def take_server(self, moment: float, figures: Figures) -> None:
         """Take a reply to stats."""
         restarted = _restarted(self.figures, figures)

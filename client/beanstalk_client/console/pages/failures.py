@@ -19,7 +19,7 @@ async def failures(visit: Visit) -> Response:
     user = visit.user
     await user.sampler.look()
     groups = await user.failures.refresh()
-    tubes = user.sampler.tubes()
+    tubes = user.sampler.samples.tubes
     most = heapq.nlargest(SHOWN_TUBES, tubes.values(), key=lambda tube: tube.buried or 0)
     buried = [tube for tube in most if tube.buried]
     return visit.page(

@@ -18,12 +18,12 @@ BUSIEST: Final = 10
 async def overview(visit: Visit) -> Response:
     sampler = visit.user.sampler
     await sampler.look()
-    server = sampler.server()
-    sees_server = bool(server.figures) and not sampler.survey.is_refused
+    server = sampler.samples
+    sees_server = sampler.sees_server
     metrics = visit.state.metrics
     if sees_server:
         metrics.look()
-    tubes = sampler.tubes()
+    tubes = sampler.samples.tubes
     busiest = heapq.nlargest(
         BUSIEST, tubes.values(), key=lambda tube: ((tube.puts or 0) + (tube.deletes or 0), tube.ready or 0)
     )

@@ -58,7 +58,7 @@ async def tube(visit: Visit) -> Response:
                 return visit.redirect(visit.url("tubes", did=did))
             raise
         sampler.samples.take_tube(sampler.now, name, figures)
-    row = sampler.tubes().get(name)
+    row = sampler.samples.tubes.get(name)
     if row is None:
         raise NotFoundError
     state = visit.text("state") or next(

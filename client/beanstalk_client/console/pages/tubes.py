@@ -44,7 +44,7 @@ async def tubes(visit: Visit) -> Response:
     await sampler.look()
     text, only = visit.text("q"), visit.text("only")
     sort, page = visit.text("sort", "ready"), max(visit.number("page", 1, 10**6), 1)
-    found = list(sampler.tubes().values())
+    found = list(sampler.samples.tubes.values())
     known = len(found)
     if text:
         found = [tube for tube in found if text.lower() in tube.name.lower()]
@@ -62,8 +62,6 @@ async def tubes(visit: Visit) -> Response:
         sort = "name"
         shown = heapq.nsmallest(last, found, key=lambda tube: tube.name)[first:]
     sampler.show([tube.name for tube in shown])
-    server = sampler.server()
-    count = server.number("current-tubes") if server.figures and not sampler.survey.is_refused else known
     return visit.page(
         "tubes.html",
         tab="tubes",
@@ -77,7 +75,7 @@ async def tubes(visit: Visit) -> Response:
         found=len(found),
         pages=max(-(-len(found) // PAGE_SIZE), 1),
         known=known,
-        count=count,
+        count=sampler.samples.number("current-tubes") if sampler.sees_server else known,
         throttled=sampler.throttled,
         history=sampler.history,
         problem=sampler.problem,

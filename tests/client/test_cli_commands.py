@@ -407,7 +407,7 @@ def test_show_finds_the_report_of_a_dead_letter(run, read):
         worker.use("t.errors")
         worker.put_with(json.dumps({"job": job, "error": "why"}), key=f"job-{job}")
     found = read(server, "show", str(job))
-    assert found["why"] == "it comes from t (a worker released it); nobody watches its tube"
+    assert found["why"] == "it comes from t (a worker released it); no client watches its tube"
     assert found["report"] == {"job": job, "error": "why"}
 
 

@@ -1,6 +1,4 @@
-"""The command `beanstalk console`: serves the console on this machine, or on an address where people must say who they
-are.
-"""
+"""Serves the console (`beanstalk console`): on loopback, or on another address with --login or behind a proxy."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from beanstalk_client.cli.output import REFUSED, USAGE, OperatorError, asks_a_pe
 from beanstalk_client.cli.target import asking, named, told
 
 PART: Final = 10_000
-"""How many jobs are moved or redriven by one command of the protocol."""
+"""Maximum number of jobs that one command of the protocol moves or redrives."""
 
 
 def put(options: argparse.Namespace) -> int:

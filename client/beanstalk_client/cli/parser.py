@@ -1,4 +1,4 @@
-"""The command line of `beanstalk`: one table of commands, from which help, completion and manual pages are made.
+"""Defines the command line of `beanstalk` in one table, from which parser, help, completion and manual page are made.
 
 A new command is a row of COMMANDS.
 """

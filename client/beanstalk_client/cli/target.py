@@ -1,4 +1,4 @@
-"""How a command reaches its server: address, TLS, token, and what errors on the way mean.
+"""Connects commands to the server: address, TLS and token from the options, and error messages.
 
 A token is shown nowhere.
 """
@@ -142,7 +142,7 @@ def reason_of(error: OSError) -> str:
 
 @contextlib.contextmanager
 def told(options: argparse.Namespace, what: str = "", extension: str = "") -> Iterator[None]:
-    """Turn what goes wrong with the server into a OperatorError.
+    """Turn what goes wrong with the server into an OperatorError.
 
     Args:
         what: what the command is about, for the message: "job 5".
@@ -174,7 +174,7 @@ def told(options: argparse.Namespace, what: str = "", extension: str = "") -> It
 def asking(
     options: argparse.Namespace, what: str = "", extension: str = ""
 ) -> Iterator[beanstalk_client.Client[bytes]]:
-    """A connection for one command; what goes wrong meanwhile is a OperatorError, as in `told`."""
+    """A connection for one command; what goes wrong meanwhile is an OperatorError, as in `told`."""
     with contextlib.closing(connect(options)) as client, told(options, what, extension):
         yield client
 

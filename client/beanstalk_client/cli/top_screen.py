@@ -1,4 +1,4 @@
-"""Draws `beanstalk top` with rich: what is known and what is chosen, on a screen of any size.
+"""Draws the screen of `beanstalk top` with rich, for a terminal of any size.
 
     summary     the server, its jobs, its rates, sparklines
     notice      the error, or how fresh the figures are

@@ -1,7 +1,7 @@
-"""A worker whose work is done by a command, once for each job: `beanstalk work`.
+"""Runs a command for each job of a tube (`beanstalk work`).
 
-Jobs are taken, kept and taken back by `beanstalk_client.consumer`; here is what runs for them, what its exit status
-means for the job, and what is told of it. A command is ended by --timeout and by a second signal only, not by a loss of
+`beanstalk_client.consumer` reserves, touches and releases jobs. This module runs the command, maps its exit status to
+an outcome, and reports it. A command is ended by --timeout and by a second signal only, not by a loss of
 the server. Must never delete a job whose command has not ended with status 0.
 """
 
@@ -63,7 +63,7 @@ class Worker:
 
         Raises:
             OperatorError: the server does not let us do this.
-            OutputError: nobody can be told any more.
+            OutputError: the output cannot be written.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -185,7 +185,7 @@ class Worker:
         self._say(f"beanstalk work: {message}")
 
     def _say(self, what: object) -> None:
-        """Print a line, on standard output if it is JSON; stop when nobody can be told any more."""
+        """Print a line, on standard output if it is JSON; stop when it cannot be written."""
         try:
             with writing():
                 if isinstance(what, str):

@@ -1,4 +1,4 @@
-"""What an operator orders: kick, delete, move and so on, of some jobs or of all that match, and the log of that.
+"""Runs the changes that an operator orders (kick, delete, move, ...) in the background, and keeps their log.
 
 An action runs on a connection of its own, with the rights of who ordered it, goes on when the page is closed, tells how
 far it is, and can be stopped between two steps. Where the server has a command for many jobs it is used
@@ -38,19 +38,19 @@ from beanstalk_client.events import reason_of
 from beanstalk_client.statistics import Statistics
 
 STEP: Final = 1000
-"""How many jobs one command is about, so that there is progress to show and a moment to stop at."""
+"""Jobs of one command: between two commands, progress is shown and the action can be stopped."""
 
 BATCH: Final = 100
-"""How many commands are sent together."""
+"""Number of commands that are sent together."""
 
 HELD: Final = 10
-"""Seconds for which a copy waits until the job that it is of is deleted."""
+"""Seconds for which a copy is delayed until the original is deleted."""
 
 KEPT: Final = 500
 """Maximum number of actions in the log; beyond it, the oldest ended one of the token with most actions is evicted."""
 
 MAX_RUNNING: Final = 16
-"""How many of a token run at a time."""
+"""Maximum number of actions of a token that run at a time."""
 
 log: logging.Logger = logging.getLogger("beanstalk_client.console")
 
@@ -73,7 +73,7 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class Action:
-    """What somebody has ordered.
+    """A change that an operator has ordered.
 
     Attributes:
         who: ordered it, as the log calls them.
@@ -101,12 +101,12 @@ class Action:
 
     @property
     def share(self) -> float:
-        """How far it is, from 0 to 1."""
+        """Its progress, from 0 to 1."""
         return min((self.done + self.passed_over) / self.total, 1.0) if self.total else float(self.state != "runs")
 
     @property
     def told(self) -> str:
-        """What has come of it, in a sentence."""
+        """Its outcome, in a sentence."""
         jobs = f"{self.done:,} {'job' if self.done == 1 else 'jobs'}"
         parts = [self.note or jobs]
         if self.passed_over:
@@ -124,7 +124,7 @@ class Actions:
         self._log: dict[int, Action] = {}
 
     def of(self, owner: str) -> list[Action]:
-        """The actions that somebody may see, the latest first."""
+        """The actions of a token, the latest first."""
         return [action for action in reversed(self._log.values()) if action.owner == owner]
 
     def find(self, owner: str, id: int) -> Action | None:
@@ -416,7 +416,7 @@ async def _take_back(client: Client, new: int) -> None:
 
 async def _let_go(client: Client, new: int, delay: int) -> None:
     """Let a job that was held back be ready when it should be; at beanstalkd, one with a delay of its own is late."""
-    with contextlib.suppress(NotFoundError, TooLateError):  # somebody has kicked it
+    with contextlib.suppress(NotFoundError, TooLateError):  # another client has kicked it
         try:
             await client.reschedule(new, delay)
         except UnknownCommandError:

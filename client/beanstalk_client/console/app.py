@@ -1,4 +1,4 @@
-"""The console as an ASGI application: its routes, and what stands before them.
+"""The console as an ASGI application: routes, security headers, checks of requests, and errors as pages.
 
     base path -> headers of every response -> Host, Origin and Sec-Fetch-Site -> who it is -> the page
 
@@ -69,13 +69,13 @@ def console(
 ) -> Console:
     """The console of a server, as an ASGI application.
 
-    One of `login`, `user_header` and `anyone` says who may use it; `login` and `user_header` go together.
+    One of `login`, `user_header` and `anyone` is required; `login` and `user_header` may be combined.
 
     Args:
         addresses: as AsyncClient takes them: "beanstalk://[:token@]host:port", or several for a cluster.
-        login: each person gives a token of the server; its rights are theirs. Otherwise all have those of `token`.
-        user_header: the header in which a proxy says who somebody is: "X-Forwarded-User". Who it does not name, or who
-            does not come from `trusted`, is refused.
+        login: each user gives a token of the server and has its rights. Otherwise all users have those of `token`.
+        user_header: the header with the user's name that a proxy sets: "X-Forwarded-User". Requests without it, or from
+            outside `trusted`, are refused.
         anyone: every client that reaches the application may do everything, or look at everything with `read_only`. The
             application around it must decide who that is.
         read_only: nothing can be changed.
@@ -187,7 +187,7 @@ class Console:
         await app(scope, receive, send_with_headers)
 
     def _refuse_user(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
-        """Why somebody is refused whom the proxy does not name; None if they are not."""
+        """Why a request is refused whose user the proxy does not name; None if it is not."""
         settings = self.state.settings
         if not settings.user_header:
             return None
@@ -239,7 +239,7 @@ class Console:
         return await self._endpoint(page)(request)
 
     async def _visit(self, request: Request, known: bool) -> Visit | None:
-        """The visit of a request; None if somebody has to sign in first."""
+        """The visit of a request; None if the user has to sign in first."""
         state, settings = self.state, self.state.settings
         cookie = request.cookies.get(COOKIE, "")
         is_new = len(cookie) < 20 or len(cookie) > 100

@@ -1,10 +1,10 @@
-"""What has failed: buried jobs, and jobs in dead tubes, grouped by tube, task and error.
+"""Finds failed jobs, buried or in dead tubes, and groups them by tube, task and error.
 
 Workers leave a report about each job that they bury, in the tube NAME.errors (tasks/failure.py). Those are read once
 each, some in a second, so that a page with many of them fills within seconds and the server serves others meanwhile. A
 buried job without a report is grouped by what its body calls, and by the reason that the server gives.
 
-    list-jobs NAME buried, NAME.errors      in pages, each LISTED_AGAIN seconds while somebody looks
+    list-jobs NAME buried, NAME.errors      in pages, each LISTED_AGAIN seconds while there are viewers
     peek                                    PEEKED a second, of reports and jobs that have not been read yet
 
 Two errors are the same if they differ in numbers and quoted text only. Any client that may put can leave texts as long
@@ -35,11 +35,11 @@ LISTED_AGAIN: Final = 5.0
 """Seconds after which the lists are asked for again."""
 
 MAX_TUBES: Final = 100
-"""How many tubes with buried jobs are looked into, those with the most jobs first; and as many dead tubes."""
+"""Maximum number of tubes with buried jobs that are listed, those with the most jobs first; the same for dead tubes."""
 
 MAX_JOBS: Final = 2000
 MAX_BODIES: Final = 20_000
-"""How many jobs are looked at: of a tube, and of all tubes together, which share them alike."""
+"""Maximum number of jobs that are listed: of a tube, and of all tubes together, in equal shares."""
 
 PEEKED: Final = 100
 """Bodies that are read a second: a millisecond or two of the server's time."""

@@ -23,7 +23,7 @@ from beanstalk_client.events import reason_of
 INTERVAL: Final = 15.0
 TIMEOUT: Final = 5.0
 KEPT: Final = 20
-"""How many pages the percentiles are about: five minutes."""
+"""Number of pages that the percentiles cover: five minutes."""
 MAX_PAGE: Final = 8 * 1024 * 1024
 
 LINE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ([-+0-9.eE]+|\+Inf|NaN)")

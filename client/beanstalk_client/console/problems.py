@@ -1,6 +1,6 @@
-"""What is wrong now, in words: a function of what has been sampled.
+"""Finds the problems of a server in its samples, and describes each in a sentence.
 
-A problem has a level: "bad" is what loses or holds up jobs, "odd" is what somebody may have meant.
+A problem has a level: "bad" is what loses or holds up jobs, "odd" is what may be intended.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from beanstalk_client.observe.samples import Samples, Tube
 from beanstalk_client.tasks.failure import ERRORS
 
 FULL: Final = 0.8
-"""The share of a limit from which on it is told."""
+"""The share of a limit from which on it is a problem."""
 
 GROWS: Final = 1.0
-"""Jobs a second by which a tube must grow to be told."""
+"""Jobs a second by which a tube must grow to be a problem."""
 
 LATE: Final = 3600
-"""Seconds for which the next job of a tube must have waited to be told."""
+"""Seconds for which the next job of a tube must have waited to be a problem."""
 
 TOLD: Final = 5
-"""How many tubes a problem names."""
+"""Maximum number of tubes that a problem names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One of them.
+    """A problem.
 
     Attributes:
         text: a sentence.

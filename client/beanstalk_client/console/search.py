@@ -1,6 +1,6 @@
-"""A search through the bodies and keys of a tube: within a budget, with progress, until it is stopped.
+"""Searches the bodies and keys of a tube in the background, within a budget, with progress.
 
-It goes on beside the pages that show it, and ends when nobody has looked for LOOKED_WITHIN seconds.
+A search runs independently of the pages that show it, and ends after LOOKED_WITHIN seconds without a viewer.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class Search:
 
     @property
     def share(self) -> float:
-        """How far it is, from 0 to 1."""
+        """Its progress, from 0 to 1."""
         return 1.0 if self.state == "done" else min(self.seen / self.total, 1.0) if self.total else 0.0
 
     def look(self) -> None:
-        """Somebody looks at it."""
+        """Note that a page shows it."""
         self._looked = time.monotonic()
 
     def stop(self) -> None:

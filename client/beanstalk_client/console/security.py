@@ -1,4 +1,4 @@
-"""Who may see a page, and which requests are taken: the checks that stand before every page.
+"""Checks each request before its page: Host, origin, CSRF value, session, proxy; limits sign-ins.
 
     Host             an address, localhost, or a name that the console was given: no DNS rebinding
     Sec-Fetch-Site   a change comes from a page of the console's own origin; where a browser does not send it, Origin
@@ -141,7 +141,7 @@ def network_of(peer: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches what listens here."""
+    """Whether only this machine can connect to what listens here."""
     if host == "localhost":
         return True
     try:
@@ -188,7 +188,7 @@ class Attempts:
         self._by_address: dict[str, tuple[asyncio.Semaphore, int]] = {}  # with how many hold a place or wait for one
 
     def __len__(self) -> int:
-        """How many run or wait."""
+        """The number of checks that run or wait."""
         return sum(count for _, count in self._by_address.values())
 
     def pause(self) -> float:
@@ -214,7 +214,7 @@ class Attempts:
 
 
 class Session:
-    """Somebody who has given a token.
+    """A user who has signed in.
 
     Attributes:
         token: of the queue.
@@ -236,7 +236,7 @@ class Session:
 
 
 class Sessions:
-    """Those who have signed in, in memory."""
+    """The sessions, in memory."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -276,12 +276,12 @@ class Sessions:
 
 
 def who_has_most(owners: Iterable[str]) -> str:
-    """Who has most of what is full, and has to give way: so nobody takes what others have."""
+    """The owner with the most entries of something full. Evicting theirs protects those of the others."""
     return Counter(owners).most_common(1)[0][0]
 
 
 def fingerprint(token: str) -> str:
-    """What tells a token from others, and nothing of it: the log calls those without a name so."""
+    """A short digest that identifies a token without revealing it: the name of a user without a name in the log."""
     return f"token {hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 

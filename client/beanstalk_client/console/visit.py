@@ -1,4 +1,4 @@
-"""One request: who it is from, what it asks for, and how its page is made."""
+"""One HTTP request with its user: reads the query and the form, and renders the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CSRF: Final = re.compile(rb"(?:^|&)csrf=([0-9a-f]{64})(?=&|$)")
 MAX_FIELDS: Final = 20_000
 
 MAX_LIVE: Final = 32
-"""How many pages are kept for those who look at the same."""
+"""Maximum number of rendered pages that viewers of the same page share."""
 
 Form = Mapping[str, Sequence[str]]
 
@@ -46,12 +46,12 @@ class BadRequestError(Exception):
 
 
 class Visit:
-    """A request of somebody who may look.
+    """A request, with its user and session.
 
     Attributes:
-        user: whose rights count. (BadRequestError: nobody, on the page to sign in.)
+        user: the user with whose rights it runs. (BadRequestError: there is none, on the page to sign in.)
         who: what the log calls them.
-        owner: a digest of the token, or "": who has ordered what is told apart by it.
+        owner: a digest of the token, or "": the owner of actions and searches.
         cookie: theirs; `is_new` if they have to get it yet.
         base: what stands before all paths.
         live: the script asks again for what is on the screen: only what has been sampled may change, and the server
@@ -79,7 +79,7 @@ class Visit:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is somebody who may look."""
+        """Whether it has a user."""
         return self._user is not None
 
     @property
@@ -185,7 +185,7 @@ class Visit:
         return self.page("message.html", status, title=title, text=text, back=back if is_own else "")
 
     def live_page(self) -> Response | None:
-        """The page as somebody else has got it from the same sample, if the script asks for it."""
+        """The page that another viewer has got from the same sample, if the script asks for it."""
         text = self.state.live.get(self.live_key) if self.live else None
         return (
             HTMLResponse(text.replace(csrf_field(""), csrf_field(self.state.forms.value(self.cookie))))

@@ -67,7 +67,7 @@ SLOW: Final = 3.0
 """Seconds that a sample may take until pages say that the server does not answer."""
 
 TOP: Final = 10
-"""Of how many tubes with the most ready jobs the age of the next job is asked for."""
+"""Number of tubes with the most ready jobs that are sampled as if they were shown."""
 
 SERVER_SERIES: Final = {
     "ready": "current-jobs-ready",

@@ -114,7 +114,7 @@ class Tube:
         self.take(moment, figures, round_)
 
     def age(self, now: float) -> float:
-        """How many seconds ago it was sampled."""
+        """Seconds since it was sampled."""
         return max(now - self.moment, 0.0)
 
     def take(self, moment: float, figures: Figures, round_: int) -> None:
@@ -168,7 +168,7 @@ class Samples:
         self.rates: dict[str, float] = {}
 
     def age(self, now: float) -> float | None:
-        """How many seconds ago the server was sampled; None if it has never been."""
+        """Seconds since the server was sampled; None if it has never been."""
         return None if self._moment is None else max(now - self._moment, 0.0)
 
     def number(self, key: str) -> int | None:
@@ -204,9 +204,7 @@ class Samples:
         self._round += 1
 
     def oldest(self, prefix: str, now: float) -> float:
-        """How many seconds ago that tube was sampled which has waited longest, of those whose names begin so; 0.0 if
-        there is none.
-        """
+        """The age of the oldest sample of a tube with this prefix, in seconds; 0.0 if there is none."""
         return max((now - tube.moment for name, tube in self.tubes.items() if name.startswith(prefix)), default=0.0)
 
 

@@ -34,7 +34,7 @@ from beanstalk_client.observe.samples import Figures, Samples, number
 from beanstalk_client.statistics import read_names, read_page, read_statistics
 
 SURVEYED: Final = 500
-"""How many tubes a second are asked about in rounds: some ms of a server's time (`bench --scenario watching`)."""
+"""Tubes that are sampled in rounds, a second: some ms of a server's time (`bench --scenario watching`)."""
 
 PAGE: Final = 1000
 """The longest page of `stats-tubes`, in tubes."""
@@ -46,10 +46,10 @@ VISIBLE: Final = 100
 """The most visible tubes that are asked about a second; those on top come first."""
 
 NEXT_JOBS: Final = 10
-"""Of how many tubes a second the age of the next job is asked."""
+"""Tubes whose next job is asked for, a second."""
 
 COMPARISONS: Final = 500_000
-"""How many names a second stock beanstalkd may compare: 2 to 5 ms of its time."""
+"""Names that stock beanstalkd may compare, a second: 2 to 5 ms of its time."""
 
 LISTED: Final = 2000
 """The list of tubes of stock beanstalkd is asked for at most once in as many seconds as it has this many tubes."""

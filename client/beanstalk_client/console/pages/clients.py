@@ -1,4 +1,4 @@
-"""Who is connected, and the cluster: both of the whole server."""
+"""The pages of connected clients and of the cluster."""
 
 from __future__ import annotations
 

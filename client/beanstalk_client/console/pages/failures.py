@@ -1,4 +1,4 @@
-"""What has failed, in groups, and one group with an example."""
+"""The page of failures in groups, and the page of one group with an example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job: its body as what it is, and all that the server says of it."""
+"""The page of a job: its decoded body, its statistics, and the reason for its state."""
 
 from __future__ import annotations
 

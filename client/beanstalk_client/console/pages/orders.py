@@ -1,4 +1,4 @@
-"""Orders: what forms ask for, asked once more with the number where jobs are lost or many change, and the log.
+"""Carries out the forms that change jobs, tubes or the server, with a confirmation where needed; the page of the log.
 
 A form names an operation (`op`) and what it is about (`scope`):
 
@@ -39,7 +39,7 @@ MANY: Final = 10
 """Minimum number of jobs from which an order that loses nothing asks for confirmation, too."""
 
 EXAMPLES: Final = 5
-"""How many jobs are shown before an order is confirmed."""
+"""Number of jobs that the confirmation of an order shows."""
 
 EXAMPLE_BYTES: Final = 65_536
 """Bytes of bodies that are read for them; the last may be longer."""
@@ -416,7 +416,7 @@ def _for_tubes(names: Sequence[str], steps_of: Callable[[Client, str], Steps]) -
 
 
 async def _jobs_of_tubes(visit: Visit, names: Sequence[str], states: Sequence[str]) -> dict[str, int]:
-    """How many jobs in these states each of these tubes has."""
+    """The number of jobs in these states, of each of these tubes that is known."""
     found = await visit.user.together([make.stats_tube(name) for name in names])
     return {
         name: _in_states(figures, states)

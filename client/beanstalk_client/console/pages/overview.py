@@ -1,4 +1,4 @@
-"""The overview: what happens, and what is wrong."""
+"""The overview page: problems, totals, rates and the busiest tubes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from beanstalk_client.console.problems import problems_of
 from beanstalk_client.console.visit import Visit
 
 BUSIEST: Final = 10
-"""How many tubes the overview shows."""
+"""Number of tubes on the overview."""
 
 
 async def overview(visit: Visit) -> Response:

@@ -1,4 +1,4 @@
-"""A tube: its charts, its policy, its jobs by state in their order, and a search through them."""
+"""The page of a tube: its charts, its policy and its jobs by state; and the page of a search through its jobs."""
 
 from __future__ import annotations
 

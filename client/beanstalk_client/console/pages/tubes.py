@@ -1,4 +1,4 @@
-"""All tubes: search, sort by any column, in pages. It shows what has been sampled, and asks the server for nothing."""
+"""The page of all tubes: filter, sort and page through the samples, without a request to the server."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ COMMANDS: Final = (
     ),
     Command(
         "show",
-        "showing.show",
+        "show.show",
         "explain the state of a job",
         Argument("ID", "id of the job"),
         about="Shows the statistics of the job, and the report of the worker that buried it, with time and "
@@ -549,7 +549,7 @@ COMMANDS: Final = (
     ),
     Command(
         "completion",
-        "shells.completion",
+        "completion.completion",
         "print a shell completion script",
         Argument("SHELL", "bash, zsh or fish", choices=("bash", "zsh", "fish")),
         about='Completes tube names of the server in BEANSTALK_SERVER. In bash: eval "$(beanstalk completion bash)".',

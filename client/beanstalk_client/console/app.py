@@ -24,8 +24,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from beanstalk_client.address import Addresses, read_target
 from beanstalk_client.asynchronous import AsyncClient
-from beanstalk_client.console import pages
 from beanstalk_client.console.actions import RefusedError, meaning
+from beanstalk_client.console.pages import clients, events, failures, group, job, login, orders, overview, tube, tubes
+from beanstalk_client.console.pages import schedules as schedule_pages
 from beanstalk_client.console.security import COOKIE, HEADERS, is_local_host, is_trusted, new_cookie, refusal
 from beanstalk_client.console.settings import LOOPBACK, Settings
 from beanstalk_client.console.state import State
@@ -128,27 +129,27 @@ class Console:
     def __init__(self, state: State) -> None:
         self.state = state
         looks: dict[str, Page] = {
-            "/": pages.overview.overview,
-            "/tubes": pages.tubes.tubes,
-            "/tube": pages.tube.tube,
-            "/search": pages.tube.search,
-            "/job": pages.job.job,
-            "/group": pages.group.group,
-            "/job/body": pages.job.body,
-            "/failures": pages.failures.failures,
-            "/failure": pages.failures.failure,
-            "/schedules": pages.schedules.schedules,
-            "/clients": pages.clients.clients,
-            "/cluster": pages.clients.cluster,
-            "/log": pages.orders.log,
-            "/events": pages.events.events,
+            "/": overview.overview,
+            "/tubes": tubes.tubes,
+            "/tube": tube.tube,
+            "/search": tube.search,
+            "/job": job.job,
+            "/group": group.group,
+            "/job/body": job.body,
+            "/failures": failures.failures,
+            "/failure": failures.failure,
+            "/schedules": schedule_pages.schedules,
+            "/clients": clients.clients,
+            "/cluster": clients.cluster,
+            "/log": orders.log,
+            "/events": events.events,
         }
         routes: list[Any] = [Route(path, self._endpoint(page), methods=["GET"]) for path, page in looks.items()]
-        routes.append(Route("/order", self._endpoint(pages.orders.order, changes=True), methods=["POST"]))
-        routes.append(Route("/stop", self._endpoint(pages.orders.stop), methods=["POST"]))
-        routes.append(Route("/search", self._endpoint(pages.tube.begin_search), methods=["POST"]))
-        routes.append(Route("/login", self._endpoint(pages.signing.login, known=False), methods=["GET", "POST"]))
-        routes.append(Route("/logout", self._endpoint(pages.signing.logout, known=False), methods=["POST"]))
+        routes.append(Route("/order", self._endpoint(orders.order, changes=True), methods=["POST"]))
+        routes.append(Route("/stop", self._endpoint(orders.stop), methods=["POST"]))
+        routes.append(Route("/search", self._endpoint(tube.begin_search), methods=["POST"]))
+        routes.append(Route("/login", self._endpoint(login.login, known=False), methods=["GET", "POST"]))
+        routes.append(Route("/logout", self._endpoint(login.logout, known=False), methods=["POST"]))
         routes.append(Mount("/static", StaticFiles(directory=STATIC)))
         handlers: Any = {404: self._missing, 405: self._missing}
         self._app: ASGIApp = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)

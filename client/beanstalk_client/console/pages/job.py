@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from beanstalk_client.cli.showing import why_there
+from beanstalk_client.cli.show import why_there
 from beanstalk_client.console.bodies import MAX_SHOWN, Report, describe, report_of
 from beanstalk_client.console.rendering import moment
 from beanstalk_client.console.visit import Visit

@@ -1,7 +1,7 @@
 """`beanstalk show`: which sentence follows from what a server and a report say of a job."""
 
 import pytest
-from beanstalk_client.cli.showing import why_there
+from beanstalk_client.cli.show import why_there
 
 JOB = {"id": 17, "tube": "mail", "time-left": 40, "reserves": 3, "releases": 0}
 COUNTED = {"tries": 3, "max-tries": 13, "reason": "released", "origin": ""}

@@ -69,7 +69,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         log = logging.getLogger("beanstalk_client.consumer")
-        log.addHandler(_Notes(self))
+        log.addHandler(_Notes(self, named(self._options)))
         log.setLevel(logging.INFO)
         log.propagate = False
         try:
@@ -195,27 +195,23 @@ class Worker:
         except OutputError as error:
             self._fail(error)
 
-    def hear(self, record: logging.LogRecord) -> None:
-        """Tell what the consumer logs of its connection, and of what is not expected."""
+
+class _Notes(logging.Handler):
+    """Reports what the consumer logs of its connection, and of unexpected errors."""
+
+    def __init__(self, worker: Worker, server: str) -> None:
+        super().__init__()
+        self._worker, self._server = worker, server
+
+    def emit(self, record: logging.LogRecord) -> None:
         event = getattr(record, "event", "")
         if event == "server-lost":
             why = record.getMessage().partition(": ")[2]
-            self.note(f"{named(self._options)}: the connection is lost: {why}")
+            self._worker.note(f"{self._server}: the connection is lost: {why}")
         elif event == "server-back":
-            self.note(f"{named(self._options)}: connected again")
+            self._worker.note(f"{self._server}: connected again")
         elif event in ("reserve-refused", "bug-handler"):
-            self.note(logging.Formatter().format(record))
-
-
-class _Notes(logging.Handler):
-    """Hands what is logged to the worker."""
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__()
-        self._worker = worker
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._worker.hear(record)
+            self._worker.note(self.format(record))
 
 
 def _word(outcome: Outcome) -> str:

@@ -20,7 +20,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from beanstalk_client.commands import PAGE_ENTRIES, make
@@ -121,16 +121,8 @@ def same_error(error: str) -> str:
 
 def shortened(report: Report) -> Report:
     """A report as it is kept: without its traceback, and with short texts."""
-    return Report(
-        job=report.job,
-        tube=report.tube[:MAX_TEXT],
-        task=report.task[:MAX_TEXT],
-        error=report.error[:MAX_TEXT],
-        tries=report.tries,
-        buried=report.buried[:MAX_TEXT],
-        worker=report.worker[:MAX_TEXT],
-        traceback=[],
-    )
+    texts = {name: getattr(report, name)[:MAX_TEXT] for name in ("tube", "task", "error", "buried", "worker")}
+    return replace(report, traceback=[], **texts)
 
 
 def group(jobs: Iterable[Failed]) -> list[Group]:

@@ -21,6 +21,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -213,26 +214,24 @@ class Attempts:
                 del self._by_address[address]
 
 
+@dataclass(frozen=True, slots=True)
 class Session:
     """A user who has signed in.
 
     Attributes:
         token: of the queue.
-        owner: a digest of it: the log keeps it for longer than the token.
-        name: as the log calls them.
+        name: the user's name in the log.
         expires: when it ends, by the clock of the sessions.
     """
 
-    __slots__ = ("expires", "name", "owner", "token")
+    token: str = field(repr=False)
+    name: str
+    expires: float
 
-    def __init__(self, token: str, name: str, expires: float) -> None:
-        self.token: str = token
-        self.owner: str = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
-        self.name: str = name
-        self.expires: float = expires
-
-    def __repr__(self) -> str:
-        return f"<Session of {self.name}>"
+    @property
+    def owner(self) -> str:
+        """A digest of the token: the log keeps it for longer than the token."""
+        return _digest(self.token).hex()
 
 
 class Sessions:
@@ -282,9 +281,9 @@ def who_has_most(owners: Iterable[str]) -> str:
 
 def fingerprint(token: str) -> str:
     """A short digest that identifies a token without revealing it: the name of a user without a name in the log."""
-    return f"token {hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    return f"token {_digest(token).hex()[:8]}"
 
 
-def _digest(cookie: str) -> bytes:
-    """So the time that a search takes tells nothing of a cookie."""
-    return hashlib.sha256(cookie.encode("utf-8", "replace")).digest()
+def _digest(secret: str) -> bytes:
+    """The digest of a cookie or a token: the time of a search for it reveals nothing of the secret."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).digest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -45,6 +46,7 @@ class BadRequestError(Exception):
         self.field = field
 
 
+@dataclass(eq=False, repr=False)
 class Visit:
     """A request, with its user and session.
 
@@ -58,18 +60,18 @@ class Visit:
             must be asked for nothing.
     """
 
-    def __init__(
-        self, request: Request, state: State, user: User | None, who: str, owner: str, cookie: str, is_new: bool
-    ) -> None:
-        self.request = request
-        self.state = state
-        self._user = user
-        self.who = who
-        self.owner = owner
-        self.cookie = cookie
-        self.is_new = is_new
+    request: Request
+    state: State
+    _user: User | None
+    who: str
+    owner: str
+    cookie: str
+    is_new: bool
+
+    def __post_init__(self) -> None:
+        request = self.request
         self.base: str = str(request.scope.get("root_path", "")).rstrip("/")
-        self.live: bool = user is not None and request.method == "GET" and request.headers.get("x-live") == "1"
+        self.live: bool = self.is_known and request.method == "GET" and request.headers.get("x-live") == "1"
 
     @property
     def user(self) -> User:

@@ -258,7 +258,7 @@ def test_options_of_put_that_do_not_go_together(ours, ask, arguments):
     assert (status, "go together" in err or "only one" in err) == (2, True)
 
 
-def test_clear_asks_where_somebody_can_be_asked(ours, ask, read):
+def test_clear_asks_on_a_terminal_only(ours, ask, read):
     ask(ours, "put", "t", "x")
     status, out, err = ask(ours, "clear", "t")  # pytest's standard input is no terminal
     assert (status, out, "--yes" in err) == (2, "", True)

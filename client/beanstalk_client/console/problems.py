@@ -94,8 +94,7 @@ def _of_tubes(tubes: Iterable[Tube], throttled: set[str]) -> Iterable[Problem]:
         verb = "has ready jobs and no worker" if len(unwatched) == 1 else "have ready jobs and no worker"
         yield _problem("bad", f"{_count(len(unwatched), 'tube')} {verb}.", "tubes?only=unwatched", unwatched)
     if late:
-        verb = "has" if len(late) == 1 else "have"
-        text = f"In {_count(len(late), 'tube')}, the next job {verb} been ready for more than an hour."
+        text = f"In {_count(len(late), 'tube')}, the next job has been ready for more than an hour."
         yield _problem("bad", text, "tubes?sort=age", late)
     if slow:
         text = f"{_count(len(slow), 'tube')} {'gets' if len(slow) == 1 else 'get'} jobs faster than workers take them."

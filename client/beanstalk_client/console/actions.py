@@ -248,34 +248,34 @@ def _is_in(job: Statistics | BaseException, tube: str, state: str) -> bool:
     return job["state"] == state and tube in ("", job["tube"])
 
 
+async def _pages(client: Client, tube: str, state: str, most: int) -> AsyncIterator[list[int]]:
+    """The ids of the jobs of a tube in a state, `most` at most, a page at a time."""
+    following, left = "0", most
+    while following and left > 0:
+        following, jobs = await client.execute(make._job_page(tube, state, following))
+        yield [int(job["id"]) for job in jobs[:left]]
+        left -= len(jobs)
+
+
 async def all_in_state(
     client: Client, tube: str, state: str, most: int, command: Callable[[int], Command[Any]]
 ) -> Steps:
     """Give a command for each job of a tube in a state, as they are listed now, `most` at most."""
-    following = "0"
-    left = most
-    while following and left > 0:
-        try:
-            following, jobs = await client.execute(make._job_page(tube, state, following))
-        except NotFoundError:
-            return
-        except UnknownCommandError:
-            async for step in first_in_state(client, tube, state, most, command):
+    try:
+        async for ids in _pages(client, tube, state, most):
+            async for step in each_job(client, ids, command):
                 yield step
-            return
-        async for step in each_job(client, [int(job["id"]) for job in jobs[:left]], command):
+    except NotFoundError:  # the tube is gone
+        return
+    except UnknownCommandError:
+        async for step in first_in_state(client, tube, state, most, command):
             yield step
-        left -= len(jobs)
 
 
 async def reschedule(client: Client, tube: str, most: int, delay: str) -> Steps:
     """Give delayed jobs of a tube another delay, `most` at most. They are listed first, as each changes its place."""
-    ids: list[int] = []
-    following = "0"
-    while following and len(ids) < most:
-        following, jobs = await client.execute(make._job_page(tube, "delayed", following))
-        ids += [int(job["id"]) for job in jobs]
-    async for step in each_job(client, ids[:most], lambda each: make.reschedule(each, delay)):
+    ids = [each async for page in _pages(client, tube, "delayed", most) for each in page]
+    async for step in each_job(client, ids, lambda each: make.reschedule(each, delay)):
         yield step
 
 

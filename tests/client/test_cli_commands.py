@@ -534,7 +534,7 @@ def test_tail_of_beanstalkd_shows_the_next_ready_job_and_says_so(stock, ask):
     ask(stock, "put", tube, "one")
     status, out, err = ask(stock, "tail", tube, "--jobs", "1", "--ids")
     assert (status, out.split("\t")[1]) == (0, "one\n")
-    assert "only the next ready job is seen" in err
+    assert "only the next ready job is shown" in err
 
 
 def test_the_jobs_of_a_tube_are_listed_by_state(ours, ask, read):

@@ -32,7 +32,7 @@ POLL: Final = 0.05
 PLACE: Final = "{}"
 """The argument that stands for the file with the body."""
 
-KILLED: Final = "the worker was told twice to stop"
+KILLED: Final = "the worker got a second signal to stop"
 
 
 class Rules(NamedTuple):

@@ -87,7 +87,7 @@ class Worker:
         self._signals += 1
         self._consumer.stop()
         if self._signals == 1:
-            self.note("told to stop: it ends with the commands that run; told once more, it ends them")
+            self.note("stopping: running commands may finish; a second signal ends them")
         else:
             self._killed.set()
 

@@ -258,7 +258,7 @@ def test_options_of_put_that_do_not_go_together(ours, ask, arguments):
     assert (status, "go together" in err or "only one" in err) == (2, True)
 
 
-def test_clear_asks_where_somebody_can_be_asked(ours, ask, read):
+def test_clear_asks_on_a_terminal_only(ours, ask, read):
     ask(ours, "put", "t", "x")
     status, out, err = ask(ours, "clear", "t")  # pytest's standard input is no terminal
     assert (status, out, "--yes" in err) == (2, "", True)
@@ -407,7 +407,7 @@ def test_show_finds_the_report_of_a_dead_letter(run, read):
         worker.use("t.errors")
         worker.put_with(json.dumps({"job": job, "error": "why"}), key=f"job-{job}")
     found = read(server, "show", str(job))
-    assert found["why"] == "it comes from t (a worker released it); nobody watches its tube"
+    assert found["why"] == "it comes from t (a worker released it); no client watches its tube"
     assert found["report"] == {"job": job, "error": "why"}
 
 
@@ -534,7 +534,7 @@ def test_tail_of_beanstalkd_shows_the_next_ready_job_and_says_so(stock, ask):
     ask(stock, "put", tube, "one")
     status, out, err = ask(stock, "tail", tube, "--jobs", "1", "--ids")
     assert (status, out.split("\t")[1]) == (0, "one\n")
-    assert "only the next ready job is seen" in err
+    assert "only the next ready job is shown" in err
 
 
 def test_the_jobs_of_a_tube_are_listed_by_state(ours, ask, read):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import programs
 import pytest
+from beanstalk_client.cli.completion import script
 from beanstalk_client.cli.manual import ENVIRONMENT, page
 from beanstalk_client.cli.parser import COMMANDS, COMMON, SORTS, WATCHABLE, make_parser, parse
-from beanstalk_client.cli.shells import script
 from on_terminal import OnTerminal
 
 from harness.waiting import eventually

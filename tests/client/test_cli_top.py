@@ -182,7 +182,7 @@ def test_a_signal_ends_it_and_the_terminal_is_given_back(start, top, end, status
 
 
 def test_an_error_of_its_own_gives_the_terminal_back(start, on_terminal):
-    program = "from beanstalk_client.cli import top; top.Sampler.server = lambda *_: 1 / 0; " + BEANSTALK
+    program = "from beanstalk_client.cli import top; top.Sampler.history = lambda *_, **__: 1 / 0; " + BEANSTALK
     terminal = on_terminal("top", "--server", named(start().address), program=program)
     assert terminal.ends() == 1
     assert terminal.is_as_before

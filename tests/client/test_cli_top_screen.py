@@ -17,7 +17,9 @@ STATUS = Status(target="10.0.0.1:11300", clock="12:34:56")
 
 
 def figures(**some):
-    return dict.fromkeys(TUBE_FIGURES, "0") | {key.replace("_", "-"): str(value) for key, value in some.items()}
+    return dict.fromkeys(TUBE_FIGURES.values(), "0") | {
+        key.replace("_", "-"): str(value) for key, value in some.items()
+    }
 
 
 def busy():

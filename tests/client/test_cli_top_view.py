@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 
 def figures(**some):
-    return dict.fromkeys(TUBE_FIGURES, "0") | {key.replace("_", "-"): str(value) for key, value in some.items()}
+    return dict.fromkeys(TUBE_FIGURES.values(), "0") | {
+        key.replace("_", "-"): str(value) for key, value in some.items()
+    }
 
 
 def samples_of(**ready):
@@ -89,7 +91,7 @@ def test_the_selection_stays_on_the_screen():
     assert view.visible == ["t097", "t098", "t099"]
 
 
-def test_at_most_so_many_tubes_are_listed():
+def test_the_number_of_listed_tubes_is_bounded():
     samples = samples_of(**{f"t{number}": number for number in range(LISTED + 50)})
     view = view_of(samples)
     assert (len(view.ranked), view.matching, view.ranked[0]) == (LISTED, LISTED + 50, f"t{LISTED + 49}")

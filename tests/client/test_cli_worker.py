@@ -252,7 +252,7 @@ def test_what_a_command_has_left_behind_is_killed_before_the_next_attempt(tmp_pa
     child = tmp_path / "child"
     stubborn = f"""sh -c 'trap "" TERM; echo $$ > {child}; exec sleep 1000' & wait"""
     status, why = attempted(["sh", "-c", stubborn], lambda: child.exists() and child.read_text().strip())
-    assert (status, why) == (-signal.SIGTERM, "the worker was told twice to stop")
+    assert (status, why) == (-signal.SIGTERM, "the worker got a second signal to stop")
     eventually(lambda: gone(int(child.read_text())), "its child has ended, too")
 
 
@@ -307,7 +307,7 @@ def test_a_signal_lets_commands_end_and_takes_no_more(server, queue, work, numbe
     worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
     worker.starts(first)
     worker.process.send_signal(number)
-    worker.says("told to stop")
+    worker.says("stopping: running commands")
     worker.go()
     assert worker.process.wait(60) == 0
     assert (state(queue, first), state(queue, second)) == ("deleted", "ready")
@@ -318,10 +318,10 @@ def test_a_second_signal_ends_commands_and_releases_their_jobs(server, queue, wo
     worker = work(server, "--max-tries", "1", "--", "sh", "-c", UNTIL_TOLD)
     worker.starts(job)
     worker.process.send_signal(signal.SIGTERM)
-    worker.says("told to stop")  # two signals at once may be one
+    worker.says("stopping: running commands")  # two signals at once may be one
     assert worker.ends(signal.SIGTERM) == 0
     assert state(queue, job) == "ready"
-    assert "the worker was told twice to stop" in worker.said()
+    assert "the worker got a second signal to stop" in worker.said()
 
 
 def test_a_command_that_is_killed_has_failed(server, queue, work):

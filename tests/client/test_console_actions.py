@@ -7,6 +7,7 @@ from beanstalk_client import AsyncClient, Client
 from beanstalk_client.commands import make
 from beanstalk_client.console import actions
 from beanstalk_client.errors import ExistsError, NotFoundError
+from visiting import bury
 
 
 @pytest.fixture
@@ -20,18 +21,8 @@ def queue(server):
         yield client
 
 
-def bury(queue, tube, count=1):
-    queue.use(tube)
-    ids = [queue.put(b"x") for _ in range(count)]
-    queue.watch(tube)
-    for _ in ids:
-        queue.bury(queue.reserve(0))
-    queue.ignore(tube)
-    return ids
-
-
 class Meddled(AsyncClient):
-    """A client before one of whose commands somebody else does something."""
+    """A client before one of whose commands another client does something."""
 
     def __init__(self, address, name, meddle):
         super().__init__(address, encoding=None)
@@ -57,7 +48,7 @@ def run_steps(client, steps):
 
 
 @pytest.mark.parametrize("when", [b"stats-tube", b"list-jobs", b"kick"])
-def test_kicking_buried_jobs_kicks_no_delayed_one_when_somebody_else_empties_them(server, queue, when):
+def test_kicking_buried_jobs_kicks_no_delayed_one_when_another_client_empties_them(server, queue, when):
     ids = bury(queue, "mails", 3)
     later = queue.put(b"later", delay=1000)
     client = Meddled(server.address, when, lambda: [queue.delete(each) for each in ids])

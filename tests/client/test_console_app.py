@@ -15,7 +15,7 @@ from beanstalk_client.console import visit as visit_module
 from beanstalk_client.schedules import Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import describe, report
-from visiting import Visitor, visiting
+from visiting import Visitor, bury, put, visiting
 
 from beanstalk_server import TubeConfig
 
@@ -31,20 +31,6 @@ def server(run):
 def queue(server):
     with Client(server.address, encoding=None) as client:
         yield client
-
-
-def put(queue, tube, body=b"{}", count=1, **how):
-    queue.use(tube)
-    return [queue.put(body, **how) for _ in range(count)]
-
-
-def bury(queue, tube, count=1, body=b"{}"):
-    ids = put(queue, tube, body, count)
-    queue.watch(tube)
-    for _ in ids:
-        queue.bury(queue.reserve(0))
-    queue.ignore(tube)
-    return ids
 
 
 def counts(queue, tube):

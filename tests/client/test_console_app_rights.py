@@ -174,7 +174,7 @@ async def test_the_log_shows_the_orders_of_the_same_token_only(server, queue, id
         await other.http.aclose()
 
 
-async def test_nobody_takes_the_place_of_the_orders_and_searches_of_others(server, queue, ids, monkeypatch):
+async def test_no_user_takes_the_place_of_the_orders_and_searches_of_others(server, queue, ids, monkeypatch):
     monkeypatch.setattr(actions, "KEPT", 4)
     monkeypatch.setattr(search, "MAX_SEARCHES", 2)
 

@@ -66,3 +66,32 @@ def test_a_server_that_is_away_is_told():
         assert "must be http://host:port" in metrics.nodes[0].problem and metrics.percentiles(WAIT) == {}
 
     asyncio.run(story())
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx{} 1\r\n1\r\n5\r\n0\r\n\r\n",
+            {"x": [({}, 15.0)]},
+        ),
+        (b"HTTP/1.1 200 OK\r\n\r\nx 15", {"x": [({}, 15.0)]}),
+        (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", "the server answers 401"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx 1", "malformed answer"),
+        (b"", "malformed answer"),
+    ],
+)
+async def test_answers_over_http(answer, told):
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        if isinstance(told, str):
+            with pytest.raises(ValueError, match=told):
+                await get(url)
+        else:
+            assert read_metrics(await get(url)) == told

@@ -77,7 +77,7 @@ def test_the_value_of_a_form_fits_its_own_cookie_only(cookie, other, value):
     assert not Forms().fits(cookie, forms.value(cookie))
 
 
-def test_a_session_ends_after_its_life_or_when_somebody_signs_out():
+def test_a_session_ends_after_its_life_or_when_its_user_signs_out():
     now = [0.0]
     sessions = Sessions(lambda: now[0])
     cookie, session = sessions.begin("secret-token")
@@ -89,13 +89,13 @@ def test_a_session_ends_after_its_life_or_when_somebody_signs_out():
     assert sessions.find(cookie) is None and sessions.tokens() == set() and len(sessions) == 0
 
 
-def test_there_are_so_many_sessions_at_most():
+def test_the_number_of_sessions_is_bounded():
     sessions = Sessions()
     cookies = [sessions.begin("token")[0] for _ in range(MAX_SESSIONS + 1)]
     assert len(sessions) == MAX_SESSIONS and sessions.find(cookies[0]) is None and sessions.find(cookies[-1])
 
 
-def test_who_signs_in_often_signs_out_nobody_else():
+def test_who_signs_in_often_signs_out_no_other_user():
     sessions = Sessions()
     cookie, _ = sessions.begin("another token")
     for _ in range(MAX_SESSIONS + 1):

@@ -88,7 +88,7 @@ def test_a_sample_costs_one_page_however_many_tubes_there_are():
         assert [words for words in server.asked if words[0] == "stats-tubes"] == [("stats-tubes", "-", "1000")]
         assert len(server.asked) < 20
         await rounds(sampler, clock, 5)
-        assert len(sampler.tubes()) == 5000
+        assert len(sampler.samples.tubes) == 5000
         server.asked.clear()
         sampler.show([f"tube-{number:06}" for number in range(4000)])
         await rounds(sampler, clock, 1)
@@ -104,7 +104,7 @@ def test_a_prefix_narrows_what_is_asked_for():
         sampler, clock = sampler_of(server)
         sampler.prefix = "news"
         await rounds(sampler, clock, 1)
-        assert ("stats-tubes", "news", "1000") in server.asked and set(sampler.tubes()) == {"news"}
+        assert ("stats-tubes", "news", "1000") in server.asked and set(sampler.samples.tubes) == {"news"}
 
     asyncio.run(story())
 
@@ -137,7 +137,7 @@ def test_a_server_without_pages_is_asked_for_names_and_tubes():
         server = Server({"a": 1, "b": 2}, {"stats-tubes": BadFormatError(), "list-jobs": UnknownCommandError()})
         sampler, clock = sampler_of(server)
         await rounds(sampler, clock, 3)
-        assert set(sampler.tubes()) == {"a", "b"} and sampler.problem == ""
+        assert set(sampler.samples.tubes) == {"a", "b"} and sampler.problem == ""
 
     asyncio.run(story())
 

@@ -2,12 +2,8 @@
 
 import pytest
 from beanstalk_client.observe.samples import (
-    BURIED,
     COMMANDS,
     CPU,
-    PAUSE_LEFT,
-    PUTS,
-    READY,
     SHORTEST,
     TUBE_FIGURES,
     Samples,
@@ -18,7 +14,7 @@ from hypothesis import strategies as st
 
 
 def tube(puts=0, deletes=0, ready=0, **more):
-    figures = dict.fromkeys(TUBE_FIGURES, "0")
+    figures = dict.fromkeys(TUBE_FIGURES.values(), "0")
     figures |= {"total-jobs": str(puts), "cmd-delete": str(deletes), "current-jobs-ready": str(ready)}
     return figures | {key.replace("_", "-"): str(value) for key, value in more.items()}
 
@@ -36,7 +32,7 @@ def sampled(*of):
 
 def test_two_samples_make_rates():
     row = sampled((10.0, tube(puts=100, deletes=50, ready=7)), (12.0, tube(puts=130, deletes=54, ready=33)))
-    assert (row.puts, row.deletes, row.growth, row.figures[READY]) == (15.0, 2.0, 13.0, 33)
+    assert (row.puts, row.deletes, row.growth, row.ready) == (15.0, 2.0, 13.0, 33)
 
 
 def test_one_sample_makes_none():
@@ -62,7 +58,7 @@ def test_a_counter_that_goes_back_makes_no_rate():
 
 def test_a_sample_that_comes_at_once_changes_figures_and_no_rates():
     row = sampled((1.0, tube(100)), (2.0, tube(200)), (2.0 + SHORTEST / 2, tube(201, ready=9)))
-    assert (row.puts, row.figures[READY], row.age(2.0 + SHORTEST / 2)) == (100.0, 9, 0.0)
+    assert (row.puts, row.ready, row.age(2.0 + SHORTEST / 2)) == (100.0, 9, 0.0)
     row = sampled((1.0, tube(100)), (2.0, tube(200)), (2.0, tube(300)), (3.0, tube(300)))
     assert row.puts == 100.0
 
@@ -70,7 +66,7 @@ def test_a_sample_that_comes_at_once_changes_figures_and_no_rates():
 def test_a_missing_key_is_not_known():
     bare = {"name": "mail", "current-jobs-ready": "3"}
     row = sampled((1.0, bare), (2.0, bare))
-    assert (row.figures[READY], row.figures[BURIED], row.puts, row.figures[PAUSE_LEFT]) == (3, None, None, None)
+    assert (row.ready, row.buried, row.puts, row.pause_left) == (3, None, None, None)
     row = sampled((1.0, tube(5)), (2.0, bare), (3.0, tube(10)), (4.0, tube(11)))
     assert row.puts == 1.0
 
@@ -83,7 +79,7 @@ def test_what_is_no_number_is_not_known(value):
         samples.take_server(moment, server(rusage_utime=value, cmd_put=value, total_jobs=value))
         samples.take_tube(moment, "mail", tube(puts=value, ready=value))
     assert "puts" not in samples.rates
-    assert samples.tubes["mail"].figures[READY] is None
+    assert samples.tubes["mail"].ready is None
 
 
 def test_the_rates_of_the_server():
@@ -158,4 +154,4 @@ def test_rates_are_those_between_the_last_two_samples_that_were_far_enough_apart
         row = samples.tubes["mail"]
         assert row.puts == expected
         assert row.puts is None or row.puts >= 0
-        assert (row.age(now), row.figures[PUTS]) == (0.0, puts)
+        assert (row.age(now), row.total) == (0.0, puts)

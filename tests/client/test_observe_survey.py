@@ -18,7 +18,7 @@ class FakeServer:
         self.asked = []
 
     def figures(self, name):
-        return dict.fromkeys(TUBE_FIGURES, "0") | {"name": name, "current-jobs-ready": self.tubes[name]}
+        return dict.fromkeys(TUBE_FIGURES.values(), "0") | {"name": name, "current-jobs-ready": self.tubes[name]}
 
     def answer(self, question):
         self.asked.append(question)

@@ -12,8 +12,22 @@ from beanstalk_client.console import console
 ORIGIN = "http://localhost"
 
 
+def put(queue, tube, body=b"{}", count=1, **how):
+    queue.use(tube)
+    return [queue.put(body, **how) for _ in range(count)]
+
+
+def bury(queue, tube, count=1, body=b"{}"):
+    ids = put(queue, tube, body, count)
+    queue.watch(tube)
+    for _ in ids:
+        queue.bury(queue.reserve(0))
+    queue.ignore(tube)
+    return ids
+
+
 class Visitor:
-    """Somebody who visits a console, keeps cookies, and sends the forms of its pages."""
+    """A user who visits a console, keeps cookies, and sends the forms of its pages."""
 
     def __init__(self, app, base=""):
         self.app = app
@@ -65,7 +79,7 @@ def console_of(address, **settings):
 
 @contextlib.asynccontextmanager
 async def visiting(address, **settings):
-    """Somebody who visits the console of a server."""
+    """A user who visits the console of a server."""
     app = console_of(address, **settings)
     visitor = Visitor(app, settings.get("base_path", ""))
     try:

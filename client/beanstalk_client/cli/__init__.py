@@ -1,1 +1,1 @@
-"""What an operator does with a server that runs, from a terminal or a script: the command `beanstalk`."""
+"""The command `beanstalk`: inspects and changes a running server, from a terminal or a script."""

@@ -1,4 +1,4 @@
-"""One attempt at a job of `beanstalk work`: the command that runs for it, and what its exit status means.
+"""Runs the command of `beanstalk work` for one job, and maps its exit status to an outcome.
 
 The command gets the body on standard input, and as a file where an argument is `{}`. It is the leader of a process
 group of its own: Ctrl-C at the worker is not for it, and when it is ended, so is all that it has started there.
@@ -32,7 +32,7 @@ POLL: Final = 0.05
 PLACE: Final = "{}"
 """The argument that stands for the file with the body."""
 
-KILLED: Final = "the worker was told twice to stop"
+KILLED: Final = "the worker got a second signal to stop"
 
 
 class Rules(NamedTuple):

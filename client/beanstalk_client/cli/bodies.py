@@ -1,4 +1,4 @@
-"""The body of a job, any bytes, read and shown: unchanged into a pipe, harmless on a terminal, whole in JSON."""
+"""Reads and prints bodies of jobs: unchanged into a pipe, escaped on a terminal, complete in JSON."""
 
 from __future__ import annotations
 

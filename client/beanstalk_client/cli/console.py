@@ -1,6 +1,4 @@
-"""The command `beanstalk console`: serves the console on this machine, or on an address where people must say who they
-are.
-"""
+"""Serves the console (`beanstalk console`): on loopback, or on another address with --login or behind a proxy."""
 
 from __future__ import annotations
 
@@ -13,9 +11,9 @@ import webbrowser
 from typing import Final
 from urllib.parse import quote
 
-from beanstalk_client.address import TLS, has_token, read_target
+from beanstalk_client.address import has_token
 from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError
-from beanstalk_client.cli.target import METRICS_TOKEN_VARIABLE, SERVER_VARIABLE, tls_context, token_of
+from beanstalk_client.cli.target import METRICS_TOKEN_VARIABLE, client_arguments
 
 DEFAULT_PORT: Final = 11380
 
@@ -59,16 +57,14 @@ def serve(options: argparse.Namespace) -> int:
             "beanstalk console: people's tokens come without TLS: give --listen-cert, or let a proxy speak TLS",
             file=sys.stderr,
         )
-    address = options.url or options.server or os.environ.get(SERVER_VARIABLE) or "127.0.0.1:11300"
+    options.server = options.url or options.server
+    addresses, arguments = client_arguments(options)
     try:
-        target = read_target(address, tls=tls_context(options) or False, token=token_of(options), insecure_token=True)
-        if target.token and target.context is None and not all(address.is_local for address in target.addresses):
-            raise ValueError(f"a token is sent over TLS only, or to this machine: --tls, or {TLS}")
         made = console(
-            list(target.addresses),
-            tls=target.context or False,
-            server_name=options.tls_name,
-            token=target.token,
+            list(addresses),
+            tls=arguments["tls"],
+            server_name=arguments["server_name"],
+            token=arguments["token"],
             login=options.login,
             anyone=not options.login and not options.behind_proxy,  # on loopback only: see above
             read_only=options.read_only,

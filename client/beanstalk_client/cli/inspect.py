@@ -1,4 +1,4 @@
-"""The commands that only look: ping, stats, tubes, ls, peek, clients.
+"""The CLI commands that only read: ping, stats, tubes, ls, peek, clients.
 
 Must never change anything at the server.
 """
@@ -154,7 +154,7 @@ def peek(options: argparse.Namespace) -> int:
 
 
 def clients(options: argparse.Namespace) -> int:
-    """List who is connected."""
+    """List the connected clients."""
     with asking(options, extension="list-clients") as client:
         found = client.list_clients()
     if options.json:

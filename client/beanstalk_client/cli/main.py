@@ -1,4 +1,4 @@
-"""Reads the command line of `beanstalk`, and hands over to the module of the command.
+"""Reads the command line of `beanstalk`, calls the function of the command, and reports its errors.
 
 It imports each of them only when it is needed: a script that calls `beanstalk ping` each second pays for nothing else.
 """
@@ -90,6 +90,6 @@ def _closed(name: str, error: BaseException | None) -> int:
 
 
 def _fail(name: str, message: object, status: int) -> int:
-    with contextlib.suppress(OSError):  # nobody can be told, but by the status
+    with contextlib.suppress(OSError):  # only the exit status is left
         print(f"{name}: {safe(str(message))}", file=sys.stderr, flush=True)
     return status

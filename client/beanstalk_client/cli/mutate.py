@@ -1,4 +1,4 @@
-"""The commands that change jobs, tubes or the server, once: from put to undrain.
+"""The CLI commands that change jobs, tubes or the server: put, kick, delete, move, pause, clear, drain and others.
 
 Must never ask for a confirmation where nothing is lost.
 """
@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import beanstalk_client
@@ -18,7 +18,7 @@ from beanstalk_client.cli.output import REFUSED, USAGE, OperatorError, asks_a_pe
 from beanstalk_client.cli.target import asking, named, told
 
 PART: Final = 10_000
-"""How many jobs are moved or redriven by one command of the protocol."""
+"""Maximum number of jobs that one command of the protocol moves or redrives."""
 
 
 def put(options: argparse.Namespace) -> int:
@@ -67,33 +67,12 @@ def kick(options: argparse.Namespace) -> int:
 
 def cancel(options: argparse.Namespace) -> int:
     """Delete a job that is still delayed."""
-    with _naming(options, "cancel") as client:
-        if options.job is not None:
-            client.cancel(options.job)
-        else:
-            client.cancel_keyed(options.key)
-    return _tell(options, "cancelled", 1)
-
-
-def cancel_group(options: argparse.Namespace) -> int:
-    """Delete the jobs of a group that no one has reserved, after a question."""
-    _look_for_a_person(options)
-    with asking(options, f"group {options.group}", "cancel-group") as client:
-        if not options.yes and not _agrees(options, f"group {options.group}", dict(client.stats_group(options.group))):
-            print("nothing is deleted", file=sys.stderr)
-            return REFUSED
-        deleted = client.cancel_group(options.group)
-    return _tell(options, "deleted", deleted)
+    return _change_delayed(options, "cancel", "cancelled")
 
 
 def reschedule(options: argparse.Namespace) -> int:
     """Give a job that is still delayed another delay."""
-    with _naming(options, "reschedule") as client:
-        if options.job is not None:
-            client.reschedule(options.job, options.delay)
-        else:
-            client.reschedule_keyed(options.key, options.delay)
-    return _tell(options, "rescheduled", 1)
+    return _change_delayed(options, "reschedule", "rescheduled", options.delay)
 
 
 def bury(options: argparse.Namespace) -> int:
@@ -145,10 +124,10 @@ def redrive(options: argparse.Namespace) -> int:
 
 
 def pause(options: argparse.Namespace) -> int:
-    """Let nobody reserve from a tube for some time."""
-    with asking(options, f"tube {options.tube}") as client:
-        client.pause_tube(options.tube, math.ceil(options.seconds))
+    """Keep the jobs of a tube from being reserved for some time."""
     seconds = math.ceil(options.seconds)
+    with asking(options, f"tube {options.tube}") as client:
+        client.pause_tube(options.tube, seconds)
     return _say(options, f"tube {options.tube} is paused for {seconds} s", paused=options.tube, seconds=seconds)
 
 
@@ -160,43 +139,41 @@ def resume(options: argparse.Namespace) -> int:
 
 
 def clear(options: argparse.Namespace) -> int:
-    """Delete the jobs of a tube that no one has reserved, after a question."""
-    _look_for_a_person(options)
-    with asking(options, f"tube {options.tube}", "clear-tube") as client:
-        if not options.yes and not _agrees(options, f"tube {options.tube}", dict(client.stats_tube(options.tube))):
-            print("nothing is deleted", file=sys.stderr)
-            return REFUSED
-        deleted = client.clear_tube(options.tube)
-    return _tell(options, "deleted", deleted)
+    """Delete the jobs of a tube that are not reserved, after a confirmation."""
+    return _delete_all(options, "tube", options.tube, "clear-tube")
 
 
-def _look_for_a_person(options: argparse.Namespace) -> None:
-    if not options.yes and not asks_a_person():
-        raise OperatorError("refused: nobody can be asked whether to delete; --yes says that nobody need be", USAGE)
+def cancel_group(options: argparse.Namespace) -> int:
+    """Delete the jobs of a group that are not reserved, after a confirmation."""
+    return _delete_all(options, "group", options.group, "cancel-group")
 
 
 def drain(options: argparse.Namespace) -> int:
-    """Let the server take no more jobs."""
-    return _drain(options, True)
+    """Make the server refuse new jobs."""
+    with asking(options, extension="drain") as client:
+        client.drain()
+    return _say(options, f"{named(options)} is in drain mode: it takes no new jobs", draining=True)
 
 
 def undrain(options: argparse.Namespace) -> int:
-    """Let the server take jobs again."""
-    return _drain(options, False)
+    """Make the server accept new jobs again."""
+    with asking(options, extension="undrain") as client:
+        client.undrain()
+    return _say(options, f"{named(options)} takes new jobs", draining=False)
 
 
-@contextlib.contextmanager
-def _naming(options: argparse.Namespace, extension: str) -> Iterator[beanstalk_client.Client[bytes]]:
-    """A connection for a command about one job: that of --job, or of KEY in TUBE, which is used."""
+def _change_delayed(options: argparse.Namespace, command: str, done: str, *arguments: object) -> int:
+    """Give a command for one delayed job: that of --job, or of KEY in TUBE, which is used."""
     if (options.job is None) == (options.key is None):
         raise OperatorError("TUBE and KEY, or --job, must be given", USAGE)
     if options.job is not None:
-        with asking(options, f"job {options.job}", extension) as client:
-            yield client
+        with asking(options, f"job {options.job}", command) as client:
+            getattr(client, command)(options.job, *arguments)
     else:
-        with asking(options, f"key {options.key} in tube {options.tube}", f"{extension}-keyed") as client:
+        with asking(options, f"key {options.key} in tube {options.tube}", f"{command}-keyed") as client:
             client.use(options.tube)
-            yield client
+            getattr(client, f"{command}_keyed")(options.key, *arguments)
+    return _tell(options, done, 1)
 
 
 def _in_parts(options: argparse.Namespace, ask: Callable[[int], int]) -> int:
@@ -216,19 +193,21 @@ def _in_parts(options: argparse.Namespace, ask: Callable[[int], int]) -> int:
     return total
 
 
-def _drain(options: argparse.Namespace, draining: bool) -> int:
-    with asking(options, extension="drain" if draining else "undrain") as client:
-        (client.drain if draining else client.undrain)()
-    does = "is in drain mode: it takes no new jobs" if draining else "takes new jobs"
-    return _say(options, f"{named(options)} {does}", draining=draining)
-
-
-def _agrees(options: argparse.Namespace, what: str, found: dict[str, object]) -> bool:
-    """Whether a person agrees that all jobs of this are deleted but the reserved ones."""
-    counts = ", ".join(f"{found[f'current-jobs-{state}']} {state}" for state in ("ready", "delayed", "buried"))
-    print(f"{what} at {named(options)} has these jobs: {counts}", file=sys.stderr)
-    print("delete all of them? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+def _delete_all(options: argparse.Namespace, kind: str, name: str, command: str) -> int:
+    """Delete the jobs of a tube or a group that are not reserved. Ask for confirmation, unless --yes is given."""
+    if not options.yes and not asks_a_person():
+        raise OperatorError("refused: no terminal to confirm; use --yes", USAGE)
+    with asking(options, f"{kind} {name}", command) as client:
+        if not options.yes:
+            found = getattr(client, f"stats_{kind}")(name)
+            counts = ", ".join(f"{found[f'current-jobs-{state}']} {state}" for state in ("ready", "delayed", "buried"))
+            print(f"{kind} {name} at {named(options)} has these jobs: {counts}", file=sys.stderr)
+            print("delete all of them? [y/N] ", end="", file=sys.stderr, flush=True)
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                print("nothing is deleted", file=sys.stderr)
+                return REFUSED
+        deleted: int = getattr(client, command.replace("-", "_"))(name)
+    return _tell(options, "deleted", deleted)
 
 
 def _say(options: argparse.Namespace, text: str, **document: object) -> int:

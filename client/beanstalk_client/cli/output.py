@@ -1,7 +1,7 @@
-"""What a command shows, and how it fails: tables on a terminal, plain columns into a pipe, JSON where it is asked for.
+"""Prints the results of commands: tables on a terminal, plain columns into a pipe, or JSON. Defines exit statuses.
 
 Into a pipe, a table is its rows with tabs between the columns, and a header. Text that comes from a server is shown on
-a terminal with its control characters escaped: a job must not be able to steer the terminal of its reader it.
+a terminal with its control characters escaped: a job must not be able to control the terminal of its reader.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in (*range(127, 160), *DI
 
 
 WIDEST: Final = 10_000
-"""How many columns a table may have on a terminal, however narrow that is: what is cut off cannot be read."""
+"""Maximum width of a table on a terminal, in characters: the terminal breaks long lines instead of cutting them."""
 
 
 REFUSED: Final = 1

@@ -1,4 +1,4 @@
-"""The command line of `beanstalk`: one table of commands, from which help, completion and manual pages are made.
+"""Defines the command line of `beanstalk` in one table, from which parser, help, completion and manual page are made.
 
 A new command is a row of COMMANDS.
 """
@@ -44,35 +44,36 @@ WATCHABLE: Final = ("stats", "tubes", "ls", "peek", "show", "clients", "ping")
 
 
 class Argument:
-    """One option or positional argument: what argparse is told, and what completes it; by default as KINDS says."""
+    """One option or positional argument.
 
-    __slots__ = ("complete", "flags", "settings")
+    Args:
+        typed: as the help shows it: "--all", "-n, --lines N", "TUBE", "[TUBE]", "ID ...".
+        help: what it is for; %(default)s is its default.
+        name: of a positional argument; by default what stands for its value, in lower case.
+        complete: what completes it in a shell; by default as KINDS says.
+        settings: further ones of argparse; `type` is by default as KINDS says.
+    """
 
-    def __init__(self, *flags: str, complete: str = "", **settings: Any) -> None:
-        kind, completes = KINDS.get(settings.get("metavar", ""), (None, ""))
-        self.flags: tuple[str, ...] = flags
-        self.settings: dict[str, Any] = {"type": kind, **settings} if kind else settings
+    __slots__ = ("complete", "flags", "help", "settings", "synopsis", "value")
+
+    def __init__(self, typed: str, help: str, *, name: str = "", complete: str = "", **settings: Any) -> None:
+        words = [word.strip(",[]") for word in typed.split()]
+        self.flags: list[str] = [word for word in words if word.startswith("-")]
+        self.value: str = next((word for word in words if not word.startswith("-")), "")
+        self.synopsis: str = typed
+        if self.flags:
+            self.synopsis = f"[{self.flags[0]} {self.value}]" if self.value else f"[{self.flags[0]}]"
+            settings |= {} if self.value else {"action": "store_true"}
+        else:
+            self.flags = [name or self.value.lower()]
+            kinds = {"...]": argparse.REMAINDER, "...": "+", "[": "?"}
+            settings |= next(({"nargs": kind} for mark, kind in kinds.items() if mark in typed), {})
+        kind, completes = KINDS.get(self.value, (None, ""))
+        # Expanded here: while CommandParser mixes options and arguments, argparse has no defaults.
+        self.help: str = help.replace("%(default)s", str(settings.get("default")))
         self.complete: str = complete or completes
-
-    @property
-    def value(self) -> str:
-        """What stands for its value; "" for an option that has none."""
-        if self.settings.get("action", "append") != "append":
-            return ""
-        return str(self.settings.get("metavar") or "{" + ",".join(self.settings["choices"]) + "}")
-
-    @property
-    def typed(self) -> str:
-        """How it is typed, in brackets if it may be left out."""
-        if self.flags[0].startswith("-"):
-            return f"[{self.flags[0]} {self.value}]" if self.value else f"[{self.flags[0]}]"
-        several = {"?": f"[{self.value}]", "+": f"{self.value} ...", argparse.REMAINDER: f"{self.value} [ARGUMENT ...]"}
-        return several.get(self.settings.get("nargs", ""), self.value)
-
-    @property
-    def help(self) -> str:
-        """What it is for, with its default."""
-        return str(self.settings["help"]).replace("%(default)s", str(self.settings.get("default")))
+        self.settings: dict[str, Any] = {"help": self.help}
+        self.settings |= ({"metavar": self.value} if self.value else {}) | ({"type": kind} if kind else {}) | settings
 
 
 class Command:
@@ -104,7 +105,7 @@ class Command:
     @property
     def synopsis(self) -> str:
         """How it is typed: its name, options and arguments."""
-        words = sorted((argument.typed for argument in self.arguments), key=lambda word: not word.startswith("[-"))
+        words = sorted((argument.synopsis for argument in self.arguments), key=lambda word: not word.startswith("[-"))
         return " ".join([self.name, *words, *(["--", self.tail] if self.tail else [])])
 
     @property
@@ -225,39 +226,31 @@ KINDS: Final[dict[str, tuple[Callable[[str], object] | None, str]]] = {
 
 COMMON: Final = (
     Argument(
-        "--server",
-        metavar="ADDRESS",
-        help="address of the server: host:port, [v6]:port, unix:/path or a URL such as beanstalk://host:port "
-        "(default: BEANSTALK_SERVER, or 127.0.0.1:11300)",
+        "--server ADDRESS",
+        "address of the server: host:port, [v6]:port, unix:/path or a URL such as beanstalk://host:port (default: "
+        "BEANSTALK_SERVER, or 127.0.0.1:11300)",
     ),
-    Argument("--tls", action="store_true", help="use TLS and trust the system's CAs"),
-    Argument("--tls-ca", metavar="FILE", help="use TLS and trust the CAs in this file"),
-    Argument("--tls-cert", metavar="FILE", help="client certificate"),
-    Argument("--tls-key", metavar="FILE", help="key of the client certificate (default: the same file)"),
-    Argument("--tls-name", metavar="NAME", help="expected name in the server's certificate (default: the host)"),
-    Argument(
-        "--token-file", metavar="FILE", help="file with the token (default: the token in BEANSTALK_TOKEN, if set)"
-    ),
-    Argument(
-        "--answer-within",
-        metavar="SECONDS",
-        default=30,
-        help="timeout for connecting and for each reply (default: %(default)s)",
-    ),
-    Argument("--json", action="store_true", help="output JSON: one document, or one a line for continuous output"),
+    Argument("--tls", "use TLS and trust the system's CAs"),
+    Argument("--tls-ca FILE", "use TLS and trust the CAs in this file"),
+    Argument("--tls-cert FILE", "client certificate"),
+    Argument("--tls-key FILE", "key of the client certificate (default: the same file)"),
+    Argument("--tls-name NAME", "expected name in the server's certificate (default: the host)"),
+    Argument("--token-file FILE", "file with the token (default: the token in BEANSTALK_TOKEN, if set)"),
+    Argument("--answer-within SECONDS", "timeout for connecting and for each reply (default: %(default)s)", default=30),
+    Argument("--json", "output JSON: one document, or one a line for continuous output"),
 )
 """The options of every command, which may stand before its name or behind it."""
 
-TUBE: Final = Argument("tube", metavar="TUBE", help="name of the tube")
+TUBE: Final = Argument("TUBE", "name of the tube")
 
-COUNT: Final = Argument("count", metavar="N", nargs="?", help="maximum number of jobs")
+COUNT: Final = Argument("[N]", "maximum number of jobs", name="count")
 
-ALL: Final = Argument("--all", action="store_true", help="all jobs")
+ALL: Final = Argument("--all", "all jobs")
 
 NAMED: Final = (
-    Argument("tube", metavar="TUBE", nargs="?", help="tube of the job"),
-    Argument("key", metavar="KEY", nargs="?", help="key of the job in this tube"),
-    Argument("--job", metavar="ID", help="id of the job"),
+    Argument("[TUBE]", "tube of the job"),
+    Argument("[KEY]", "key of the job in this tube"),
+    Argument("--job ID", "id of the job"),
 )
 """What names one job."""
 
@@ -267,39 +260,37 @@ COMMANDS: Final = (
         "stats",
         "inspect.stats",
         "statistics of the server, a tube or a job",
-        Argument("tube", metavar="TUBE", nargs="?", help="statistics of this tube"),
-        Argument("--job", metavar="ID", help="statistics of this job"),
-        Argument("--group", metavar="GROUP", help="statistics of this group of jobs"),
+        Argument("[TUBE]", "statistics of this tube"),
+        Argument("--job ID", "statistics of this job"),
+        Argument("--group GROUP", "statistics of this group of jobs"),
     ),
     Command(
         "top",
         "top.top",
         "live view: rates, ages and the busiest tubes",
-        Argument("--interval", metavar="SECONDS", default=1, help="seconds between samples (default: %(default)s)"),
+        Argument("--interval SECONDS", "seconds between samples (default: %(default)s)", default=1),
         Argument(
-            "--sort",
-            metavar="COLUMN",
+            "--sort COLUMN",
+            f"sort tubes by: {', '.join(SORT_KEYS.values())} (default: %(default)s)",
             choices=tuple(SORT_KEYS.values()),
             default="ready",
-            help=f"sort tubes by: {', '.join(SORT_KEYS.values())} (default: %(default)s)",
         ),
-        Argument("--prefix", metavar="PREFIX", help="only tubes with this prefix"),
-        Argument("--once", action="store_true", help="print one screen or sample, then exit"),
+        Argument("--prefix PREFIX", "only tubes with this prefix"),
+        Argument("--once", "print one screen or sample, then exit"),
         about="Press ? for the list of keys.",
     ),
     Command(
         "tubes",
         "inspect.tubes",
         "list tubes with the number of jobs in each state",
-        Argument("prefix", metavar="PREFIX", nargs="?", help="only tubes with this prefix", complete=TUBES),
+        Argument("[PREFIX]", "only tubes with this prefix", complete=TUBES),
         Argument(
-            "--sort",
-            metavar="COLUMN",
+            "--sort COLUMN",
+            f"sort by this column, largest first: {', '.join(SORTS)} (default: %(default)s)",
             choices=SORTS,
             default="tube",
-            help=f"sort by this column, largest first: {', '.join(SORTS)} (default: %(default)s)",
         ),
-        Argument("--names", action="store_true", help="print names only"),
+        Argument("--names", "print names only"),
         about="Without stats-tubes (beanstalkd), it sends one request for each tube.",
     ),
     Command(
@@ -307,27 +298,25 @@ COMMANDS: Final = (
         "inspect.ls",
         "list the jobs of a tube in order",
         TUBE,
-        Argument(
-            "state", metavar="STATE", nargs="?", choices=STATES, help=f"only jobs in this state: {', '.join(STATES)}"
-        ),
-        Argument("--limit", metavar="N", default=100, help="maximum number of jobs (default: %(default)s)"),
+        Argument("[STATE]", f"only jobs in this state: {', '.join(STATES)}", choices=STATES),
+        Argument("--limit N", "maximum number of jobs (default: %(default)s)", default=100),
         about="Needs list-jobs, which beanstalkd does not have.",
     ),
     Command(
         "peek",
         "inspect.peek",
         "print the body of a job",
-        Argument("id", metavar="ID", nargs="?", help="id of the job"),
-        Argument("--ready", metavar="TUBE", help="next ready job of this tube"),
-        Argument("--delayed", metavar="TUBE", help="next delayed job of this tube"),
-        Argument("--buried", metavar="TUBE", help="oldest buried job of this tube"),
+        Argument("[ID]", "id of the job"),
+        Argument("--ready TUBE", "next ready job of this tube"),
+        Argument("--delayed TUBE", "next delayed job of this tube"),
+        Argument("--buried TUBE", "oldest buried job of this tube"),
         about="Writes the body unchanged to a pipe or file. On a terminal, escapes control characters.",
     ),
     Command(
         "show",
-        "showing.show",
+        "show.show",
         "explain the state of a job",
-        Argument("id", metavar="ID", help="id of the job"),
+        Argument("ID", "id of the job"),
         about="Shows the statistics of the job, and the report of the worker that buried it, with time and "
         "error. Workers put reports into the tube NAME.errors.",
     ),
@@ -342,49 +331,27 @@ COMMANDS: Final = (
         "mutate.put",
         "put a job and print its id",
         TUBE,
-        Argument("body", metavar="BODY", nargs="?", help="body of the job (default, and -: standard input)"),
+        Argument("[BODY]", "body of the job (default, and -: standard input)"),
+        Argument("--pri N", "priority; 0 is the most urgent (default: %(default)s)", type=number, default=65536),
+        Argument("--delay DURATION", "delay before the job is ready (90, 1.5, 10m, 2h, 1d)", type=duration, default=0),
         Argument(
-            "--pri",
-            metavar="N",
-            type=number,
-            default=65536,
-            help="priority; 0 is the most urgent (default: %(default)s)",
-        ),
-        Argument(
-            "--delay",
-            metavar="DURATION",
-            type=duration,
-            default=0,
-            help="delay before the job is ready (90, 1.5, 10m, 2h, 1d)",
-        ),
-        Argument(
-            "--ttr",
-            metavar="DURATION",
+            "--ttr DURATION",
+            "time to run: when it is over, the job goes to another worker (default: %(default)s)",
             type=duration,
             default=60,
-            help="time to run: when it is over, the job goes to another worker (default: %(default)s)",
         ),
-        Argument("--key", metavar="KEY", help="key of the job, unique in the tube"),
-        Argument("--replace", action="store_true", help="with --key: replace the job that has the key"),
-        Argument("--hold", metavar="DURATION", help="with --key: time that the key stays taken after the job is gone"),
-        Argument(
-            "--at",
-            metavar="MOMENT",
-            type=moment,
-            help="time when the job is ready, by the server's clock, instead of --delay",
-        ),
-        Argument(
-            "--tries", metavar="N", help="maximum failed attempts; then the job is buried, or moved to the dead tube"
-        ),
-        Argument(
-            "--backoff", metavar="DURATION", help="delay after the first failed attempt; doubles with each further one"
-        ),
-        Argument("--ttl", metavar="DURATION", help="maximum time in the state ready; then the job expires"),
-        Argument("--share", metavar="KEY", help="share of the job: shares of one priority take turns"),
-        Argument("--limit", metavar="KEY", help="limit of the job: --at-once jobs with it are reserved at a time"),
-        Argument("--at-once", metavar="N", default=1, help="with --limit: number of jobs (default: %(default)s)"),
-        Argument("--group", metavar="GROUP", help="group that the job belongs to"),
-        Argument("--after", metavar="GROUP", help="group that must have ended before the job is ready"),
+        Argument("--key KEY", "key of the job, unique in the tube"),
+        Argument("--replace", "with --key: replace the job that has the key"),
+        Argument("--hold DURATION", "with --key: time that the key stays taken after the job is gone"),
+        Argument("--at MOMENT", "time when the job is ready, by the server's clock, instead of --delay", type=moment),
+        Argument("--tries N", "maximum failed attempts; then the job is buried, or moved to the dead tube"),
+        Argument("--backoff DURATION", "delay after the first failed attempt; doubles with each further one"),
+        Argument("--ttl DURATION", "maximum time in the state ready; then the job expires"),
+        Argument("--share KEY", "share of the job: shares of one priority take turns"),
+        Argument("--limit KEY", "limit of the job: --at-once jobs with it are reserved at a time"),
+        Argument("--at-once N", "with --limit: number of jobs (default: %(default)s)", default=1),
+        Argument("--group GROUP", "group that the job belongs to"),
+        Argument("--after GROUP", "group that must have ended before the job is ready"),
         about="The options from --key on need put-with, which beanstalkd does not have. For beanstalkd, durations are "
         "rounded up to seconds.",
     ),
@@ -394,16 +361,14 @@ COMMANDS: Final = (
         "print the bodies of new jobs without reserving them",
         TUBE,
         Argument(
-            "-n",
-            "--lines",
-            metavar="N",
+            "-n, --lines N",
+            "maximum number of existing jobs to print first (default: %(default)s)",
             type=number,
             default=10,
-            help="maximum number of existing jobs to print first (default: %(default)s)",
         ),
-        Argument("--interval", metavar="DURATION", default=1, help="time between polls (default: %(default)s)"),
-        Argument("--ids", action="store_true", help="print the id before each body (default on a terminal)"),
-        Argument("--jobs", metavar="N", help="exit after this many jobs"),
+        Argument("--interval DURATION", "time between polls (default: %(default)s)", default=1),
+        Argument("--ids", "print the id before each body (default on a terminal)"),
+        Argument("--jobs N", "exit after this many jobs"),
         about="Polls the first thousand ready and the first thousand reserved jobs. It does not affect workers. It "
         "misses jobs that are deleted between two polls, and prints a job only when it is among the first thousand. "
         "Without list-jobs (beanstalkd), it prints the next ready job each time that it changes.",
@@ -412,9 +377,9 @@ COMMANDS: Final = (
         "kick",
         "mutate.kick",
         "make buried jobs of a tube ready, or delayed jobs if none is buried; with --job, one job",
-        Argument("tube", metavar="TUBE", nargs="?", help="name of the tube"),
-        Argument("count", metavar="N", nargs="?", default=1, help="maximum number of jobs (default: %(default)s)"),
-        Argument("--job", metavar="ID", help="only the job with this id"),
+        Argument("[TUBE]", "name of the tube"),
+        Argument("[N]", "maximum number of jobs (default: %(default)s)", name="count", default=1),
+        Argument("--job ID", "only the job with this id"),
     ),
     Command(
         "cancel",
@@ -428,8 +393,8 @@ COMMANDS: Final = (
         "cancel-group",
         "mutate.cancel_group",
         "delete the jobs of a group that are not reserved",
-        Argument("group", metavar="GROUP", help="name of the group"),
-        Argument("--yes", action="store_true", help="do not ask for confirmation"),
+        Argument("GROUP", "name of the group"),
+        Argument("--yes", "do not ask for confirmation"),
         about="What comes after the group is ready when no job of it is left. Asks for confirmation. Needs "
         "cancel-group, which beanstalkd does not have.",
     ),
@@ -437,7 +402,7 @@ COMMANDS: Final = (
         "reschedule",
         "mutate.reschedule",
         "change the delay of a delayed job",
-        Argument("delay", metavar="DURATION", type=duration, help="new delay from now (90, 1.5, 10m, 2h, 1d)"),
+        Argument("DURATION", "new delay from now (90, 1.5, 10m, 2h, 1d)", name="delay", type=duration),
         *NAMED,
         about="Does nothing and exits with status 1 if the job is ready, reserved or buried. Needs reschedule, "
         "which beanstalkd does not have.",
@@ -446,7 +411,7 @@ COMMANDS: Final = (
         "bury",
         "mutate.bury",
         "bury a job, with the same priority",
-        Argument("id", metavar="ID", help="id of the job"),
+        Argument("ID", "id of the job"),
         about="In the protocol, only the worker that reserved a job can bury it. So this reserves the job first, which "
         "counts as a reserve. A job that a worker has reserved cannot be buried.",
     ),
@@ -454,7 +419,7 @@ COMMANDS: Final = (
         "delete",
         "mutate.delete",
         "delete jobs",
-        Argument("id", metavar="ID", nargs="+", help="ids of the jobs"),
+        Argument("ID ...", "ids of the jobs"),
         about="Skips jobs that a worker has reserved; the exit status is 1 then.",
     ),
     Command(
@@ -462,13 +427,8 @@ COMMANDS: Final = (
         "mutate.move",
         "move jobs to another tube with all their attributes",
         TUBE,
-        Argument(
-            "state",
-            metavar="STATE",
-            choices=("ready", "delayed", "buried"),
-            help="state of the jobs: ready, delayed or buried",
-        ),
-        Argument("to", metavar="TO", help="destination tube"),
+        Argument("STATE", "state of the jobs: ready, delayed or buried", choices=("ready", "delayed", "buried")),
+        Argument("TO", "destination tube"),
         COUNT,
         ALL,
         about="Needs move-jobs, which beanstalkd does not have.",
@@ -488,10 +448,10 @@ COMMANDS: Final = (
         "pause a tube: its jobs cannot be reserved",
         TUBE,
         Argument(
-            "seconds",
-            metavar="DURATION",
+            "DURATION",
+            "length of the pause, rounded up to seconds (90, 10m, 2h)",
+            name="seconds",
             type=pause_duration,
-            help="length of the pause, rounded up to seconds (90, 10m, 2h)",
         ),
     ),
     Command("resume", "mutate.resume", "end the pause of a tube", TUBE),
@@ -500,7 +460,7 @@ COMMANDS: Final = (
         "mutate.clear",
         "delete all ready, delayed and buried jobs of a tube",
         TUBE,
-        Argument("--yes", action="store_true", help="do not ask for confirmation"),
+        Argument("--yes", "do not ask for confirmation"),
         about="Asks for confirmation. Without a terminal on standard input, it requires --yes. Needs clear-tube, which "
         "beanstalkd does not have.",
     ),
@@ -520,53 +480,36 @@ COMMANDS: Final = (
         "console",
         "console.serve",
         "serve a web page to inspect and change the server",
-        Argument("url", metavar="URL", nargs="?", help="address of the server, as --server"),
+        Argument("[URL]", "address of the server, as --server"),
+        Argument("--listen HOST:PORT", "address of the page (default: %(default)s)", default="127.0.0.1:11380"),
+        Argument("--login", "ask each user for a token of the server, and apply its rights"),
+        Argument("--read-only", "allow no changes"),
+        Argument("--behind-proxy HEADER", "header with the user's name, set by a proxy, such as X-Forwarded-User"),
         Argument(
-            "--listen",
-            metavar="HOST:PORT",
-            default="127.0.0.1:11380",
-            help="address of the page (default: %(default)s)",
-        ),
-        Argument("--login", action="store_true", help="ask each user for a token of the server, and apply its rights"),
-        Argument("--read-only", action="store_true", help="allow no changes"),
-        Argument(
-            "--behind-proxy",
-            metavar="HEADER",
-            help="header with the user's name, set by a proxy, such as X-Forwarded-User",
-        ),
-        Argument(
-            "--proxy-from",
-            metavar="NETWORK",
+            "--proxy-from NETWORK",
+            "with --behind-proxy: network of the proxy; may be repeated (default: loopback)",
             action="append",
-            help="with --behind-proxy: network of the proxy; may be repeated (default: loopback)",
         ),
         Argument(
-            "--host",
-            metavar="NAME",
+            "--host NAME",
+            "allowed host name of the page, besides addresses and localhost; may be repeated",
             action="append",
-            help="allowed host name of the page, besides addresses and localhost; may be repeated",
         ),
-        Argument("--base-path", metavar="PATH", help="path prefix of all pages behind a proxy, such as /queue"),
-        Argument("--listen-cert", metavar="FILE", help="certificate of the page, for TLS"),
+        Argument("--base-path PATH", "path prefix of all pages behind a proxy, such as /queue"),
+        Argument("--listen-cert FILE", "certificate of the page, for TLS"),
+        Argument("--listen-key FILE", "key of this certificate (default: the same file)"),
         Argument(
-            "--listen-key",
-            metavar="FILE",
-            help="key of this certificate (default: the same file)",
-        ),
-        Argument(
-            "--metrics",
-            metavar="URL",
-            action="append",
-            help="HTTP listener of a server, for percentiles and shards; may be repeated (its token: "
+            "--metrics URL",
+            "HTTP listener of a server, for percentiles and shards; may be repeated (its token: "
             "BEANSTALK_METRICS_TOKEN)",
+            action="append",
         ),
         Argument(
-            "--schedules",
-            metavar="TUBE",
+            "--schedules TUBE",
+            "tube of a scheduler's plans (its --group); may be repeated (default: schedules)",
             action="append",
-            help="tube of a scheduler's plans (its --group); may be repeated (default: schedules)",
         ),
-        Argument("--open", action="store_true", help="open the page in a browser"),
+        Argument("--open", "open the page in a browser"),
         about="On an address that others can reach, it needs --login or --behind-proxy. Needs the extra console.",
     ),
     Command(
@@ -574,30 +517,18 @@ COMMANDS: Final = (
         "worker.work",
         "run a command for each job of a tube",
         TUBE,
-        Argument("-n", "--number", metavar="N", default=1, help="number of commands at a time (default: %(default)s)"),
-        Argument("--timeout", metavar="DURATION", help="maximum run time of a command"),
+        Argument("-n, --number N", "number of commands at a time (default: %(default)s)", default=1),
+        Argument("--timeout DURATION", "maximum run time of a command"),
         Argument(
-            "--backoff",
-            metavar="DURATION",
+            "--backoff DURATION",
+            "delay of a job after its command failed; doubles with each further failure (default: %(default)s; 0: "
+            "use the tube's policy)",
             type=duration,
             default=1,
-            help="delay of a job after its command failed; doubles with each further failure (default: %(default)s; "
-            "0: use the tube's policy)",
         ),
-        Argument(
-            "--backoff-max",
-            metavar="DURATION",
-            type=duration,
-            default=3600,
-            help="maximum of this delay (default: %(default)s)",
-        ),
-        Argument(
-            "--max-tries",
-            metavar="N",
-            default=0,
-            help="maximum failed attempts before the job is buried (default: no limit)",
-        ),
-        Argument("-v", "--verbose", action="store_true", help="also report jobs that succeeded"),
+        Argument("--backoff-max DURATION", "maximum of this delay (default: %(default)s)", type=duration, default=3600),
+        Argument("--max-tries N", "maximum failed attempts before the job is buried (default: no limit)", default=0),
+        Argument("-v, --verbose", "also report jobs that succeeded"),
         tail="COMMAND [ARGUMENT ...]",
         about="The command reads the body from standard input, or from a file whose path replaces the argument {}. Its "
         "environment has BEANSTALK_JOB_ID, BEANSTALK_JOB_TUBE, BEANSTALK_JOB_TRY (from 1) and BEANSTALK_JOB_KEY. "
@@ -612,15 +543,15 @@ COMMANDS: Final = (
         "watch",
         "watch.watch",
         f"repeat a read-only command: {', '.join(WATCHABLE)}",
-        Argument("-n", "--interval", metavar="DURATION", default=2, help="time between runs (default: %(default)s)"),
-        Argument("--times", metavar="N", help="exit after this many runs"),
-        Argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="command with its options"),
+        Argument("-n, --interval DURATION", "time between runs (default: %(default)s)", default=2),
+        Argument("--times N", "exit after this many runs"),
+        Argument("COMMAND [ARGUMENT ...]", "command with its options"),
     ),
     Command(
         "completion",
-        "shells.completion",
+        "completion.completion",
         "print a shell completion script",
-        Argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish"),
+        Argument("SHELL", "bash, zsh or fish", choices=("bash", "zsh", "fish")),
         about='Completes tube names of the server in BEANSTALK_SERVER. In bash: eval "$(beanstalk completion bash)".',
     ),
     Command("man", "manual.man", "print the manual page (view it with man -l -)"),
@@ -636,7 +567,6 @@ def add_common(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
     group = parser.add_argument_group("server and output") if again else parser
     for argument in COMMON:
         settings = argument.settings | ({"default": argparse.SUPPRESS} if again else {})
-        settings["help"] = argument.help
         group.add_argument(*argument.flags, **settings).complete = argument.complete  # type: ignore[attr-defined]
 
 
@@ -660,8 +590,7 @@ def make_parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         for argument in command.arguments:
-            settings = argument.settings | {"help": argument.help}  # expanded: while it mixes, argparse has no defaults
-            action = one.add_argument(*argument.flags, **settings)
+            action = one.add_argument(*argument.flags, **argument.settings)
             action.complete = argument.complete  # type: ignore[attr-defined]
         one.tail = command.tail
         one.mixes = all(argument.settings.get("nargs") != argparse.REMAINDER for argument in command.arguments)

@@ -1,4 +1,4 @@
-"""Shows the jobs of a tube as they come, and takes none of them: `beanstalk tail`.
+"""Prints new jobs of a tube without reserving them (`beanstalk tail`).
 
 No command of the protocol tells of new jobs without reserving them, and a reserved job is one that a worker waits for.
 So the tube is looked at again and again, by list-jobs: the first thousand jobs that are ready and the first thousand
@@ -25,7 +25,7 @@ from beanstalk_client.cli.target import asking
 STATES: Final = ("ready", "reserved")
 
 MOST: Final = 1000
-"""How many jobs of each state are looked at: those of one page."""
+"""Maximum number of jobs of each state that are listed: those of one page."""
 
 Look = Callable[[], list[int]]
 """What finds the jobs that are there now, by id."""
@@ -69,9 +69,7 @@ def _way_to_look(client: Client[bytes], tube: str) -> Look:
     try:
         listed()
     except beanstalk_client.UnknownCommandError:
-        message = (
-            "this server does not know list-jobs: only the next ready job is seen, each time that it is another one"
-        )
+        message = "the server has no list-jobs: only the next ready job is shown, each time that it changes"
         print(f"beanstalk tail: {message}", file=sys.stderr)
         client.use(tube)
         return peeked

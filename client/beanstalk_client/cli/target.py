@@ -1,4 +1,4 @@
-"""How a command reaches its server: address, TLS, token, and what errors on the way mean.
+"""Connects commands to the server: address, TLS and token from the options, and error messages.
 
 A token is shown nowhere.
 """
@@ -64,7 +64,7 @@ def meaning(error: beanstalk_client.Error) -> str:
     return REPLIES.get(type(error), type(error).__name__)
 
 
-def _arguments(options: argparse.Namespace) -> tuple[tuple[Address, ...], dict[str, Any]]:
+def client_arguments(options: argparse.Namespace) -> tuple[tuple[Address, ...], dict[str, Any]]:
     """The arguments of a client of the server that the options name.
 
     Raises:
@@ -96,7 +96,7 @@ def make_async_client(options: argparse.Namespace) -> beanstalk_client.AsyncClie
     Raises:
         OperatorError: the options make no sense.
     """
-    addresses, arguments = _arguments(options)
+    addresses, arguments = client_arguments(options)
     return beanstalk_client.AsyncClient(addresses, None, **arguments)
 
 
@@ -106,7 +106,7 @@ def connect(options: argparse.Namespace) -> beanstalk_client.Client[bytes]:
     Raises:
         OperatorError: there is no server, or it does not let us in.
     """
-    addresses, arguments = _arguments(options)
+    addresses, arguments = client_arguments(options)
     with connecting(options):
         return beanstalk_client.Client(addresses, None, reconnect=False, **arguments)
 
@@ -121,7 +121,7 @@ def connecting(options: argparse.Namespace) -> Iterator[None]:
         reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason or error
         raise OperatorError(f"{name}: no TLS with this server: {reason}", UNAVAILABLE) from None
     except TimeoutError:
-        hint = "; a server without TLS does not answer here" if _arguments(options)[1]["tls"] else ""
+        hint = "; a server without TLS does not answer here" if client_arguments(options)[1]["tls"] else ""
         raise OperatorError(
             f"{name}: no answer within {options.answer_within:g} s (--answer-within){hint}", UNAVAILABLE
         ) from None
@@ -142,7 +142,7 @@ def reason_of(error: OSError) -> str:
 
 @contextlib.contextmanager
 def told(options: argparse.Namespace, what: str = "", extension: str = "") -> Iterator[None]:
-    """Turn what goes wrong with the server into a OperatorError.
+    """Turn what goes wrong with the server into an OperatorError.
 
     Args:
         what: what the command is about, for the message: "job 5".
@@ -174,7 +174,7 @@ def told(options: argparse.Namespace, what: str = "", extension: str = "") -> It
 def asking(
     options: argparse.Namespace, what: str = "", extension: str = ""
 ) -> Iterator[beanstalk_client.Client[bytes]]:
-    """A connection for one command; what goes wrong meanwhile is a OperatorError, as in `told`."""
+    """A connection for one command; what goes wrong meanwhile is an OperatorError, as in `told`."""
     with contextlib.closing(connect(options)) as client, told(options, what, extension):
         yield client
 

@@ -38,20 +38,7 @@ from beanstalk_client.cli.top_screen import Status, draw
 from beanstalk_client.cli.top_view import Action, JobsOfTube, View
 from beanstalk_client.observe.reader import Reader
 from beanstalk_client.observe.sampler import Sampler
-from beanstalk_client.observe.samples import (
-    BURIED,
-    DELAYED,
-    PAUSE_LEFT,
-    PUTS,
-    READY,
-    RESERVED,
-    URGENT,
-    USING,
-    WAITING,
-    WATCHING,
-    Figures,
-    percentiles,
-)
+from beanstalk_client.observe.samples import STATES, TUBE_FIGURES, Figures, percentiles
 
 SHORTEST_INTERVAL: Final = 0.1
 """The shortest interval between two samples, in seconds."""
@@ -64,19 +51,6 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 TUBES_IN_JSON: Final = 100
 """Maximum number of tubes in a sample in JSON: the first ones in the chosen order."""
-
-FIGURES_IN_JSON: Final = {
-    "urgent": URGENT,
-    "ready": READY,
-    "reserved": RESERVED,
-    "delayed": DELAYED,
-    "buried": BURIED,
-    "using": USING,
-    "watching": WATCHING,
-    "waiting": WAITING,
-    "total": PUTS,
-    "pause-left": PAUSE_LEFT,
-}
 
 TEXTS: Final = ("id", "hostname", "version", "server", "os", "platform")
 """Figures of the server that are text, though they may have digits only."""
@@ -163,7 +137,7 @@ def document(sampler: Sampler, view: View) -> dict[str, Any]:
         "complete": sampler.survey.is_complete,
         "tubes": [
             {"name": tube.name, "age": round(tube.age(now), 3)}
-            | {key: tube.figures[which] for key, which in FIGURES_IN_JSON.items()}
+            | {name.replace("_", "-"): getattr(tube, name) for name in TUBE_FIGURES if name != "deleted"}
             | {"next-job-age": tube.next_age}
             | {"in": _rounded(tube.puts), "out": _rounded(tube.deletes), "growth": _rounded(tube.growth)}
             for tube in tubes
@@ -338,7 +312,7 @@ class Top:
         try:
             with told(self._options, name):
                 measured = percentiles(await self._reader.client.stats_tube(name))
-                for state in ("ready", "reserved", "delayed", "buried"):
+                for state in STATES:
                     _, found = await self._reader.jobs(name, state, count=JOBS)
                     jobs += found
                     bodies |= await self._reader.bodies(found[:1])

@@ -1,4 +1,4 @@
-"""Draws `beanstalk top` with rich: what is known and what is chosen, on a screen of any size.
+"""Draws the screen of `beanstalk top` with rich, for a terminal of any size.
 
     summary     the server, its jobs, its rates, sparklines
     notice      the error, or how fresh the figures are
@@ -24,20 +24,7 @@ from beanstalk_client.cli.output import safe
 from beanstalk_client.cli.top_keys import ENTER, ESCAPE
 from beanstalk_client.cli.top_view import HELP, JobsOfTube, Mode, View
 from beanstalk_client.observe.sampler import Sampler
-from beanstalk_client.observe.samples import (
-    BURIED,
-    COMMANDS,
-    CPU,
-    DELAYED,
-    PAUSE_LEFT,
-    READY,
-    RESERVED,
-    SORT_KEYS,
-    WAITING,
-    Figures,
-    Tube,
-    number,
-)
+from beanstalk_client.observe.samples import COMMANDS, CPU, SORT_KEYS, STATES, Figures, Tube, number
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BARS: Final = "_.:-=+*#"
@@ -147,8 +134,8 @@ def _columns(sampler: Sampler, status: Status, width: int) -> list[Column]:
     """The columns that fit beside the names, from left to right."""
     now = sampler.now
 
-    def figure(which: int) -> Callable[[Tube], str]:
-        return lambda tube: amount(tube.figures[which])
+    def figure(name: str) -> Callable[[Tube], str]:
+        return lambda tube: amount(getattr(tube, name))
 
     def seen(tube: Tube) -> str:
         age = tube.age(now)
@@ -158,16 +145,16 @@ def _columns(sampler: Sampler, status: Status, width: int) -> list[Column]:
         return status.sparkline(sampler.history("ready", tube.name, SPARKLINE))
 
     columns = [
-        Column("READY", 6, 0, figure(READY), "ready"),
-        Column("RESVD", 6, 2, figure(RESERVED), "reserved"),
-        Column("DELAY", 6, 3, figure(DELAYED), "delayed"),
-        Column("BURY", 6, 1, figure(BURIED), "buried", "red"),
+        Column("READY", 6, 0, figure("ready"), "ready"),
+        Column("RESVD", 6, 2, figure("reserved"), "reserved"),
+        Column("DELAY", 6, 3, figure("delayed"), "delayed"),
+        Column("BURY", 6, 1, figure("buried"), "buried", "red"),
         Column("IN/S", 6, 4, lambda tube: rate(tube.puts), "in"),
         Column("OUT/S", 6, 5, lambda tube: rate(tube.deletes), "out"),
         Column("TREND", 7, 6, lambda tube: rate(tube.growth, "+"), "growth"),
         Column("AGE", 4, 7, lambda tube: span(tube.next_age), "age"),
-        Column("WAIT", 6, 10, figure(WAITING), "waiting"),
-        Column("PAUSE", 5, 9, lambda tube: span(tube.figures[PAUSE_LEFT] or None, ""), "", "yellow"),
+        Column("WAIT", 6, 10, figure("waiting"), "waiting"),
+        Column("PAUSE", 5, 9, lambda tube: span(tube.pause_left or None, ""), "", "yellow"),
         Column("READY OVER TIME", SPARKLINE, 11, over_time),
         Column("SEEN", 4, 8, seen),
     ]
@@ -213,13 +200,13 @@ def draw(sampler: Sampler, view: View, status: Status, size: tuple[int, int]) ->
 
 def _summary(sampler: Sampler, status: Status, width: int) -> list[Text]:
     """The server in four lines."""
-    server = sampler.server()
+    server, age = sampler.samples, sampler.samples.age(sampler.now)
 
     def figure(key: str) -> str:
         return amount(server.number(key))
 
     version = str(server.figures.get("server") or server.figures.get("version", ""))
-    uptime = "no sample yet" if server.age is None else f"up {span(server.number('uptime'))}"
+    uptime = "no sample yet" if age is None else f"up {span(server.number('uptime'))}"
     first = Text.assemble(
         ("beanstalk top", "bold"),
         (f"  {status.line(status.target)}", "bold cyan"),
@@ -227,12 +214,12 @@ def _summary(sampler: Sampler, status: Status, width: int) -> list[Text]:
     )
     if server.figures.get("draining") == "true":
         first.append("  DRAINING", "bold yellow")
-    if server.age is not None and status.is_stale(server.age):
-        first.append(f"  {span(server.age)} ago", "bold red")
+    if age is not None and status.is_stale(age):
+        first.append(f"  {span(age)} ago", "bold red")
     first.append(status.clock.rjust(max(width - first.cell_len, 0)) if first.cell_len < width else "", "bold")
 
     states = Text("jobs  ")
-    for state in ("ready", "reserved", "delayed", "buried"):
+    for state in STATES:
         states.append(f"{figure(f'current-jobs-{state}')} ", "bold").append(f"{state}  ")
     clients = f"   clients {figure('current-connections')} ({figure('current-waiting')} waiting)"
     memory = f"   memory {figure('current-memory')}B" if server.number("current-memory") else ""

@@ -1,4 +1,4 @@
-"""Keeps what the user of `beanstalk top` has chosen to see: order, prefix, selection and mode; keys change it."""
+"""The view state of `beanstalk top`: order, prefix, selection and mode, changed by keys."""
 
 from __future__ import annotations
 

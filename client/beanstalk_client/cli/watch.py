@@ -1,4 +1,4 @@
-"""Repeats another command, and shows its output each time: `beanstalk watch`.
+"""Repeats a read-only command (`beanstalk watch`).
 
 Must never repeat a command that changes something.
 """

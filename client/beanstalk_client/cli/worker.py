@@ -1,7 +1,7 @@
-"""A worker whose work is done by a command, once for each job: `beanstalk work`.
+"""Runs a command for each job of a tube (`beanstalk work`).
 
-Jobs are taken, kept and taken back by `beanstalk_client.consumer`; here is what runs for them, what its exit status
-means for the job, and what is told of it. A command is ended by --timeout and by a second signal only, not by a loss of
+`beanstalk_client.consumer` reserves, touches and releases jobs. This module runs the command, maps its exit status to
+an outcome, and reports it. A command is ended by --timeout and by a second signal only, not by a loss of
 the server. Must never delete a job whose command has not ended with status 0.
 """
 
@@ -63,13 +63,13 @@ class Worker:
 
         Raises:
             OperatorError: the server does not let us do this.
-            OutputError: nobody can be told any more.
+            OutputError: the output cannot be written.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         log = logging.getLogger("beanstalk_client.consumer")
-        log.addHandler(_Notes(self))
+        log.addHandler(_Notes(self, named(self._options)))
         log.setLevel(logging.INFO)
         log.propagate = False
         try:
@@ -87,7 +87,7 @@ class Worker:
         self._signals += 1
         self._consumer.stop()
         if self._signals == 1:
-            self.note("told to stop: it ends with the commands that run; told once more, it ends them")
+            self.note("stopping: running commands may finish; a second signal ends them")
         else:
             self._killed.set()
 
@@ -185,7 +185,7 @@ class Worker:
         self._say(f"beanstalk work: {message}")
 
     def _say(self, what: object) -> None:
-        """Print a line, on standard output if it is JSON; stop when nobody can be told any more."""
+        """Print a line, on standard output if it is JSON; stop when it cannot be written."""
         try:
             with writing():
                 if isinstance(what, str):
@@ -195,27 +195,23 @@ class Worker:
         except OutputError as error:
             self._fail(error)
 
-    def hear(self, record: logging.LogRecord) -> None:
-        """Tell what the consumer logs of its connection, and of what is not expected."""
+
+class _Notes(logging.Handler):
+    """Reports what the consumer logs of its connection, and of unexpected errors."""
+
+    def __init__(self, worker: Worker, server: str) -> None:
+        super().__init__()
+        self._worker, self._server = worker, server
+
+    def emit(self, record: logging.LogRecord) -> None:
         event = getattr(record, "event", "")
         if event == "server-lost":
             why = record.getMessage().partition(": ")[2]
-            self.note(f"{named(self._options)}: the connection is lost: {why}")
+            self._worker.note(f"{self._server}: the connection is lost: {why}")
         elif event == "server-back":
-            self.note(f"{named(self._options)}: connected again")
+            self._worker.note(f"{self._server}: connected again")
         elif event in ("reserve-refused", "bug-handler"):
-            self.note(logging.Formatter().format(record))
-
-
-class _Notes(logging.Handler):
-    """Hands what is logged to the worker."""
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__()
-        self._worker = worker
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._worker.hear(record)
+            self._worker.note(self.format(record))
 
 
 def _word(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""A web page in which an operator finds what is wrong with a queue, and mends it (docs/console.md).
+"""A web console that shows the problems of a queue server and lets an operator fix them (docs/console.md).
 
     from beanstalk_client.console import console
 

@@ -1,4 +1,4 @@
-"""What an operator orders: kick, delete, move and so on, of some jobs or of all that match, and the log of that.
+"""Runs the changes that an operator orders (kick, delete, move, ...) in the background, and keeps their log.
 
 An action runs on a connection of its own, with the rights of who ordered it, goes on when the page is closed, tells how
 far it is, and can be stopped between two steps. Where the server has a command for many jobs it is used
@@ -38,19 +38,19 @@ from beanstalk_client.events import reason_of
 from beanstalk_client.statistics import Statistics
 
 STEP: Final = 1000
-"""How many jobs one command is about, so that there is progress to show and a moment to stop at."""
+"""Jobs of one command: between two commands, progress is shown and the action can be stopped."""
 
 BATCH: Final = 100
-"""How many commands are sent together."""
+"""Number of commands that are sent together."""
 
 HELD: Final = 10
-"""Seconds for which a copy waits until the job that it is of is deleted."""
+"""Seconds for which a copy is delayed until the original is deleted."""
 
 KEPT: Final = 500
 """Maximum number of actions in the log; beyond it, the oldest ended one of the token with most actions is evicted."""
 
 MAX_RUNNING: Final = 16
-"""How many of a token run at a time."""
+"""Maximum number of actions of a token that run at a time."""
 
 log: logging.Logger = logging.getLogger("beanstalk_client.console")
 
@@ -73,7 +73,7 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class Action:
-    """What somebody has ordered.
+    """A change that an operator has ordered.
 
     Attributes:
         who: ordered it, as the log calls them.
@@ -101,12 +101,12 @@ class Action:
 
     @property
     def share(self) -> float:
-        """How far it is, from 0 to 1."""
+        """Its progress, from 0 to 1."""
         return min((self.done + self.passed_over) / self.total, 1.0) if self.total else float(self.state != "runs")
 
     @property
     def told(self) -> str:
-        """What has come of it, in a sentence."""
+        """Its outcome, in a sentence."""
         jobs = f"{self.done:,} {'job' if self.done == 1 else 'jobs'}"
         parts = [self.note or jobs]
         if self.passed_over:
@@ -124,7 +124,7 @@ class Actions:
         self._log: dict[int, Action] = {}
 
     def of(self, owner: str) -> list[Action]:
-        """The actions that somebody may see, the latest first."""
+        """The actions of a token, the latest first."""
         return [action for action in reversed(self._log.values()) if action.owner == owner]
 
     def find(self, owner: str, id: int) -> Action | None:
@@ -248,34 +248,34 @@ def _is_in(job: Statistics | BaseException, tube: str, state: str) -> bool:
     return job["state"] == state and tube in ("", job["tube"])
 
 
+async def _pages(client: Client, tube: str, state: str, most: int) -> AsyncIterator[list[int]]:
+    """The ids of the jobs of a tube in a state, `most` at most, a page at a time."""
+    following, left = "0", most
+    while following and left > 0:
+        following, jobs = await client.execute(make._job_page(tube, state, following))
+        yield [int(job["id"]) for job in jobs[:left]]
+        left -= len(jobs)
+
+
 async def all_in_state(
     client: Client, tube: str, state: str, most: int, command: Callable[[int], Command[Any]]
 ) -> Steps:
     """Give a command for each job of a tube in a state, as they are listed now, `most` at most."""
-    following = "0"
-    left = most
-    while following and left > 0:
-        try:
-            following, jobs = await client.execute(make._job_page(tube, state, following))
-        except NotFoundError:
-            return
-        except UnknownCommandError:
-            async for step in first_in_state(client, tube, state, most, command):
+    try:
+        async for ids in _pages(client, tube, state, most):
+            async for step in each_job(client, ids, command):
                 yield step
-            return
-        async for step in each_job(client, [int(job["id"]) for job in jobs[:left]], command):
+    except NotFoundError:  # the tube is gone
+        return
+    except UnknownCommandError:
+        async for step in first_in_state(client, tube, state, most, command):
             yield step
-        left -= len(jobs)
 
 
 async def reschedule(client: Client, tube: str, most: int, delay: str) -> Steps:
     """Give delayed jobs of a tube another delay, `most` at most. They are listed first, as each changes its place."""
-    ids: list[int] = []
-    following = "0"
-    while following and len(ids) < most:
-        following, jobs = await client.execute(make._job_page(tube, "delayed", following))
-        ids += [int(job["id"]) for job in jobs]
-    async for step in each_job(client, ids[:most], lambda each: make.reschedule(each, delay)):
+    ids = [each async for page in _pages(client, tube, "delayed", most) for each in page]
+    async for step in each_job(client, ids, lambda each: make.reschedule(each, delay)):
         yield step
 
 
@@ -316,52 +316,43 @@ async def in_parts(ask: Callable[[int], Awaitable[int]], most: int) -> Steps:
             return
 
 
-def move(client: Client, tube: str, state: str, target: str, most: int) -> Steps:
-    return in_parts(lambda part: client.move_jobs(tube, state, target, part), most)
+async def once(command: Awaitable[object], note: str = "") -> Steps:
+    """Give one command. A number that it returns is that of the jobs."""
+    done = await command
+    yield Step(done if isinstance(done, int) else 0, note=note)
 
 
-def redrive(client: Client, tube: str, most: int) -> Steps:
-    return in_parts(lambda part: client.redrive(tube, part), most)
+async def one_by_one(ids: Sequence[int], act: Callable[[int], Awaitable[str]]) -> Steps:
+    """Do something for each of these jobs; `act` returns what, in words, which is shown if it is the only one."""
+    for each in ids:
+        try:
+            note = await act(each)
+        except NotFoundError:
+            yield Step(0, 1)
+        else:
+            yield Step(1, note=note if len(ids) == 1 else "")
 
 
-async def clear(client: Client, tube: str) -> Steps:
-    yield Step(await client.clear_tube(tube))
-
-
-async def cancel_group(client: Client, group: str) -> Steps:
-    yield Step(await client.cancel_group(group))
-
-
-async def once(command: Awaitable[Any], note: str, done: int = 0) -> Steps:
-    """Do one thing."""
-    await command
-    yield Step(done, note=note)
-
-
-async def bury(client: Client, ids: Sequence[int]) -> Steps:
+def bury(client: Client, ids: Sequence[int]) -> Steps:
     """Bury jobs with their own priorities: the protocol lets only who has reserved a job bury it."""
-    for each in ids:
-        try:
-            found = await client.stats_job(each)
-            if found["state"] in ("buried", "reserved"):
-                raise NotFoundError
-            await client.bury(await client.reserve_job(each), int(found["pri"]))
-        except NotFoundError:
-            yield Step(0, 1)
-        else:
-            yield Step(1)
+
+    async def bury_one(job_id: int) -> str:
+        found = await client.stats_job(job_id)
+        if found["state"] in ("buried", "reserved"):
+            raise NotFoundError
+        await client.bury(await client.reserve_job(job_id), int(found["pri"]))
+        return ""
+
+    return one_by_one(ids, bury_one)
 
 
-async def copy(client: Client, ids: Sequence[int], target: str) -> Steps:
+def copy(client: Client, ids: Sequence[int], target: str) -> Steps:
     """Move single jobs, for which the protocol has no command: put a copy, then delete the job. Copies have new ids."""
-    for each in ids:
-        try:
-            found = await client.stats_job(each)
-            new = await replace(client, each, target, None, {})
-        except NotFoundError:
-            yield Step(0, 1)
-        else:
-            yield Step(1, note=f"job {found['id']} is job {new} of tube {target}" if len(ids) == 1 else "")
+
+    async def copy_one(job_id: int) -> str:
+        return f"job {job_id} is job {await replace(client, job_id, target, None, {})} of tube {target}"
+
+    return one_by_one(ids, copy_one)
 
 
 async def change(client: Client, job_id: int, tube: str, body: bytes, settings: dict[str, int]) -> Steps:
@@ -425,7 +416,7 @@ async def _take_back(client: Client, new: int) -> None:
 
 async def _let_go(client: Client, new: int, delay: int) -> None:
     """Let a job that was held back be ready when it should be; at beanstalkd, one with a delay of its own is late."""
-    with contextlib.suppress(NotFoundError, TooLateError):  # somebody has kicked it
+    with contextlib.suppress(NotFoundError, TooLateError):  # another client has kicked it
         try:
             await client.reschedule(new, delay)
         except UnknownCommandError:

@@ -1,4 +1,4 @@
-"""The console as an ASGI application: its routes, and what stands before them.
+"""The console as an ASGI application: routes, security headers, checks of requests, and errors as pages.
 
     base path -> headers of every response -> Host, Origin and Sec-Fetch-Site -> who it is -> the page
 
@@ -24,8 +24,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from beanstalk_client.address import Addresses, read_target
 from beanstalk_client.asynchronous import AsyncClient
-from beanstalk_client.console import pages
 from beanstalk_client.console.actions import RefusedError, meaning
+from beanstalk_client.console.pages import clients, events, failures, group, job, login, orders, overview, tube, tubes
+from beanstalk_client.console.pages import schedules as schedule_pages
 from beanstalk_client.console.security import COOKIE, HEADERS, is_local_host, is_trusted, new_cookie, refusal
 from beanstalk_client.console.settings import LOOPBACK, Settings
 from beanstalk_client.console.state import State
@@ -69,13 +70,13 @@ def console(
 ) -> Console:
     """The console of a server, as an ASGI application.
 
-    One of `login`, `user_header` and `anyone` says who may use it; `login` and `user_header` go together.
+    One of `login`, `user_header` and `anyone` is required; `login` and `user_header` may be combined.
 
     Args:
         addresses: as AsyncClient takes them: "beanstalk://[:token@]host:port", or several for a cluster.
-        login: each person gives a token of the server; its rights are theirs. Otherwise all have those of `token`.
-        user_header: the header in which a proxy says who somebody is: "X-Forwarded-User". Who it does not name, or who
-            does not come from `trusted`, is refused.
+        login: each user gives a token of the server and has its rights. Otherwise all users have those of `token`.
+        user_header: the header with the user's name that a proxy sets: "X-Forwarded-User". Requests without it, or from
+            outside `trusted`, are refused.
         anyone: every client that reaches the application may do everything, or look at everything with `read_only`. The
             application around it must decide who that is.
         read_only: nothing can be changed.
@@ -128,27 +129,27 @@ class Console:
     def __init__(self, state: State) -> None:
         self.state = state
         looks: dict[str, Page] = {
-            "/": pages.overview.overview,
-            "/tubes": pages.tubes.tubes,
-            "/tube": pages.tube.tube,
-            "/search": pages.tube.search,
-            "/job": pages.job.job,
-            "/group": pages.group.group,
-            "/job/body": pages.job.body,
-            "/failures": pages.failures.failures,
-            "/failure": pages.failures.failure,
-            "/schedules": pages.schedules.schedules,
-            "/clients": pages.clients.clients,
-            "/cluster": pages.clients.cluster,
-            "/log": pages.orders.log,
-            "/events": pages.events.events,
+            "/": overview.overview,
+            "/tubes": tubes.tubes,
+            "/tube": tube.tube,
+            "/search": tube.search,
+            "/job": job.job,
+            "/group": group.group,
+            "/job/body": job.body,
+            "/failures": failures.failures,
+            "/failure": failures.failure,
+            "/schedules": schedule_pages.schedules,
+            "/clients": clients.clients,
+            "/cluster": clients.cluster,
+            "/log": orders.log,
+            "/events": events.events,
         }
         routes: list[Any] = [Route(path, self._endpoint(page), methods=["GET"]) for path, page in looks.items()]
-        routes.append(Route("/order", self._endpoint(pages.orders.order, changes=True), methods=["POST"]))
-        routes.append(Route("/stop", self._endpoint(pages.orders.stop), methods=["POST"]))
-        routes.append(Route("/search", self._endpoint(pages.tube.begin_search), methods=["POST"]))
-        routes.append(Route("/login", self._endpoint(pages.signing.login, known=False), methods=["GET", "POST"]))
-        routes.append(Route("/logout", self._endpoint(pages.signing.logout, known=False), methods=["POST"]))
+        routes.append(Route("/order", self._endpoint(orders.order, changes=True), methods=["POST"]))
+        routes.append(Route("/stop", self._endpoint(orders.stop), methods=["POST"]))
+        routes.append(Route("/search", self._endpoint(tube.begin_search), methods=["POST"]))
+        routes.append(Route("/login", self._endpoint(login.login, known=False), methods=["GET", "POST"]))
+        routes.append(Route("/logout", self._endpoint(login.logout, known=False), methods=["POST"]))
         routes.append(Mount("/static", StaticFiles(directory=STATIC)))
         handlers: Any = {404: self._missing, 405: self._missing}
         self._app: ASGIApp = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)
@@ -187,7 +188,7 @@ class Console:
         await app(scope, receive, send_with_headers)
 
     def _refuse_user(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
-        """Why somebody is refused whom the proxy does not name; None if they are not."""
+        """Why a request is refused whose user the proxy does not name; None if it is not."""
         settings = self.state.settings
         if not settings.user_header:
             return None
@@ -239,7 +240,7 @@ class Console:
         return await self._endpoint(page)(request)
 
     async def _visit(self, request: Request, known: bool) -> Visit | None:
-        """The visit of a request; None if somebody has to sign in first."""
+        """The visit of a request; None if the user has to sign in first."""
         state, settings = self.state, self.state.settings
         cookie = request.cookies.get(COOKIE, "")
         is_new = len(cookie) < 20 or len(cookie) > 100

@@ -1,4 +1,4 @@
-"""The body of a job as what it is: a call of a task queue, JSON, text or bytes.
+"""Decodes the body of a job for display: a call of a task queue, JSON, text or bytes.
 
 Decoders are pure functions from bytes to a call, or None. None of them runs, imports or unpickles what a body names.
 

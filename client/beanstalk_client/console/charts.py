@@ -1,4 +1,4 @@
-"""Charts as SVG that the server draws: sparklines, and lines over the last hour.
+"""Draws charts as SVG: sparklines, and lines over the last hour.
 
 What is drawn has attributes and classes only: the Content-Security-Policy lets no style stand in a page.
 """
@@ -16,7 +16,7 @@ Values = Sequence[float | None]
 """The newest last; None where nothing is known."""
 
 SHORTEST: Final = 30
-"""How many values the time axis has at least: five minutes."""
+"""Minimum number of values on the time axis: five minutes."""
 
 NONE: Final = "\u2013"
 """What stands for a figure that is not known."""

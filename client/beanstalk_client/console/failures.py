@@ -1,10 +1,10 @@
-"""What has failed: buried jobs, and jobs in dead tubes, grouped by tube, task and error.
+"""Finds failed jobs, buried or in dead tubes, and groups them by tube, task and error.
 
 Workers leave a report about each job that they bury, in the tube NAME.errors (tasks/failure.py). Those are read once
 each, some in a second, so that a page with many of them fills within seconds and the server serves others meanwhile. A
 buried job without a report is grouped by what its body calls, and by the reason that the server gives.
 
-    list-jobs NAME buried, NAME.errors      in pages, each LISTED_AGAIN seconds while somebody looks
+    list-jobs NAME buried, NAME.errors      in pages, each LISTED_AGAIN seconds while there are viewers
     peek                                    PEEKED a second, of reports and jobs that have not been read yet
 
 Two errors are the same if they differ in numbers and quoted text only. Any client that may put can leave texts as long
@@ -20,7 +20,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from beanstalk_client.commands import PAGE_ENTRIES, make
@@ -28,7 +28,6 @@ from beanstalk_client.console.bodies import Report, call_of, report_of
 from beanstalk_client.errors import Error, UnknownCommandError
 from beanstalk_client.job import Job
 from beanstalk_client.observe.reader import Reader
-from beanstalk_client.observe.samples import BURIED, DELAYED, READY
 from beanstalk_client.statistics import Statistics
 from beanstalk_client.tasks.failure import ERRORS
 
@@ -36,11 +35,11 @@ LISTED_AGAIN: Final = 5.0
 """Seconds after which the lists are asked for again."""
 
 MAX_TUBES: Final = 100
-"""How many tubes with buried jobs are looked into, those with the most jobs first; and as many dead tubes."""
+"""Maximum number of tubes with buried jobs that are listed, those with the most jobs first; the same for dead tubes."""
 
 MAX_JOBS: Final = 2000
 MAX_BODIES: Final = 20_000
-"""How many jobs are looked at: of a tube, and of all tubes together, which share them alike."""
+"""Maximum number of jobs that are listed: of a tube, and of all tubes together, in equal shares."""
 
 PEEKED: Final = 100
 """Bodies that are read a second: a millisecond or two of the server's time."""
@@ -122,16 +121,8 @@ def same_error(error: str) -> str:
 
 def shortened(report: Report) -> Report:
     """A report as it is kept: without its traceback, and with short texts."""
-    return Report(
-        job=report.job,
-        tube=report.tube[:MAX_TEXT],
-        task=report.task[:MAX_TEXT],
-        error=report.error[:MAX_TEXT],
-        tries=report.tries,
-        buried=report.buried[:MAX_TEXT],
-        worker=report.worker[:MAX_TEXT],
-        traceback=[],
-    )
+    texts = {name: getattr(report, name)[:MAX_TEXT] for name in ("tube", "task", "error", "buried", "worker")}
+    return replace(report, traceback=[], **texts)
 
 
 def group(jobs: Iterable[Failed]) -> list[Group]:
@@ -211,14 +202,14 @@ class Failures:
         return next((each for each in self.groups if each.key == key), None)
 
     async def _list(self) -> None:
-        tubes = self._reader.sampler.tubes()
-        buried = [name for name, tube in tubes.items() if tube.figures[BURIED] and not name.endswith(ERRORS)]
-        buried.sort(key=lambda name: -(tubes[name].figures[BURIED] or 0))
+        tubes = self._reader.sampler.samples.tubes
+        buried = [name for name, tube in tubes.items() if tube.buried and not name.endswith(ERRORS)]
+        buried.sort(key=lambda name: -(tubes[name].buried or 0))
         self.is_partial = len(buried) > MAX_TUBES
         listed: list[tuple[str, str, Statistics, str]] = []
         reports: dict[int, tuple[str, int]] = {}
         sizes: dict[int, int] = {}
-        errors = [name for name, tube in tubes.items() if name.endswith(ERRORS) and tube.figures[READY]]
+        errors = [name for name, tube in tubes.items() if name.endswith(ERRORS) and tube.ready]
         dead = await self._dead_tubes()
         number = len(buried[:MAX_TUBES]) + len(errors[:MAX_TUBES]) + len(dead)
         self._most = min(MAX_JOBS, MAX_BODIES // max(number, 1))
@@ -256,10 +247,10 @@ class Failures:
 
     async def _dead_tubes(self) -> list[tuple[str, Statistics]]:
         """The tubes that have dead letters, with the first ready job of each, which has come from another tube."""
-        tubes = self._reader.sampler.tubes()
-        names = [name for name, tube in tubes.items() if tube.figures[READY] and not name.endswith(ERRORS)]
-        names = [name for name in names if not tubes[name].figures[DELAYED]]
-        names.sort(key=lambda name: ("dead" not in name.lower(), -(tubes[name].figures[READY] or 0)))
+        tubes = self._reader.sampler.samples.tubes
+        names = [name for name, tube in tubes.items() if tube.ready and not name.endswith(ERRORS)]
+        names = [name for name in names if not tubes[name].delayed]
+        names.sort(key=lambda name: ("dead" not in name.lower(), -(tubes[name].ready or 0)))
         pages = await asyncio.gather(
             *[self._reader.jobs(name, "ready", count=1) for name in names[:MAX_TUBES]], return_exceptions=True
         )

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+import h11
+
 from beanstalk_client.events import reason_of
 
 INTERVAL: Final = 15.0
 TIMEOUT: Final = 5.0
 KEPT: Final = 20
-"""How many pages the percentiles are about: five minutes."""
+"""Number of pages that the percentiles cover: five minutes."""
 MAX_PAGE: Final = 8 * 1024 * 1024
 
 LINE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ([-+0-9.eE]+|\+Inf|NaN)")
@@ -139,7 +141,7 @@ class Metrics:
             try:
                 node.samples = read_metrics(await asyncio.wait_for(get(url), TIMEOUT))
                 node.problem = ""
-            except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError) as error:
+            except (TimeoutError, OSError, ValueError) as error:
                 node.problem = reason_of(error)
                 node.samples = {}
         for name in (WAIT, RUN):
@@ -167,36 +169,27 @@ async def get(url: str) -> str:
         raise ValueError(f"bad URL {_without_token(url)!r}: must be http://host:port")
     is_tls = parts.scheme == "https"
     reader, writer = await asyncio.open_connection(
-        parts.hostname, parts.port or (443 if is_tls else 80), ssl=is_tls or None, limit=65_536
+        parts.hostname, parts.port or (443 if is_tls else 80), ssl=is_tls or None
     )
+    connection = h11.Connection(h11.CLIENT)
+    headers = [("Host", parts.netloc.rpartition("@")[2]), ("Connection", "close"), ("Accept", "text/plain")]
+    if parts.password:
+        headers.append(("Authorization", f"Bearer {parts.password}"))
+    data = bytearray()
     try:
-        headers = [f"GET {parts.path.rstrip('/') or ''}/metrics HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}"]
-        headers += ["Connection: close", "Accept: text/plain"]
-        if parts.password:
-            headers.append(f"Authorization: Bearer {parts.password}")
-        writer.write("\r\n".join([*headers, "", ""]).encode("ascii"))
-        status = (await reader.readline()).split(b" ")
-        if len(status) < 2 or status[1] != b"200":
-            raise ValueError(
-                f"the server answers {status[1].decode('ascii', 'replace') if len(status) > 1 else 'nothing'}"
-            )
-        length, chunked = -1, False
-        while row := (await reader.readline()).strip().lower():
-            if row.startswith(b"content-length:"):
-                length = int(row.split(b":")[1])
-            chunked |= row.startswith(b"transfer-encoding:") and b"chunked" in row
-        return (await _content(reader, length, chunked)).decode("utf-8", "replace")
+        request = h11.Request(method="GET", target=f"{parts.path.rstrip('/')}/metrics", headers=headers)
+        writer.write((connection.send(request) or b"") + (connection.send(h11.EndOfMessage()) or b""))
+        while not isinstance(event := connection.next_event(), h11.EndOfMessage) and len(data) <= MAX_PAGE:
+            if event is h11.NEED_DATA:
+                connection.receive_data(await reader.read(65_536))
+            elif isinstance(event, h11.Response) and event.status_code != 200:
+                raise ValueError(f"the server answers {event.status_code}")
+            elif isinstance(event, h11.Data):
+                data += event.data
+    except h11.ProtocolError as error:
+        raise ValueError(f"malformed answer: {error}") from None
     finally:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-
-
-async def _content(reader: asyncio.StreamReader, length: int, chunked: bool) -> bytes:
-    if not chunked:
-        return await reader.readexactly(length) if 0 <= length <= MAX_PAGE else await reader.read(MAX_PAGE)
-    data = b""
-    while (part := int((await reader.readline()).split(b";")[0], 16)) and len(data) + part <= MAX_PAGE:
-        data += await reader.readexactly(part)
-        await reader.readline()
-    return data
+    return data.decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""What is wrong now, in words: a function of what has been sampled.
+"""Finds the problems of a server in its samples, and describes each in a sentence.
 
-A problem has a level: "bad" is what loses or holds up jobs, "odd" is what somebody may have meant.
+A problem has a level: "bad" is what loses or holds up jobs, "odd" is what may be intended.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from beanstalk_client.observe.sampler import Sampler, Server
-from beanstalk_client.observe.samples import BURIED, PAUSE_LEFT, READY, WAITING, WATCHING, Tube
+from beanstalk_client.observe.sampler import Sampler
+from beanstalk_client.observe.samples import Samples, Tube
 from beanstalk_client.tasks.failure import ERRORS
 
 FULL: Final = 0.8
-"""The share of a limit from which on it is told."""
+"""The share of a limit from which on it is a problem."""
 
 GROWS: Final = 1.0
-"""Jobs a second by which a tube must grow to be told."""
+"""Jobs a second by which a tube must grow to be a problem."""
 
 LATE: Final = 3600
-"""Seconds for which the next job of a tube must have waited to be told."""
+"""Seconds for which the next job of a tube must have waited to be a problem."""
 
 TOLD: Final = 5
-"""How many tubes a problem names."""
+"""Maximum number of tubes that a problem names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One of them.
+    """A problem.
 
     Attributes:
         text: a sentence.
@@ -48,27 +48,27 @@ def problems_of(sampler: Sampler) -> list[Problem]:
     found = []
     if sampler.problem:
         found.append(Problem("bad", f"The server does not answer: {sampler.problem}"))
-    found += _of_server(sampler.server())
-    found += _of_tubes(sampler.tubes().values(), sampler.throttled)
+    found += _of_server(sampler.samples)
+    found += _of_tubes(sampler.samples.tubes.values(), sampler.throttled)
     return sorted(found, key=lambda problem: problem.level != "bad")
 
 
-def _of_server(row: Server) -> Iterable[Problem]:
-    if not row.figures:
+def _of_server(server: Samples) -> Iterable[Problem]:
+    if not server.figures:
         return
-    if str(row.figures.get("draining", "false")).lower() == "true":
+    if str(server.figures.get("draining", "false")).lower() == "true":
         yield Problem("odd", "The server is in drain mode: it takes no new jobs.", "cluster")
-    memory, limit = row.number("current-memory") or 0, row.number("max-memory") or 0
+    memory, limit = server.number("current-memory") or 0, server.number("max-memory") or 0
     if limit and memory >= FULL * limit:
         yield Problem("bad", f"Jobs take {memory / limit:.0%} of the memory that they may take (--max-memory).")
-    if timeouts := row.rates.get("timeouts", 0):
+    if timeouts := server.rates.get("timeouts", 0):
         yield Problem("bad", f"Jobs run out of their time to run: {timeouts * 60:.0f} a minute.")
-    role = str(row.figures.get("cluster-role", ""))
+    role = str(server.figures.get("cluster-role", ""))
     if role and role != "leader":
         yield Problem("bad", f"The node that answers does not lead: it is {role}.", "cluster")
-    if role and not str(row.figures.get("cluster-leader", "")):
+    if role and not str(server.figures.get("cluster-leader", "")):
         yield Problem("bad", "The cluster has no leader.", "cluster")
-    refused = sum(row.number(f"refused-{limit}") or 0 for limit in ("jobs", "bytes", "delay", "size"))
+    refused = sum(server.number(f"refused-{limit}") or 0 for limit in ("jobs", "bytes", "delay", "size"))
     if refused:
         yield Problem("odd", f"{_count(refused, 'put was', 'puts were')} refused by policies since the server started.")
 
@@ -77,26 +77,24 @@ def _of_tubes(tubes: Iterable[Tube], throttled: set[str]) -> Iterable[Problem]:
     unwatched, paused, slow, late, failed = [], [], [], [], []
     buried = 0
     for tube in tubes:
-        figures = tube.figures
-        if figures[BURIED]:
+        if tube.buried:
             failed.append(tube)
-            buried += figures[BURIED] or 0
-        if not figures[READY] or tube.name.endswith(ERRORS):
+            buried += tube.buried or 0
+        if not tube.ready or tube.name.endswith(ERRORS):
             continue
-        if figures[PAUSE_LEFT]:
+        if tube.pause_left:
             paused.append(tube)
-        elif figures[WATCHING] == 0:
+        elif tube.watching == 0:
             unwatched.append(tube)
-        elif tube.growth is not None and tube.growth >= GROWS and not figures[WAITING]:
+        elif tube.growth is not None and tube.growth >= GROWS and not tube.waiting:
             slow.append(tube)
-        if (tube.next_age or 0) >= LATE and figures[WATCHING]:
+        if (tube.next_age or 0) >= LATE and tube.watching:
             late.append(tube)
     if unwatched:
         verb = "has ready jobs and no worker" if len(unwatched) == 1 else "have ready jobs and no worker"
         yield _problem("bad", f"{_count(len(unwatched), 'tube')} {verb}.", "tubes?only=unwatched", unwatched)
     if late:
-        verb = "has" if len(late) == 1 else "have"
-        text = f"In {_count(len(late), 'tube')}, the next job {verb} been ready for more than an hour."
+        text = f"In {_count(len(late), 'tube')}, the next job has been ready for more than an hour."
         yield _problem("bad", text, "tubes?sort=age", late)
     if slow:
         text = f"{_count(len(slow), 'tube')} {'gets' if len(slow) == 1 else 'get'} jobs faster than workers take them."
@@ -115,7 +113,7 @@ def _of_tubes(tubes: Iterable[Tube], throttled: set[str]) -> Iterable[Problem]:
 
 
 def _problem(level: str, text: str, page: str, tubes: list[Tube]) -> Problem:
-    worst = heapq.nlargest(TOLD, tubes, key=lambda tube: (tube.figures[READY] or 0) + (tube.figures[BURIED] or 0))
+    worst = heapq.nlargest(TOLD, tubes, key=lambda tube: (tube.ready or 0) + (tube.buried or 0))
     return Problem(level, text, page, [tube.name for tube in worst])
 
 

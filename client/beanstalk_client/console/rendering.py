@@ -1,4 +1,4 @@
-"""How values become text in a page.
+"""Formats values for pages, and makes the environment of the templates.
 
 All text in a page goes through `harmless`, and is then escaped: what comes from outside can neither be markup, nor
 steer a terminal, nor turn the direction of a line. What stands in a form's text area is escaped only.

@@ -1,6 +1,6 @@
-"""A search through the bodies and keys of a tube: within a budget, with progress, until it is stopped.
+"""Searches the bodies and keys of a tube in the background, within a budget, with progress.
 
-It goes on beside the pages that show it, and ends when nobody has looked for LOOKED_WITHIN seconds.
+A search runs independently of the pages that show it, and ends after LOOKED_WITHIN seconds without a viewer.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from beanstalk_client.commands import make
@@ -38,6 +39,7 @@ MAX_SEARCHES: Final = 20
 """Maximum number of searches; beyond it, the oldest one of the token with most searches is evicted."""
 
 
+@dataclass(eq=False, repr=False)
 class Search:
     """A search.
 
@@ -49,30 +51,31 @@ class Search:
         state: "runs", "done", "stopped", "full" or "failed".
     """
 
-    def __init__(self, id: int, owner: str, reader: Reader, tube: str, job_state: str, text: str, total: int) -> None:
-        self.id = id
-        self.owner = owner
-        self.tube = tube
-        self.job_state = job_state
-        self.text = text
-        self.total = total
-        self.seen: int = 0
-        self.passed_over: int = 0
-        self.found: list[Statistics] = []
-        self.state: str = "runs"
-        self.error: str = ""
-        self._reader = reader
-        self._wanted = text.encode("utf-8", "replace").lower()
+    id: int
+    owner: str
+    reader: Reader
+    tube: str
+    job_state: str
+    text: str
+    total: int
+    seen: int = 0
+    passed_over: int = 0
+    found: list[Statistics] = field(default_factory=list)
+    state: str = "runs"
+    error: str = ""
+
+    def __post_init__(self) -> None:
+        self._wanted = self.text.encode("utf-8", "replace").lower()
         self._looked = time.monotonic()
         self.task: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._run())
 
     @property
     def share(self) -> float:
-        """How far it is, from 0 to 1."""
+        """Its progress, from 0 to 1."""
         return 1.0 if self.state == "done" else min(self.seen / self.total, 1.0) if self.total else 0.0
 
     def look(self) -> None:
-        """Somebody looks at it."""
+        """Note that a page shows it."""
         self._looked = time.monotonic()
 
     def stop(self) -> None:
@@ -90,7 +93,7 @@ class Search:
     async def _search(self) -> None:
         following = "0"
         while following:
-            following, jobs = await self._reader.jobs(self.tube, self.job_state, following, 1000)
+            following, jobs = await self.reader.jobs(self.tube, self.job_state, following, 1000)
             for start in range(0, len(jobs), BATCH):
                 began = time.monotonic()
                 read = await self._look_into(jobs[start : start + BATCH])
@@ -110,7 +113,7 @@ class Search:
         unread = [job for job in jobs if job["id"] not in found and int(job.get("size", 0)) <= MAX_BODY]
         self.passed_over += len(jobs) - len(found) - len(unread)
         for some in _by_bytes(unread):
-            for each in await self._reader.together([make.peek(int(job["id"])) for job in some]):
+            for each in await self.reader.together([make.peek(int(job["id"])) for job in some]):
                 if isinstance(each, Job) and self._wanted in each.body.lower():
                     found.add(each.id)
         self.found += [job for job in jobs if job["id"] in found]

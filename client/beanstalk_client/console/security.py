@@ -1,4 +1,4 @@
-"""Who may see a page, and which requests are taken: the checks that stand before every page.
+"""Checks each request before its page: Host, origin, CSRF value, session, proxy; limits sign-ins.
 
     Host             an address, localhost, or a name that the console was given: no DNS rebinding
     Sec-Fetch-Site   a change comes from a page of the console's own origin; where a browser does not send it, Origin
@@ -21,6 +21,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -141,7 +142,7 @@ def network_of(peer: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches what listens here."""
+    """Whether only this machine can connect to what listens here."""
     if host == "localhost":
         return True
     try:
@@ -188,7 +189,7 @@ class Attempts:
         self._by_address: dict[str, tuple[asyncio.Semaphore, int]] = {}  # with how many hold a place or wait for one
 
     def __len__(self) -> int:
-        """How many run or wait."""
+        """The number of checks that run or wait."""
         return sum(count for _, count in self._by_address.values())
 
     def pause(self) -> float:
@@ -213,30 +214,28 @@ class Attempts:
                 del self._by_address[address]
 
 
+@dataclass(frozen=True, slots=True)
 class Session:
-    """Somebody who has given a token.
+    """A user who has signed in.
 
     Attributes:
         token: of the queue.
-        owner: a digest of it: the log keeps it for longer than the token.
-        name: as the log calls them.
+        name: the user's name in the log.
         expires: when it ends, by the clock of the sessions.
     """
 
-    __slots__ = ("expires", "name", "owner", "token")
+    token: str = field(repr=False)
+    name: str
+    expires: float
 
-    def __init__(self, token: str, name: str, expires: float) -> None:
-        self.token: str = token
-        self.owner: str = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
-        self.name: str = name
-        self.expires: float = expires
-
-    def __repr__(self) -> str:
-        return f"<Session of {self.name}>"
+    @property
+    def owner(self) -> str:
+        """A digest of the token: the log keeps it for longer than the token."""
+        return _digest(self.token).hex()
 
 
 class Sessions:
-    """Those who have signed in, in memory."""
+    """The sessions, in memory."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -276,15 +275,15 @@ class Sessions:
 
 
 def who_has_most(owners: Iterable[str]) -> str:
-    """Who has most of what is full, and has to give way: so nobody takes what others have."""
+    """The owner with the most entries of something full. Evicting theirs protects those of the others."""
     return Counter(owners).most_common(1)[0][0]
 
 
 def fingerprint(token: str) -> str:
-    """What tells a token from others, and nothing of it: the log calls those without a name so."""
-    return f"token {hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    """A short digest that identifies a token without revealing it: the name of a user without a name in the log."""
+    return f"token {_digest(token).hex()[:8]}"
 
 
-def _digest(cookie: str) -> bytes:
-    """So the time that a search takes tells nothing of a cookie."""
-    return hashlib.sha256(cookie.encode("utf-8", "replace")).digest()
+def _digest(secret: str) -> bytes:
+    """The digest of a cookie or a token: the time of a search for it reveals nothing of the secret."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).digest()

@@ -1,4 +1,4 @@
-"""How a console is set up: what `beanstalk console` and `console(...)` are told."""
+"""The settings of a console, from `beanstalk console` or `console(...)`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Settings:
 
     Attributes:
         server: the server as people call it, without a token.
-        login: everybody gives a token of the queue.
+        login: each user signs in with a token of the queue.
         read_only: nothing can be changed.
-        user_header: the header in which a proxy says who somebody is, in lower case; "" for none.
+        user_header: the header with the user's name that a proxy sets, in lower case; "" for none.
         trusted: the networks of that proxy.
         hosts: the names by which browsers may know the console, beside addresses and localhost.
-        hsts: browsers are told to use TLS only for these names.
+        hsts: browsers must use TLS only for these names.
         base_path: what a proxy may leave before each path.
         schedules: the tubes of plans of schedulers.
         metrics: the URLs of the nodes' metrics, for percentiles and shards.

@@ -1,4 +1,4 @@
-"""What a console keeps between requests: users, sessions, actions, searches; all in memory, all bounded."""
+"""The state of a console between requests: users, sessions, actions and searches, in memory and bounded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A user of the console: connections and samples with the rights of one token of the queue.
+"""The users of the console: connections and samples with the rights of one token of the queue each.
 
-All who gave the same token are one user, and without --login everybody is. So nothing that one token may see reaches a
-page of another one: it comes over different connections.
+All visitors with the same token are one user; without --login, all visitors are. Each token has its own connections, so
+no page shows what only another token may see.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from beanstalk_client.console.failures import Failures
 from beanstalk_client.observe.reader import Connect, Reader
 
 MAX_USERS: Final = 50
-"""How many users there are at most: the one that has looked longest ago gives way."""
+"""Maximum number of users; beyond it, the one whose last visit is the oldest is evicted."""
 
 
 class User(Reader):
-    """One of them.
+    """A user.
 
     Attributes:
         failures: what has failed, in the tubes that this user may see.
@@ -51,7 +51,7 @@ class Users:
         return user
 
     def _active(self) -> int:
-        """How many are looking."""
+        """The number of users with viewers."""
         return sum(user.sampler.is_looked_at for user in self._users.values())
 
     async def keep(self, tokens: set[str]) -> None:

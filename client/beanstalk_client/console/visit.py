@@ -1,10 +1,11 @@
-"""One request: who it is from, what it asks for, and how its page is made."""
+"""One HTTP request with its user: reads the query and the form, and renders the page."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -31,7 +32,7 @@ CSRF: Final = re.compile(rb"(?:^|&)csrf=([0-9a-f]{64})(?=&|$)")
 MAX_FIELDS: Final = 20_000
 
 MAX_LIVE: Final = 32
-"""How many pages are kept for those who look at the same."""
+"""Maximum number of rendered pages that viewers of the same page share."""
 
 Form = Mapping[str, Sequence[str]]
 
@@ -45,31 +46,32 @@ class BadRequestError(Exception):
         self.field = field
 
 
+@dataclass(eq=False, repr=False)
 class Visit:
-    """A request of somebody who may look.
+    """A request, with its user and session.
 
     Attributes:
-        user: whose rights count. (BadRequestError: nobody, on the page to sign in.)
+        user: the user with whose rights it runs. (BadRequestError: there is none, on the page to sign in.)
         who: what the log calls them.
-        owner: a digest of the token, or "": who has ordered what is told apart by it.
+        owner: a digest of the token, or "": the owner of actions and searches.
         cookie: theirs; `is_new` if they have to get it yet.
         base: what stands before all paths.
         live: the script asks again for what is on the screen: only what has been sampled may change, and the server
             must be asked for nothing.
     """
 
-    def __init__(
-        self, request: Request, state: State, user: User | None, who: str, owner: str, cookie: str, is_new: bool
-    ) -> None:
-        self.request = request
-        self.state = state
-        self._user = user
-        self.who = who
-        self.owner = owner
-        self.cookie = cookie
-        self.is_new = is_new
+    request: Request
+    state: State
+    _user: User | None
+    who: str
+    owner: str
+    cookie: str
+    is_new: bool
+
+    def __post_init__(self) -> None:
+        request = self.request
         self.base: str = str(request.scope.get("root_path", "")).rstrip("/")
-        self.live: bool = user is not None and request.method == "GET" and request.headers.get("x-live") == "1"
+        self.live: bool = self.is_known and request.method == "GET" and request.headers.get("x-live") == "1"
 
     @property
     def user(self) -> User:
@@ -79,7 +81,7 @@ class Visit:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is somebody who may look."""
+        """Whether it has a user."""
         return self._user is not None
 
     @property
@@ -185,7 +187,7 @@ class Visit:
         return self.page("message.html", status, title=title, text=text, back=back if is_own else "")
 
     def live_page(self) -> Response | None:
-        """The page as somebody else has got it from the same sample, if the script asks for it."""
+        """The page that another viewer has got from the same sample, if the script asks for it."""
         text = self.state.live.get(self.live_key) if self.live else None
         return (
             HTMLResponse(text.replace(csrf_field(""), csrf_field(self.state.forms.value(self.cookie))))

@@ -16,7 +16,7 @@ from beanstalk_client.replies import PAGE
 from beanstalk_client.statistics import Statistics
 
 PAGE_SIZE: Final = 50
-"""How many jobs a page of a tube has."""
+"""Number of jobs on a page of a tube."""
 
 MAX_SUMMARIZED: Final = 8192
 """Maximum length of a body that is read for a line of a list, in bytes."""

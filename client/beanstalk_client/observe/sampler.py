@@ -19,7 +19,7 @@ import math
 import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.commands import Command
@@ -35,21 +35,7 @@ from beanstalk_client.errors import (
     UnknownCommandError,
 )
 from beanstalk_client.events import reason_of
-from beanstalk_client.observe.samples import (
-    BURIED,
-    DELAYED,
-    PAUSE_LEFT,
-    PUTS,
-    READY,
-    RESERVED,
-    USING,
-    WAITING,
-    WATCHING,
-    Figures,
-    Samples,
-    Tube,
-    number,
-)
+from beanstalk_client.observe.samples import STATES, Samples
 from beanstalk_client.observe.survey import READERS, Survey
 from beanstalk_client.replies import Document
 
@@ -81,7 +67,7 @@ SLOW: Final = 3.0
 """Seconds that a sample may take until pages say that the server does not answer."""
 
 TOP: Final = 10
-"""Of how many tubes with the most ready jobs the age of the next job is asked for."""
+"""Number of tubes with the most ready jobs that are sampled as if they were shown."""
 
 SERVER_SERIES: Final = {
     "ready": "current-jobs-ready",
@@ -99,8 +85,6 @@ RATE_SERIES: Final = ("puts", "reserves", "deletes", "failures")
 FAILURES: Final = ("cmd-release", "cmd-bury", "job-timeouts")
 """The counters that tell of failures: a job that is released, buried or runs out of time has failed."""
 
-STATES: Final = {"ready": READY, "reserved": RESERVED, "delayed": DELAYED, "buried": BURIED}
-
 REFUSALS: Final = (
     NotFoundError,
     UnknownCommandError,
@@ -110,45 +94,6 @@ REFUSALS: Final = (
     OutOfMemoryError,
 )
 """Replies that answer a question, so that sampling goes on."""
-
-
-class Row(NamedTuple):
-    """A tube as pages show it; what is not known is None."""
-
-    name: str
-    ready: int | None
-    reserved: int | None
-    delayed: int | None
-    buried: int | None
-    using: int | None
-    watching: int | None
-    waiting: int | None
-    pause_left: int | None
-    total: int | None
-    puts: float | None
-    deletes: float | None
-    growth: float | None
-    next_age: int | None
-
-
-PLACES: Final = (READY, RESERVED, DELAYED, BURIED, USING, WATCHING, WAITING, PAUSE_LEFT, PUTS)
-"""Where the figures of a row are."""
-
-
-class Server(NamedTuple):
-    """The server as pages show it.
-
-    Attributes:
-        age: how many seconds ago it was sampled; None if it has never been.
-    """
-
-    age: float | None
-    figures: Figures
-    rates: Mapping[str, float]
-
-    def number(self, key: str) -> int | None:
-        """A figure, or None if the server has not sent it."""
-        return number(self.figures, key)
 
 
 class Series:
@@ -330,33 +275,22 @@ class Sampler:
             return False
         return True
 
-    def server(self) -> Server:
-        samples = self.samples
-        return Server(samples.age(self._clock()), samples.figures, samples.rates)
-
-    def row(self, name: str) -> Row | None:
-        """A tube as it is shown; None if it is not known."""
-        tube = self.samples.tubes.get(name)
-        if tube is None:
-            return None
-        figures = [tube.figures[place] for place in PLACES]
-        return Row._make([name, *figures, tube.puts, tube.deletes, tube.growth, tube.next_age])
+    @property
+    def sees_server(self) -> bool:
+        """Whether the figures of the server are known, and this user may see them."""
+        return bool(self.samples.figures) and not self.survey.is_refused
 
     def totals(self) -> dict[str, int]:
         """The jobs by state: those of the server, or of the tubes that are known if the user may not see the server."""
-        row = self.server()
-        if row.figures and not self.survey.is_refused:
-            return {state: row.number(f"current-jobs-{state}") or 0 for state in STATES}
+        if self.sees_server:
+            return {state: self.samples.number(f"current-jobs-{state}") or 0 for state in STATES}
         tubes = self.samples.tubes.values()
-        return {state: sum(tube.figures[place] or 0 for tube in tubes) for state, place in STATES.items()}
+        return {state: sum(getattr(tube, state) or 0 for tube in tubes) for state in STATES}
 
     def history(self, name: str, tube: str = "", count: int = KEPT) -> list[float | None]:
         """The last hour of a figure of the server, or of a tube."""
         series = self._tracked.get(tube, {}).get(name) if tube else self._series.get(name)
         return series.last(self._clock(), count) if series else []
-
-    def tubes(self) -> Mapping[str, Tube]:
-        return self.samples.tubes
 
     async def close(self) -> None:
         """End sampling; who waits for a sample waits no longer."""
@@ -413,7 +347,7 @@ class Sampler:
 
     def _wanted(self) -> Sequence[str]:
         """The tubes to look at more closely: those that are shown, latest first, and those with the most ready jobs."""
-        top = heapq.nlargest(TOP, self.samples.tubes.values(), key=lambda tube: tube.figures[READY] or 0)
+        top = heapq.nlargest(TOP, self.samples.tubes.values(), key=lambda tube: tube.ready or 0)
         return list(dict.fromkeys([*[tube.name for tube in top], *reversed(self._shown)]))[:MAX_SHOWN]
 
     async def _ask(self, questions: Sequence[str]) -> None:
@@ -434,19 +368,19 @@ class Sampler:
             self.throttled.discard(str(figures["name"]))
 
     def _record(self, now: float) -> None:
-        row = self.server()
+        samples = self.samples
         if self.survey.is_refused:
             for state, total in self.totals().items():
                 self._series[state].add(now, total)
             for name in ("puts", "deletes"):
                 rates = [getattr(tube, name) for tube in self.samples.tubes.values()]
                 self._series[name].add(now, sum(rate for rate in rates if rate is not None))
-        elif row.figures:
+        elif samples.figures:
             for name, key in SERVER_SERIES.items():
-                self._series[name].add(now, row.number(key))
+                self._series[name].add(now, samples.number(key))
             for name in ("puts", "reserves", "deletes"):
-                self._series[name].add(now, row.rates.get(name))
-            self._count_failures(now, row)
+                self._series[name].add(now, samples.rates.get(name))
+            self._count_failures(now)
         tubes = self.samples.tubes
         names = tubes if len(tubes) <= MAX_TRACKED else self._wanted()
         for name in names:
@@ -455,18 +389,17 @@ class Sampler:
                 continue
             series = self._tracked.pop(name, None)
             if series is None:
-                series = {each: Series(self._step) for each in ("ready", "puts", "deletes")}
+                series = {figure: Series(self._step) for figure in ("ready", "puts", "deletes")}
             self._tracked[name] = series
-            series["ready"].add(now, tube.figures[READY])
-            series["puts"].add(now, tube.puts)
-            series["deletes"].add(now, tube.deletes)
+            for figure, values in series.items():
+                values.add(now, getattr(tube, figure))
         for name in [name for name in self._tracked if name not in tubes]:
             del self._tracked[name]
         while len(self._tracked) > MAX_TRACKED:
             del self._tracked[next(iter(self._tracked))]
 
-    def _count_failures(self, now: float, row: Server) -> None:
-        count = float(sum(row.number(key) or 0 for key in FAILURES))
+    def _count_failures(self, now: float) -> None:
+        count = float(sum(self.samples.number(key) or 0 for key in FAILURES))
         before, self._counted = self._counted, (now, count)
         if before is None or now <= before[0] or count < before[1]:
             return

@@ -16,7 +16,9 @@ Of each tube, the latest sample and its rates are kept: some 400 bytes. Moments 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 Figures: TypeAlias = Mapping[str, Any]
@@ -25,23 +27,22 @@ Figures: TypeAlias = Mapping[str, Any]
 SHORTEST: Final = 0.05
 """The shortest time between two samples that makes a rate, in seconds: a late reply distorts a shorter one."""
 
-TUBE_FIGURES: Final = (
-    "current-jobs-urgent",
-    "current-jobs-ready",
-    "current-jobs-reserved",
-    "current-jobs-delayed",
-    "current-jobs-buried",
-    "current-using",
-    "current-watching",
-    "current-waiting",
-    "pause-time-left",
-    "total-jobs",
-    "cmd-delete",
-)
-"""What is kept of a tube."""
+TUBE_FIGURES: Final = {
+    "urgent": "current-jobs-urgent",
+    "ready": "current-jobs-ready",
+    "reserved": "current-jobs-reserved",
+    "delayed": "current-jobs-delayed",
+    "buried": "current-jobs-buried",
+    "using": "current-using",
+    "watching": "current-watching",
+    "waiting": "current-waiting",
+    "total": "total-jobs",
+    "pause_left": "pause-time-left",
+    "deleted": "cmd-delete",
+}
+"""The attributes of a Tube, and their keys in stats-tube."""
 
-URGENT, READY, RESERVED, DELAYED, BURIED, USING, WATCHING, WAITING, PAUSE_LEFT, PUTS, DELETES = range(len(TUBE_FIGURES))
-"""Where each of them is in Tube.figures."""
+STATES: Final = ("ready", "reserved", "delayed", "buried")
 
 COMMANDS: Final = "commands"
 """The rate of all commands, from every counter whose key begins with `cmd-`."""
@@ -65,11 +66,10 @@ LARGEST: Final = 2**64
 
 
 class Tube:
-    """A tube: its latest sample, and what follows from it and the one before.
+    """A tube: its latest sample, and what follows from it and the one before. Unknown figures are None.
 
     Attributes:
         moment: when it was sampled.
-        figures: in the order of TUBE_FIGURES.
         puts, deletes: the rates, a second.
         growth: by how many ready jobs a second the tube grows; below 0, it shrinks.
         next_age: how many seconds ago the job was put that goes next, when that was asked last.
@@ -77,10 +77,10 @@ class Tube:
     """
 
     __slots__ = (
+        *TUBE_FIGURES,
         "_base",  # the figures that the next rates begin with
         "_based",  # and their moment
         "deletes",
-        "figures",
         "growth",
         "moment",
         "name",
@@ -89,46 +89,59 @@ class Tube:
         "round",
     )
 
-    def __init__(self, name: str, moment: float, figures: tuple[int | None, ...], round_: int) -> None:
+    urgent: int | None
+    ready: int | None
+    reserved: int | None
+    delayed: int | None
+    buried: int | None
+    using: int | None
+    watching: int | None
+    waiting: int | None
+    total: int | None
+    pause_left: int | None
+    deleted: int | None
+    round: int
+
+    def __init__(self, name: str, moment: float, figures: Figures, round_: int) -> None:
         self.name: str = name
         self.moment: float = moment
-        self.figures: tuple[int | None, ...] = figures
-        self._based, self._base = moment, figures
+        self._based = -math.inf
+        self._base: tuple[int | None, ...] = (None, None, None)
         self.puts: float | None = None
         self.deletes: float | None = None
         self.growth: float | None = None
         self.next_age: int | None = None
-        self.round: int = round_
+        self.take(moment, figures, round_)
 
     def age(self, now: float) -> float:
-        """How many seconds ago it was sampled."""
+        """Seconds since it was sampled."""
         return max(now - self.moment, 0.0)
 
-    def take(self, moment: float, figures: tuple[int | None, ...], round_: int) -> None:
+    def take(self, moment: float, figures: Figures, round_: int) -> None:
         """Take a newer sample."""
-        self.moment, self.figures, self.round = max(moment, self.moment), figures, round_
-        if not figures[READY]:
+        self.moment, self.round = max(moment, self.moment), round_
+        for name, key in TUBE_FIGURES.items():
+            setattr(self, name, number(figures, key))
+        if not self.ready:
             self.next_age = None
         seconds = moment - self._based
         if seconds >= SHORTEST:
-            changes = [_change(self._base[which], figures[which], seconds) for which in (PUTS, DELETES, READY)]
+            counts = (self.total, self.deleted, self.ready)
+            changes = [_change(before, after, seconds) for before, after in zip(self._base, counts, strict=True)]
             if any(change is not None and change < 0 for change in changes[:2]):
                 changes = [None] * 3
             self.puts, self.deletes, self.growth = changes
-            self._base, self._based = figures, moment
+            self._base, self._based = counts, moment
 
 
 COLUMNS: Final[Mapping[str, Callable[[Tube], float | None]]] = {
     "tube": lambda _: 0,  # equal figures are in the order of the names
-    "ready": lambda tube: tube.figures[READY],
-    "reserved": lambda tube: tube.figures[RESERVED],
-    "delayed": lambda tube: tube.figures[DELAYED],
-    "buried": lambda tube: tube.figures[BURIED],
-    "in": lambda tube: tube.puts,
-    "out": lambda tube: tube.deletes,
-    "growth": lambda tube: tube.growth,
-    "age": lambda tube: tube.next_age,
-    "waiting": lambda tube: tube.figures[WAITING],
+    **{state: attrgetter(state) for state in STATES},
+    "in": attrgetter("puts"),
+    "out": attrgetter("deletes"),
+    "growth": attrgetter("growth"),
+    "age": attrgetter("next_age"),
+    "waiting": attrgetter("waiting"),
 }
 """The sort columns, from left to right. Names ascend; of all others, the largest come first."""
 
@@ -155,8 +168,12 @@ class Samples:
         self.rates: dict[str, float] = {}
 
     def age(self, now: float) -> float | None:
-        """How many seconds ago the server was sampled; None if it has never been."""
+        """Seconds since the server was sampled; None if it has never been."""
         return None if self._moment is None else max(now - self._moment, 0.0)
+
+    def number(self, key: str) -> int | None:
+        """A figure of the server as a number, or None if the server has not sent it."""
+        return number(self.figures, key)
 
     def take_server(self, moment: float, figures: Figures) -> None:
         """Take a reply to stats."""
@@ -174,11 +191,10 @@ class Samples:
 
     def take_tube(self, moment: float, name: str, figures: Figures) -> None:
         """Take a reply to stats-tube, or an entry of one to stats-tubes."""
-        values = tuple(number(figures, key) for key in TUBE_FIGURES)
         if tube := self.tubes.get(name):
-            tube.take(moment, values, self._round)
+            tube.take(moment, figures, self._round)
         else:
-            self.tubes[name] = Tube(name, moment, values, self._round)
+            self.tubes[name] = Tube(name, moment, figures, self._round)
 
     def end_round(self, prefix: str) -> None:
         """End a round of the tubes with this prefix: remove those that were not seen in it."""
@@ -188,9 +204,7 @@ class Samples:
         self._round += 1
 
     def oldest(self, prefix: str, now: float) -> float:
-        """How many seconds ago that tube was sampled which has waited longest, of those whose names begin so; 0.0 if
-        there is none.
-        """
+        """The age of the oldest sample of a tube with this prefix, in seconds; 0.0 if there is none."""
         return max((now - tube.moment for name, tube in self.tubes.items() if name.startswith(prefix)), default=0.0)
 
 

@@ -30,11 +30,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from beanstalk_client.errors import BadFormatError, Error, NotFoundError, UnknownCommandError
-from beanstalk_client.observe.samples import READY, Figures, Samples, number
+from beanstalk_client.observe.samples import Figures, Samples, number
 from beanstalk_client.statistics import read_names, read_page, read_statistics
 
 SURVEYED: Final = 500
-"""How many tubes a second are asked about in rounds: some ms of a server's time (`bench --scenario watching`)."""
+"""Tubes that are sampled in rounds, a second: some ms of a server's time (`bench --scenario watching`)."""
 
 PAGE: Final = 1000
 """The longest page of `stats-tubes`, in tubes."""
@@ -46,10 +46,10 @@ VISIBLE: Final = 100
 """The most visible tubes that are asked about a second; those on top come first."""
 
 NEXT_JOBS: Final = 10
-"""Of how many tubes a second the age of the next job is asked."""
+"""Tubes whose next job is asked for, a second."""
 
 COMPARISONS: Final = 500_000
-"""How many names a second stock beanstalkd may compare: 2 to 5 ms of its time."""
+"""Names that stock beanstalkd may compare, a second: 2 to 5 ms of its time."""
 
 LISTED: Final = 2000
 """The list of tubes of stock beanstalkd is asked for at most once in as many seconds as it has this many tubes."""
@@ -190,7 +190,7 @@ class Survey:
         if not self._has_next_jobs:
             return []
         tubes = self._samples.tubes
-        names = [name for name in self._visible if name in tubes and tubes[name].figures[READY]]
+        names = [name for name in self._visible if name in tubes and tubes[name].ready]
         count = min(len(names), NEXT_JOBS, max(round(NEXT_JOBS * self._interval), 1))
         first = self._next_job % len(names) if names else 0
         self._next_job = first + count

@@ -1,4 +1,4 @@
-"""Who is connected, and the cluster: both of the whole server."""
+"""The pages of connected clients and of the cluster."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def clients(visit: Visit) -> Response:
         q=visit.text("q"),
         only=only,
         problem=problem,
-        server=sampler.server(),
+        server=sampler.samples,
         history=sampler.history,
     )
 
@@ -75,8 +75,8 @@ async def clients(visit: Visit) -> Response:
 async def cluster(visit: Visit) -> Response:
     sampler = visit.user.sampler
     await sampler.look()
-    server = sampler.server()
-    sees_server = bool(server.figures) and not sampler.survey.is_refused
+    server = sampler.samples
+    sees_server = sampler.sees_server
     if sees_server:
         visit.state.metrics.look()
     return visit.page(

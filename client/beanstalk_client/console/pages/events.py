@@ -1,4 +1,4 @@
-"""Server-sent events: one for each sample. The script then asks again for what is on the screen."""
+"""Sends one server-sent event for each sample; the script of the page then fetches the page again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has failed, in groups, and one group with an example."""
+"""The page of failures in groups, and the page of one group with an example."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import heapq
 from starlette.responses import Response
 
 from beanstalk_client.console.visit import BadRequestError, Visit
-from beanstalk_client.observe.samples import BURIED
 
 SHOWN_TUBES = 100
 """Tubes that are listed beside the groups."""
@@ -20,9 +19,9 @@ async def failures(visit: Visit) -> Response:
     user = visit.user
     await user.sampler.look()
     groups = await user.failures.refresh()
-    tubes = user.sampler.tubes()
-    most = heapq.nlargest(SHOWN_TUBES, tubes.values(), key=lambda tube: tube.figures[BURIED] or 0)
-    buried = [user.sampler.row(tube.name) for tube in most if tube.figures[BURIED]]
+    tubes = user.sampler.samples.tubes
+    most = heapq.nlargest(SHOWN_TUBES, tubes.values(), key=lambda tube: tube.buried or 0)
+    buried = [tube for tube in most if tube.buried]
     return visit.page(
         "failures.html",
         tab="failures",

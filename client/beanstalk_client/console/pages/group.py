@@ -1,4 +1,4 @@
-"""A group of jobs: how far it is, what holds it up, and what waits for it."""
+"""The page of a group of jobs: its progress, its buried jobs, and the jobs that wait for it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from starlette.responses import Response
 
 from beanstalk_client.console.visit import Visit
+from beanstalk_client.observe.samples import STATES
 
-STATES: Final = ("ready", "reserved", "delayed", "buried")
 ENDS: Final = ("done", "cancelled", "expired", "dead")
 
 

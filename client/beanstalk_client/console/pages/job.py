@@ -1,4 +1,4 @@
-"""A job: its body as what it is, and all that the server says of it."""
+"""The page of a job: its decoded body, its statistics, and the reason for its state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from beanstalk_client.cli.showing import why_there
+from beanstalk_client.cli.show import why_there
 from beanstalk_client.console.bodies import MAX_SHOWN, Report, describe, report_of
 from beanstalk_client.console.rendering import moment
 from beanstalk_client.console.visit import Visit

@@ -1,4 +1,4 @@
-"""Orders: what forms ask for, asked once more with the number where jobs are lost or many change, and the log.
+"""Carries out the forms that change jobs, tubes or the server, with a confirmation where needed; the page of the log.
 
 A form names an operation (`op`) and what it is about (`scope`):
 
@@ -12,22 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
-from beanstalk_client.commands import make, seconds
+from beanstalk_client.commands import Command, make, seconds
 from beanstalk_client.console import actions
 from beanstalk_client.console.actions import Client, Steps
 from beanstalk_client.console.bodies import summary
 from beanstalk_client.console.rendering import moment, size
 from beanstalk_client.console.visit import BadRequestError, Form, Visit, read_name, read_number
 from beanstalk_client.errors import Error, NotFoundError, shown
+from beanstalk_client.job import Job
 from beanstalk_client.observe.reader import MAX_SUMMARIZED
+from beanstalk_client.observe.samples import STATES
 from beanstalk_client.schedules.schedule import key_of
+from beanstalk_client.statistics import Statistics
 
 DEFAULT_PAUSE: Final = 600
 MAX_PAUSE: Final = 2**31 - 1
@@ -36,7 +39,7 @@ MANY: Final = 10
 """Minimum number of jobs from which an order that loses nothing asks for confirmation, too."""
 
 EXAMPLES: Final = 5
-"""How many jobs are shown before an order is confirmed."""
+"""Number of jobs that the confirmation of an order shows."""
 
 EXAMPLE_BYTES: Final = 65_536
 """Bytes of bodies that are read for them; the last may be longer."""
@@ -71,7 +74,8 @@ SHOWN_WITHIN: Final = 0.7
 
 MAX_MARKED: Final = 10_000
 
-STATES: Final = ("ready", "reserved", "delayed", "buried")
+CLEARABLE: Final = ("ready", "delayed", "buried")
+"""The states in which no worker has a job: all of these can be deleted or moved at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,12 @@ class Selection:
     state: str = ""
     error: str = ""
 
+    def each(self, command: Callable[[int], Command[Any]]) -> Callable[[Client], Steps]:
+        """The steps that give a command for each of them."""
+        if self.ids:
+            return lambda client: actions.each_job(client, self.ids, command, self.tube, self.state)
+        return lambda client: actions.all_in_state(client, self.tube, self.state, self.total, command)
+
 
 @dataclass(slots=True)
 class Order:
@@ -102,7 +112,7 @@ class Order:
         what: in words, as a sentence without a period: "Delete 3 marked jobs".
         warning: what cannot be undone, or is not as one might think; "" for nothing.
         is_final: it cannot be undone.
-        asks: it is asked once more.
+        asks: it is asked once more, as are orders about MANY jobs and those that cannot be undone.
         about: the jobs, or the names of the tubes, that are shown when it is asked once more.
     """
 
@@ -141,7 +151,7 @@ async def order(visit: Visit) -> Response:
         if op in WITH_BODY:
             return _ask_again(visit, form, back, actions.meaning(error), 409)
         raise
-    if (found.asks or found.is_final) and _one(form, "sure") != "1":
+    if (found.asks or found.is_final or (found.total or 0) >= MANY) and _one(form, "sure") != "1":
         kept = [
             (name, value) for name, values in form.items() for value in values if name not in ("csrf", "sure", "most")
         ]
@@ -257,12 +267,22 @@ def jobs_in_words(number: int) -> str:
     return f"{number:,} {'job' if number == 1 else 'jobs'}"
 
 
-async def select(visit: Visit, form: Form) -> Selection:
+async def select(visit: Visit, form: Form, states: Sequence[str] = STATES, problem: str = "") -> Selection:
     """The jobs that a form is about.
 
+    Args:
+        states: of which all jobs may be selected at once; `problem` says why not those of others.
+
     Raises:
-        BadRequestError: none, or too many.
+        BadRequestError: none, too many, or all in another state.
     """
+    found = await _select(visit, form)
+    if not found.ids and found.state not in states:
+        raise BadRequestError(problem)
+    return found
+
+
+async def _select(visit: Visit, form: Form) -> Selection:
     scope = _one(form, "scope", "marked")
     if scope == "all":
         tube, state = read_name(_one(form, "tube")), _one(form, "state")
@@ -297,35 +317,18 @@ async def select(visit: Visit, form: Form) -> Selection:
 
 
 async def _kick(visit: Visit, form: Form) -> Order:
-    found = await select(visit, form)
-
-    def steps(client: Client) -> Steps:
-        if found.ids:
-            return actions.each_job(client, found.ids, make.kick_job, found.tube, found.state)
-        return actions.kick(client, found.tube, found.state, found.total)
-
-    if not found.ids and found.state not in ("buried", "delayed"):
-        raise BadRequestError("Only buried and delayed jobs can be kicked.")
-    return Order(
-        f"Kick {found.words}", found.total, steps, "They are ready at once.", asks=found.total >= MANY, about=found
-    )
+    found = await select(visit, form, ("buried", "delayed"), "Only buried and delayed jobs can be kicked.")
+    return Order(f"Kick {found.words}", found.total, found.each(make.kick_job), "They are ready at once.", about=found)
 
 
 async def _delete(visit: Visit, form: Form) -> Order:
-    found = await select(visit, form)
-
-    def steps(client: Client) -> Steps:
-        if found.ids:
-            return actions.each_job(client, found.ids, make.delete, found.tube, found.state)
-        return actions.all_in_state(client, found.tube, found.state, found.total, make.delete)
-
-    if found.state == "reserved" and not found.ids:
-        raise BadRequestError("Jobs that workers have reserved cannot be deleted: only their workers can.")
-    return Order(f"Delete {found.words}", found.total, steps, is_final=True, about=found)
+    problem = "Jobs that workers have reserved cannot be deleted: only their workers can."
+    found = await select(visit, form, CLEARABLE, problem)
+    return Order(f"Delete {found.words}", found.total, found.each(make.delete), is_final=True, about=found)
 
 
 async def _reschedule(visit: Visit, form: Form) -> Order:
-    found = await select(visit, form)
+    found = await select(visit, form, ("delayed",), "Only delayed jobs can be rescheduled.")
     delay = _one(form, "delay").strip()
     delay += "s" if delay.isdigit() else ""
     try:
@@ -333,76 +336,56 @@ async def _reschedule(visit: Visit, form: Form) -> Order:
     except (ValueError, TypeError):
         message = f"Bad delay {shown(delay, 30)!r}: must be seconds, or a number with a unit: 90, 30m, 2h, 1d."
         raise BadRequestError(message, field="delay") from None
-    if not found.ids and found.state != "delayed":
-        raise BadRequestError("Only delayed jobs can be rescheduled.")
 
     def steps(client: Client) -> Steps:
         if found.ids:
             return actions.each_job(client, found.ids, lambda each: make.reschedule(each, delay))
         return actions.reschedule(client, found.tube, found.total, delay)
 
-    return Order(
-        f"Reschedule {found.words} to {moment(time.time() + left)}",
-        found.total,
-        steps,
-        "A job that waits for the end of a group does not wait for it any more.",
-        asks=found.total >= MANY,
-        about=found,
-    )
+    warning = "A job that waits for the end of a group does not wait for it any more."
+    return Order(f"Reschedule {found.words} to {moment(time.time() + left)}", found.total, steps, warning, about=found)
 
 
 async def _bury(visit: Visit, form: Form) -> Order:
-    found = await select(visit, form)
-    if not found.ids:
-        raise BadRequestError("The protocol buries single jobs: mark them.")
+    found = await select(visit, form, (), "The protocol buries single jobs: mark them.")
     warning = "Each is reserved for a moment, which counts as a reserve. Reserved jobs are passed over."
     return Order(
-        f"Bury {found.words}",
-        found.total,
-        lambda client: actions.bury(client, found.ids),
-        warning,
-        asks=found.total >= MANY,
-        about=found,
+        f"Bury {found.words}", found.total, lambda client: actions.bury(client, found.ids), warning, about=found
     )
 
 
 async def _move(visit: Visit, form: Form) -> Order:
-    found = await select(visit, form)
+    found = await select(visit, form, CLEARABLE, "Jobs that workers have reserved cannot be moved.")
     target = read_name(_one(form, "to"), "destination tube", "to")
+
+    def steps(client: Client) -> Steps:
+        if found.ids:
+            return actions.copy(client, found.ids, target)
+        return actions.in_parts(lambda part: client.move_jobs(found.tube, found.state, target, part), found.total)
+
+    warning = "They keep their ids, states, priorities and deadlines."
     if found.ids:
         warning = (
             "The protocol moves no single jobs: each is put into the other tube as a new job with a new id, ready or "
             "delayed, and then deleted. Its age, its tries, and the demands of its producer begin anew."
         )
-        what = f"Move {found.words} to tube {target}"
-
-        def copy(client: Client) -> Steps:
-            return actions.copy(client, found.ids, target)
-
-        return Order(what, found.total, copy, warning, asks=True, about=found)
-    if found.state == "reserved":
-        raise BadRequestError("Jobs that workers have reserved cannot be moved.")
-    warning = "They keep their ids, states, priorities and deadlines."
-    what = f"Move {found.words} to tube {target}"
-    tube, state, total = found.tube, found.state, found.total
-
-    def steps(client: Client) -> Steps:
-        return actions.move(client, tube, state, target, total)
-
-    return Order(what, total, steps, warning, asks=True, about=found)
+    return Order(f"Move {found.words} to tube {target}", found.total, steps, warning, asks=True, about=found)
 
 
 async def _redrive(visit: Visit, form: Form) -> Order:
     tube = read_name(_one(form, "tube"))
     total = int((await visit.user.client.stats_tube(tube))["current-jobs-ready"])
-    warning = "Each goes back to the tube that it has come from, ready, with all its tries. Other jobs stay."
-    what = f"Redrive {jobs_in_words(total)} of tube {tube}"
-    about = Selection([], total, "", tube, "ready")
+    return Order(
+        f"Redrive {jobs_in_words(total)} of tube {tube}",
+        total,
+        lambda client: actions.in_parts(lambda part: client.redrive(tube, part), max(total, 1)),
+        "Each goes back to the tube that it has come from, ready, with all its tries. Other jobs stay.",
+        asks=True,
+        about=Selection([], total, "", tube, "ready"),
+    )
 
-    def steps(client: Client) -> Steps:
-        return actions.redrive(client, tube, max(total, 1))
 
-    return Order(what, total, steps, warning, asks=True, about=about)
+# ------------------------------------------------------------------------------------------- tubes, groups, the server
 
 
 def _tubes(form: Form) -> list[str]:
@@ -418,26 +401,41 @@ def _tubes_in_words(names: Sequence[str]) -> str:
     return f"tube {names[0]}" if len(names) == 1 else f"{len(names):,} tubes"
 
 
-async def _for_tubes(names: Sequence[str], steps: Callable[[str], Steps]) -> Steps:
-    for name in names:
-        try:
-            async for step in steps(name):
-                yield step
-        except NotFoundError:
-            yield actions.Step(0, 1)
+def _for_tubes(names: Sequence[str], steps_of: Callable[[Client, str], Steps]) -> Callable[[Client], Steps]:
+    """The steps for each of these tubes; a tube that is gone is passed over."""
+
+    async def steps(client: Client) -> Steps:
+        for name in names:
+            try:
+                async for step in steps_of(client, name):
+                    yield step
+            except NotFoundError:
+                yield actions.Step(0, 1)
+
+    return steps
+
+
+async def _jobs_of_tubes(visit: Visit, names: Sequence[str], states: Sequence[str]) -> dict[str, int]:
+    """The number of jobs in these states, of each of these tubes that is known."""
+    found = await visit.user.together([make.stats_tube(name) for name in names])
+    return {
+        name: _in_states(figures, states)
+        for name, figures in zip(names, found, strict=True)
+        if isinstance(figures, dict)
+    }
+
+
+def _in_states(figures: Statistics, states: Sequence[str]) -> int:
+    return sum(int(figures[f"current-jobs-{state}"]) for state in states)
 
 
 async def _clear(visit: Visit, form: Form) -> Order:
     names = _tubes(form)
-    total = 0
-    for figures in await visit.user.together([make.stats_tube(name) for name in names]):
-        if isinstance(figures, dict):
-            total += sum(int(figures[f"current-jobs-{state}"]) for state in ("ready", "delayed", "buried"))
-    what = f"Clear {_tubes_in_words(names)}: delete {jobs_in_words(total)}, ready, delayed and buried"
+    total = sum((await _jobs_of_tubes(visit, names, CLEARABLE)).values())
     return Order(
-        what,
+        f"Clear {_tubes_in_words(names)}: delete {jobs_in_words(total)}, ready, delayed and buried",
         total,
-        lambda client: _for_tubes(names, lambda name: actions.clear(client, name)),
+        _for_tubes(names, lambda client, name: actions.once(client.clear_tube(name))),
         "Jobs that workers have reserved stay.",
         is_final=True,
         about=names,
@@ -446,12 +444,11 @@ async def _clear(visit: Visit, form: Form) -> Order:
 
 async def _cancel_group(visit: Visit, form: Form) -> Order:
     name = read_name(_one(form, "name"))
-    found = await visit.user.client.stats_group(name)
-    total = sum(int(found[f"current-jobs-{state}"]) for state in ("ready", "delayed", "buried"))
+    total = _in_states(await visit.user.client.stats_group(name), CLEARABLE)
     return Order(
         f"Delete {jobs_in_words(total)} of group {name}, ready, delayed and buried",
         total,
-        lambda client: actions.cancel_group(client, name),
+        lambda client: actions.once(client.cancel_group(name)),
         "Jobs that workers have reserved stay. What waits for the group is ready when none is left.",
         is_final=True,
     )
@@ -459,19 +456,20 @@ async def _cancel_group(visit: Visit, form: Form) -> Order:
 
 async def _kick_tubes(visit: Visit, form: Form) -> Order:
     names = _tubes(form)
-    found = await visit.user.together([make.stats_tube(name) for name in names])
-    totals = {
-        name: int(figures["current-jobs-buried"])
-        for name, figures in zip(names, found, strict=True)
-        if isinstance(figures, dict)
-    }
+    totals = await _jobs_of_tubes(visit, names, ("buried",))
     total = sum(totals.values())
+    return Order(
+        f"Kick {jobs_in_words(total)} that {'is' if total == 1 else 'are'} buried in {_tubes_in_words(names)}",
+        total,
+        _for_tubes(names, lambda client, name: actions.kick(client, name, "buried", totals.get(name, 0))),
+        "They are ready at once.",
+        about=names,
+    )
 
-    def steps(client: Client) -> Steps:
-        return _for_tubes(names, lambda name: actions.kick(client, name, "buried", totals.get(name, 0)))
 
-    what = f"Kick {jobs_in_words(total)} that {'is' if total == 1 else 'are'} buried in {_tubes_in_words(names)}"
-    return Order(what, total, steps, "They are ready at once.", asks=total >= MANY, about=names)
+def _set_pause(what: str, names: Sequence[str], seconds: int, note: str, warning: str = "") -> Order:
+    steps = _for_tubes(names, lambda client, name: actions.once(client.pause_tube(name, seconds), note))
+    return Order(what, None, steps, warning, asks=len(names) >= MANY, about=names)
 
 
 async def _pause(_: Visit, form: Form) -> Order:
@@ -479,32 +477,19 @@ async def _pause(_: Visit, form: Form) -> Order:
     length = read_number(_one(form, "seconds"), "seconds", DEFAULT_PAUSE, MAX_PAUSE)
     if not length:
         raise BadRequestError("A pause is 1 second at least.", field="seconds")
-    what = f"Pause {_tubes_in_words(names)} for {length} s"
-
-    def steps(client: Client) -> Steps:
-        return _for_tubes(names, lambda name: actions.once(client.pause_tube(name, length), f"paused for {length} s"))
-
-    return Order(what, None, steps, "Workers get no job of it until then.", asks=len(names) >= MANY, about=names)
+    note, warning = f"paused for {length} s", "Workers get no job of it until then."
+    return _set_pause(f"Pause {_tubes_in_words(names)} for {length} s", names, length, note, warning)
 
 
 async def _resume(_: Visit, form: Form) -> Order:
     names = _tubes(form)
-
-    def steps(client: Client) -> Steps:
-        return _for_tubes(names, lambda name: actions.once(client.pause_tube(name, 0), "resumed"))
-
-    return Order(f"Resume {_tubes_in_words(names)}", None, steps, asks=len(names) >= MANY, about=names)
+    return _set_pause(f"Resume {_tubes_in_words(names)}", names, 0, "resumed")
 
 
 async def _drain(_: Visit, __: Form) -> Order:
     warning = "Every put is answered DRAINING until drain mode is ended or the server restarts. Workers go on."
-    return Order(
-        "Drain the server: take no new jobs",
-        None,
-        lambda client: actions.once(client.drain(), "drains"),
-        warning,
-        asks=True,
-    )
+    what = "Drain the server: take no new jobs"
+    return Order(what, None, lambda client: actions.once(client.drain(), "drains"), warning, asks=True)
 
 
 async def _undrain(_: Visit, __: Form) -> Order:
@@ -552,37 +537,44 @@ async def _change(visit: Visit, form: Form) -> Order:
     )
 
 
-async def _run_now(_: Visit, form: Form) -> Order:
-    """Put a copy of the next firing: the schedule goes on as planned."""
+def _of_next_firing(
+    form: Form, what: str, act: Callable[[Client, Job[bytes], Statistics], Awaitable[str]], **how: Any
+) -> Order:
+    """An order about the job of the next firing of a schedule. `act` returns what it has done."""
     tube, key = read_name(_one(form, "tube")), _firing_key(form)
 
     async def steps(client: Client) -> Steps:
-        await client.stats_tube(tube)
+        await client.stats_tube(tube)  # or `use` would make a tube that has gone
         await client.use(tube)
         job = await client.peek_keyed(key)
-        found = await client.stats_job(job.id)
+        yield actions.Step(1, note=await act(client, job, await client.stats_job(job.id)))
+
+    return Order(what, 1, steps, **how)
+
+
+async def _run_now(_: Visit, form: Form) -> Order:
+    """Put a copy of the next firing: the schedule goes on as planned."""
+
+    async def put_copy(client: Client, job: Job[bytes], found: Statistics) -> str:
         new = await client.put(job.body, int(found["pri"]), 0, int(found["ttr"]))
-        yield actions.Step(1, note=f"job {new} is in tube {tube}")
+        return f"job {new} is in tube {found['tube']}"
 
     warning = "A job as that of the next firing is put now; the schedule goes on as planned."
     what = f"Run the firing of schedule {_one(form, 'schedule')} of {_moment(form)} now"
-    return Order(what, 1, steps, warning, asks=True)
+    return _of_next_firing(form, what, put_copy, warning=warning, asks=True)
 
 
 async def _skip(_: Visit, form: Form) -> Order:
     """Delete the next firing. Its key stays held, so no scheduler puts it again; to cancel it would free the key."""
-    tube, key = read_name(_one(form, "tube")), _firing_key(form)
 
-    async def steps(client: Client) -> Steps:
-        await client.stats_tube(tube)
-        await client.use(tube)
-        job = await client.peek_keyed(key)
-        if (await client.stats_job(job.id))["state"] != "delayed":
+    async def delete(client: Client, job: Job[bytes], found: Statistics) -> str:
+        if found["state"] != "delayed":
             raise actions.RefusedError("It has fired by now.")
         await client.delete(job.id)
-        yield actions.Step(1, note=f"the firing {key} is skipped")
+        return f"the firing {_firing_key(form)} is skipped"
 
-    return Order(f"Skip the firing of schedule {_one(form, 'schedule')} at {_moment(form)}", 1, steps, is_final=True)
+    what = f"Skip the firing of schedule {_one(form, 'schedule')} at {_moment(form)}"
+    return _of_next_firing(form, what, delete, is_final=True)
 
 
 def _moment(form: Form) -> str:

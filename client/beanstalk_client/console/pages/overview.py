@@ -1,4 +1,4 @@
-"""The overview: what happens, and what is wrong."""
+"""The overview page: problems, totals, rates and the busiest tubes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from starlette.responses import Response
 from beanstalk_client.console.metrics import RUN, WAIT
 from beanstalk_client.console.problems import problems_of
 from beanstalk_client.console.visit import Visit
-from beanstalk_client.observe.samples import READY
 
 BUSIEST: Final = 10
-"""How many tubes the overview shows."""
+"""Number of tubes on the overview."""
 
 
 async def overview(visit: Visit) -> Response:
     sampler = visit.user.sampler
     await sampler.look()
-    server = sampler.server()
-    sees_server = bool(server.figures) and not sampler.survey.is_refused
+    server = sampler.samples
+    sees_server = sampler.sees_server
     metrics = visit.state.metrics
     if sees_server:
         metrics.look()
-    tubes = sampler.tubes()
+    tubes = sampler.samples.tubes
     busiest = heapq.nlargest(
-        BUSIEST, tubes.values(), key=lambda tube: ((tube.puts or 0) + (tube.deletes or 0), tube.figures[READY] or 0)
+        BUSIEST, tubes.values(), key=lambda tube: ((tube.puts or 0) + (tube.deletes or 0), tube.ready or 0)
     )
     sampler.show([tube.name for tube in busiest])
     aged = [tube for tube in tubes.values() if tube.next_age is not None]
@@ -42,7 +41,7 @@ async def overview(visit: Visit) -> Response:
         rates={**rates, "failures": sampler.failures},
         history=sampler.history,
         oldest=oldest,
-        busiest=[sampler.row(tube.name) for tube in busiest],
+        busiest=busiest,
         known=len(tubes),
         count=server.number("current-tubes") if sees_server else len(tubes),
         percentiles={"Waiting": metrics.percentiles(WAIT), "Processing": metrics.percentiles(RUN)}

@@ -1,4 +1,4 @@
-"""What fires when, and how the last firing went: from the plans that schedulers leave in the server (schedules/)."""
+"""The page of schedules: next and last firing of each, from the plans of schedulers in the server (schedules/)."""
 
 from __future__ import annotations
 

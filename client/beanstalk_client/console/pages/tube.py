@@ -1,4 +1,4 @@
-"""A tube: its charts, its policy, its jobs by state in their order, and a search through them."""
+"""The page of a tube: its charts, its policy and its jobs by state; and the page of a search through its jobs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from beanstalk_client.console.bodies import summary
 from beanstalk_client.console.visit import BadRequestError, Visit, read_name
 from beanstalk_client.errors import ForbiddenError, NotFoundError, UnknownCommandError
 from beanstalk_client.observe.reader import PAGE_SIZE, Reader
-from beanstalk_client.observe.samples import percentiles
+from beanstalk_client.observe.samples import STATES, percentiles
 from beanstalk_client.statistics import Statistics
-
-STATES: Final = ("ready", "reserved", "delayed", "buried")
 
 POLICY: Final = {
     "bytes": "bytes of bodies",
@@ -60,7 +58,7 @@ async def tube(visit: Visit) -> Response:
                 return visit.redirect(visit.url("tubes", did=did))
             raise
         sampler.samples.take_tube(sampler.now, name, figures)
-    row = sampler.row(name)
+    row = sampler.samples.tubes.get(name)
     if row is None:
         raise NotFoundError
     state = visit.text("state") or next(

@@ -1,50 +1,40 @@
-"""All tubes: search, sort by any column, in pages. It shows what has been sampled, and asks the server for nothing."""
+"""The page of all tubes: filter, sort and page through the samples, without a request to the server."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
 from beanstalk_client.console.visit import Visit
-from beanstalk_client.observe.samples import (
-    BURIED,
-    DELAYED,
-    PAUSE_LEFT,
-    PUTS,
-    READY,
-    RESERVED,
-    WAITING,
-    WATCHING,
-    Tube,
-)
+from beanstalk_client.observe.samples import Tube
 
 PAGE_SIZE: Final = 50
 
-COLUMNS: Final[dict[str, tuple[str, Callable[[Tube], Any]]]] = {
-    "ready": ("ready", lambda tube: tube.figures[READY] or 0),
-    "reserved": ("reserved", lambda tube: tube.figures[RESERVED] or 0),
-    "delayed": ("delayed", lambda tube: tube.figures[DELAYED] or 0),
-    "buried": ("buried", lambda tube: tube.figures[BURIED] or 0),
-    "puts": ("put/s", lambda tube: tube.puts or 0.0),
-    "deletes": ("delete/s", lambda tube: tube.deletes or 0.0),
-    "growth": ("growth/s", lambda tube: tube.growth or 0.0),
-    "age": ("next job", lambda tube: tube.next_age or 0),
-    "watching": ("workers", lambda tube: tube.figures[WATCHING] or 0),
-    "total": ("total", lambda tube: tube.figures[PUTS] or 0),
+COLUMNS: Final = {
+    "ready": ("ready", "ready"),
+    "reserved": ("reserved", "reserved"),
+    "delayed": ("delayed", "delayed"),
+    "buried": ("buried", "buried"),
+    "puts": ("put/s", "puts"),
+    "deletes": ("delete/s", "deletes"),
+    "growth": ("growth/s", "growth"),
+    "age": ("next job", "next_age"),
+    "watching": ("workers", "watching"),
+    "total": ("total", "total"),
 }
-"""What tubes can be sorted by, largest first: the heading, and the figure."""
+"""What tubes can be sorted by, largest first: the heading, and the attribute of a tube."""
 
 ONLY: Final[dict[str, tuple[str, Callable[[Tube], bool]]]] = {
     "unwatched": (
         "with ready jobs and no worker",
-        lambda tube: bool(tube.figures[READY]) and not tube.figures[WATCHING] and not tube.name.endswith(".errors"),
+        lambda tube: bool(tube.ready) and not tube.watching and not tube.name.endswith(".errors"),
     ),
-    "paused": ("paused", lambda tube: bool(tube.figures[PAUSE_LEFT])),
-    "buried": ("with buried jobs", lambda tube: bool(tube.figures[BURIED])),
-    "waiting": ("with waiting workers", lambda tube: bool(tube.figures[WAITING])),
+    "paused": ("paused", lambda tube: bool(tube.pause_left)),
+    "buried": ("with buried jobs", lambda tube: bool(tube.buried)),
+    "waiting": ("with waiting workers", lambda tube: bool(tube.waiting)),
     "throttled": ("held back by a policy", lambda _: True),
 }
 
@@ -54,7 +44,7 @@ async def tubes(visit: Visit) -> Response:
     await sampler.look()
     text, only = visit.text("q"), visit.text("only")
     sort, page = visit.text("sort", "ready"), max(visit.number("page", 1, 10**6), 1)
-    found = list(sampler.tubes().values())
+    found = list(sampler.samples.tubes.values())
     known = len(found)
     if text:
         found = [tube for tube in found if text.lower() in tube.name.lower()]
@@ -65,17 +55,17 @@ async def tubes(visit: Visit) -> Response:
     first, last = (page - 1) * PAGE_SIZE, page * PAGE_SIZE
     if sort in COLUMNS:
         figure = COLUMNS[sort][1]
-        shown = heapq.nlargest(last, found, key=figure)[first:]  # of equal ones, in the order of their names
+        shown = heapq.nlargest(last, found, key=lambda tube: getattr(tube, figure) or 0)[
+            first:
+        ]  # of equal ones, in the order of their names
     else:
         sort = "name"
         shown = heapq.nsmallest(last, found, key=lambda tube: tube.name)[first:]
     sampler.show([tube.name for tube in shown])
-    server = sampler.server()
-    count = server.number("current-tubes") if server.figures and not sampler.survey.is_refused else known
     return visit.page(
         "tubes.html",
         tab="tubes",
-        rows=[sampler.row(tube.name) for tube in shown],
+        rows=shown,
         columns={name: heading for name, (heading, _) in COLUMNS.items()},
         only=only,
         filters={name: heading for name, (heading, _) in ONLY.items()},
@@ -85,7 +75,7 @@ async def tubes(visit: Visit) -> Response:
         found=len(found),
         pages=max(-(-len(found) // PAGE_SIZE), 1),
         known=known,
-        count=count,
+        count=sampler.samples.number("current-tubes") if sampler.sees_server else known,
         throttled=sampler.throttled,
         history=sampler.history,
         problem=sampler.problem,

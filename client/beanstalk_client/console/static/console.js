@@ -11,7 +11,7 @@
   let stale = false;
   const alive = one("#alive");
 
-  const busy = () => {  // somebody works with what would be replaced
+  const busy = () => {  // the user works with what would be replaced
     const at = document.activeElement;
     return document.hidden || one("#help[open], [data-live] :active") || (at && at.closest("[data-live]") && at.matches("input:not([type=checkbox]), select, textarea"));
   };

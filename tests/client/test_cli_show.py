@@ -1,7 +1,7 @@
 """`beanstalk show`: which sentence follows from what a server and a report say of a job."""
 
 import pytest
-from beanstalk_client.cli.showing import why_there
+from beanstalk_client.cli.show import why_there
 
 JOB = {"id": 17, "tube": "mail", "time-left": 40, "reserves": 3, "releases": 0}
 COUNTED = {"tries": 3, "max-tries": 13, "reason": "released", "origin": ""}
@@ -27,7 +27,7 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
             None,
             "failure 3: its time to run ended; it is ready in 40 s",
         ),
-        ({"state": "buried"}, {}, None, "somebody buried it, and there is no report of why"),
+        ({"state": "buried"}, {}, None, "it was buried without a report"),
         (
             {"state": "buried"},
             {},
@@ -41,7 +41,7 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
             "failure 13 of 13: its worker disconnected; there is no report",
         ),
         ({"state": "ready"}, {}, None, "no worker has taken it yet"),
-        ({"state": "ready"}, {"current-watching": 0}, None, "nobody watches its tube"),
+        ({"state": "ready"}, {"current-watching": 0}, None, "no client watches its tube"),
         (
             {"state": "ready"},
             {"pause-time-left": 9},
@@ -59,7 +59,7 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
             {"state": "ready", **COUNTED, "tries": 0, "reason": "expired", "origin": "mail"},
             {"current-watching": 0},
             None,
-            "it comes from mail (its time to live ended); nobody watches its tube",
+            "it comes from mail (its time to live ended); no client watches its tube",
         ),
     ],
 )

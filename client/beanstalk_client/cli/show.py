@@ -1,6 +1,6 @@
-"""The command `show`: what a server says of a job, and a worker's report about it, and what follows: why it is there.
+"""Explains the state of a job (`beanstalk show`), from its statistics and the report of the worker that buried it.
 
-What comes from a report is anybody's text. Must never change anything at the server.
+The text of a report is untrusted. Must never change anything at the server.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def why_there(found: Mapping[str, Any], tube: Mapping[str, Any], report: Mapping
             return f"{who} buried it at {report.get('buried')}, reserve {found['reserves']}: {report.get('error')}"
         if limit and tries >= limit:
             return f"{failed}; there is no report"
-        return "somebody buried it, and there is no report of why"
+        return "it was buried without a report"
     return _why_ready(found, tube, reason if found.get("origin") else failed if tries else "")
 
 
@@ -89,7 +89,7 @@ def _why_ready(found: Mapping[str, Any], tube: Mapping[str, Any], reason: str) -
     if tube.get("throttled"):
         return f"{came}its tube has reached the pace that its policy allows"
     if tube and not tube["current-watching"]:
-        return f"{came}nobody watches its tube"
+        return f"{came}no client watches its tube"
     return f"{came}no worker has taken it yet"
 
 

@@ -1,4 +1,4 @@
-"""Signing in with a token of the queue, and out."""
+"""Signs users in with a token of the queue, and out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from beanstalk_client.console.visit import SMALL_FORM, Visit
 from beanstalk_client.errors import Error, UnauthorizedError, UnknownCommandError, shown
 
 MAX_FORM: Final = SMALL_FORM
-"""Bytes of a form of somebody who is not known."""
+"""Maximum bytes of a form from a user who has not signed in."""
 
 MAX_NAME: Final = 40
 

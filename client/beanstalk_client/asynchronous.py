@@ -304,7 +304,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
             if self._forsakes:  # the next one need not be left behind, where the server knows cancel-reserve
                 for probe in self._session.probes("cancel-reserve"):
                     with contextlib.suppress(Error):
-                        self._session.knows("cancel-reserve", await connection.call(probe))
+                        await connection.call(probe)
             if connection.is_lost:
                 raise ConnectionLostError("the server has closed the connection")
         except BaseException:
@@ -449,14 +449,13 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
 
     async def _ask(self, command: str, until: float | None) -> bool:
         """Whether the server knows a command, for a call whose time ends then."""
-        answer = None
         for probe in self._session.probes(command):
             try:
-                answer = await self._do(probe, until)
+                await self._do(probe, until)
             except Error:
                 if command not in self._session.known:
                     raise
-        return self._session.knows(command, answer)
+        return self._session.knows(command)
 
     def _give_back(self, connection: AsyncConnection, jobs: list[Job[Any]]) -> None:
         task = asyncio.get_running_loop().create_task(self._release(connection, jobs))

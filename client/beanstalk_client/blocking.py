@@ -213,15 +213,14 @@ class Client(ClientCore[TBody], Blocking[TBody]):
     def _ask(self, command: str, began: float) -> bool:
         """Whether the server knows a command, for a call that has begun then."""
         self._ready(began)
-        answer = None
         for question in self._session.probes(command):
             try:
-                answer = self._run_late(question, began, attempts=2)
+                self._run_late(question, began, attempts=2)
             except Error as error:
                 if command not in self._session.known:
                     raise
                 error.__traceback__ = None  # its frames would keep the client of a thread that has ended
-        return self._session.knows(command, answer)
+        return self._session.knows(command)
 
     def pipeline(self, *, raise_errors: bool = True) -> Pipeline[TBody]:
         return Pipeline(self._run_pipeline, self._session, raise_errors)

@@ -146,8 +146,8 @@ class Protocol:
                     self._count = result
                     continue
                 pending.popleft()
-                if command.has_effect:
-                    command.settle(result, self.session)
+                if command.effect is not None:
+                    command.effect(command.about, result, self.session)
                 if type(result) is ForbiddenError:
                     result.used = self.session.used
                 done.append((command, result))

@@ -14,17 +14,14 @@ from typing import Any, Final, TypeVar
 
 from beanstalk_client.commands import (
     BASE,
-    COUNTED,
     DEFAULT_TUBE,
     IDENTITY,
     MAX_TIMEOUT,
     MODES,
     Command,
-    CountProbe,
     Duration,
     Maker,
     auth,
-    make,
     probe,
     seconds_of,
     sequence_of,
@@ -152,20 +149,10 @@ class Session(Maker):
 
     def probes(self, command: str) -> list[Command[Any]]:
         """What must be asked to find out whether the server knows a command: nothing, if that is known."""
-        if command in BASE or command in self.known:
-            return []
-        if command == IDENTITY:
-            return [make.stats()]
-        return [CountProbe(command) if command in COUNTED else probe(command)]
+        return [] if command in BASE or command in self.known else [probe(command)]
 
-    def knows(self, command: str, answer: Any = None) -> bool:
-        """Whether the server knows a command.
-
-        Args:
-            answer: the result of what `probes` has asked, if anything.
-        """
-        if command in COUNTED and isinstance(answer, dict):
-            self.known[command] = f"cmd-{command}" in answer
+    def knows(self, command: str) -> bool:
+        """Whether the server knows a command, as far as it was asked."""
         return command in BASE or self.known.get(command, False)
 
     def fit(self, command: Command[T]) -> Command[T]:

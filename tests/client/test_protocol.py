@@ -329,21 +329,22 @@ def test_what_the_server_knows_is_asked_once_for_each_connection(reply, is_known
     assert session.knows("put")
 
 
-def test_what_beanstalkd_misreads_is_asked_of_the_statistics():
-    session = Session()
-    (question,) = session.probes("reserve-batch")
-    assert question.data == b"stats\r\n"
-    assert session.knows("reserve-batch", {"cmd-reserve-batch": 0})
-    assert session.probes("reserve-batch") == []
-
-
-def test_only_a_server_that_knows_all_commands_forbids_statistics():
+@pytest.mark.parametrize(
+    ("reply", "is_known"),
+    [
+        (ok(b"---\ncmd-reserve-batch: 0\n"), True),
+        (ok(b"---\ncmd-reserve: 0\n"), False),
+        (b"FORBIDDEN\r\n", True),  # only a server that has all commands forbids statistics
+    ],
+)
+def test_what_beanstalkd_misreads_is_asked_of_the_statistics(reply, is_known):
     session = Session()
     protocol = Protocol(session)
-    protocol.send(*session.probes("reserve-batch"))
-    protocol.receive(b"FORBIDDEN\r\n")
+    (question,) = session.probes("reserve-batch")
+    assert protocol.send(question) == b"stats\r\n"
+    protocol.receive(reply)
     assert session.probes("reserve-batch") == []
-    assert session.knows("reserve-batch")
+    assert session.knows("reserve-batch") is is_known
     assert not session.knows("stats-tubes")  # which has not been asked for
 
 

@@ -25,7 +25,6 @@ from beanstalk_client.core import Attempt, ClientCore, ClientOptions, Connection
 from beanstalk_client.errors import ConnectionLostError, Error, NotFoundError, UnknownCommandError, of_command
 from beanstalk_client.job import Job, JobOrID, TBody
 from beanstalk_client.pipeline import Pipeline, may_be_sent
-from beanstalk_client.protocol import Protocol
 from beanstalk_client.replies import AUTHENTICATED, MAX_BATCH, jobs_of
 from beanstalk_client.statistics import Statistics
 
@@ -143,11 +142,11 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         self._session.forget_token()
         self._drop()
 
-    def _detach(self) -> tuple[socket.socket, Protocol]:
+    def _detach(self) -> Connection:
         """Give the connection away. The client must not be used after that."""
         connection, self._connection = self._ready(), None
         self.close()
-        return connection.detach()
+        return connection
 
     def quit(self) -> None:
         """Ends the connection as `close` does, and lets the server know.
@@ -215,7 +214,7 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         self._ready(began)
         for question in self._session.probes(command):
             try:
-                self._run_late(question, began, attempts=2)
+                self._run(question, began)
             except Error as error:
                 if command not in self._session.known:
                     raise
@@ -233,9 +232,31 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         self._ready(began)
         for name in {self._session.needs(reply.command) for reply in replies} - {""}:
             self._ask(name, began)
+        connection = self._ready(began)
         sent = [reply for reply in replies if may_be_sent(reply, self._session)]
-        for reply, result in zip(sent, self._run_all([reply.command for reply in sent], began)):
+        try:
+            results = connection.run_all([reply.command for reply in sent], began)
+        except BaseException:
+            self._drop()
+            raise
+        if connection.is_lost:
+            self._drop()
+        for reply, result in zip(sent, results):
+            if isinstance(result, Exception):
+                of_command(result, reply.command.line, connection.name)
             reply.settle(result)
+
+    def run_all(self, batch: Sequence[Command[Any]]) -> list[Any]:
+        """Send commands in as few writes as there can be; return what has become of each: a result, or an Exception.
+
+        If the connection is lost meanwhile, nothing is said again.
+
+        Example:
+            first, second = queue.run_all([make.put(b"a"), make.put(b"b")])
+        """
+        replies = [Reply(command) for command in batch]
+        self._run_pipeline(replies)
+        return [reply.exception() or reply.result() for reply in replies]
 
     def _fit(self, command: Command[T], began: float) -> Command[T]:
         """What to send for a command that servers may take for something else: see `Session.fit`."""
@@ -256,83 +277,44 @@ class Client(ClientCore[TBody], Blocking[TBody]):
 
     def execute(self, command: Command[T]) -> T:
         began = time.monotonic()
-        is_late = command.needs != ""
-        if is_late:
-            command = self._fit(command, began)
         connection = self._connection
-        if connection is None or began - self._used > IDLE:
-            former, connection = connection, self._ready(began)
-            is_late = is_late or connection is not former
-        elif connection.protocol.pending:
+        if (
+            connection is None
+            or began - self._used > IDLE
+            or command.needs
+            or not (command.origin is None or command.origin is self._session.origin)
+        ):
+            return self._run(self._fit(command, began), began)
+        if connection.protocol.pending:
             raise _in_use()
-        else:
-            self._used = began
-        if not (command.origin is None or command.origin is self._session.origin):
-            command, is_late = self._fit(command, began), True
-        result: Any
-        try:
-            result = connection.run(command, began, is_late)
-        except BaseException:  # an interrupt: what is pending would be taken for the reply to the next command
-            self._drop()
-            raise
-        if isinstance(result, Exception):
-            if connection.is_lost:
-                self._drop()
-                if self._may_repeat(command, result, connection.makes_sense):
-                    return self._run_late(command, began)
-            raise of_command(result, command.line, connection.name)
-        if connection.protocol.is_lost:  # more has come than was asked for
-            self._drop()
-        return result  # type: ignore[no-any-return]  # where typing.cast would be a call
+        self._used = began
+        return self._run(command, began, connection)
 
-    def _run_late(self, command: Command[T], began: float, attempts: int = 1) -> T:
-        """Send a command of a call that has begun then, and again after a loss, as long as there are attempts."""
+    def _run(self, command: Command[T], began: float, connection: Connection | None = None) -> T:
+        """Send a command, and once more after a loss, if that does no harm.
+
+        Args:
+            began: when the call has begun.
+            connection: the one to use, if none of the time of the call has passed; None: the one that there is.
+        """
+        is_late, is_first = connection is None, True
         while True:
-            connection = self._ready(began)
-            attempts -= 1
+            if connection is None:
+                connection = self._ready(began)
+            result: Any
             try:
-                result = connection.run(command, began, is_late=True)
-            except BaseException:
+                result = connection.run(command, began, is_late)
+            except BaseException:  # an interrupt: what is pending would be taken for the reply to the next command
                 self._drop()
                 raise
-            is_lost = connection.is_lost
+            is_lost = connection.protocol.is_lost  # also if more has come than was asked for
             if is_lost:
                 self._drop()
             if not isinstance(result, Exception):
-                return cast(T, result)
-            if not (is_lost and attempts and self._may_repeat(command, result, connection.makes_sense)):
+                return result  # type: ignore[no-any-return]  # where typing.cast would be a call
+            if not (is_lost and is_first and self._may_repeat(command, result, connection.makes_sense)):
                 raise of_command(result, command.line, connection.name)
-
-    def run_all(self, batch: Sequence[Command[Any]]) -> list[Any]:
-        """Send commands in as few writes as there can be; return what has become of each: a result, or an Exception.
-
-        If the connection is lost meanwhile, nothing is said again.
-
-        Example:
-            first, second = queue.run_all([make.put(b"a"), make.put(b"b")])
-        """
-        return self._run_all(batch, time.monotonic())
-
-    def _run_all(self, batch: Sequence[Command[Any]], began: float) -> list[Any]:
-        """As `run_all`, for a call that has begun then."""
-        if not batch:
-            return []
-        if any(command.needs for command in batch):
-            batch = [self._fit(command, began) if command.needs else command for command in batch]
-        connection = self._ready(began)
-        if not all(self._session.is_origin(command.origin) for command in batch):
-            batch = [self._fit(command, began) for command in batch]
-        try:
-            results = connection.run_all(batch, began)
-        except BaseException:
-            self._drop()
-            raise
-        if connection.is_lost:
-            self._drop()
-        for command, result in zip(batch, results):
-            if isinstance(result, Exception):
-                of_command(result, command.line, connection.name)
-        return results
+            connection, is_late, is_first = None, True, False
 
     def _ready(self, began: float | None = None) -> Connection:
         """The connection, which is alive as far as this machine knows; a new one if it must be.

@@ -514,5 +514,5 @@ def test_a_server_that_reads_a_batch_late_has_time_for_its_reply(slow, clock, mo
         return True
 
     sock.send = send
-    monkeypatch.setattr(Connection, "_wait_for_room", wait_for_room)
+    monkeypatch.setattr(Connection, "wait", wait_for_room)
     assert queue.run_all([make.put(b"x")] * 2) == [1, 2]

@@ -6,9 +6,10 @@ import threading
 import time
 
 import pytest
+from beanstalk_client.connection import Connection
 from beanstalk_client.errors import ConnectionLostError, ForbiddenError, NoAnswerError
 from beanstalk_client.integrations.reservations import Reservations
-from beanstalk_client.protocol import Protocol
+from beanstalk_client.session import Session
 
 
 class Peer:
@@ -46,7 +47,7 @@ class Stage:
             raise ConnectionRefusedError
         here, there = socket.socketpair()
         self.peers.append(Peer(there))
-        return here, Protocol()
+        return Connection(here, Session(), "the server", 60)
 
     def ask(self, limit=8, wait=30):
         self.reservations.ask(limit, wait)

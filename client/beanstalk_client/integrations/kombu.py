@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 from beanstalk_client import commands
 from beanstalk_client.address import PLAIN, TLS
 from beanstalk_client.blocking import Client
+from beanstalk_client.connection import Connection
 from beanstalk_client.errors import (
     ConnectionLostError,
     ExistsError,
@@ -44,7 +45,6 @@ from beanstalk_client.errors import (
 )
 from beanstalk_client.events import tell
 from beanstalk_client.integrations.reservations import JobConnection, Reservation, Reservations
-from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import RECONNECT_WITHIN
 from beanstalk_client.version import VERSION
 
@@ -552,7 +552,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         reservations.forget = self._unwatch
         return reservations
 
-    def _connect(self) -> tuple[socket.socket, Protocol]:
+    def _connect(self) -> Connection:
         """Make another connection to the first address that lets us."""
         self._said_at = -WAIT  # if it replaces one that is lost, the one that binds may be lost as well
         return Client(self.addresses(), encoding=None, **self._options)._detach()

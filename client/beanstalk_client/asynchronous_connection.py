@@ -63,35 +63,6 @@ class AsyncConnection(asyncio.Protocol):
         orphans: reserves that wait at the server and whose callers were cancelled.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_begun",  # when a reply has begun to come that may take any time to begin: time of the loop
-        "_closed",  # done when its socket is
-        "_forks",  # of this process when it began
-        "_heard",  # since when the next reply is owed: the one before, or a command to a server that owed nothing
-        "_is_flushing",  # the end of this turn writes what is there
-        "_last",  # the last command
-        "_left_over",  # bytes that the transport could not write, when that was looked at last
-        "_name",
-        "_on_loss",
-        "_on_unclaimed",
-        "_out",  # commands of this turn
-        "_out_size",  # their bytes
-        "_protocol",
-        "_room",  # those who wait for the server to read
-        "_timeout",  # seconds
-        "_timer",  # looks after the server's silence while it owes replies
-        "_transport",
-        "_waiters",  # one for each command without a reply, in order
-        "_was_idle",  # nothing was asked for a while
-        "is_full",
-        "is_hindered",
-        "is_lost",
-        "is_shared",
-        "loop",
-        "orphans",
-    )
-
     _transport: asyncio.Transport
 
     def __init__(
@@ -105,21 +76,22 @@ class AsyncConnection(asyncio.Protocol):
         self._on_loss = on_loss
         self._on_unclaimed = on_unclaimed
         self._name = name
-        self._forks = _forks
+        self._forks = _forks  # of this process when it began
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._protocol = Protocol(session)
         self._timeout = timeout
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed: asyncio.Future[None] = self.loop.create_future()
-        self._waiters: deque[Waiter] = deque()
-        self._out: list[bytes] = []
-        self._out_size = 0
-        self._is_flushing = False
+        self._timer: asyncio.TimerHandle | None = None  # looks after the server's silence while it owes replies
+        self._closed: asyncio.Future[None] = self.loop.create_future()  # done when its socket is
+        self._waiters: deque[Waiter] = deque()  # one for each command without a reply, in order
+        self._out: list[bytes] = []  # commands of this turn
+        self._out_size = 0  # their bytes
+        self._is_flushing = False  # the end of this turn writes them
         self._last: Command[Any] | None = None
-        self._heard = self._begun = 0.0
-        self._left_over = 0
-        self._was_idle = False
-        self._room: deque[asyncio.Future[None]] = deque()
+        self._heard = 0.0  # since when the next reply is owed: the one before, or a command to a server that owed none
+        self._begun = 0.0  # when a reply has begun to come that may take any time to begin
+        self._left_over = 0  # bytes that the transport could not write, when that was looked at last
+        self._was_idle = False  # nothing was asked for a while
+        self._room: deque[asyncio.Future[None]] = deque()  # callers that wait for the server to read
         self.orphans: set[Waiter] = set()
         self.is_full: bool = False
         self.is_hindered: bool = False

@@ -10,7 +10,6 @@ Must never send a command again that may have been done.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import sys
 import time
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from beanstalk_client.address import Address, Addresses
 from beanstalk_client.commands import DEFAULT_TUBE, Blocking, Command, Duration, Reply, make
-from beanstalk_client.connection import Connection, open_socket, speak_tls
+from beanstalk_client.connection import Connection, abandoned_in_forks, open_socket, speak_tls
 from beanstalk_client.core import Attempt, ClientCore, ClientOptions, ConnectionOptions
 from beanstalk_client.errors import ConnectionLostError, Error, NotFoundError, UnknownCommandError, of_command
 from beanstalk_client.job import Job, JobOrID, TBody
@@ -140,6 +139,12 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         """
         self._is_closed = True
         self._session.forget_token()
+        self._drop()
+
+    def _abandon(self) -> None:
+        """In a process that is a fork: leave the connection to the parent. The next command makes another."""
+        if self._connection is not None:
+            self._connection.abandon()
         self._drop()
 
     def _detach(self) -> Connection:
@@ -428,20 +433,8 @@ def _in_use() -> RuntimeError:
     return RuntimeError("another thread, or this one before a signal, is using the client: let each have its own")
 
 
-_clients: weakref.WeakSet[Client[Any]] = weakref.WeakSet()
+_clients: weakref.WeakSet[Client[Any]] = abandoned_in_forks()
 """All clients of this process."""
-
-
-def _part_from_parent() -> None:
-    """This process is a fork: the connections are its parent's, and the next command of each client makes another."""
-    for client in list(_clients):
-        if client._connection is not None:
-            client._connection.abandon()
-        client._drop()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_part_from_parent)
 
 
 def _peer(sock: socket.socket) -> tuple[str, int] | str:

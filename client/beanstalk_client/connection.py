@@ -10,10 +10,12 @@ Must never decide whether a command is said again, or where servers are.
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import struct
 import time
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -398,6 +400,19 @@ def speak_tls(
     except BaseException:
         sock.close()
         raise
+
+
+def abandoned_in_forks() -> weakref.WeakSet[Any]:
+    """A set, of whose members `_abandon` is called in a process that is a fork: the connections are its parent's."""
+    connected: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def abandon() -> None:
+        for each in list(connected):
+            each._abandon()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=abandon)
+    return connected
 
 
 def _closed() -> ConnectionLostError:

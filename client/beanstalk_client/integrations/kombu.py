@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
-import os
 import re
 import selectors
 import socket
@@ -33,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from beanstalk_client import commands
 from beanstalk_client.address import PLAIN, TLS
 from beanstalk_client.blocking import Client
-from beanstalk_client.connection import Connection
+from beanstalk_client.connection import Connection, abandoned_in_forks
 from beanstalk_client.errors import (
     ConnectionLostError,
     ExistsError,
@@ -573,7 +572,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
                 self._commands = None
                 self._is_bound = False
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """In a process that was forked: the connection is the parent's."""
         self._commands = None
         self._is_bound = False
@@ -751,15 +750,6 @@ def register() -> None:
     _transports.TRANSPORT_ALIASES["beanstalks"] = f"{__name__}:TLSTransport"
 
 
-_transports_made: weakref.WeakSet[Transport] = weakref.WeakSet()
-
-
-def _abandon_all() -> None:
-    for transport in list(_transports_made):
-        transport.abandon()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+_transports_made: weakref.WeakSet[Transport] = abandoned_in_forks()
 
 register()

@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import os
 import threading
 import time
 import weakref
@@ -34,7 +33,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TUBE, Command, make
-from beanstalk_client.connection import Connection
+from beanstalk_client.connection import Connection, abandoned_in_forks
 from beanstalk_client.errors import (
     ConnectionLostError,
     DeadlineSoonError,
@@ -332,7 +331,7 @@ class Reservations:
             self.ready.clear()
             self._changed.set()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """In a process that was forked: the connections are the parent's. Close the descriptors, and say nothing."""
         self.is_closed = True
         self._lock = threading.RLock()  # which a thread that is not here any more may have held
@@ -626,13 +625,4 @@ def _jobs_held(slot: JobConnection) -> int:
     return len(slot.held)
 
 
-_all: weakref.WeakSet[Reservations] = weakref.WeakSet()
-
-
-def _abandon_all() -> None:
-    for reservations in list(_all):
-        reservations.abandon()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+_all: weakref.WeakSet[Reservations] = abandoned_in_forks()

@@ -341,7 +341,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
                 self._forsakes = True
                 connection.lose("the connection waited for a job that no caller waits for")
             elif connection.is_full:
-                await connection.room()
+                await connection.room.wait()
             else:
                 break
         if self._session.origin is not origin and command.is_bound:
@@ -498,7 +498,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         try:
             for reply in replies:
                 if connection.is_full:
-                    await connection.room()
+                    await connection.room.wait()
                 if not may_be_sent(reply, self._session):
                     continue
                 given.append(reply)

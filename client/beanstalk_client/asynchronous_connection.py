@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
 from beanstalk_client.commands import Command, Reply
-from beanstalk_client.connection import TLS_HINT, keep_alive
+from beanstalk_client.connection import TLS_HINT, abandoned_in_forks, keep_alive
 from beanstalk_client.core import CLOSED
 from beanstalk_client.errors import ConnectionLostError, UndecodableError, no_answer, of_command
 from beanstalk_client.job import Job
@@ -60,6 +60,8 @@ class AsyncConnection(asyncio.Protocol):
         loop: the one that it was made in, and can be used in.
         is_hindered: a command must not go out at once: the server does not read, or it waits for a
             job that no caller waits for.
+        is_full: the server must read before there is room for another command.
+        room: is set while there is, and when the connection is lost.
         orphans: reserves that wait at the server and whose callers were cancelled.
     """
 
@@ -91,7 +93,8 @@ class AsyncConnection(asyncio.Protocol):
         self._begun = 0.0  # when a reply has begun to come that may take any time to begin
         self._left_over = 0  # bytes that the transport could not write, when that was looked at last
         self._was_idle = False  # nothing was asked for a while
-        self._room: deque[asyncio.Future[None]] = deque()  # callers that wait for the server to read
+        self.room: asyncio.Event = asyncio.Event()
+        self.room.set()
         self.orphans: set[Waiter] = set()
         self.is_full: bool = False
         self.is_hindered: bool = False
@@ -189,15 +192,6 @@ class AsyncConnection(asyncio.Protocol):
             self._out_size = 0
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
-    def room(self) -> asyncio.Future[None]:
-        """Is done when the server has read enough for another command, or the connection is lost."""
-        room: asyncio.Future[None] = self.loop.create_future()
-        if self.is_full and not self.is_lost:
-            self._room.append(room)
-        else:
-            room.set_result(None)
-        return room
-
     # What the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -247,14 +241,12 @@ class AsyncConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_full = self.is_hindered = True
+        self.room.clear()
 
     def resume_writing(self) -> None:
         self.is_full = False
+        self.room.set()
         self._look_for_hindrances()
-        while self._room:
-            room = self._room.popleft()
-            if not room.done():
-                room.set_result(None)
 
     def _answer_nobody(self, waiter: Waiter, result: Any) -> None:
         self.orphans.discard(waiter)
@@ -350,7 +342,7 @@ class AsyncConnection(asyncio.Protocol):
             with contextlib.suppress(OSError):  # uvloop has closed it
                 sock.shutdown(socket.SHUT_RDWR)
 
-    def leave_to_parent(self) -> None:
+    def _abandon(self) -> None:
         """In a process that was forked: close its copy of the socket, so that the connection ends with the parent.
 
         The number stays in use, by /dev/null: the copy of the transport would close it again.
@@ -384,7 +376,7 @@ class AsyncConnection(asyncio.Protocol):
             timer.cancel()
 
 
-_connections: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
+_connections: weakref.WeakSet[AsyncConnection] = abandoned_in_forks()
 """All open connections of this process."""
 
 _forks = 0
@@ -395,10 +387,5 @@ def _count_fork() -> None:
     _forks += 1
 
 
-def _leave_to_parent() -> None:
-    for connection in list(_connections):
-        connection.leave_to_parent()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_count_fork, after_in_parent=_count_fork, after_in_child=_leave_to_parent)
+    os.register_at_fork(before=_count_fork, after_in_parent=_count_fork)

@@ -1,7 +1,6 @@
 """The blocking client: with this server, with beanstalkd, and with servers that fail at every byte."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
@@ -22,14 +21,10 @@ from beanstalk_client.connection import Connection
 from scripted_server import CLOSE, RESET, SILENCE
 
 from beanstalk_server import Server
-from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.settings.options import Config
-from beanstalk_server.settings.sections import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig
 from harness import servers
 from harness.waiting import WITHIN, eventually
-
-TOKEN = new_token()
-MAIL = UserConfig(name="mail", token_sha256=(hash_of_token(TOKEN),), produce=("mail-*",), consume=("mail-*",))
 
 
 @pytest.mark.parametrize("give_up", [CLOSE, RESET], ids=["closed", "reset"])
@@ -243,25 +238,6 @@ def test_a_second_thread_is_refused_while_the_first_waits(run):
         other.put("a")
         assert waiting.result().body == "a"
         assert queue.tubes() == ["default"]
-
-
-def test_a_name_whose_first_address_does_not_answer_is_reached_by_the_next(run, monkeypatch):
-    server = run()
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.2", server.address[1]))
-        deaf.listen(0)
-        with contextlib.ExitStack() as filling:
-            for _ in range(3):  # who comes now is not even refused
-                sock = filling.enter_context(socket.socket())
-                sock.setblocking(False)
-                sock.connect_ex(deaf.getsockname())
-            found = [
-                (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, server.address[1]))
-                for host in ("127.0.0.2", "127.0.0.1")
-            ]
-            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-            with Client("queue.example.com", connect_timeout=0.5) as queue:
-                assert queue.put("a") == 1
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1", "0.0.0.0", "unix:{}/socket"])

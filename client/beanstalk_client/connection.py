@@ -10,6 +10,7 @@ Must never decide whether a command is said again, or where servers are.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import socket
@@ -110,18 +111,11 @@ class Connection:
             return self._rest(error)[0][1]
         if is_long:
             began += time.monotonic()  # the time in which the server reads does not count
-        done: list[Done] = []
-        if not is_late:
-            try:
-                data = self._sock.recv(READ)
-            except SILENT:
-                pass
-            except OSError as error:
-                done = self._lose(self._loss(error))
-            else:
-                done = protocol.receive(data) if data else self._lose(self._loss())
-        if not done:
-            done = self._receive(began)
+        try:
+            done = [] if is_late else self._read()
+        except SILENT:
+            done = []
+        done = done or self._receive(began)
         return done[0][1] if done else _closed()
 
     def run_all(self, commands: Sequence[Command[Any]], began: float | None = None) -> list[Any]:
@@ -190,13 +184,9 @@ class Connection:
     def take(self) -> list[Done]:
         """Read what has come; return what has become of commands."""
         done: list[Done] = []
-        try:
+        with contextlib.suppress(OSError):  # nothing has come
             while not self.is_lost:
-                data = self._sock.recv(min(max(self.protocol.missing, READ), READ_AT_MOST))
-                done += self.protocol.receive(data) if data else self._lose(self._loss())
-        except OSError as error:
-            if not _would_block(error):
-                done += self._lose(self._loss(error))
+                done += self._read()
         return done
 
     def wait(self, timeout: float | None) -> bool:
@@ -236,6 +226,22 @@ class Connection:
                 self._sock.sendall(b"quit\r\n")
         self.close()
 
+    # Replies, and the time that they may take
+
+    def _read(self) -> list[Done]:
+        """Read what has come; return what has become of commands.
+
+        Raises:
+            OSError: nothing has come for as long as the socket waits.
+        """
+        try:
+            data = self._sock.recv(min(max(self.protocol.missing, READ), READ_AT_MOST))
+        except OSError as error:
+            if _would_block(error):
+                raise
+            return self._lose(self._loss(error))
+        return self.protocol.receive(data) if data else self._lose(self._loss())
+
     def _receive(self, began: float) -> list[Done]:
         """Wait for the replies that are owed: return what has become of commands once the next reply is whole.
 
@@ -260,12 +266,9 @@ class Connection:
                     self._allow(left)
                     allowed = left
             try:
-                data = self._sock.recv(min(max(protocol.missing, READ), READ_AT_MOST))
+                done = self._read()
             except SILENT:
                 continue
-            except OSError as error:
-                return self._lose(self._loss(error))
-            done = protocol.receive(data) if data else self._lose(self._loss())
         if allowed != self._timeout:
             self._allow(self._timeout)
         return done
@@ -421,8 +424,8 @@ def _closed() -> ConnectionLostError:
 
 
 def _would_block(error: OSError) -> bool:
-    """Whether a socket that does not wait can do nothing now; OpenSSL has its own words for it."""
-    return isinstance(error, BlockingIOError) or type(error).__name__ in (
+    """Whether a socket can do nothing yet. OpenSSL has its own words for it; the kernel's ETIMEDOUT is a loss."""
+    return (isinstance(error, SILENT) and error.errno != errno.ETIMEDOUT) or type(error).__name__ in (
         "SSLWantReadError",
         "SSLWantWriteError",
     )

@@ -520,7 +520,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
                 connection.forsake(reply.command, reply)
             raise
 
-    # Jobs: put, reserve, and what becomes of them
+    # Jobs
 
     async def reserve_batch(self, limit: int, timeout: Duration | None = None) -> list[Job[TBody]]:
         known = self._session.known

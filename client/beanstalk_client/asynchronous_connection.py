@@ -1,4 +1,4 @@
-"""One connection of the client for asyncio: commands out in one write a turn, and each reply to its waiter it.
+"""One connection of the client for asyncio: commands out in one write a turn, and each reply to its waiter.
 
 Each command has a *waiter* of its own, in the order of the commands, and a reply goes to the waiter that is first. What
 is cancelled leaves its waiter where it is: so a reply never goes to another caller.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Waiter = Union["asyncio.Future[Any]", Reply[Any]]
-"""Who is told what has become of a command."""
+"""Gets the result of a command, or its error."""
 
 WRITE_SIZE: Final = 1 << 16
 """Bytes of commands that are written at once, without waiting for the end of the turn."""
@@ -110,7 +110,7 @@ class AsyncConnection(asyncio.Protocol):
         return waiter
 
     def send(self, command: Command[Any], waiter: Waiter) -> None:
-        """Send a command at the end of this turn, of whose reply the waiter is told."""
+        """Send a command at the end of this turn. The waiter gets its result, or its error."""
         if self.orphans and self.may_adopt(command):
             self.orphans.discard(self._waiters[-1])
             self._waiters[-1] = waiter

@@ -304,7 +304,7 @@ def _note_probe(asked: str, result: object, session: Notes) -> None:
 
 
 class Reply(Generic[T]):
-    """What becomes of a command of a pipeline. To a connection it is who waits, as a future of asyncio is.
+    """The result or the error of a command of a pipeline. A connection sets it, as it sets a future of asyncio.
 
     Attributes:
         is_there: whether it has come, be it a result or an error.
@@ -448,7 +448,7 @@ def _between(name: str, value: Any, most: int, least: int = 0) -> Any:
 
 
 def seconds_of(duration: Duration, name: str = "duration") -> Seconds:
-    """The seconds of a duration, whatever their number.
+    """The seconds of a duration, in any range.
 
     Raises:
         TypeError, ValueError: it is no duration.
@@ -629,7 +629,7 @@ class Commands(Generic[TBody]):
         """The id of a job that is to be touched, released or buried."""
         return _id(self._session.held(job))
 
-    # Jobs: put, reserve, and what becomes of them
+    # Jobs
 
     @command
     def put(
@@ -904,7 +904,7 @@ class Commands(Generic[TBody]):
 
     @command
     def reserve_job(self, id: int) -> Command[Job[TBody]]:
-        """Reserves the job with this id, whatever its tube, and returns it.
+        """Reserves the job with this id, in any tube, and returns it.
 
         Example:
             job = queue.reserve_job(17)
@@ -1036,7 +1036,7 @@ class Commands(Generic[TBody]):
 
     @command
     def bury(self, job: JobOrID[TBody], priority: int | None = None) -> Command[None]:
-        """Buries a reserved job: nobody gets it until it is kicked.
+        """Buries a reserved job: no client can reserve it until it is kicked.
 
         Example:
             job = queue.reserve()
@@ -1227,7 +1227,7 @@ class Commands(Generic[TBody]):
 
     @command
     def pause_tube(self, tube: str, delay: Duration) -> Command[None]:
-        """Lets nobody reserve jobs of a tube for this many seconds.
+        """Pauses a tube: no job of it can be reserved for this many seconds.
 
         Example:
             queue.pause_tube("mail", "5m")
@@ -1415,7 +1415,7 @@ class Asynchronous(Commands[TBody]):
 
 
 class Pipelined(Commands[TBody]):
-    """Whose methods return what becomes of the command later."""
+    """Whose methods return a Reply, which has the result at the end of the block."""
 
     __slots__ = ()
 

@@ -8,7 +8,7 @@
 
 Delays, moments, keys, cancels, priorities, retries and burials are a server's: tests hold this queue against one. What
 the client refuses to send, and a body that is too big for the server, are refused here as there.
-Tasks run in the caller's thread, one after the other; nothing is reserved by anybody else, and no time to run ends.
+Tasks run in the caller's thread, one after the other; no other client reserves anything, and no time to run ends.
 Must never be taken for a queue in production: it keeps nothing.
 """
 
@@ -117,7 +117,7 @@ class MemoryQueue:
     Args:
         tasks: whose tasks its jobs call.
         now: what its clock says to begin with, in Unix time; by default what the machine's says.
-        max_job_size: bytes of the largest body that it takes, as the server is told with -z.
+        max_job_size: bytes of the largest body that it takes, as the server's option -z.
         schedules: whether the schedules of `tasks` fire, as beside a scheduler that is started with the test.
 
     Attributes:
@@ -481,7 +481,7 @@ class MemoryClient:
     def reserve(self, timeout: float = 0) -> MemoryJob:
         """The best job that is ready."""
         if timeout:
-            raise ValueError("nobody else would put a job meanwhile: timeout is 0")
+            raise ValueError(f"timeout is {timeout}: must be 0, as no other client puts jobs meanwhile")
         job = self._queue._reserve([self._tube])
         if job is None:
             raise TimedOutError

@@ -1,4 +1,4 @@
-"""What a client has told its connection and must tell the next one, and what it knows of the server.
+"""State of a client that outlives a connection: tubes, mode, token, reservations, and which commands the server has.
 
 A connection is the *origin* of jobs. What was reserved on one is reserved no more on the next: `lose` notes the
 reservations that went with it, `greet` says what a new connection must be told first, `held` refuses a job of another
@@ -110,7 +110,7 @@ class Session(Maker):
         self.origin = Origin()
 
     def take_lost(self) -> frozenset[int]:
-        """The ids of the jobs that were reserved on connections that are gone; each is told once."""
+        """The ids of the jobs that were reserved on connections that are gone; each is returned once."""
         lost, self._lost = self._lost, frozenset()
         return lost
 

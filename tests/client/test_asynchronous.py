@@ -23,7 +23,7 @@ from harness.waiting import WITHIN
 
 
 def run(test):
-    """A test that is a coroutine, run to its end in a loop of its own, which tells of errors that nobody has seen."""
+    """A test that is a coroutine, run to its end in a loop of its own. An error that no task has retrieved fails it."""
 
     @functools.wraps(test)
     def run_it(**arguments):
@@ -302,7 +302,7 @@ async def test_closing_ends_what_waits():
 @run
 async def test_after_a_while_a_put_leaves_only_when_a_loss_would_have_been_read():
     async with connected() as (queue, net, peer):
-        queue._connection._heard -= 2  # seconds in which nobody asked anything
+        queue._connection._heard -= 2  # seconds without a command
 
         async def hang_up_later():
             asyncio.get_running_loop().call_soon(peer.hang_up)  # as what is read in the next turn is handled

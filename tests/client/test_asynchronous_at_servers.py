@@ -1,5 +1,5 @@
 """The client for asyncio at real servers, on both kinds of loops: every command, TLS, sockets, silences; and at servers
-that are killed in the middle of everything: what was acknowledged is there, and what is in doubt is told.
+that are killed in the middle of everything: what was acknowledged is there, and what is in doubt is an error.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from harness.waiting import WITHIN, eventually_async
 
 @pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)])
 def at(request):
-    """Runs a coroutine to its end in a new loop, and fails if a task is left over or an error was seen by nobody."""
+    """Runs a coroutine to its end in a new loop, and fails if a task is left over or an error was not retrieved."""
 
     def run(work):
         unseen = []
@@ -73,7 +73,7 @@ def test_a_connection_that_a_child_may_have_is_made_anew(at, run, tmp_path, monk
 
 
 class Worked:
-    """Producers and workers over their clients, while somebody kills the server; and what they were told.
+    """Producers and workers over their clients, while the server is killed; and the replies that they got.
 
     Attributes:
         put: the bodies whose puts were acknowledged, and the times that each was run.
@@ -127,7 +127,7 @@ class Worked:
                         await queue.delete(job)
                     except ConnectionLostError:
                         self.doubts += 1
-                    except BeanstalkdError:  # somebody else has it
+                    except BeanstalkdError:  # another client has it
                         continue
                     self.deleted.add(job.body)
 

@@ -91,7 +91,7 @@ def test_an_interrupt_gives_up_the_connection_so_that_no_reply_is_taken_for_anot
 
 
 class Clock:
-    """In place of `time`: sleeping takes no time, and nobody answers."""
+    """In place of `time`: sleeping takes no time, and no server answers."""
 
     def __init__(self):
         self.now = 0.0

@@ -143,7 +143,7 @@ def test_while_the_consumer_is_blocked_replies_are_read_and_what_has_come_is_tou
     stage.now += 20
     stage.reservations.keep()
     stage.peers[0].says("TOUCHED")
-    stage.peers[1].says("WATCHING 2", "WATCHING 1", "RESERVED_BATCH 1", "RESERVED 6 1", "x")  # and nobody reads
+    stage.peers[1].says("WATCHING 2", "WATCHING 1", "RESERVED_BATCH 1", "RESERVED 6 1", "x")  # and no thread reads
     stage.now += 20
     stage.reservations.keep()
     assert stage.peers[0].heard() == ["touch 5", "touch 5"]

@@ -158,7 +158,7 @@ async def test_what_a_cancelled_pipeline_is_granted_is_given_back():
 @contextlib.contextmanager
 def echoing(answer):
     """A server of one connection, in a thread, that answers each line before it reads on: so it does not read while
-    nobody reads its answers.
+    its answers are not read.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(WITHIN)

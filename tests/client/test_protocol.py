@@ -1,4 +1,4 @@
-"""The client's half of the protocol: what becomes of commands when replies come, whole, in pieces and as nonsense."""
+"""The client's half of the protocol: the results of commands when replies come whole, in pieces and as nonsense."""
 
 import copy
 import datetime

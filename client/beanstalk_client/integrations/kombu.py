@@ -185,7 +185,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     """How many connections may hold messages that are not acknowledged yet."""
 
     reject: str = "bury"
-    """What becomes of messages that are rejected, and not to be requeued: "bury" or "delete"."""
+    """How to end messages that are rejected and not requeued: "bury" or "delete"."""
 
     from_transport_options: tuple[str, ...] = (
         *virtual.Channel.from_transport_options,

@@ -10,7 +10,7 @@ the other:
 Where there are as many slots as there may be, and all of them hold jobs, one of them waits for BORROWED seconds at a
 time: so much later it may delete what has been done meanwhile.
 
-The consumer's thread asks, receives, takes, and says what becomes of each job; all that never waits for the server.
+The consumer's thread asks, receives, takes, and ends each job; none of that waits for the server.
 What it holds is touched from another thread, because the consumer may be blocked by what it does: a callback, or a task
 in Celery's solo pool. If it is, that thread reads the replies as well.
 

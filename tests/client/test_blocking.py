@@ -164,19 +164,6 @@ with Client(("127.0.0.1", int(sys.argv[1])), use="t", watch="t") as queue:
     assert done.stdout.split() == ["x", "1", "[1]", "60000"]
 
 
-@pytest.mark.parametrize("give_up", [CLOSE, RESET, SILENCE], ids=["closed", "reset", "silent"])
-def test_a_server_that_goes_while_much_is_written_is_the_result_of_all_that_is_left(scripted, give_up):
-    first = b"put 65536 0 60 60000\r\n"
-    server = scripted([(first + b"x" * 60_000 + b"\r\n", b"INSERTED 1\r\n", give_up)])
-    with Client(server.address, timeout=0.1 if give_up is SILENCE else 60, reconnect=False) as queue:
-        results = queue.run_all([make.put(b"x" * 60_000)] * 500)
-        assert results[0] == 1
-        assert {type(result) for result in results[1:]} <= {ConnectionLostError, NoAnswerError}
-        assert len(results) == 500
-        with pytest.raises(ConnectionLostError):
-            queue.stats()
-
-
 def test_a_reply_too_many_ends_the_connection(scripted):
     server = scripted(
         [(b"delete 1\r\n", b"DELETED\r\nDELETED\r\n", SILENCE)],

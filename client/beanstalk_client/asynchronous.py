@@ -412,9 +412,8 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         origin = self._session.origin
         while True:
             connection = await self._usable(command, origin, until)
-            needs = self._session.needs(command)
-            if needs and self._session.probes(needs):
-                await self._ask(needs, until)
+            if name := self._session.needs(command):
+                await self._ask(name, until)
                 former = None
                 continue
             attempts -= 1
@@ -490,7 +489,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         until, former = await self._begin(), self._connection
         connection = await self._usable(replies[0].command, self._session.origin, until)
         for reply in replies:
-            while (name := self._session.needs(reply.command)) and self._session.probes(name):
+            while name := self._session.needs(reply.command):
                 await self._ask(name, until)
                 former = None
                 connection = await self._usable(replies[0].command, self._session.origin, until)

@@ -235,8 +235,9 @@ class Client(ClientCore[TBody], Blocking[TBody]):
             return
         began = time.monotonic()
         self._ready(began)
-        for name in {self._session.needs(reply.command) for reply in replies} - {""}:
-            self._ask(name, began)
+        for reply in replies:
+            if name := self._session.needs(reply.command):
+                self._ask(name, began)
         connection = self._ready(began)
         sent = [reply for reply in replies if may_be_sent(reply, self._session)]
         try:
@@ -266,9 +267,8 @@ class Client(ClientCore[TBody], Blocking[TBody]):
     def _fit(self, command: Command[T], began: float) -> Command[T]:
         """What to send for a command that servers may take for something else: see `Session.fit`."""
         connection = self._ready(began)
-        needs = self._session.needs(command)
-        if needs and needs not in self._session.known:
-            self._ask(needs, began)
+        if name := self._session.needs(command):
+            self._ask(name, began)
         if command.origin is not None and self._connection is not connection:
             raise ConnectionLostError(f"{self._names()}: the connection is lost, and the command was not sent")
         return self._session.fit(command)

@@ -131,11 +131,11 @@ class Session(Maker):
         return origin is None or origin is self.origin
 
     def needs(self, command: Command[Any]) -> str:
-        """What must be asked before a command can be sent on this connection; "" for nothing."""
-        origin = command.origin
-        if origin is None or origin is self.origin or not origin.server or command.is_bound:
-            return command.needs
-        return IDENTITY
+        """What is still to be asked before a command can be sent on this connection; "" for nothing."""
+        origin, name = command.origin, command.needs
+        if not (origin is None or origin is self.origin or not origin.server or command.is_bound):
+            name = IDENTITY
+        return "" if name in self.known else name
 
     def encode(self, body: str | bytes) -> bytes:
         """The bytes of a body."""

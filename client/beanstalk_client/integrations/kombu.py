@@ -108,10 +108,6 @@ class Direct(DirectExchange):  # type: ignore[misc]
             self.channel._put(queue, message, life=BROADCAST_LIFE)
 
 
-class Message(virtual.Message):  # type: ignore[misc]
-    """A message that was received."""
-
-
 class QoS(virtual.QoS):  # type: ignore[misc]
     """Which messages of a channel are not acknowledged yet, and how many may be."""
 
@@ -169,7 +165,6 @@ class QoS(virtual.QoS):  # type: ignore[misc]
 class Channel(virtual.Channel):  # type: ignore[misc]
     """A channel: the consumers of a connection that share a prefetch count."""
 
-    Message = Message
     QoS = QoS
 
     supports_fanout = True
@@ -376,19 +371,15 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if handler is None:
             self.reservations.release(held)
             return False
-        message = self._read(held)
+        callback, no_ack = handler
+        message = self._read(held, no_ack)
         if message is None:
             return False
-        callback, no_ack = handler
-        if no_ack:
-            self.reservations.delete(held)
-        else:
-            self.qos.append(held, message.delivery_tag)
         callback(message)
         return True
 
-    def _read(self, held: Reservation) -> virtual.Message | None:
-        """The message that a job is; what is none is buried."""
+    def _read(self, held: Reservation, no_ack: bool) -> virtual.Message | None:
+        """The message that a job is, to be acknowledged unless `no_ack`. A job that is no message is buried."""
         try:
             payload: dict[str, Any] = loads(held.body.decode("utf-8"))
             properties = payload["properties"]
@@ -402,23 +393,23 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                 due = moment(headers.get("eta"))
                 if due is not None and due <= time.time():  # or Celery would hold it once more, with its timers
                     headers["due"], headers["eta"] = headers["eta"], None
-            return self.Message(payload, channel=self)
+            message = self.Message(payload, channel=self)
         except Exception as error:  # anything: kombu's decoders do what the body says
             message = f"job {held.id} of tube {held.tube} is no message of kombu, and is buried: {error!r}"
             tell(log, logging.ERROR, "message-buried", message, job=held.id, tube=held.tube)
             self.reservations.bury(held)
             return None
+        if no_ack:
+            self.reservations.delete(held)
+        else:
+            self.qos.append(held, message.delivery_tag)
+        return message
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
         while (held := self.reservations.get(self.tube(queue), self.connection.patience)) is not None:
-            message = self._read(held)
-            if message is None:
-                continue
-            if no_ack:
-                self.reservations.delete(held)
-            else:
-                self.qos.append(held, message.delivery_tag)
-            return message
+            message = self._read(held, no_ack)
+            if message is not None:
+                return message
         return None
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:

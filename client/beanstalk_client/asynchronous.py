@@ -409,6 +409,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
             former: the connection with which the call began, if it has used none of its time: the connection's own
                 measure of silence is enough there.
         """
+        self._session.check_bound(command)
         origin = self._session.origin
         while True:
             connection = await self._usable(command, origin, until)

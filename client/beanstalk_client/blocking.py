@@ -22,7 +22,7 @@ from beanstalk_client.commands import DEFAULT_TUBE, Blocking, Command, Duration,
 from beanstalk_client.connection import Connection, abandoned_in_forks, open_socket, speak_tls
 from beanstalk_client.core import Attempt, ClientCore, ClientOptions, ConnectionOptions
 from beanstalk_client.errors import ConnectionLostError, Error, NotFoundError, UnknownCommandError, of_command
-from beanstalk_client.job import Job, JobOrID, TBody
+from beanstalk_client.job import Job, TBody
 from beanstalk_client.pipeline import Pipeline, may_be_sent
 from beanstalk_client.replies import AUTHENTICATED, MAX_BATCH, jobs_of
 from beanstalk_client.statistics import Statistics
@@ -272,11 +272,6 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         if command.origin is not None and self._connection is not connection:
             raise ConnectionLostError(f"{self._names()}: the connection is lost, and the command was not sent")
         return self._session.fit(command)
-
-    def _held(self, job: JobOrID[TBody]) -> int:
-        if isinstance(job, Job):
-            self._ready()
-        return self._session.held(job)
 
     # The connection
 

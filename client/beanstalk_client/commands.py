@@ -32,7 +32,7 @@ from beanstalk_client.errors import (
     ReservationLostError,
     UnknownCommandError,
 )
-from beanstalk_client.job import Job, JobOrID, Origin, TBody, id_of
+from beanstalk_client.job import Job, JobOrID, Origin, TBody
 from beanstalk_client.replies import (
     ALL_TOUCHED,
     AUTHENTICATED,
@@ -227,9 +227,13 @@ class Command(Generic[T]):
         return self
 
     def of_jobs(self, jobs: Iterable[Job[Any] | int]) -> Command[T]:
-        """This command, for the connection from which its jobs have come: an id of one is an id of all, or of none."""
+        """This command, for the connection from which its jobs have come: an id of one is an id of all, or of none.
+
+        Raises:
+            ReservationLostError: they have come from several servers; or connections, where those must be the same.
+        """
         origins = {job.origin for job in jobs if isinstance(job, Job) and job.origin is not None}
-        if len({origin.server or origin for origin in origins}) > 1:
+        if len(origins if self.is_bound else {origin.server or origin for origin in origins}) > 1:
             raise ReservationLostError("the jobs have come from different connections: send a batch for each")
         self.origin = origins.pop() if origins else None
         return self
@@ -507,14 +511,15 @@ def _put(command: bytes, body: bytes, priority: int, delay: Duration, ttr: Durat
 
 def _batch(
     words: bytes,
-    jobs: list[JobOrID[Any]],
-    ids: list[int],
+    jobs: Iterable[JobOrID[Any]],
     reply: Reading[tuple[int, int]],
     effect: Callable[[list[int], Any, Notes], None] | None = _end_batch,
 ) -> Command[tuple[int, int]]:
+    given = list(jobs)
+    ids = [_id(job) for job in given]
     within("number of jobs", len(ids), MAX_JOBS, 1)
     data = words + b"".join([b" %d" % job_id for job_id in ids]) + b"\r\n"
-    return Command(data, reply, effect=effect, about=ids).of_jobs(jobs)
+    return Command(data, reply, effect=effect, about=ids).of_jobs(given)
 
 
 RESERVE: Final[Command[Any]] = Command(b"reserve\r\n", RESERVED, True, None)
@@ -624,10 +629,6 @@ class Commands(Generic[TBody]):
     __slots__ = ()
 
     _session: Any  # a Maker
-
-    def _held(self, job: JobOrID[TBody]) -> int:
-        """The id of a job that is to be touched, released or buried."""
-        return _id(self._session.held(job))
 
     # Jobs
 
@@ -961,8 +962,7 @@ class Commands(Generic[TBody]):
         Raises:
             ReservationLostError: as for `delete`.
         """
-        given = list(jobs)
-        return _batch(b"delete-batch", given, [_id(job) for job in given], DELETED_BATCH)
+        return _batch(b"delete-batch", jobs, DELETED_BATCH)
 
     @extension
     def release_batch(
@@ -981,8 +981,7 @@ class Commands(Generic[TBody]):
         """
         priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
         words = b"release-batch %d %b" % (priority, seconds("delay", delay))
-        given = list(jobs)
-        return _batch(words, given, [_id(self._held(job)) for job in given], RELEASED_BATCH)
+        return _batch(words, jobs, RELEASED_BATCH)
 
     @extension
     def touch_batch(self, jobs: Iterable[JobOrID[TBody]]) -> Command[tuple[int, int]]:
@@ -995,8 +994,7 @@ class Commands(Generic[TBody]):
         Raises:
             ReservationLostError: one was reserved on a connection that is lost; nothing was sent.
         """
-        given = list(jobs)
-        return _batch(b"touch-batch", given, [_id(self._held(job)) for job in given], TOUCHED_BATCH, effect=None)
+        return _batch(b"touch-batch", jobs, TOUCHED_BATCH, effect=None)
 
     @extension
     def touch_all(self) -> Command[int]:
@@ -1025,7 +1023,7 @@ class Commands(Generic[TBody]):
             BuriedError: it has been buried instead.
             ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
         """
-        job_id = _id(self._held(job))
+        job_id = _id(job)
         priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
         delay = seconds_of(delay, "delay")
         line = b"release %d %d %b\r\n" % (job_id, priority, seconds("delay", delay))
@@ -1048,7 +1046,7 @@ class Commands(Generic[TBody]):
         Raises:
             ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
         """
-        job_id = _id(self._held(job))
+        job_id = _id(job)
         priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
         return Command(b"bury %d %d\r\n" % (job_id, priority), BURIED, effect=_end, about=job_id).of_job(job)
 
@@ -1063,7 +1061,7 @@ class Commands(Generic[TBody]):
         Raises:
             ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
         """
-        job_id = _id(self._held(job))
+        job_id = _id(job)
         return Command(b"touch %d\r\n" % job_id, TOUCHED).of_job(job)
 
     @command
@@ -1377,10 +1375,6 @@ class Maker(Commands[Any]):
         if isinstance(body, bytes):
             return body
         raise TypeError(f"a body must be bytes: {type(body)!r}")
-
-    def held(self, job: JobOrID[Any]) -> int:
-        """The id of a job that is to be touched, released or buried."""
-        return id_of(job)
 
 
 make: Final = Maker()

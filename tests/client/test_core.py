@@ -286,7 +286,7 @@ def test_a_job_is_deleted_on_the_server_that_it_has_come_from_and_on_no_other(co
                 with pytest.raises(ReservationLostError):
                     refuse(job)
             with queue.pipeline(raise_errors=False) as together:
-                replies = [together.delete(job), together.kick_job(job), together.put("z")]
+                replies = [together.delete(job), together.touch(job), together.put("z")]
             assert [type(reply.exception()) for reply in replies] == [ReservationLostError] * 2 + [type(None)]
         assert queue.peek(3).body == "another"
         queue.delete(queue.peek(3))

@@ -298,13 +298,19 @@ def test_a_job_of_a_connection_that_is_lost_is_held_no_more():
     protocol.send(make.reserve())
     protocol.send(make.peek(6))
     (_, job), (_, seen) = protocol.receive(b"RESERVED 5 0\r\n\r\nFOUND 6 0\r\n\r\n")
-    assert session.held(job) == 5
+    assert session.fit(make.touch(job)).data == b"touch 5\r\n"
+    session.origin.server = "the same"
     session.lose()
-    with pytest.raises(errors.ReservationLostError, match="job 5"):
-        session.held(job)
-    with pytest.raises(errors.ReservationLostError, match="job 6"):
-        session.held(seen)
-    assert session.held(5) == 5
+    session.origin.server = "the same"
+    new = Job(7, b"", session.origin)
+    for lost in (make.touch(job), make.release(seen), make.bury(job), make.touch_batch([8, job])):
+        with pytest.raises(errors.ReservationLostError, match="on a connection that is lost"):
+            session.fit(lost)
+    for batch in (make.touch_batch, make.release_batch):
+        with pytest.raises(errors.ReservationLostError, match="different connections"):
+            batch([new, job])
+    for known in (make.touch(5), make.touch(new), make.delete_batch([new, job])):
+        assert session.fit(known) is known
 
 
 @pytest.mark.parametrize(

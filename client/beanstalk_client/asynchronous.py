@@ -304,7 +304,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
             if self._forsakes:  # the next one need not be left behind, where the server knows cancel-reserve
                 for probe in self._session.probes("cancel-reserve"):
                     with contextlib.suppress(Error):
-                        self._session.knows("cancel-reserve", await connection.call(probe))
+                        await connection.call(probe)
             if connection.is_lost:
                 raise ConnectionLostError("the server has closed the connection")
         except BaseException:
@@ -341,7 +341,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
                 self._forsakes = True
                 connection.lose("the connection waited for a job that no caller waits for")
             elif connection.is_full:
-                await connection.room()
+                await connection.room.wait()
             else:
                 break
         if self._session.origin is not origin and command.is_bound:
@@ -409,12 +409,12 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
             former: the connection with which the call began, if it has used none of its time: the connection's own
                 measure of silence is enough there.
         """
+        self._session.check_bound(command)
         origin = self._session.origin
         while True:
             connection = await self._usable(command, origin, until)
-            needs = self._session.needs(command)
-            if needs and self._session.probes(needs):
-                await self._ask(needs, until)
+            if name := self._session.needs(command):
+                await self._ask(name, until)
                 former = None
                 continue
             attempts -= 1
@@ -449,14 +449,13 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
 
     async def _ask(self, command: str, until: float | None) -> bool:
         """Whether the server knows a command, for a call whose time ends then."""
-        answer = None
         for probe in self._session.probes(command):
             try:
-                answer = await self._do(probe, until)
+                await self._do(probe, until)
             except Error:
                 if command not in self._session.known:
                     raise
-        return self._session.knows(command, answer)
+        return self._session.knows(command)
 
     def _give_back(self, connection: AsyncConnection, jobs: list[Job[Any]]) -> None:
         task = asyncio.get_running_loop().create_task(self._release(connection, jobs))
@@ -491,7 +490,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         until, former = await self._begin(), self._connection
         connection = await self._usable(replies[0].command, self._session.origin, until)
         for reply in replies:
-            while (name := self._session.needs(reply.command)) and self._session.probes(name):
+            while name := self._session.needs(reply.command):
                 await self._ask(name, until)
                 former = None
                 connection = await self._usable(replies[0].command, self._session.origin, until)
@@ -499,7 +498,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         try:
             for reply in replies:
                 if connection.is_full:
-                    await connection.room()
+                    await connection.room.wait()
                 if not may_be_sent(reply, self._session):
                     continue
                 given.append(reply)
@@ -521,7 +520,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
                 connection.forsake(reply.command, reply)
             raise
 
-    # Jobs: put, reserve, and what becomes of them
+    # Jobs
 
     async def reserve_batch(self, limit: int, timeout: Duration | None = None) -> list[Job[TBody]]:
         known = self._session.known

@@ -1,4 +1,4 @@
-"""One connection of the client for asyncio: commands out in one write a turn, and each reply to its waiter it.
+"""One connection of the client for asyncio: commands out in one write a turn, and each reply to its waiter.
 
 Each command has a *waiter* of its own, in the order of the commands, and a reply goes to the waiter that is first. What
 is cancelled leaves its waiter where it is: so a reply never goes to another caller.
@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
 from beanstalk_client.commands import Command, Reply
-from beanstalk_client.connection import TLS_HINT, keep_alive
+from beanstalk_client.connection import TLS_HINT, abandoned_in_forks, keep_alive
 from beanstalk_client.core import CLOSED
 from beanstalk_client.errors import ConnectionLostError, UndecodableError, no_answer, of_command
 from beanstalk_client.job import Job
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Waiter = Union["asyncio.Future[Any]", Reply[Any]]
-"""Who is told what has become of a command."""
+"""Gets the result of a command, or its error."""
 
 WRITE_SIZE: Final = 1 << 16
 """Bytes of commands that are written at once, without waiting for the end of the turn."""
@@ -60,37 +60,10 @@ class AsyncConnection(asyncio.Protocol):
         loop: the one that it was made in, and can be used in.
         is_hindered: a command must not go out at once: the server does not read, or it waits for a
             job that no caller waits for.
+        is_full: the server must read before there is room for another command.
+        room: is set while there is, and when the connection is lost.
         orphans: reserves that wait at the server and whose callers were cancelled.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_begun",  # when a reply has begun to come that may take any time to begin: time of the loop
-        "_closed",  # done when its socket is
-        "_forks",  # of this process when it began
-        "_heard",  # since when the next reply is owed: the one before, or a command to a server that owed nothing
-        "_is_flushing",  # the end of this turn writes what is there
-        "_last",  # the last command
-        "_left_over",  # bytes that the transport could not write, when that was looked at last
-        "_name",
-        "_on_loss",
-        "_on_unclaimed",
-        "_out",  # commands of this turn
-        "_out_size",  # their bytes
-        "_protocol",
-        "_room",  # those who wait for the server to read
-        "_timeout",  # seconds
-        "_timer",  # looks after the server's silence while it owes replies
-        "_transport",
-        "_waiters",  # one for each command without a reply, in order
-        "_was_idle",  # nothing was asked for a while
-        "is_full",
-        "is_hindered",
-        "is_lost",
-        "is_shared",
-        "loop",
-        "orphans",
-    )
 
     _transport: asyncio.Transport
 
@@ -105,21 +78,23 @@ class AsyncConnection(asyncio.Protocol):
         self._on_loss = on_loss
         self._on_unclaimed = on_unclaimed
         self._name = name
-        self._forks = _forks
+        self._forks = _forks  # of this process when it began
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._protocol = Protocol(session)
         self._timeout = timeout
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed: asyncio.Future[None] = self.loop.create_future()
-        self._waiters: deque[Waiter] = deque()
-        self._out: list[bytes] = []
-        self._out_size = 0
-        self._is_flushing = False
+        self._timer: asyncio.TimerHandle | None = None  # looks after the server's silence while it owes replies
+        self._closed: asyncio.Future[None] = self.loop.create_future()  # done when its socket is
+        self._waiters: deque[Waiter] = deque()  # one for each command without a reply, in order
+        self._out: list[bytes] = []  # commands of this turn
+        self._out_size = 0  # their bytes
+        self._is_flushing = False  # the end of this turn writes them
         self._last: Command[Any] | None = None
-        self._heard = self._begun = 0.0
-        self._left_over = 0
-        self._was_idle = False
-        self._room: deque[asyncio.Future[None]] = deque()
+        self._heard = 0.0  # since when the next reply is owed: the one before, or a command to a server that owed none
+        self._begun = 0.0  # when a reply has begun to come that may take any time to begin
+        self._left_over = 0  # bytes that the transport could not write, when that was looked at last
+        self._was_idle = False  # nothing was asked for a while
+        self.room: asyncio.Event = asyncio.Event()
+        self.room.set()
         self.orphans: set[Waiter] = set()
         self.is_full: bool = False
         self.is_hindered: bool = False
@@ -135,7 +110,7 @@ class AsyncConnection(asyncio.Protocol):
         return waiter
 
     def send(self, command: Command[Any], waiter: Waiter) -> None:
-        """Send a command at the end of this turn, of whose reply the waiter is told."""
+        """Send a command at the end of this turn. The waiter gets its result, or its error."""
         if self.orphans and self.may_adopt(command):
             self.orphans.discard(self._waiters[-1])
             self._waiters[-1] = waiter
@@ -217,15 +192,6 @@ class AsyncConnection(asyncio.Protocol):
             self._out_size = 0
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
-    def room(self) -> asyncio.Future[None]:
-        """Is done when the server has read enough for another command, or the connection is lost."""
-        room: asyncio.Future[None] = self.loop.create_future()
-        if self.is_full and not self.is_lost:
-            self._room.append(room)
-        else:
-            room.set_result(None)
-        return room
-
     # What the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -275,14 +241,12 @@ class AsyncConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_full = self.is_hindered = True
+        self.room.clear()
 
     def resume_writing(self) -> None:
         self.is_full = False
+        self.room.set()
         self._look_for_hindrances()
-        while self._room:
-            room = self._room.popleft()
-            if not room.done():
-                room.set_result(None)
 
     def _answer_nobody(self, waiter: Waiter, result: Any) -> None:
         self.orphans.discard(waiter)
@@ -378,7 +342,7 @@ class AsyncConnection(asyncio.Protocol):
             with contextlib.suppress(OSError):  # uvloop has closed it
                 sock.shutdown(socket.SHUT_RDWR)
 
-    def leave_to_parent(self) -> None:
+    def _abandon(self) -> None:
         """In a process that was forked: close its copy of the socket, so that the connection ends with the parent.
 
         The number stays in use, by /dev/null: the copy of the transport would close it again.
@@ -412,7 +376,7 @@ class AsyncConnection(asyncio.Protocol):
             timer.cancel()
 
 
-_connections: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
+_connections: weakref.WeakSet[AsyncConnection] = abandoned_in_forks()
 """All open connections of this process."""
 
 _forks = 0
@@ -423,10 +387,5 @@ def _count_fork() -> None:
     _forks += 1
 
 
-def _leave_to_parent() -> None:
-    for connection in list(_connections):
-        connection.leave_to_parent()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_count_fork, after_in_parent=_count_fork, after_in_child=_leave_to_parent)
+    os.register_at_fork(before=_count_fork, after_in_parent=_count_fork)

@@ -10,7 +10,6 @@ Must never send a command again that may have been done.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import sys
 import time
@@ -20,12 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from beanstalk_client.address import Address, Addresses
 from beanstalk_client.commands import DEFAULT_TUBE, Blocking, Command, Duration, Reply, make
-from beanstalk_client.connection import Connection, open_socket, speak_tls
+from beanstalk_client.connection import Connection, abandoned_in_forks, open_socket, speak_tls
 from beanstalk_client.core import Attempt, ClientCore, ClientOptions, ConnectionOptions
 from beanstalk_client.errors import ConnectionLostError, Error, NotFoundError, UnknownCommandError, of_command
-from beanstalk_client.job import Job, JobOrID, TBody
+from beanstalk_client.job import Job, TBody
 from beanstalk_client.pipeline import Pipeline, may_be_sent
-from beanstalk_client.protocol import Protocol
 from beanstalk_client.replies import AUTHENTICATED, MAX_BATCH, jobs_of
 from beanstalk_client.statistics import Statistics
 
@@ -143,11 +141,17 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         self._session.forget_token()
         self._drop()
 
-    def _detach(self) -> tuple[socket.socket, Protocol]:
+    def _abandon(self) -> None:
+        """In a process that is a fork: leave the connection to the parent. The next command makes another."""
+        if self._connection is not None:
+            self._connection.abandon()
+        self._drop()
+
+    def _detach(self) -> Connection:
         """Give the connection away. The client must not be used after that."""
         connection, self._connection = self._ready(), None
         self.close()
-        return connection.detach()
+        return connection
 
     def quit(self) -> None:
         """Ends the connection as `close` does, and lets the server know.
@@ -213,15 +217,14 @@ class Client(ClientCore[TBody], Blocking[TBody]):
     def _ask(self, command: str, began: float) -> bool:
         """Whether the server knows a command, for a call that has begun then."""
         self._ready(began)
-        answer = None
         for question in self._session.probes(command):
             try:
-                answer = self._run_late(question, began, attempts=2)
+                self._run(question, began)
             except Error as error:
                 if command not in self._session.known:
                     raise
                 error.__traceback__ = None  # its frames would keep the client of a thread that has ended
-        return self._session.knows(command, answer)
+        return self._session.knows(command)
 
     def pipeline(self, *, raise_errors: bool = True) -> Pipeline[TBody]:
         return Pipeline(self._run_pipeline, self._session, raise_errors)
@@ -232,77 +235,22 @@ class Client(ClientCore[TBody], Blocking[TBody]):
             return
         began = time.monotonic()
         self._ready(began)
-        for name in {self._session.needs(reply.command) for reply in replies} - {""}:
-            self._ask(name, began)
-        sent = [reply for reply in replies if may_be_sent(reply, self._session)]
-        for reply, result in zip(sent, self._run_all([reply.command for reply in sent], began)):
-            reply.settle(result)
-
-    def _fit(self, command: Command[T], began: float) -> Command[T]:
-        """What to send for a command that servers may take for something else: see `Session.fit`."""
+        for reply in replies:
+            if name := self._session.needs(reply.command):
+                self._ask(name, began)
         connection = self._ready(began)
-        needs = self._session.needs(command)
-        if needs and needs not in self._session.known:
-            self._ask(needs, began)
-        if command.origin is not None and self._connection is not connection:
-            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the command was not sent")
-        return self._session.fit(command)
-
-    def _held(self, job: JobOrID[TBody]) -> int:
-        if isinstance(job, Job):
-            self._ready()
-        return self._session.held(job)
-
-    # The connection
-
-    def execute(self, command: Command[T]) -> T:
-        began = time.monotonic()
-        is_late = command.needs != ""
-        if is_late:
-            command = self._fit(command, began)
-        connection = self._connection
-        if connection is None or began - self._used > IDLE:
-            former, connection = connection, self._ready(began)
-            is_late = is_late or connection is not former
-        elif connection.protocol.pending:
-            raise _in_use()
-        else:
-            self._used = began
-        if not (command.origin is None or command.origin is self._session.origin):
-            command, is_late = self._fit(command, began), True
-        result: Any
+        sent = [reply for reply in replies if may_be_sent(reply, self._session)]
         try:
-            result = connection.run(command, began, is_late)
-        except BaseException:  # an interrupt: what is pending would be taken for the reply to the next command
+            results = connection.run_all([reply.command for reply in sent], began)
+        except BaseException:
             self._drop()
             raise
-        if isinstance(result, Exception):
-            if connection.is_lost:
-                self._drop()
-                if self._may_repeat(command, result, connection.makes_sense):
-                    return self._run_late(command, began)
-            raise of_command(result, command.line, connection.name)
-        if connection.protocol.is_lost:  # more has come than was asked for
+        if connection.is_lost:
             self._drop()
-        return result  # type: ignore[no-any-return]  # where typing.cast would be a call
-
-    def _run_late(self, command: Command[T], began: float, attempts: int = 1) -> T:
-        """Send a command of a call that has begun then, and again after a loss, as long as there are attempts."""
-        while True:
-            connection = self._ready(began)
-            attempts -= 1
-            try:
-                result = connection.run(command, began, is_late=True)
-            except BaseException:
-                self._drop()
-                raise
-            is_lost = connection.is_lost
-            if is_lost:
-                self._drop()
-            if not isinstance(result, Exception):
-                return cast(T, result)
-            if not (is_lost and attempts and self._may_repeat(command, result, connection.makes_sense)):
-                raise of_command(result, command.line, connection.name)
+        for reply, result in zip(sent, results):
+            if isinstance(result, Exception):
+                of_command(result, reply.command.line, connection.name)
+            reply.settle(result)
 
     def run_all(self, batch: Sequence[Command[Any]]) -> list[Any]:
         """Send commands in as few writes as there can be; return what has become of each: a result, or an Exception.
@@ -312,28 +260,61 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         Example:
             first, second = queue.run_all([make.put(b"a"), make.put(b"b")])
         """
-        return self._run_all(batch, time.monotonic())
+        replies = [Reply(command) for command in batch]
+        self._run_pipeline(replies)
+        return [reply.exception() or reply.result() for reply in replies]
 
-    def _run_all(self, batch: Sequence[Command[Any]], began: float) -> list[Any]:
-        """As `run_all`, for a call that has begun then."""
-        if not batch:
-            return []
-        if any(command.needs for command in batch):
-            batch = [self._fit(command, began) if command.needs else command for command in batch]
+    def _fit(self, command: Command[T], began: float) -> Command[T]:
+        """What to send for a command that servers may take for something else: see `Session.fit`."""
         connection = self._ready(began)
-        if not all(self._session.is_origin(command.origin) for command in batch):
-            batch = [self._fit(command, began) for command in batch]
-        try:
-            results = connection.run_all(batch, began)
-        except BaseException:
-            self._drop()
-            raise
-        if connection.is_lost:
-            self._drop()
-        for command, result in zip(batch, results):
-            if isinstance(result, Exception):
-                of_command(result, command.line, connection.name)
-        return results
+        if name := self._session.needs(command):
+            self._ask(name, began)
+        if command.origin is not None and self._connection is not connection:
+            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the command was not sent")
+        return self._session.fit(command)
+
+    # The connection
+
+    def execute(self, command: Command[T]) -> T:
+        began = time.monotonic()
+        connection = self._connection
+        if (
+            connection is None
+            or began - self._used > IDLE
+            or command.needs
+            or not (command.origin is None or command.origin is self._session.origin)
+        ):
+            return self._run(self._fit(command, began), began)
+        if connection.protocol.pending:
+            raise _in_use()
+        self._used = began
+        return self._run(command, began, connection)
+
+    def _run(self, command: Command[T], began: float, connection: Connection | None = None) -> T:
+        """Send a command, and once more after a loss, if that does no harm.
+
+        Args:
+            began: when the call has begun.
+            connection: the one to use, if none of the time of the call has passed; None: the one that there is.
+        """
+        is_late, is_first = connection is None, True
+        while True:
+            if connection is None:
+                connection = self._ready(began)
+            result: Any
+            try:
+                result = connection.run(command, began, is_late)
+            except BaseException:  # an interrupt: what is pending would be taken for the reply to the next command
+                self._drop()
+                raise
+            is_lost = connection.protocol.is_lost  # also if more has come than was asked for
+            if is_lost:
+                self._drop()
+            if not isinstance(result, Exception):
+                return result  # type: ignore[no-any-return]  # where typing.cast would be a call
+            if not (is_lost and is_first and self._may_repeat(command, result, connection.makes_sense)):
+                raise of_command(result, command.line, connection.name)
+            connection, is_late, is_first = None, True, False
 
     def _ready(self, began: float | None = None) -> Connection:
         """The connection, which is alive as far as this machine knows; a new one if it must be.
@@ -447,20 +428,8 @@ def _in_use() -> RuntimeError:
     return RuntimeError("another thread, or this one before a signal, is using the client: let each have its own")
 
 
-_clients: weakref.WeakSet[Client[Any]] = weakref.WeakSet()
+_clients: weakref.WeakSet[Client[Any]] = abandoned_in_forks()
 """All clients of this process."""
-
-
-def _part_from_parent() -> None:
-    """This process is a fork: the connections are its parent's, and the next command of each client makes another."""
-    for client in list(_clients):
-        if client._connection is not None:
-            client._connection.abandon()
-        client._drop()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_part_from_parent)
 
 
 def _peer(sock: socket.socket) -> tuple[str, int] | str:

@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union,
 from beanstalk_client.errors import (
     BadFormatError,
     BuriedError,
-    Error,
     ForbiddenError,
     NotFoundError,
     ReservationLostError,
     UnknownCommandError,
 )
-from beanstalk_client.job import Job, JobOrID, Origin, TBody, id_of
+from beanstalk_client.job import Job, JobOrID, Origin, TBody
 from beanstalk_client.replies import (
     ALL_TOUCHED,
     AUTHENTICATED,
@@ -130,70 +129,6 @@ PAGE_ENTRIES: Final = 1000
 
 TOKEN: Final = frozenset(range(0x21, 0x7F))
 
-EXTENSIONS: Final = frozenset(
-    [
-        "auth",
-        "put-keyed",
-        "replace-keyed",
-        "peek-keyed",
-        "cancel",
-        "cancel-keyed",
-        "reschedule",
-        "reschedule-keyed",
-        "put-with",
-        "redrive",
-        "reserve-batch",
-        "clear-tube",
-        "list-jobs",
-        "stats-tubes",
-        "list-clients",
-        "move-jobs",
-        "drain",
-        "undrain",
-        "stats-group",
-        "cancel-group",
-        "cancel-reserve",
-        "put-batch",
-        "delete-batch",
-        "release-batch",
-        "touch-batch",
-        "reserve-mode",
-        "touch-all",
-    ]
-)
-"""The commands that beanstalkd does not have."""
-
-BASE: Final = frozenset(
-    [
-        "put",
-        "use",
-        "reserve",
-        "reserve-with-timeout",
-        "reserve-job",
-        "delete",
-        "release",
-        "bury",
-        "touch",
-        "watch",
-        "ignore",
-        "peek",
-        "peek-ready",
-        "peek-delayed",
-        "peek-buried",
-        "kick",
-        "kick-job",
-        "stats-job",
-        "stats-tube",
-        "stats",
-        "list-tubes",
-        "list-tube-used",
-        "list-tubes-watched",
-        "quit",
-        "pause-tube",
-    ]
-)
-"""The commands that every server has."""
-
 COUNTED: Final = frozenset(
     [
         *("reserve-batch", "reserve-mode", "stats-tubes", "stats-group"),
@@ -242,18 +177,27 @@ class Command(Generic[T]):
         needs: what the server must know, or it would take the command for another one; "" if nothing.
         whole: if it has a fraction of a second, the same in whole seconds; otherwise None.
         origin: the connection from which its job has come, if it is given a `Job`.
+        effect: called with `about`, the result and the session, which notes what has changed; None if nothing changes.
+        about: the job, tube or mode that the effect concerns.
     """
 
-    __slots__ = ("data", "needs", "origin", "repeatable", "reply", "wait", "whole")
+    __slots__ = ("about", "data", "effect", "needs", "origin", "repeatable", "reply", "wait", "whole")
 
-    has_effect: bool = False
-    """Whether a session must be told what has become of it."""
-
-    def __init__(self, data: bytes, reply: Reading[T], repeatable: bool = False, wait: float | None = 0) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        reply: Reading[T],
+        repeatable: bool = False,
+        wait: float | None = 0,
+        effect: Callable[[Any, Any, Notes], None] | None = None,
+        about: Any = None,
+    ) -> None:
         self.data: bytes = data
         self.reply: Reading[T] = reply
         self.repeatable: bool = repeatable
         self.wait: float | None = wait
+        self.effect: Callable[[Any, Any, Notes], None] | None = effect
+        self.about: Any = about
         self.needs: str = ""
         self.whole: Command[T] | None = None
         self.origin: Origin | None = None
@@ -274,7 +218,7 @@ class Command(Generic[T]):
     @property
     def is_bound(self) -> bool:
         """Whether it means nothing to another connection."""
-        return self.data.startswith(BOUND) and not isinstance(self, Probe)
+        return self.data.startswith(BOUND) and self.effect is not _note_probe
 
     def of_job(self, job: Job[Any] | int) -> Command[T]:
         """This command, for the connection from which its job has come."""
@@ -283,9 +227,13 @@ class Command(Generic[T]):
         return self
 
     def of_jobs(self, jobs: Iterable[Job[Any] | int]) -> Command[T]:
-        """This command, for the connection from which its jobs have come: an id of one is an id of all, or of none."""
+        """This command, for the connection from which its jobs have come: an id of one is an id of all, or of none.
+
+        Raises:
+            ReservationLostError: they have come from several servers; or connections, where those must be the same.
+        """
         origins = {job.origin for job in jobs if isinstance(job, Job) and job.origin is not None}
-        if len({origin.server or origin for origin in origins}) > 1:
+        if len(origins if self.is_bound else {origin.server or origin for origin in origins}) > 1:
             raise ReservationLostError("the jobs have come from different connections: send a batch for each")
         self.origin = origins.pop() if origins else None
         return self
@@ -300,161 +248,67 @@ class Command(Generic[T]):
         self.needs = self.name
         return self
 
-    def settle(self, result: T | Error, session: Notes) -> None:
-        """Tell the session what has become of it."""
+
+def _end(job_id: int, result: object, session: Notes) -> None:
+    """A job was deleted, released or buried."""
+    if result is None or isinstance(result, (NotFoundError, BuriedError)):
+        session.reserved.discard(job_id)
 
 
-class Ending(Command[None]):
-    """A command that ends a reservation."""
-
-    __slots__ = ("job_id",)
-
-    has_effect = True
-
-    def __init__(self, data: bytes, reply: Reading[None], job_id: int) -> None:
-        self.data = data
-        self.reply = reply
-        self.repeatable = False
-        self.wait: float | None = 0
-        self.needs: str = ""
-        self.whole: Command[None] | None = None
-        self.origin: Origin | None = None
-        self.job_id: int = job_id
-
-    def settle(self, result: Error | None, session: Notes) -> None:
-        if result is None or isinstance(result, (NotFoundError, BuriedError)):
-            session.reserved.discard(self.job_id)
+def _end_batch(job_ids: list[int], result: object, session: Notes) -> None:
+    """Jobs were deleted or released."""
+    if isinstance(result, tuple):
+        session.reserved.difference_update(job_ids)
 
 
-class Use(Command[str]):
-    """A command that decides what later ones are about."""
-
-    __slots__ = ()
-
-    has_effect = True
-
-    def settle(self, result: str | Error, session: Notes) -> None:
-        if isinstance(result, str):
-            session.used = result
+def _use(_: object, result: object, session: Notes) -> None:
+    if isinstance(result, str):
+        session.used = result
 
 
-class Watch(Command[int]):
-    """A command that watches a tube, or ignores it."""
-
-    __slots__ = ("begins", "tube", "weight")
-
-    has_effect = True
-
-    def __init__(self, data: bytes, tube: str, begins: bool, weight: int | None = None) -> None:
-        super().__init__(data, WATCHING, True)
-        self.tube: str = tube
-        self.begins: bool = begins
-        self.weight: int | None = weight
-
-    def settle(self, result: int | Error, session: Notes) -> None:
-        if isinstance(result, int):
-            if self.begins:
-                session.watched[self.tube] = self.weight or session.watched.get(self.tube)
-            else:
-                session.watched.pop(self.tube, None)
+def _watch(watched: tuple[str, int | None], result: object, session: Notes) -> None:
+    tube, weight = watched
+    if isinstance(result, int):
+        session.watched[tube] = weight or session.watched.get(tube)
 
 
-class EndingBatch(Command["tuple[int, int]"]):
-    """A command that ends reservations."""
-
-    __slots__ = ("job_ids",)
-
-    has_effect = True
-
-    def __init__(self, data: bytes, reply: Reading[tuple[int, int]], job_ids: list[int]) -> None:
-        super().__init__(data, reply)
-        self.job_ids: list[int] = job_ids
-
-    def settle(self, result: tuple[int, int] | Error, session: Notes) -> None:
-        if isinstance(result, tuple):
-            session.reserved.difference_update(self.job_ids)
+def _ignore(tube: str, result: object, session: Notes) -> None:
+    if isinstance(result, int):
+        session.watched.pop(tube, None)
 
 
-class ReserveMode(Command[None]):
-    """A command that says how tubes are served."""
-
-    __slots__ = ("mode",)
-
-    has_effect = True
-
-    def __init__(self, mode: str) -> None:
-        super().__init__(b"reserve-mode %b\r\n" % mode.encode("ascii"), MODE, True)
-        self.mode: str = mode
-
-    def settle(self, result: Error | None, session: Notes) -> None:
-        if result is None:
-            session.mode = self.mode
+def _set_mode(mode: str, result: object, session: Notes) -> None:
+    if result is None:
+        session.mode = mode
 
 
-class Probe(Command[Any]):
-    """A command that is given without its arguments, to find out whether the server knows it: so it does nothing.
-
-    To find out whether it knows fractions, a job that does not exist is released with one. Instead of a command with a
-    body, one is given that servers have had for as long: after a malformed put, a server closes the connection.
-    """
-
-    __slots__ = ("asked",)
-
-    has_effect = True
-
-    def __init__(self, asked: str) -> None:
-        command = WITHOUT_BODY.get(asked, asked)
-        question = b"release 0 0 0.001\r\n" if asked == FRACTIONS else command.encode("ascii") + b" -\r\n"
-        super().__init__(question, DELETED, True)
-        self.asked: str = asked
-
-    def settle(self, result: Any, session: Notes) -> None:
-        if isinstance(result, REFUSALS):
-            ignorance = BadFormatError if self.asked == FRACTIONS else UnknownCommandError
-            session.known[self.asked] = not isinstance(result, ignorance)
+def _note_server(_: object, result: object, session: Notes) -> None:
+    """`stats` was answered, which says which server it is."""
+    if isinstance(result, dict):
+        session.origin.server = str(result.get("id", ""))
+    if isinstance(result, (dict, ForbiddenError)):
+        session.known[IDENTITY] = True  # as far as it says
 
 
-class Stats(Command[Statistics]):
-    """`stats`, which says which server it is."""
-
-    __slots__ = ()
-
-    has_effect = True
-
-    def __init__(self) -> None:
-        super().__init__(b"stats\r\n", STATISTICS, True)
-
-    def settle(self, result: Any, session: Notes) -> None:
-        if isinstance(result, dict):
-            session.origin.server = str(result.get("id", ""))
-        if isinstance(result, (dict, ForbiddenError)):
-            session.known[IDENTITY] = True  # as far as it says
-
-
-class CountProbe(Stats):
-    """`stats`, to find out whether the server counts a command, and so knows it.
+def _note_count(asked: str, result: object, session: Notes) -> None:
+    """`stats` was answered, which counts the commands that the server knows.
 
     A server that forbids it has users with rights: so it is beanstalk-server, of a version that knows all of COUNTED.
     """
-
-    __slots__ = ("asked",)
-
-    def __init__(self, asked: str) -> None:
-        super().__init__()
-        self.asked: str = asked
-
-    def settle(self, result: Any, session: Notes) -> None:
-        super().settle(result, session)
-        if isinstance(result, ForbiddenError):
-            session.known[self.asked] = True
+    _note_server(None, result, session)
+    if isinstance(result, (dict, ForbiddenError)):
+        session.known[asked] = isinstance(result, ForbiddenError) or f"cmd-{asked}" in result
 
 
-REFUSALS: Final = (BadFormatError, ForbiddenError, NotFoundError, UnknownCommandError)
-"""What a probe is answered."""
+def _note_probe(asked: str, result: object, session: Notes) -> None:
+    """A command was refused that was sent without its arguments."""
+    if isinstance(result, (BadFormatError, ForbiddenError, NotFoundError, UnknownCommandError)):
+        ignorance = BadFormatError if asked == FRACTIONS else UnknownCommandError
+        session.known[asked] = not isinstance(result, ignorance)
 
 
 class Reply(Generic[T]):
-    """What becomes of a command of a pipeline. To a connection it is who waits, as a future of asyncio is.
+    """The result or the error of a command of a pipeline. A connection sets it, as it sets a future of asyncio.
 
     Attributes:
         is_there: whether it has come, be it a result or an error.
@@ -598,7 +452,7 @@ def _between(name: str, value: Any, most: int, least: int = 0) -> Any:
 
 
 def seconds_of(duration: Duration, name: str = "duration") -> Seconds:
-    """The seconds of a duration, whatever their number.
+    """The seconds of a duration, in any range.
 
     Raises:
         TypeError, ValueError: it is no duration.
@@ -655,9 +509,17 @@ def _put(command: bytes, body: bytes, priority: int, delay: Duration, ttr: Durat
     return b"%b %d %b %b %d%b\r\n%b\r\n" % arguments
 
 
-def _batch(words: bytes, ids: list[int], reply: Reading[tuple[int, int]]) -> Command[tuple[int, int]]:
+def _batch(
+    words: bytes,
+    jobs: Iterable[JobOrID[Any]],
+    reply: Reading[tuple[int, int]],
+    effect: Callable[[list[int], Any, Notes], None] | None = _end_batch,
+) -> Command[tuple[int, int]]:
+    given = list(jobs)
+    ids = [_id(job) for job in given]
     within("number of jobs", len(ids), MAX_JOBS, 1)
-    return EndingBatch(words + b"".join([b" %d" % job_id for job_id in ids]) + b"\r\n", reply, ids)
+    data = words + b"".join([b" %d" % job_id for job_id in ids]) + b"\r\n"
+    return Command(data, reply, effect=effect, about=ids).of_jobs(given)
 
 
 RESERVE: Final[Command[Any]] = Command(b"reserve\r\n", RESERVED, True, None)
@@ -685,11 +547,24 @@ def is_token(token: str) -> bool:
     return bool(token) and token.isascii() and TOKEN.issuperset(token.encode("ascii"))
 
 
-def probe(command: str) -> Command[Any]:
-    """Asks whether the server knows a command of EXTENSIONS, or FRACTIONS; either way, the reply is an error."""
-    if command not in EXTENSIONS and command != FRACTIONS:
-        raise ValueError(f"{command!r} is no command that some servers have and others lack")
-    return Probe(command)
+def probe(asked: str) -> Command[Any]:
+    """Ask whether the server knows a command of EXTENSIONS, FRACTIONS or IDENTITY, by a command that changes nothing.
+
+    A command is given without its arguments. To find out whether the server knows fractions, a job that does not exist
+    is released with one. Instead of a command with a body, one is given that servers have had for as long: after a
+    malformed put, a server closes the connection.
+
+    Raises:
+        ValueError: it is no command that some servers have and others lack.
+    """
+    if asked in COUNTED:
+        return Command(b"stats\r\n", STATISTICS, True, effect=_note_count, about=asked)
+    if asked == IDENTITY:
+        return make.stats()
+    if asked not in EXTENSIONS and asked != FRACTIONS:
+        raise ValueError(f"{asked!r} is no command that some servers have and others lack")
+    question = b"release 0 0 0.001\r\n" if asked == FRACTIONS else WITHOUT_BODY.get(asked, asked).encode() + b" -\r\n"
+    return Command(question, DELETED, True, effect=_note_probe, about=asked)
 
 
 # Every command, declared once
@@ -717,15 +592,34 @@ if TYPE_CHECKING:
         def __get__(self, client: None, owner: object) -> Any: ...
         def __get__(self, client: Any, owner: object = None) -> Any: ...
 
+    extension = command
+    """Likewise, of a command that beanstalkd does not have."""
+
 else:
 
     def command(declaration: Callable[..., Command[Any]]) -> Callable[..., Command[Any]]:
         DECLARED.append(declaration)
         return declaration
 
+    def extension(declaration: Callable[..., Command[Any]]) -> Callable[..., Command[Any]]:
+        EXTENDING.append(declaration)
+        return command(declaration)
+
 
 DECLARED: Final[list[Callable[..., Command[Any]]]] = []
 """The methods of Commands that declare commands."""
+
+EXTENDING: Final[list[Callable[..., Command[Any]]]] = []
+"""Those of them that declare commands that beanstalkd does not have."""
+
+SPELLED: Final = {
+    "using": "list-tube-used",
+    "watching": "list-tubes-watched",
+    "tubes": "list-tubes",
+    "_job_page": "list-jobs",
+    "_tube_page": "stats-tubes",
+}
+"""The commands of methods that have another name."""
 
 
 class Commands(Generic[TBody]):
@@ -736,11 +630,7 @@ class Commands(Generic[TBody]):
 
     _session: Any  # a Maker
 
-    def _held(self, job: JobOrID[TBody]) -> int:
-        """The id of a job that is to be touched, released or buried."""
-        return _id(self._session.held(job))
-
-    # Jobs: put, reserve, and what becomes of them
+    # Jobs
 
     @command
     def put(
@@ -772,7 +662,7 @@ class Commands(Generic[TBody]):
             return made
         return made.or_whole(Command(_put(b"put", data, priority, math.ceil(delay), math.ceil(ttr)), INSERTED))
 
-    @command
+    @extension
     def put_keyed(
         self,
         key: str,
@@ -797,7 +687,7 @@ class Commands(Generic[TBody]):
         words = b"put-keyed %b" % _name(key, "key")
         return Command(_put(words, self._session.encode(body), priority, delay, ttr), INSERTED).of_extension()
 
-    @command
+    @extension
     def replace_keyed(
         self,
         key: str,
@@ -819,7 +709,7 @@ class Commands(Generic[TBody]):
         data = _put(words, self._session.encode(body), priority, delay, ttr)
         return Command(data, INSERTED_OR_REPLACED).of_extension()
 
-    @command
+    @extension
     def put_with(
         self,
         body: TBody,
@@ -900,7 +790,7 @@ class Commands(Generic[TBody]):
         data = _put(b"put-with", self._session.encode(body), priority, delay, ttr, b"".join(attributes))
         return Command(data, INSERTED_OR_REPLACED).of_extension()
 
-    @command
+    @extension
     def put_batch(
         self,
         bodies: Iterable[TBody],
@@ -924,7 +814,7 @@ class Commands(Generic[TBody]):
         data = b"".join([b"%d\r\n%b\r\n" % (len(body), body) for body in encoded])
         return Command(_put(b"put-batch", data, priority, delay, ttr), INSERTED_BATCH).of_extension()
 
-    @command
+    @extension
     def stats_group(self, group: str) -> Command[Statistics]:
         """Returns the statistics of a group of jobs.
 
@@ -933,7 +823,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"stats-group %b\r\n" % _name(group, "group"), STATISTICS, True).of_extension()
 
-    @command
+    @extension
     def cancel_group(self, group: str) -> Command[int]:
         """Deletes the jobs of a group that are not reserved. Returns how many.
 
@@ -942,7 +832,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"cancel-group %b\r\n" % _name(group, "group"), GROUP_CANCELLED)
 
-    @command
+    @extension
     def cancel(self, job: JobOrID[TBody]) -> Command[None]:
         """Deletes a job that is still delayed, so that no worker ever receives it.
 
@@ -955,7 +845,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"cancel %d\r\n" % _id(job), CANCELLED).of_job(job)
 
-    @command
+    @extension
     def cancel_keyed(self, key: str) -> Command[None]:
         """Deletes the job with this key in the tube that is used, if it is still delayed.
 
@@ -965,7 +855,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"cancel-keyed %b\r\n" % _name(key, "key"), CANCELLED)
 
-    @command
+    @extension
     def reschedule(self, job: JobOrID[TBody], delay: Duration) -> Command[None]:
         """Gives a job that is still delayed another delay, in seconds from now.
 
@@ -978,7 +868,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"reschedule %d %b\r\n" % (_id(job), seconds("delay", delay)), RESCHEDULED).of_job(job)
 
-    @command
+    @extension
     def reschedule_keyed(self, key: str, delay: Duration) -> Command[None]:
         """Gives the job with this key in the tube that is used another delay, if it is still delayed.
 
@@ -1015,7 +905,7 @@ class Commands(Generic[TBody]):
 
     @command
     def reserve_job(self, id: int) -> Command[Job[TBody]]:
-        """Reserves the job with this id, whatever its tube, and returns it.
+        """Reserves the job with this id, in any tube, and returns it.
 
         Example:
             job = queue.reserve_job(17)
@@ -1025,7 +915,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"reserve-job %d\r\n" % _id(id), RESERVED, True)
 
-    @command
+    @extension
     def reserve_batch(self, limit: int, timeout: Duration | None = None) -> Command[list[Job[TBody]]]:
         """Reserves as many jobs as there are, at least one and at most `limit`. Waits until there is one.
 
@@ -1060,9 +950,9 @@ class Commands(Generic[TBody]):
                 in `stats` is not the same, or was not asked on both connections. Nothing was sent.
         """
         job_id = _id(job)
-        return Ending(b"delete %d\r\n" % job_id, DELETED, job_id).of_job(job)
+        return Command(b"delete %d\r\n" % job_id, DELETED, effect=_end, about=job_id).of_job(job)
 
-    @command
+    @extension
     def delete_batch(self, jobs: Iterable[JobOrID[TBody]]) -> Command[tuple[int, int]]:
         """Deletes jobs, at most 1,000. Returns how many were deleted, and how many were not found.
 
@@ -1072,10 +962,9 @@ class Commands(Generic[TBody]):
         Raises:
             ReservationLostError: as for `delete`.
         """
-        given = list(jobs)
-        return _batch(b"delete-batch", [_id(job) for job in given], DELETED_BATCH).of_jobs(given)
+        return _batch(b"delete-batch", jobs, DELETED_BATCH)
 
-    @command
+    @extension
     def release_batch(
         self, jobs: Iterable[JobOrID[TBody]], priority: int | None = None, delay: Duration = DEFAULT_DELAY
     ) -> Command[tuple[int, int]]:
@@ -1092,10 +981,9 @@ class Commands(Generic[TBody]):
         """
         priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
         words = b"release-batch %d %b" % (priority, seconds("delay", delay))
-        given = list(jobs)
-        return _batch(words, [_id(self._held(job)) for job in given], RELEASED_BATCH).of_jobs(given)
+        return _batch(words, jobs, RELEASED_BATCH)
 
-    @command
+    @extension
     def touch_batch(self, jobs: Iterable[JobOrID[TBody]]) -> Command[tuple[int, int]]:
         """Lets the times to run of reserved jobs, at most 1,000, begin anew. Returns how many did, and how many were
         not found.
@@ -1106,13 +994,9 @@ class Commands(Generic[TBody]):
         Raises:
             ReservationLostError: one was reserved on a connection that is lost; nothing was sent.
         """
-        given = list(jobs)
-        ids = [_id(self._held(job)) for job in given]
-        within("number of jobs", len(ids), MAX_JOBS, 1)
-        line = b"touch-batch " + b" ".join([b"%d" % job_id for job_id in ids]) + b"\r\n"
-        return Command(line, TOUCHED_BATCH).of_jobs(given)
+        return _batch(b"touch-batch", jobs, TOUCHED_BATCH, effect=None)
 
-    @command
+    @extension
     def touch_all(self) -> Command[int]:
         """Restarts the times to run of all jobs that this connection has reserved. Returns how many there were.
 
@@ -1139,17 +1023,18 @@ class Commands(Generic[TBody]):
             BuriedError: it has been buried instead.
             ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
         """
-        job_id = _id(self._held(job))
+        job_id = _id(job)
         priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
         delay = seconds_of(delay, "delay")
-        made = Ending(b"release %d %d %b\r\n" % (job_id, priority, seconds("delay", delay)), RELEASED, job_id)
+        line = b"release %d %d %b\r\n" % (job_id, priority, seconds("delay", delay))
+        made: Command[None] = Command(line, RELEASED, effect=_end, about=job_id)
         if not _is_whole(delay):
             made.or_whole(make.release(job_id, priority, math.ceil(delay)).of_job(job))
         return made.of_job(job)
 
     @command
     def bury(self, job: JobOrID[TBody], priority: int | None = None) -> Command[None]:
-        """Buries a reserved job: nobody gets it until it is kicked.
+        """Buries a reserved job: no client can reserve it until it is kicked.
 
         Example:
             job = queue.reserve()
@@ -1161,9 +1046,9 @@ class Commands(Generic[TBody]):
         Raises:
             ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
         """
-        job_id = _id(self._held(job))
+        job_id = _id(job)
         priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
-        return Ending(b"bury %d %d\r\n" % (job_id, priority), BURIED, job_id).of_job(job)
+        return Command(b"bury %d %d\r\n" % (job_id, priority), BURIED, effect=_end, about=job_id).of_job(job)
 
     @command
     def touch(self, job: JobOrID[TBody]) -> Command[None]:
@@ -1176,7 +1061,7 @@ class Commands(Generic[TBody]):
         Raises:
             ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
         """
-        job_id = _id(self._held(job))
+        job_id = _id(job)
         return Command(b"touch %d\r\n" % job_id, TOUCHED).of_job(job)
 
     @command
@@ -1240,7 +1125,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"peek-buried\r\n", FOUND, True)
 
-    @command
+    @extension
     def peek_keyed(self, key: str) -> Command[Job[TBody]]:
         """Returns the job with this key in the tube that is used.
 
@@ -1259,7 +1144,7 @@ class Commands(Generic[TBody]):
             queue.use("mail")
             queue.put("hello")
         """
-        return Use(b"use %b\r\n" % _name(tube), USING, True)
+        return Command(b"use %b\r\n" % _name(tube), USING, True, effect=_use)
 
     @command
     def using(self) -> Command[str]:
@@ -1281,13 +1166,13 @@ class Commands(Generic[TBody]):
         Args:
             weight: from 1 to 10,000, for `reserve_mode`; None for that which the tube has.
         """
-        if weight is None:
-            return Watch(b"watch %b\r\n" % _name(tube), tube, True)
-        made = Watch(b"watch %b %d\r\n" % (_name(tube), within("weight", weight, MAX_WEIGHT, 1)), tube, True, weight)
-        made.needs = "reserve-mode"
+        words = b"" if weight is None else b" %d" % within("weight", weight, MAX_WEIGHT, 1)
+        line = b"watch %b%b\r\n" % (_name(tube), words)
+        made: Command[int] = Command(line, WATCHING, True, effect=_watch, about=(tube, weight))
+        made.needs = "" if weight is None else "reserve-mode"
         return made
 
-    @command
+    @extension
     def reserve_mode(self, mode: str) -> Command[None]:
         """Says which of the tubes that are watched serves the next reserve, also after reconnecting.
 
@@ -1304,7 +1189,8 @@ class Commands(Generic[TBody]):
         """
         if mode not in MODES:
             raise ValueError(f"bad mode {mode!r}: must be one of {', '.join(MODES)}")
-        return ReserveMode(mode).of_extension()
+        line = b"reserve-mode %b\r\n" % mode.encode("ascii")
+        return Command(line, MODE, True, effect=_set_mode, about=mode).of_extension()
 
     @command
     def ignore(self, tube: str) -> Command[int]:
@@ -1317,7 +1203,7 @@ class Commands(Generic[TBody]):
         Raises:
             NotIgnoredError: it is the only one.
         """
-        return Watch(b"ignore %b\r\n" % _name(tube), tube, False)
+        return Command(b"ignore %b\r\n" % _name(tube), WATCHING, True, effect=_ignore, about=tube)
 
     @command
     def watching(self) -> Command[list[str]]:
@@ -1339,7 +1225,7 @@ class Commands(Generic[TBody]):
 
     @command
     def pause_tube(self, tube: str, delay: Duration) -> Command[None]:
-        """Lets nobody reserve jobs of a tube for this many seconds.
+        """Pauses a tube: no job of it can be reserved for this many seconds.
 
         Example:
             queue.pause_tube("mail", "5m")
@@ -1350,7 +1236,7 @@ class Commands(Generic[TBody]):
             made.or_whole(make.pause_tube(tube, math.ceil(delay)))
         return made
 
-    @command
+    @extension
     def clear_tube(self, tube: str) -> Command[int]:
         """Deletes all ready, delayed and buried jobs of a tube. Returns how many.
 
@@ -1359,7 +1245,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"clear-tube %b\r\n" % _name(tube), CLEARED)
 
-    @command
+    @extension
     def redrive(self, tube: str, limit: int) -> Command[int]:
         """Sends jobs of a dead tube back to the tubes that they have come from, ready. Returns how many.
 
@@ -1371,7 +1257,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"redrive %b %d\r\n" % (_name(tube), within("limit", limit, MAX_PRIORITY, 1)), REDRIVEN)
 
-    @command
+    @extension
     def move_jobs(self, tube: str, state: str, target: str, limit: int) -> Command[int]:
         """Moves the first jobs of a tube in one state to another tube. Returns how many.
 
@@ -1400,7 +1286,7 @@ class Commands(Generic[TBody]):
         Example:
             print(queue.stats()["current-jobs-ready"])
         """
-        return Stats()
+        return Command(b"stats\r\n", STATISTICS, True, effect=_note_server)
 
     @command
     def stats_job(self, job: JobOrID[TBody]) -> Command[Statistics]:
@@ -1420,7 +1306,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"stats-tube %b\r\n" % _name(tube), STATISTICS, True)
 
-    @command
+    @extension
     def list_clients(self) -> Command[list[Statistics]]:
         """Returns all clients of the server, each with its name, user, state and figures.
 
@@ -1429,7 +1315,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"list-clients\r\n", ENTRIES, True)
 
-    @command
+    @extension
     def drain(self) -> Command[None]:
         """Puts the server into drain mode: it takes no new jobs, and everything else goes on.
 
@@ -1438,7 +1324,7 @@ class Commands(Generic[TBody]):
         """
         return Command(b"drain\r\n", DRAINED, True)
 
-    @command
+    @extension
     def undrain(self) -> Command[None]:
         """Ends drain mode.
 
@@ -1449,7 +1335,7 @@ class Commands(Generic[TBody]):
 
     # What clients have in another form: in pages, or with a way around it
 
-    @command
+    @extension
     def _job_page(self, tube: str, state: str = "ready", following: str = "0") -> Command[tuple[str, list[Statistics]]]:
         """A page of jobs, from `following` on; with it, where the next one begins ("" if there is none)."""
         if not following.isascii() or not following.replace("-", "").isdigit():
@@ -1457,11 +1343,22 @@ class Commands(Generic[TBody]):
         words = (_name(tube), _state(state), following.encode("ascii"), PAGE_ENTRIES)
         return Command(b"list-jobs %b %b %b %d\r\n" % words, PAGE, True)
 
-    @command
+    @extension
     def _tube_page(self, following: str = "") -> Command[tuple[str, list[Statistics]]]:
         """A page of tubes, from `following` on; with it, where the next one begins ("" if there is none)."""
         first = _name(following) if following else b"-"
         return Command(b"stats-tubes %b %d\r\n" % (first, PAGE_ENTRIES), TUBE_PAGE, True)
+
+
+def _spelled(declaration: Callable[..., Command[Any]]) -> str:
+    return SPELLED.get(declaration.__name__, declaration.__name__.replace("_", "-"))
+
+
+EXTENSIONS: Final = frozenset(map(_spelled, EXTENDING)) | {"auth", "cancel-reserve"}
+"""The commands that beanstalkd does not have."""
+
+BASE: Final = frozenset(map(_spelled, DECLARED)) - EXTENSIONS | {"reserve-with-timeout", "quit"}
+"""The commands that every server has."""
 
 
 class Maker(Commands[Any]):
@@ -1478,10 +1375,6 @@ class Maker(Commands[Any]):
         if isinstance(body, bytes):
             return body
         raise TypeError(f"a body must be bytes: {type(body)!r}")
-
-    def held(self, job: JobOrID[Any]) -> int:
-        """The id of a job that is to be touched, released or buried."""
-        return id_of(job)
 
 
 make: Final = Maker()
@@ -1516,7 +1409,7 @@ class Asynchronous(Commands[TBody]):
 
 
 class Pipelined(Commands[TBody]):
-    """Whose methods return what becomes of the command later."""
+    """Whose methods return a Reply, which has the result at the end of the block."""
 
     __slots__ = ()
 

@@ -10,16 +10,19 @@ Must never decide whether a command is said again, or where servers are.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import selectors
 import socket
 import struct
 import time
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_client.commands import Command
 from beanstalk_client.errors import ConnectionLostError, NoAnswerError, no_answer
-from beanstalk_client.protocol import Protocol
+from beanstalk_client.protocol import Done, Protocol
 from beanstalk_client.session import Session
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ READ: Final = 1 << 14
 READ_AT_MOST: Final = 1 << 20
 
 WRITE: Final = 1 << 18
-"""How many bytes are written at a time while replies may come."""
+"""Bytes that are written at a time while replies may come."""
 
 KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 """Seconds, and the number of probes without an answer."""
@@ -59,7 +62,7 @@ class Connection:
         until: when all replies must be there, on the monotonic clock; None: each has its own time.
     """
 
-    __slots__ = ("_is_kernel", "_sock", "_timeout", "name", "protocol", "until")
+    __slots__ = ("_is_kernel", "_sock", "_timeout", "_unsent", "name", "protocol", "until")
 
     def __init__(self, sock: socket.socket, session: Session, name: str, timeout: float | None) -> None:
         self.protocol: Protocol = Protocol(session)
@@ -68,6 +71,7 @@ class Connection:
         self._is_kernel = type(sock) is socket.socket  # of a TLS socket, OpenSSL would try again for ever
         self._timeout = timeout
         self.until: float | None = None
+        self._unsent = bytearray()  # commands for `flush`
         self.set_timeout(timeout)
 
     @property
@@ -81,10 +85,6 @@ class Connection:
 
     def fileno(self) -> int:
         return self._sock.fileno()
-
-    def detach(self) -> tuple[socket.socket, Protocol]:
-        """Give the socket and the protocol away. The connection must not be used after that."""
-        return self._sock, self.protocol
 
     def set_timeout(self, timeout: float | None) -> None:
         """Let a reply take this many seconds."""
@@ -111,18 +111,11 @@ class Connection:
             return self._rest(error)[0][1]
         if is_long:
             began += time.monotonic()  # the time in which the server reads does not count
-        done: list[tuple[Command[Any], Any]] = []
-        if not is_late:
-            try:
-                data = self._sock.recv(READ)
-            except SILENT:
-                pass
-            except OSError as error:
-                done = self._lose(self._loss(error))
-            else:
-                done = protocol.receive(data) if data else self._lose(self._loss())
-        if not done:
-            done = self._receive(began)
+        try:
+            done = [] if is_late else self._read()
+        except SILENT:
+            done = []
+        done = done or self._receive(began)
         return done[0][1] if done else _closed()
 
     def run_all(self, commands: Sequence[Command[Any]], began: float | None = None) -> list[Any]:
@@ -135,29 +128,21 @@ class Connection:
         """
         if began is None:
             began = time.monotonic()
-        protocol = self.protocol
-        done: list[tuple[Command[Any], Any]] = []
-        data = memoryview(b"".join([protocol.send(command) for command in commands]))
-        position = 0
-        is_held_up = False
+        done: list[Done] = []
+        for command in commands:
+            self.say(command)
         try:
             self._sock.settimeout(0)
-            while position < len(data) and not self.is_lost:
-                try:
-                    position += self._sock.send(data[position : position + WRITE])
-                    if is_held_up:  # and the server reads: that is no silence
-                        began, is_held_up = time.monotonic(), False
-                except OSError as error:
-                    if not _would_block(error):
-                        done += self._rest(error)
-                    elif self._wait_for_room(began):
-                        come = self._read_what_has_come()
-                        done += come
-                        if come:
-                            began = time.monotonic()
-                        is_held_up = True
-                    else:
-                        done += self._lose(self._silence())
+            done += self.flush()
+            while self._unsent and not self.is_lost:
+                if not self._wait_for_either(began):
+                    done += self._lose(self._silence())
+                    break
+                left = len(self._unsent)
+                come = self.take() + self.flush()
+                done += come
+                if come or len(self._unsent) < left:  # the server replies or reads: that is no silence
+                    began = time.monotonic()
         except OSError as error:  # another thread has closed the socket
             done += self._lose(self._loss(error))
         finally:
@@ -168,6 +153,49 @@ class Connection:
             if self.is_lost:
                 done += [(command, _closed()) for command in commands[len(done) :]]
         return [result for _, result in done]
+
+    # Without waiting: for a socket whose timeout is 0
+
+    def say(self, command: Command[Any]) -> None:
+        """Let a command be sent by `flush`."""
+        self._unsent += self.protocol.send(command)
+
+    @property
+    def unsent(self) -> int:
+        """The bytes of commands that are not sent yet."""
+        return len(self._unsent)
+
+    def be_nonblocking(self) -> None:
+        """Never wait from now on: only `say`, `flush`, `take` and `wait` may be used."""
+        self._sock.settimeout(0)
+
+    def flush(self) -> list[Done]:
+        """Send what the socket takes at once; return what has become of all commands if the server takes no more."""
+        try:
+            while self._unsent:
+                with memoryview(self._unsent) as data:
+                    sent = self._sock.send(data[:WRITE])
+                del self._unsent[:sent]
+        except OSError as error:
+            if not _would_block(error):
+                return self._rest(error)
+        return []
+
+    def take(self) -> list[Done]:
+        """Read what has come; return what has become of commands."""
+        done: list[Done] = []
+        with contextlib.suppress(OSError):  # nothing has come
+            while not self.is_lost:
+                done += self._read()
+        return done
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until there is something to read, or room for what is not sent; return whether there is."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0))
+            return bool(selector.select(timeout))
+
+    # The end
 
     def is_alive(self) -> bool:
         """Whether the connection is there, as far as this machine knows. Nothing may be pending."""
@@ -198,7 +226,23 @@ class Connection:
                 self._sock.sendall(b"quit\r\n")
         self.close()
 
-    def _receive(self, began: float) -> list[tuple[Command[Any], Any]]:
+    # Replies, and the time that they may take
+
+    def _read(self) -> list[Done]:
+        """Read what has come; return what has become of commands.
+
+        Raises:
+            OSError: nothing has come for as long as the socket waits.
+        """
+        try:
+            data = self._sock.recv(min(max(self.protocol.missing, READ), READ_AT_MOST))
+        except OSError as error:
+            if _would_block(error):
+                raise
+            return self._lose(self._loss(error))
+        return self.protocol.receive(data) if data else self._lose(self._loss())
+
+    def _receive(self, began: float) -> list[Done]:
         """Wait for the replies that are owed: return what has become of commands once the next reply is whole.
 
         Args:
@@ -209,7 +253,7 @@ class Connection:
         wait = first.wait if first is not None else 0
         has_begun = False
         allowed = self._timeout
-        done: list[tuple[Command[Any], Any]] = []
+        done: list[Done] = []
         while not done and not protocol.is_lost:
             now = time.monotonic()
             if wait is None and not has_begun:  # it may begin at any time, and must be whole in time then
@@ -222,12 +266,9 @@ class Connection:
                     self._allow(left)
                     allowed = left
             try:
-                data = self._sock.recv(min(max(protocol.missing, READ), READ_AT_MOST))
+                done = self._read()
             except SILENT:
                 continue
-            except OSError as error:
-                return self._lose(self._loss(error))
-            done = protocol.receive(data) if data else self._lose(self._loss())
         if allowed != self._timeout:
             self._allow(self._timeout)
         return done
@@ -239,9 +280,9 @@ class Connection:
             left = self.until - now if left is None else min(left, self.until - now)
         return left
 
-    def _rest(self, error: OSError) -> list[tuple[Command[Any], Any]]:
+    def _rest(self, error: OSError) -> list[Done]:
         """What the server has said before it would take no more."""
-        done: list[tuple[Command[Any], Any]] = []
+        done: list[Done] = []
         while not self.is_lost:
             try:
                 self._allow(0.1)
@@ -251,23 +292,12 @@ class Connection:
             done += self.protocol.receive(data) if data else self._lose(self._loss(error))
         return done
 
-    def _wait_for_room(self, began: float) -> bool:
+    def _wait_for_either(self, began: float) -> bool:
         """Wait until something can be written or read; return whether it can before the time since `began` is over."""
         first = self.protocol.first
         wait = first.wait if first else 0
         longest = None if wait is None else self._left(began, wait, time.monotonic())
-        if longest is not None and longest <= 0:
-            return False
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
-            return bool(selector.select(longest))
-
-    def _read_what_has_come(self) -> list[tuple[Command[Any], Any]]:
-        try:
-            data = self._sock.recv(READ_AT_MOST)
-        except OSError as error:
-            return [] if _would_block(error) else self._lose(self._loss(error))
-        return self.protocol.receive(data) if data else self._lose(self._loss())
+        return (longest is None or longest > 0) and self.wait(longest)
 
     def _allow(self, silence: float | None) -> None:
         """Let the socket raise one of SILENT after this many seconds."""
@@ -375,11 +405,27 @@ def speak_tls(
         raise
 
 
+def abandoned_in_forks() -> weakref.WeakSet[Any]:
+    """A set, of whose members `_abandon` is called in a process that is a fork: the connections are its parent's."""
+    connected: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def abandon() -> None:
+        for each in list(connected):
+            each._abandon()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=abandon)
+    return connected
+
+
 def _closed() -> ConnectionLostError:
     """The result of commands whose connection this side has closed, in another thread perhaps."""
     return ConnectionLostError("the connection is closed", maybe_done=True)
 
 
 def _would_block(error: OSError) -> bool:
-    """Whether a socket that does not wait can do nothing now; OpenSSL has its own words for it."""
-    return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
+    """Whether a socket can do nothing yet. OpenSSL has its own words for it; the kernel's ETIMEDOUT is a loss."""
+    return (isinstance(error, SILENT) and error.errno != errno.ETIMEDOUT) or type(error).__name__ in (
+        "SSLWantReadError",
+        "SSLWantWriteError",
+    )

@@ -62,8 +62,3 @@ Example:
     def drop(queue: Client[str], job: JobOrID[str]) -> None:
         queue.delete(job)
 """
-
-
-def id_of(job: JobOrID[TBody]) -> int:
-    """The id of a job, which may be given for it."""
-    return job.id if isinstance(job, Job) else job

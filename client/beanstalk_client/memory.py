@@ -8,7 +8,7 @@
 
 Delays, moments, keys, cancels, priorities, retries and burials are a server's: tests hold this queue against one. What
 the client refuses to send, and a body that is too big for the server, are refused here as there.
-Tasks run in the caller's thread, one after the other; nothing is reserved by anybody else, and no time to run ends.
+Tasks run in the caller's thread, one after the other; no other client reserves anything, and no time to run ends.
 Must never be taken for a queue in production: it keeps nothing.
 """
 
@@ -117,7 +117,7 @@ class MemoryQueue:
     Args:
         tasks: whose tasks its jobs call.
         now: what its clock says to begin with, in Unix time; by default what the machine's says.
-        max_job_size: bytes of the largest body that it takes, as the server is told with -z.
+        max_job_size: bytes of the largest body that it takes, as the server's option -z.
         schedules: whether the schedules of `tasks` fire, as beside a scheduler that is started with the test.
 
     Attributes:
@@ -354,37 +354,6 @@ class MemoryQueue:
             raise NotFoundError
         return found
 
-    def _put(
-        self,
-        tube: str,
-        body: bytes,
-        priority: int,
-        delay: float,
-        ttr: float,
-        key: str,
-        replace: bool,
-        at: float | datetime.datetime | None,
-        demands: dict[str, Any],
-    ) -> int:
-        self._admit(body)
-        if at is not None:
-            delay = max(0.0, (at if isinstance(at, (int, float)) else at.timestamp()) - self.now)
-        job = self._keyed(tube, key)
-        holder = self._holder(tube, key)
-        if (job is not None or holder) and not replace:
-            raise ExistsError(job.id if job is not None else holder)
-        if (job is not None and job.state == RESERVED) or (job is None and holder):
-            raise TooLateError
-        if job is None:
-            job = self._new(tube, key)
-        self._fill(job, body, priority, delay, ttr, demands)
-        if at is not None:
-            job.delay = 0.0
-        return job.id
-
-    def _is_open(self, group: str) -> bool:
-        return self._groups.get(group, 0) > 0
-
     def _admit(self, body: bytes) -> None:
         if len(body) > self._max_job_size:
             raise JobTooBigError
@@ -417,7 +386,7 @@ class MemoryQueue:
         job.backoff, job.ttl, job.hold = (seconds_of(demands.get(name) or 0) for name in ("backoff", "ttl", "hold"))
         job.due = self._after(delay) if due is None else due
         job.group, job._after, after = demands.get("group", ""), "", demands.get("after", "")
-        if after and (self._is_open(after) or (demands.get("after_waits") and after not in self._groups)):
+        if after and (self._groups.get(after) or (demands.get("after_waits") and after not in self._groups)):
             job._after, job.due = after, math.inf
             self._waiting.setdefault(after, []).append(job)
         if job.group:
@@ -462,18 +431,28 @@ class MemoryClient:
         data = self._session.encode(body)
         make.put_with(data, priority, delay, ttr, key=key, replace=replace, at=at, **demands)
         delay, ttr = seconds_of(delay), max(1, seconds_of(ttr))  # a second at least, as at a server
-        return self._queue._put(self._tube, data, priority, delay, ttr, key, replace, at, demands)
+        queue = self._queue
+        queue._admit(data)
+        if at is not None:
+            delay = max(0.0, unix_time_of(at) - queue.now)
+        job, holder = queue._keyed(self._tube, key), queue._holder(self._tube, key)
+        if (job is not None or holder) and not replace:
+            raise ExistsError(job.id if job is not None else holder)
+        if (job is not None and job.state == RESERVED) or (job is None and holder):
+            raise TooLateError
+        if job is None:
+            job = queue._new(self._tube, key)
+        queue._fill(job, data, priority, delay, ttr, demands)
+        if at is not None:
+            job.delay = 0.0
+        return job.id
 
     def cancel(self, job: MemoryJob | int) -> None:
         make.cancel(_id_of(job))
         self._cancel(self._queue._find(job))
 
     def cancel_keyed(self, key: str) -> None:
-        make.cancel_keyed(key)
-        job = self._queue._keyed(self._tube, key)
-        if job is None:
-            raise NotFoundError
-        self._cancel(job)
+        self._cancel(self.peek_keyed(key))
 
     def _cancel(self, job: MemoryJob) -> None:
         if job.state != DELAYED:
@@ -502,7 +481,7 @@ class MemoryClient:
     def reserve(self, timeout: float = 0) -> MemoryJob:
         """The best job that is ready."""
         if timeout:
-            raise ValueError("nobody else would put a job meanwhile: timeout is 0")
+            raise ValueError(f"timeout is {timeout}: must be 0, as no other client puts jobs meanwhile")
         job = self._queue._reserve([self._tube])
         if job is None:
             raise TimedOutError

@@ -12,16 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from beanstalk_client.commands import (
-    Command,
-    Pipelined,
-    Reply,
-)
+from beanstalk_client.commands import Command, Pipelined, Reply
 from beanstalk_client.errors import ReservationLostError, UnsupportedError
 from beanstalk_client.job import TBody
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
     from types import TracebackType
     from typing import Callable
 
@@ -42,11 +37,17 @@ def may_be_sent(reply: Reply[Any], session: Session) -> bool:
 
 
 class _Collecting(Pipelined[TBody]):
-    """What a pipeline has been given."""
+    """What a pipeline has been given.
 
-    __slots__ = ("_is_ended", "_raises", "_replies", "_session")
+    Args:
+        send: sends the commands and waits for all replies.
+        raises: whether the end of the block raises the first error.
+    """
 
-    def __init__(self, session: Session, raises: bool) -> None:
+    __slots__ = ("_is_ended", "_raises", "_replies", "_send", "_session")
+
+    def __init__(self, send: Callable[[list[Reply[Any]]], Any], session: Session, raises: bool) -> None:
+        self._send = send
         self._session = session
         self._raises = raises
         self._replies: list[Reply[Any]] = []
@@ -82,16 +83,9 @@ class Pipeline(_Collecting[TBody]):
         with Client() as queue, queue.pipeline() as together:  # a Pipeline
             together.put("a")
             together.put("b")
-
-    Args:
-        send: sends the commands and waits for all replies.
     """
 
-    __slots__ = ("_send",)
-
-    def __init__(self, send: Callable[[list[Reply[Any]]], None], session: Session, raises: bool) -> None:
-        super().__init__(session, raises)
-        self._send = send
+    __slots__ = ()
 
     def __enter__(self) -> Pipeline[TBody]:
         return self
@@ -113,16 +107,9 @@ class AsyncPipeline(_Collecting[TBody]):
         async with AsyncClient() as queue, queue.pipeline() as together:  # an AsyncPipeline
             together.put("a")
             together.put("b")
-
-    Args:
-        send: sends the commands and waits for all replies.
     """
 
-    __slots__ = ("_send",)
-
-    def __init__(self, send: Callable[[list[Reply[Any]]], Awaitable[None]], session: Session, raises: bool) -> None:
-        super().__init__(session, raises)
-        self._send = send
+    __slots__ = ()
 
     async def __aenter__(self) -> AsyncPipeline[TBody]:
         return self

@@ -26,6 +26,9 @@ T = TypeVar("T")
 Result = Union[T, Error]
 """What has become of a command."""
 
+Done = tuple[Command[Any], Any]
+"""A command whose reply is whole, and its Result."""
+
 MAX_LINE: Final = 1024
 """The longest line of a reply, in bytes: a name has 200 at most."""
 
@@ -88,7 +91,7 @@ class Protocol:
         self._pending.append(command)
         return command.data
 
-    def receive(self, data: bytes) -> list[tuple[Command[Any], Any]]:
+    def receive(self, data: bytes) -> list[Done]:
         """Read what the server has sent: return the commands whose replies are whole, each with its Result."""
         if self.is_lost:
             return []
@@ -100,7 +103,7 @@ class Protocol:
             data = b"".join(self._pieces)
             self._pieces = []
         self.missing = 1
-        done: list[tuple[Command[Any], Any]] = []
+        done: list[Done] = []
         pending, position, size = self._pending, 0, len(data)
         try:
             while position < size:
@@ -146,8 +149,8 @@ class Protocol:
                     self._count = result
                     continue
                 pending.popleft()
-                if command.has_effect:
-                    command.settle(result, self.session)
+                if command.effect is not None:
+                    command.effect(command.about, result, self.session)
                 if type(result) is ForbiddenError:
                     result.used = self.session.used
                 done.append((command, result))

@@ -1,8 +1,8 @@
-"""What a client has told its connection and must tell the next one, and what it knows of the server.
+"""State of a client that outlives a connection: tubes, mode, token, reservations, and which commands the server has.
 
 A connection is the *origin* of jobs. What was reserved on one is reserved no more on the next: `lose` notes the
-reservations that went with it, `greet` says what a new connection must be told first, `held` refuses a job of another
-connection, and `fit` a job of another server, whose ids mean other jobs.
+reservations that went with it, `greet` says what a new connection must be told first, and `fit` refuses a job of
+another connection, or of another server, whose ids mean other jobs.
 
 Must never do any I/O, and never show the token.
 """
@@ -14,23 +14,20 @@ from typing import Any, Final, TypeVar
 
 from beanstalk_client.commands import (
     BASE,
-    COUNTED,
     DEFAULT_TUBE,
     IDENTITY,
     MAX_TIMEOUT,
     MODES,
     Command,
-    CountProbe,
     Duration,
     Maker,
     auth,
-    make,
     probe,
     seconds_of,
     sequence_of,
 )
 from beanstalk_client.errors import ReservationLostError, UnsupportedError
-from beanstalk_client.job import Job, Origin
+from beanstalk_client.job import Origin
 
 T = TypeVar("T")
 
@@ -113,32 +110,20 @@ class Session(Maker):
         self.origin = Origin()
 
     def take_lost(self) -> frozenset[int]:
-        """The ids of the jobs that were reserved on connections that are gone; each is told once."""
+        """The ids of the jobs that were reserved on connections that are gone; each is returned once."""
         lost, self._lost = self._lost, frozenset()
         return lost
-
-    def held(self, job: Job[Any] | int) -> int:
-        """The id of a job that is to be touched, released or buried.
-
-        Raises:
-            ReservationLostError: it has come from another connection.
-        """
-        if not isinstance(job, Job):
-            return job
-        if not self.is_origin(job.origin):
-            raise ReservationLostError(f"job {job.id} has come from a connection that is lost, or from another client")
-        return job.id
 
     def is_origin(self, origin: Origin | None) -> bool:
         """Whether a job has come from this connection, or from none."""
         return origin is None or origin is self.origin
 
     def needs(self, command: Command[Any]) -> str:
-        """What must be asked before a command can be sent on this connection; "" for nothing."""
-        origin = command.origin
-        if origin is None or origin is self.origin or not origin.server or command.is_bound:
-            return command.needs
-        return IDENTITY
+        """What is still to be asked before a command can be sent on this connection; "" for nothing."""
+        origin, name = command.origin, command.needs
+        if not (origin is None or origin is self.origin or not origin.server or command.is_bound):
+            name = IDENTITY
+        return "" if name in self.known else name
 
     def encode(self, body: str | bytes) -> bytes:
         """The bytes of a body."""
@@ -152,21 +137,22 @@ class Session(Maker):
 
     def probes(self, command: str) -> list[Command[Any]]:
         """What must be asked to find out whether the server knows a command: nothing, if that is known."""
-        if command in BASE or command in self.known:
-            return []
-        if command == IDENTITY:
-            return [make.stats()]
-        return [CountProbe(command) if command in COUNTED else probe(command)]
+        return [] if command in BASE or command in self.known else [probe(command)]
 
-    def knows(self, command: str, answer: Any = None) -> bool:
-        """Whether the server knows a command.
-
-        Args:
-            answer: the result of what `probes` has asked, if anything.
-        """
-        if command in COUNTED and isinstance(answer, dict):
-            self.known[command] = f"cmd-{command}" in answer
+    def knows(self, command: str) -> bool:
+        """Whether the server knows a command, as far as it was asked."""
         return command in BASE or self.known.get(command, False)
+
+    def check_bound(self, command: Command[Any]) -> None:
+        """Refuse a command that means nothing to this connection.
+
+        Raises:
+            ReservationLostError: its job has come from another connection.
+        """
+        if command.is_bound and not self.is_origin(command.origin):
+            raise ReservationLostError(
+                f"{command.line}: the job was reserved on a connection that is lost, or by another client"
+            )
 
     def fit(self, command: Command[T]) -> Command[T]:
         """What to send for a command that a server may take for something else; it was asked for what that needs.
@@ -175,15 +161,13 @@ class Session(Maker):
             UnsupportedError: it does not, and there is no other way to say the command.
             ReservationLostError: its job has come from another connection, and may be another one here.
         """
-        origin = command.origin
-        if not self.is_origin(origin):
-            if command.is_bound:
-                raise ReservationLostError(f"{command.line}: the job was reserved on another connection")
-            if origin is None or not origin.server or origin.server != self.origin.server:
-                raise ReservationLostError(
-                    f"{command.line}: the job has come from another connection, and its id may be that of another job "
-                    "by now: the server may have been restarted; to name the job that has the id now, give the id"
-                )
+        self.check_bound(command)
+        server = "" if command.origin is None else command.origin.server
+        if not self.is_origin(command.origin) and (not server or server != self.origin.server):
+            raise ReservationLostError(
+                f"{command.line}: the job has come from another connection, and its id may be that of another job by "
+                "now: the server may have been restarted; to name the job that has the id now, give the id"
+            )
         if not command.needs or self.knows(command.needs):
             return command
         if command.whole is None:

@@ -1,7 +1,9 @@
 """What both clients do alike, at real and scripted servers: each test runs for the blocking and the asyncio client."""
 
 import array
+import contextlib
 import datetime
+import socket
 import threading
 import traceback
 
@@ -284,7 +286,7 @@ def test_a_job_is_deleted_on_the_server_that_it_has_come_from_and_on_no_other(co
                 with pytest.raises(ReservationLostError):
                     refuse(job)
             with queue.pipeline(raise_errors=False) as together:
-                replies = [together.delete(job), together.kick_job(job), together.put("z")]
+                replies = [together.delete(job), together.touch(job), together.put("z")]
             assert [type(reply.exception()) for reply in replies] == [ReservationLostError] * 2 + [type(None)]
         assert queue.peek(3).body == "another"
         queue.delete(queue.peek(3))
@@ -635,6 +637,21 @@ def test_a_port_for_another_protocol_is_named(connect, scripted, reply, said):
     server = scripted([(b"put 65536 0 60 1\r\na\r\n", reply, CLOSE)])
     with connect(server.address) as queue, pytest.raises(ConnectionLostError, match=said):
         queue.put("a")
+
+
+def test_a_name_whose_first_address_does_not_answer_is_reached_by_the_next(connect, run, monkeypatch):
+    port = run().address[1]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with socket.socket() as deaf, contextlib.ExitStack() as filling:
+        deaf.bind(("127.0.0.2", port))
+        deaf.listen(0)
+        for _ in range(3):  # a client that comes now is not even refused
+            sock = filling.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(deaf.getsockname())
+        with connect("queue.example.com", connect_timeout=0.5) as queue:
+            assert queue.put("a") == 1
 
 
 def test_a_server_that_cannot_be_reached_has_done_nothing(connect, scripted):

@@ -618,7 +618,7 @@ def test_a_lost_connection_is_an_error_for_those_who_consume_and_the_next_one_go
     queue.put("x")
     message = queue.get(timeout=60)
     for slot in connection.default_channel.reservations.slots:
-        slot.sock.shutdown(socket.SHUT_RDWR)
+        slot.connection._sock.shutdown(socket.SHUT_RDWR)
     with pytest.raises(connection.connection_errors):
         queue.get(timeout=60)
     with pytest.raises(ConnectionLostError):

@@ -6,9 +6,10 @@ import threading
 import time
 
 import pytest
+from beanstalk_client.connection import Connection
 from beanstalk_client.errors import ConnectionLostError, ForbiddenError, NoAnswerError
 from beanstalk_client.integrations.reservations import Reservations
-from beanstalk_client.protocol import Protocol
+from beanstalk_client.session import Session
 
 
 class Peer:
@@ -46,7 +47,7 @@ class Stage:
             raise ConnectionRefusedError
         here, there = socket.socketpair()
         self.peers.append(Peer(there))
-        return here, Protocol()
+        return Connection(here, Session(), "the server", 60)
 
     def ask(self, limit=8, wait=30):
         self.reservations.ask(limit, wait)
@@ -63,6 +64,12 @@ class Stage:
         assert self.peers[number].heard() == [f"stats-job {job}" for job in ids]
         self.reply(number, *[line for job in ids for line in described(job, ttr)])
         return [self.reservations.take() for _ in ids]
+
+    def hold(self, *ids, ttr=60):
+        """Let the first slot reserve jobs; return them."""
+        self.ask()
+        self.reply(0, "WATCHING 2", "WATCHING 1")
+        return self.grant(0, *ids, ttr=ttr)
 
 
 def described(job, ttr=60, reserves=1, tube="mail"):
@@ -118,9 +125,7 @@ def test_a_server_without_batches_is_asked_for_one_job_and_then_for_those_that_a
 
 def test_jobs_are_touched_when_a_third_of_their_time_has_gone(play):
     stage = play()
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    stage.grant(0, 5, 6)
+    stage.hold(5, 6)
     stage.now += 19.9
     assert stage.reservations.keep() == pytest.approx(0.1)
     assert stage.peers[0].heard() == []
@@ -131,16 +136,14 @@ def test_jobs_are_touched_when_a_third_of_their_time_has_gone(play):
 
 def test_while_the_consumer_is_blocked_replies_are_read_and_what_has_come_is_touched_too(play):
     stage = play()
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    stage.grant(0, 5)
+    stage.hold(5)
     stage.ask(7)
     stage.reply(0, "TIMED_OUT")
     stage.ask(7)
     stage.now += 20
     stage.reservations.keep()
     stage.peers[0].says("TOUCHED")
-    stage.peers[1].says("WATCHING 2", "WATCHING 1", "RESERVED_BATCH 1", "RESERVED 6 1", "x")  # and nobody reads
+    stage.peers[1].says("WATCHING 2", "WATCHING 1", "RESERVED_BATCH 1", "RESERVED 6 1", "x")  # and no thread reads
     stage.now += 20
     stage.reservations.keep()
     assert stage.peers[0].heard() == ["touch 5", "touch 5"]
@@ -164,9 +167,7 @@ def test_a_reservation_that_nobody_looked_for_is_made_sure_of_before_it_is_hande
 
 def test_a_job_that_is_lost_is_deleted_all_the_same_but_not_released(play, caplog):
     stage = play()
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    done, given_up = stage.grant(0, 5, 6)
+    done, given_up = stage.hold(5, 6)
     stage.now += 20
     stage.reservations.keep()
     stage.peers[0].heard()
@@ -182,9 +183,7 @@ def test_a_job_that_is_lost_is_deleted_all_the_same_but_not_released(play, caplo
 
 def test_a_job_that_is_buried_because_it_was_given_back_too_often_is_told(play, caplog):
     stage = play()
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    (held,) = stage.grant(0, 5)
+    (held,) = stage.hold(5)
     stage.reservations.release(held)
     stage.reply(0, "BURIED")
     assert "job 5 of tube mail: release was refused (BURIED: " in caplog.text
@@ -231,9 +230,7 @@ def test_a_connection_that_only_waits_is_replaced_when_it_is_lost(play):
 
 def test_with_a_connection_that_holds_jobs_they_are_lost_and_that_is_an_error(play):
     stage = play()
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    (held,) = stage.grant(0, 5)
+    (held,) = stage.hold(5)
     stage.peers[0].sock.close()
     with pytest.raises(ConnectionLostError):
         stage.reservations.receive_all()
@@ -272,9 +269,7 @@ def test_a_connection_that_is_silent_for_longer_than_it_was_asked_to_wait_is_giv
 
 def test_a_connection_that_is_silent_about_jobs_that_it_holds_is_an_error(play):
     stage = play(patience=60)
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    stage.grant(0, 5)
+    stage.hold(5)
     stage.now += 20
     stage.reservations.keep()
     stage.now += 61
@@ -284,9 +279,7 @@ def test_a_connection_that_is_silent_about_jobs_that_it_holds_is_an_error(play):
 
 def test_where_all_connections_hold_jobs_one_of_them_waits_for_a_second_at_most(play):
     stage = play(most=1)
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    stage.grant(0, 5)
+    stage.hold(5)
     stage.ask(7)
     stage.reply(0, "TIMED_OUT")
     assert stage.ask(7) == [["reserve-batch 7 1"]]
@@ -295,9 +288,7 @@ def test_where_all_connections_hold_jobs_one_of_them_waits_for_a_second_at_most(
 
 def test_where_all_connections_hold_jobs_that_are_short_one_waits_for_a_part_of_their_time(play):
     stage = play(most=1)
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    stage.grant(0, 5, ttr=3)
+    stage.hold(5, ttr=3)
     stage.ask(7)
     stage.reply(0, "TIMED_OUT")
     assert stage.ask(7) == [["reserve-batch 7 0.500"]]
@@ -305,9 +296,7 @@ def test_where_all_connections_hold_jobs_that_are_short_one_waits_for_a_part_of_
 
 def test_deadline_soon_has_all_jobs_of_the_connection_touched(play):
     stage = play()
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    stage.grant(0, 5)
+    stage.hold(5)
     stage.ask(7)
     stage.reply(0, "DEADLINE_SOON")
     assert stage.peers[0].heard() == ["touch 5"]
@@ -334,9 +323,7 @@ def test_what_has_come_from_tubes_that_are_not_wanted_any_more_is_given_back(pla
 
 def test_what_was_said_is_answered_before_hanging_up(play):
     stage = play()
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    (held,) = stage.grant(0, 5)
+    (held,) = stage.hold(5)
     stage.reservations.delete(held)
     stage.peers[0].says("DELETED")
     stage.reservations.close()
@@ -349,8 +336,6 @@ def test_what_was_said_is_answered_before_hanging_up(play):
 def test_the_thread_touches_what_nobody_else_does(play):
     stage = play(with_thread=True)
     stage.reservations._clock = time.monotonic
-    stage.ask()
-    stage.reply(0, "WATCHING 2", "WATCHING 1")
-    stage.grant(0, 5, ttr=1)
+    stage.hold(5, ttr=1)
     stage.peers[0].sock.settimeout(60)
     assert stage.peers[0].sock.recv(100) == b"touch 5\r\n"

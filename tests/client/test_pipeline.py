@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import socket
-import struct
 import threading
 
 import pytest
-from beanstalk_client import ConnectionLostError, NotFoundError, UnsupportedError
+from beanstalk_client import ConnectionLostError, NoAnswerError, NotFoundError, UnsupportedError
+from scripted_server import CLOSE, RESET, SILENCE
 
 from harness.waiting import WITHIN
 from tests.client.test_asynchronous import begin, connected, run, turns
@@ -158,7 +158,7 @@ async def test_what_a_cancelled_pipeline_is_granted_is_given_back():
 @contextlib.contextmanager
 def echoing(answer):
     """A server of one connection, in a thread, that answers each line before it reads on: so it does not read while
-    nobody reads its answers.
+    its answers are not read.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(WITHIN)
@@ -216,43 +216,16 @@ def test_a_pipeline_raises_what_was_not_understood(connect, run):
         assert (put.result(), last.result()) == (2, 3)
 
 
-@contextlib.contextmanager
-def ending(end):
-    """A server that does something with its one connection, and closes it."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(WITHIN)
-
-        def serve():
-            sock, _ = listener.accept()
-            with sock:
-                sock.settimeout(WITHIN)
-                end(sock)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield listener.getsockname()
-        thread.join(WITHIN)
-
-
-def close(sock):
-    sock.recv(1)
-
-
-def reset(sock):
-    sock.recv(1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-def answer_one(sock):
-    sock.recv(1)
-    sock.sendall(b"INSERTED 1\r\n")
-
-
-@pytest.mark.parametrize("end", [close, reset, answer_one])
-def test_a_server_that_goes_while_a_large_pipeline_is_sent(connect, end):
-    with ending(end) as address, connect(address, reconnect=False) as queue:
+@pytest.mark.parametrize("reply", [b"", b"INSERTED 1\r\n"], ids=["no reply", "a reply"])
+@pytest.mark.parametrize("give_up", [CLOSE, RESET, SILENCE], ids=["closed", "reset", "silent"])
+def test_a_server_that_goes_while_a_large_pipeline_is_sent(connect, scripted, give_up, reply):
+    server = scripted([(b"put 65536 0 60 60000\r\n" + b"x" * 60_000 + b"\r\n", reply, give_up)])
+    with connect(server.address, timeout=0.1 if give_up is SILENCE else 60, reconnect=False) as queue:
         with queue.pipeline(raise_errors=False) as together:
-            replies = [together.put("x" * 60_000) for _ in range(200)]
+            replies = [together.put("x" * 60_000) for _ in range(500)]
+        errors = [type(reply.exception()) for reply in replies]
+        assert errors[0] is not type(None) or (reply and replies[0].result() == 1)
+        assert set(errors[1:]) <= {NoAnswerError, ConnectionLostError}
+        assert (NoAnswerError in errors) == (give_up is SILENCE)
         with pytest.raises(ConnectionLostError):
             queue.put("y")
-    assert type(replies[-1].exception()) is ConnectionLostError

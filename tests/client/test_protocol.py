@@ -1,4 +1,4 @@
-"""The client's half of the protocol: what becomes of commands when replies come, whole, in pieces and as nonsense."""
+"""The client's half of the protocol: the results of commands when replies come whole, in pieces and as nonsense."""
 
 import copy
 import datetime
@@ -298,13 +298,19 @@ def test_a_job_of_a_connection_that_is_lost_is_held_no_more():
     protocol.send(make.reserve())
     protocol.send(make.peek(6))
     (_, job), (_, seen) = protocol.receive(b"RESERVED 5 0\r\n\r\nFOUND 6 0\r\n\r\n")
-    assert session.held(job) == 5
+    assert session.fit(make.touch(job)).data == b"touch 5\r\n"
+    session.origin.server = "the same"
     session.lose()
-    with pytest.raises(errors.ReservationLostError, match="job 5"):
-        session.held(job)
-    with pytest.raises(errors.ReservationLostError, match="job 6"):
-        session.held(seen)
-    assert session.held(5) == 5
+    session.origin.server = "the same"
+    new = Job(7, b"", session.origin)
+    for lost in (make.touch(job), make.release(seen), make.bury(job), make.touch_batch([8, job])):
+        with pytest.raises(errors.ReservationLostError, match="on a connection that is lost"):
+            session.fit(lost)
+    for batch in (make.touch_batch, make.release_batch):
+        with pytest.raises(errors.ReservationLostError, match="different connections"):
+            batch([new, job])
+    for known in (make.touch(5), make.touch(new), make.delete_batch([new, job])):
+        assert session.fit(known) is known
 
 
 @pytest.mark.parametrize(
@@ -329,21 +335,22 @@ def test_what_the_server_knows_is_asked_once_for_each_connection(reply, is_known
     assert session.knows("put")
 
 
-def test_what_beanstalkd_misreads_is_asked_of_the_statistics():
-    session = Session()
-    (question,) = session.probes("reserve-batch")
-    assert question.data == b"stats\r\n"
-    assert session.knows("reserve-batch", {"cmd-reserve-batch": 0})
-    assert session.probes("reserve-batch") == []
-
-
-def test_only_a_server_that_knows_all_commands_forbids_statistics():
+@pytest.mark.parametrize(
+    ("reply", "is_known"),
+    [
+        (ok(b"---\ncmd-reserve-batch: 0\n"), True),
+        (ok(b"---\ncmd-reserve: 0\n"), False),
+        (b"FORBIDDEN\r\n", True),  # only a server that has all commands forbids statistics
+    ],
+)
+def test_what_beanstalkd_misreads_is_asked_of_the_statistics(reply, is_known):
     session = Session()
     protocol = Protocol(session)
-    protocol.send(*session.probes("reserve-batch"))
-    protocol.receive(b"FORBIDDEN\r\n")
+    (question,) = session.probes("reserve-batch")
+    assert protocol.send(question) == b"stats\r\n"
+    protocol.receive(reply)
     assert session.probes("reserve-batch") == []
-    assert session.knows("reserve-batch")
+    assert session.knows("reserve-batch") is is_known
     assert not session.knows("stats-tubes")  # which has not been asked for
 
 

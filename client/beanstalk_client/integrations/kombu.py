@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
-import os
 import re
 import selectors
 import socket
@@ -33,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from beanstalk_client import commands
 from beanstalk_client.address import PLAIN, TLS
 from beanstalk_client.blocking import Client
+from beanstalk_client.connection import Connection, abandoned_in_forks
 from beanstalk_client.errors import (
     ConnectionLostError,
     ExistsError,
@@ -44,7 +44,6 @@ from beanstalk_client.errors import (
 )
 from beanstalk_client.events import tell
 from beanstalk_client.integrations.reservations import JobConnection, Reservation, Reservations
-from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import RECONNECT_WITHIN
 from beanstalk_client.version import VERSION
 
@@ -109,10 +108,6 @@ class Direct(DirectExchange):  # type: ignore[misc]
             self.channel._put(queue, message, life=BROADCAST_LIFE)
 
 
-class Message(virtual.Message):  # type: ignore[misc]
-    """A message that was received."""
-
-
 class QoS(virtual.QoS):  # type: ignore[misc]
     """Which messages of a channel are not acknowledged yet, and how many may be."""
 
@@ -170,7 +165,6 @@ class QoS(virtual.QoS):  # type: ignore[misc]
 class Channel(virtual.Channel):  # type: ignore[misc]
     """A channel: the consumers of a connection that share a prefetch count."""
 
-    Message = Message
     QoS = QoS
 
     supports_fanout = True
@@ -186,7 +180,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     """How many connections may hold messages that are not acknowledged yet."""
 
     reject: str = "bury"
-    """What becomes of messages that are rejected, and not to be requeued: "bury" or "delete"."""
+    """How to end messages that are rejected and not requeued: "bury" or "delete"."""
 
     from_transport_options: tuple[str, ...] = (
         *virtual.Channel.from_transport_options,
@@ -377,19 +371,15 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if handler is None:
             self.reservations.release(held)
             return False
-        message = self._read(held)
+        callback, no_ack = handler
+        message = self._read(held, no_ack)
         if message is None:
             return False
-        callback, no_ack = handler
-        if no_ack:
-            self.reservations.delete(held)
-        else:
-            self.qos.append(held, message.delivery_tag)
         callback(message)
         return True
 
-    def _read(self, held: Reservation) -> virtual.Message | None:
-        """The message that a job is; what is none is buried."""
+    def _read(self, held: Reservation, no_ack: bool) -> virtual.Message | None:
+        """The message that a job is, to be acknowledged unless `no_ack`. A job that is no message is buried."""
         try:
             payload: dict[str, Any] = loads(held.body.decode("utf-8"))
             properties = payload["properties"]
@@ -403,23 +393,23 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                 due = moment(headers.get("eta"))
                 if due is not None and due <= time.time():  # or Celery would hold it once more, with its timers
                     headers["due"], headers["eta"] = headers["eta"], None
-            return self.Message(payload, channel=self)
+            message = self.Message(payload, channel=self)
         except Exception as error:  # anything: kombu's decoders do what the body says
             message = f"job {held.id} of tube {held.tube} is no message of kombu, and is buried: {error!r}"
             tell(log, logging.ERROR, "message-buried", message, job=held.id, tube=held.tube)
             self.reservations.bury(held)
             return None
+        if no_ack:
+            self.reservations.delete(held)
+        else:
+            self.qos.append(held, message.delivery_tag)
+        return message
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
         while (held := self.reservations.get(self.tube(queue), self.connection.patience)) is not None:
-            message = self._read(held)
-            if message is None:
-                continue
-            if no_ack:
-                self.reservations.delete(held)
-            else:
-                self.qos.append(held, message.delivery_tag)
-            return message
+            message = self._read(held, no_ack)
+            if message is not None:
+                return message
         return None
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
@@ -552,7 +542,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         reservations.forget = self._unwatch
         return reservations
 
-    def _connect(self) -> tuple[socket.socket, Protocol]:
+    def _connect(self) -> Connection:
         """Make another connection to the first address that lets us."""
         self._said_at = -WAIT  # if it replaces one that is lost, the one that binds may be lost as well
         return Client(self.addresses(), encoding=None, **self._options)._detach()
@@ -573,7 +563,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
                 self._commands = None
                 self._is_bound = False
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """In a process that was forked: the connection is the parent's."""
         self._commands = None
         self._is_bound = False
@@ -751,15 +741,6 @@ def register() -> None:
     _transports.TRANSPORT_ALIASES["beanstalks"] = f"{__name__}:TLSTransport"
 
 
-_transports_made: weakref.WeakSet[Transport] = weakref.WeakSet()
-
-
-def _abandon_all() -> None:
-    for transport in list(_transports_made):
-        transport.abandon()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+_transports_made: weakref.WeakSet[Transport] = abandoned_in_forks()
 
 register()

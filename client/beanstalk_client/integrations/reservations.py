@@ -10,7 +10,7 @@ the other:
 Where there are as many slots as there may be, and all of them hold jobs, one of them waits for BORROWED seconds at a
 time: so much later it may delete what has been done meanwhile.
 
-The consumer's thread asks, receives, takes, and says what becomes of each job; all that never waits for the server.
+The consumer's thread asks, receives, takes, and ends each job; none of that waits for the server.
 What it holds is touched from another thread, because the consumer may be blocked by what it does: a callback, or a task
 in Celery's solo pool. If it is, that thread reads the replies as well.
 
@@ -23,11 +23,8 @@ that was not acknowledged to come again.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
-import os
-import selectors
-import socket
-import ssl
 import threading
 import time
 import weakref
@@ -36,6 +33,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TUBE, Command, make
+from beanstalk_client.connection import Connection, abandoned_in_forks
 from beanstalk_client.errors import (
     ConnectionLostError,
     DeadlineSoonError,
@@ -47,11 +45,11 @@ from beanstalk_client.errors import (
 )
 from beanstalk_client.events import reason_of, tell
 from beanstalk_client.job import Job
-from beanstalk_client.protocol import Protocol
+from beanstalk_client.protocol import Done
 
 log: logging.Logger = logging.getLogger(__name__)
 
-Connect = Callable[[], "tuple[socket.socket, Protocol]"]
+Connect = Callable[[], Connection]
 """Makes a connection that has been greeted, and watches the tube "default"."""
 
 TOUCHES: Final = 3
@@ -66,78 +64,66 @@ UNKNOWN_TTR: Final = 1.0
 UNWATCHED: Final = 0.5
 """Seconds: what has lain in the socket for longer may be reserved no more when it is read. It is touched first."""
 
-READ_SIZE: Final = 1 << 16
 PIPELINED: Final = 8
 """How many jobs are asked for at once of a server that does not know reserve-batch."""
 
 LAST_WORDS: Final = 5.0
 """Seconds that closing waits for the replies to what was said before."""
 
-RETRY: Final = 0.05
-"""Seconds until the rest of the commands is sent again to a server that has not read enough."""
-
 YOUNG: Final = 1.0
 """Seconds: a connection that is lost so soon is not simply replaced by another one."""
 
-WOULD_BLOCK: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
-
+@dataclasses.dataclass(eq=False, repr=False)
 class Reservation:
     """A job that is reserved.
 
     Attributes:
         id: the server's number for it.
         tube, priority, ttr: as stats-job says; ttr in seconds.
-        reserves: how often it has been reserved; 1 for the first time.
+        reserves: the number of times that it has been reserved; 1 for the first time.
+        touch_at: when to touch it next.
         is_lost: the server does not count it as ours any more.
     """
 
-    __slots__ = ("body", "id", "is_lost", "priority", "reserves", "slot", "touch_at", "ttr", "tube")
-
-    def __init__(self, slot: JobConnection, id: int, body: bytes) -> None:
-        self.slot: JobConnection = slot
-        self.id: int = id
-        self.body: bytes = body
-        self.is_lost: bool = False
-        self.priority: int = DEFAULT_PRIORITY
-        self.reserves: int = 1
-        self.touch_at: float = 0.0
-        self.ttr: float = UNKNOWN_TTR
-        self.tube: str = ""
+    slot: JobConnection
+    id: int
+    body: bytes
+    touch_at: float
+    tube: str = ""
+    priority: int = DEFAULT_PRIORITY
+    ttr: float = UNKNOWN_TTR
+    reserves: int = 1
+    is_lost: bool = False
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class JobConnection:
-    """A connection, and what it holds."""
+    """A connection, and what it holds.
 
-    __slots__ = (
-        "answers",  # what to do with each result, in the order of the commands
-        "asked_at",  # when it was sent its last reserve
-        "heard",  # when something came from it last, or was expected first
-        "held",  # its reservations by job id
-        "opened",  # when it was made
-        "protocol",
-        "sock",
-        "touching",  # how many touches have no reply
-        "tubes",  # what it watches once the server has read all it was sent
-        "unsent",
-        "waits",  # the seconds for which the server was asked to wait
-    )
+    Attributes:
+        opened: when it was made.
+        heard: when a reply came last, or was expected first.
+        asked_at: when it was sent its last reserve.
+        waits: the seconds for which the server was asked to wait.
+        tubes: what it watches once the server has read all it was sent.
+        answers: what to do with each result, in the order of the commands.
+        held: its reservations by job id.
+        touching: the number of touches without a reply.
+    """
 
-    def __init__(self, sock: socket.socket, protocol: Protocol, now: float) -> None:
-        self.sock: socket.socket = sock
-        self.protocol: Protocol = protocol
-        self.answers: deque[Callable[[Any], None] | None] = deque()
-        self.asked_at: float = now
-        self.heard: float = now
-        self.opened: float = now
-        self.held: dict[int, Reservation] = {}
-        self.touching: int = 0
-        self.tubes: tuple[str, ...] = (DEFAULT_TUBE,)
-        self.unsent: bytearray = bytearray()
-        self.waits: float = 0.0
+    connection: Connection
+    opened: float
+    heard: float
+    asked_at: float
+    waits: float = 0.0
+    tubes: tuple[str, ...] = (DEFAULT_TUBE,)
+    answers: deque[Callable[[Any], None] | None] = dataclasses.field(default_factory=deque)
+    held: dict[int, Reservation] = dataclasses.field(default_factory=dict)
+    touching: int = 0
 
     def fileno(self) -> int:
-        return self.sock.fileno()
+        return self.connection.fileno()
 
 
 class Reservations:
@@ -331,7 +317,11 @@ class Reservations:
             self.is_closed = True
             deadline = self._clock() + LAST_WORDS
             for slot in list(self._slots):
-                if slot.protocol.pending and self._failure is None and (slot is not self._asking or slot.held):
+                if (
+                    slot.connection.protocol.pending
+                    and self._failure is None
+                    and (slot is not self._asking or slot.held)
+                ):
                     try:  # to close earlier could lose commands that are on their way
                         self._await(slot, _is_answered, deadline)
                     except (OSError, Error) as error:
@@ -341,15 +331,14 @@ class Reservations:
             self.ready.clear()
             self._changed.set()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """In a process that was forked: the connections are the parent's. Close the descriptors, and say nothing."""
         self.is_closed = True
         self._lock = threading.RLock()  # which a thread that is not here any more may have held
         self._changed = threading.Event()
         self._keeper = None
         for slot in self._slots:
-            with contextlib.suppress(OSError):
-                os.close(slot.sock.detach())
+            slot.connection.abandon()
         self._slots = []
         self.ready.clear()
 
@@ -366,12 +355,12 @@ class Reservations:
                 self._lose(slot, NoAnswerError("the server does not answer"))
 
     def _is_silent(self, slot: JobConnection) -> bool:
-        return bool(slot.protocol.pending) and self._clock() - slot.heard > slot.waits + self._patience
+        return bool(slot.connection.protocol.pending) and self._clock() - slot.heard > slot.waits + self._patience
 
     def _open(self) -> JobConnection:
-        sock, protocol = self._connect()
-        sock.setblocking(False)
-        slot = JobConnection(sock, protocol, self._clock())
+        connection, now = self._connect(), self._clock()
+        connection.be_nonblocking()
+        slot = JobConnection(connection, now, now, now)
         self._slots.append(slot)
         return slot
 
@@ -419,8 +408,7 @@ class Reservations:
 
     def _describe(self, slot: JobConnection, job: Job[bytes], into: list[Reservation | None] | None = None) -> None:
         """Ask what is to be known of a job before it can be taken."""
-        held = Reservation(slot, job.id, job.body)
-        held.touch_at = self._clock() + UNKNOWN_TTR / TOUCHES
+        held = Reservation(slot, job.id, job.body, self._clock() + UNKNOWN_TTR / TOUCHES)
         slot.held[job.id] = held
         if self._clock() - self._watched_at > UNWATCHED:
             self._send_touch(slot, held)
@@ -460,7 +448,7 @@ class Reservations:
             left = deadline - self._clock()
             if left <= 0:
                 raise NoAnswerError("the server does not answer", maybe_done=True)
-            _wait_readable(slot.sock, min(left, RETRY if slot.unsent else left))
+            slot.connection.wait(left)
             self._receive(slot)
 
     def _got_one(self, slot: JobConnection, result: Any, got: list[Reservation | None]) -> None:
@@ -516,40 +504,34 @@ class Reservations:
             del held.slot.held[held.id]
 
     def _send(self, slot: JobConnection, command: Command[Any], answer: Callable[[Any], None] | None = None) -> None:
-        if not slot.protocol.pending:
+        if not slot.connection.protocol.pending:
             slot.heard = self._clock()
-        slot.unsent += slot.protocol.send(command)
+        slot.connection.say(command)
         slot.answers.append(answer)
 
     def _flush(self, slot: JobConnection) -> None:
-        while slot.unsent:
-            try:
-                sent = slot.sock.send(slot.unsent)
-            except WOULD_BLOCK:
-                return
-            del slot.unsent[:sent]
+        self._answer(slot, slot.connection.flush())
 
     def _receive(self, slot: JobConnection) -> None:
         """Read all that has come; do what the replies ask for; send what follows from them."""
-        while True:
-            try:
-                data = slot.sock.recv(READ_SIZE)
-            except WOULD_BLOCK:
-                break
-            if not data:
-                raise ConnectionLostError("the server has hung up", maybe_done=True)
-            slot.heard = self._clock()
-            for command, result in slot.protocol.receive(data):
-                answer = slot.answers.popleft()
-                if isinstance(result, ConnectionLostError):
-                    raise result
-                if answer is not None:
-                    answer(result)
-                elif isinstance(result, ForbiddenError):
-                    raise ForbiddenError(f"a consumer needs the right to consume from its tubes ({_spoken(command)})")
-                elif isinstance(result, Exception):
-                    raise ConnectionLostError(f"{_spoken(command)}: {reason_of(result)}")
+        self._answer(slot, slot.connection.take())
         self._flush(slot)
+
+    def _answer(self, slot: JobConnection, done: list[Done]) -> None:
+        if done:
+            slot.heard = self._clock()
+        for command, result in done:
+            answer = slot.answers.popleft()
+            if isinstance(result, ConnectionLostError):
+                raise result
+            if answer is not None:
+                answer(result)
+            elif isinstance(result, ForbiddenError):
+                raise ForbiddenError(f"a consumer needs the right to consume from its tubes ({command.line})")
+            elif isinstance(result, Exception):
+                raise ConnectionLostError(f"{command.line}: {reason_of(result)}")
+        if slot.connection.is_lost:
+            raise ConnectionLostError("the server has hung up", maybe_done=True)
 
     def _attempt(self, slot: JobConnection, do: Callable[[JobConnection], None]) -> None:
         """Do something with a slot, which may be lost by it."""
@@ -583,7 +565,7 @@ class Reservations:
     def _remove(self, slot: JobConnection) -> None:
         self.forget(slot)
         self._slots.remove(slot)
-        slot.sock.close()
+        slot.connection.close()
 
     # The thread that touches.
 
@@ -636,33 +618,11 @@ def _forget_nothing(slot: JobConnection) -> None:
 
 def _is_answered(slot: JobConnection) -> bool:
     """Whether all commands have their replies."""
-    return not (slot.unsent or slot.protocol.pending)
+    return not (slot.connection.unsent or slot.connection.protocol.pending)
 
 
 def _jobs_held(slot: JobConnection) -> int:
     return len(slot.held)
 
 
-def _spoken(command: Command[Any]) -> str:
-    """A command without a body, as it was sent."""
-    return command.data.decode("ascii").rstrip()
-
-
-def _wait_readable(sock: socket.socket, timeout: float) -> None:
-    if isinstance(sock, ssl.SSLSocket) and sock.pending():
-        return
-    with selectors.DefaultSelector() as selector:
-        selector.register(sock, selectors.EVENT_READ)
-        selector.select(timeout)
-
-
-_all: weakref.WeakSet[Reservations] = weakref.WeakSet()
-
-
-def _abandon_all() -> None:
-    for reservations in list(_all):
-        reservations.abandon()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+_all: weakref.WeakSet[Reservations] = abandoned_in_forks()

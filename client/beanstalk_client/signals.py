@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
 
@@ -55,16 +55,6 @@ def unhandle(number: int, former: Any) -> None:
         former: what `signal.getsignal` has returned.
     """
     signal.signal(number, signal.SIG_IGN if _is_program else signal.SIG_DFL if former is None else former)
-
-
-def run_program(main: Callable[[Sequence[str]], int], exit_within: float) -> int:
-    """Run what a command line says; return the exit status.
-
-    Args:
-        exit_within: seconds for the exit after that. Then the process is ended by force.
-    """
-    with exiting(exit_within):
-        return main(sys.argv[1:])
 
 
 @contextlib.contextmanager

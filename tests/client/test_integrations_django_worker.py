@@ -361,8 +361,8 @@ def test_a_worker_that_is_killed_costs_no_task(workers):
     [
         (["--queue", "bills"], "queue 'bills' is none of default, mail"),
         (["--backend", "other"], "other"),
-        (["--at-once", "0"], "must be 1 or more"),
-        (["--grace", "nan"], "must be a number of seconds"),
+        (["--at-once", "0"], "must be a number, 1 or more"),
+        (["--grace", "nan"], "must be seconds, 0 or more"),
     ],
 )
 def test_the_worker_refuses_what_makes_no_sense(our_project, arguments, what):

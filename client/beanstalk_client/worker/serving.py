@@ -23,6 +23,7 @@ from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, StoppedErr
 from beanstalk_client.errors import BuriedError, Error
 from beanstalk_client.events import reason_of, tell
 from beanstalk_client.logs import keep_log
+from beanstalk_client.program import ProgramError
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE, report
 from beanstalk_client.tasks.message import UnreadableError, read
 from beanstalk_client.tasks.registry import Tasks
@@ -46,7 +47,7 @@ class Group(NamedTuple):
     at_once: int
 
 
-class ThreadsHangError(Exception):
+class ThreadsHangError(ProgramError):
     """A worker has ended because all its threads hang."""
 
 

@@ -18,11 +18,11 @@ from beanstalk_client.clients import LoopClients, ThreadClients
 from beanstalk_client.commands import MAX_ID, Duration, function_of, make, seconds_of, sequence_of, text_of, within
 from beanstalk_client.core import ClientOptions
 from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
-from beanstalk_client.tasks.failure import ERRORS, Backoff, tries_for
+from beanstalk_client.tasks.failure import ERRORS, tries_for
 from beanstalk_client.tasks.message import JSON, Serializer
 from beanstalk_client.tasks.middleware import Middleware, Put, around
 from beanstalk_client.tasks.results import Result
-from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
+from beanstalk_client.tasks.task import Options, Task, TaskOptions
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -124,34 +124,9 @@ class Tasks:
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        tube: str | None = None,
-        retries: int = RETRIES,
-        backoff: Backoff = BACKOFF,
-        timeout: Duration | None = None,
-        priority: int = PRIORITY,
-        ttr: Duration = TIME_TO_RUN,
-        give_up_on: type[BaseException] | Sequence[type[BaseException]] = (),
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, /, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
-    def task(
-        self,
-        function: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        tube: str | None = None,
-        retries: int = RETRIES,
-        backoff: Backoff = BACKOFF,
-        timeout: Duration | None = None,
-        priority: int = PRIORITY,
-        ttr: Duration = TIME_TO_RUN,
-        give_up_on: type[BaseException] | Sequence[type[BaseException]] = (),
-    ) -> Any:
+    def task(self, function: Any = None, /, **options: Unpack[TaskOptions]) -> Any:
         """Make a function a task: `@tasks.task`, or `@tasks.task(tube="mail", retries=3)`.
 
         Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta.
@@ -179,18 +154,12 @@ class Tasks:
         """
 
         def make(function: Callable[..., Any]) -> Task[..., Any]:
-            made: Task[..., Any] = Task(
-                self,
-                function,
-                name=name or function_of(function, "function").__name__,
-                tube=tube or self.tube,
-                retries=retries,
-                backoff=backoff,
-                timeout=timeout,
-                priority=priority,
-                ttr=ttr,
-                give_up_on=give_up_on,
-            )
+            given: Any = {
+                **options,
+                "name": options.get("name") or function_of(function, "function").__name__,
+                "tube": options.get("tube") or self.tube,
+            }
+            made: Task[..., Any] = Task(self, function, **given)
             if made.name in self._tasks:
                 raise ValueError(f"there is a task {made.name} already; give one of the two another name: name=…")
             self._tasks[made.name] = made

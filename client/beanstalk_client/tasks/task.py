@@ -14,7 +14,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Union, cast, overload
 
 from beanstalk_client.commands import (
     MAX_PRIORITY,
@@ -34,7 +34,7 @@ from beanstalk_client.tasks.message import Message
 from beanstalk_client.tasks.results import META, Result
 
 if TYPE_CHECKING:
-    from typing_extensions import ParamSpec, Self
+    from typing_extensions import ParamSpec
 
     from beanstalk_client.tasks.message import Serializer
     from beanstalk_client.tasks.middleware import Middleware
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 else:
     P = TypeVar("P")  # Python 3.9 has no other kind of variable for Generic
 
+C = TypeVar("C")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -107,7 +108,138 @@ class Registry(Protocol):
     async def _ask(self, tube: str, command: str, *args: Any, **kwargs: Any) -> Any: ...
 
 
-class Task(Generic[P, R]):
+class TaskOptions(TypedDict, total=False):
+    """The options of a task, as `Tasks.task` describes them."""
+
+    name: str | None
+    tube: str | None
+    retries: int
+    backoff: Backoff
+    timeout: Duration | None
+    priority: int
+    ttr: Duration
+    give_up_on: type[BaseException] | Sequence[type[BaseException]]
+
+
+class _Changeable(Generic[C]):
+    """How calls are put. Each method returns a call that is put so."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _having(self, **changes: Any) -> C: ...
+
+    def delay(self, seconds: Duration) -> C:
+        """A call that runs after this many seconds at the earliest. It puts nothing: `task.delay(900).put(…)` does.
+
+        Example:
+            send_mail.delay("15m").put("a@example.com")
+            send_mail.key("order-17").delay("15m").put("a@example.com")
+        """
+        return self._having(delay=seconds, at=None)
+
+    def at(self, moment: Moment) -> C:
+        """A call that runs at this moment of the server's wall clock, or at once if that is past.
+
+        Example:
+            send_mail.key("order-17").at(time.time() + 900).put("a@example.com")
+
+        Raises:
+            TypeError, ValueError: it is no moment, or a datetime without a time zone.
+        """
+        if isinstance(moment, datetime.datetime) and moment.tzinfo is None:
+            raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
+        return self._having(delay=0.0, at=unix_time_of(moment))
+
+    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> C:
+        """A call with a name, which no other job of the tube has: by it, it can be cancelled.
+
+        Example:
+            send_mail.delay("15m").key("order-17", replace=True).put("a@example.com")
+            send_mail.cancel("order-17")
+
+        Args:
+            replace: if there is one with this name, and it does not run yet, this one takes its place. Otherwise
+                putting a second one raises ExistsError.
+            hold: seconds that the name stays taken when the job is done.
+
+        Raises:
+            TypeError, ValueError: it is no key.
+        """
+        make.cancel_keyed(key)  # which refuses a bad one
+        return self._having(key=key, replace=replace, hold=hold)
+
+    def priority(self, priority: int) -> C:
+        """A call with another priority; 0 runs before all others.
+
+        Example:
+            send_mail.delay("15m").priority(0).put("a@example.com")
+        """
+        return self._having(priority=priority)
+
+    def ttr(self, seconds: Duration) -> C:
+        """A call whose job goes to another worker if its own is silent for this many seconds.
+
+        Example:
+            send_mail.delay("15m").ttr("5m").put("a@example.com")
+        """
+        return self._having(ttr=seconds)
+
+    def tries(self, number: int) -> C:
+        """A call that the server itself buries after this many failures, also when its workers die.
+
+        Example:
+            send_mail.delay("15m").tries(5).put("a@example.com")
+        """
+        return self._having(tries=number)
+
+    def ttl(self, seconds: Duration) -> C:
+        """A call that expires: the server deletes it if no worker has taken it for this many seconds.
+
+        Example:
+            send_mail.delay("15m").ttl("24h").put("a@example.com")
+        """
+        return self._having(ttl=seconds)
+
+    def limit(self, key: str, count: int = 1) -> C:
+        """A call with a limit: of the jobs of the tube with this key, at most this many run at a time; the others wait.
+
+        A key with a slash, such as "shop/user-42", is shared by all tubes.
+
+        Example:
+            send_mail.limit("user-42", 2).put("a@example.com")
+        """
+        make.put_with(b"", limit=key, limit_count=count)  # which refuses a bad one
+        return self._having(limit=key, limit_count=count)
+
+    def share(self, name: str) -> C:
+        """A call that takes turns, among the jobs of its priority, with those of other names.
+
+        Example:
+            send_mail.share("customer-7").put("a@example.com")
+        """
+        make.put_with(b"", share=name)
+        return self._having(share=name)
+
+    def group(self, group: Group | str) -> C:
+        """A call that belongs to a group: what comes after the group waits for it.
+
+        Example:
+            send_mail.group("import-17").put("a@example.com")
+        """
+        return self._having(group=_named(group))
+
+    def after(self, group: Group | str) -> C:
+        """A call that runs when no job of a group is left: put it after them.
+
+        Example:
+            send_mail.after("import-17").put("a@example.com")
+        """
+        return self._having(after=_named(group))
+
+
+class Task(_Changeable["Call[P]"], Generic[P, R]):
     """A function that can be put. It is made by `Tasks.task`.
 
     Example:
@@ -136,12 +268,12 @@ class Task(Generic[P, R]):
         *,
         name: str,
         tube: str,
-        retries: int,
-        backoff: Backoff,
-        timeout: Duration | None,
-        priority: int,
-        ttr: Duration,
-        give_up_on: type[BaseException] | Sequence[type[BaseException]],
+        retries: int = RETRIES,
+        backoff: Backoff = BACKOFF,
+        timeout: Duration | None = None,
+        priority: int = PRIORITY,
+        ttr: Duration = TIME_TO_RUN,
+        give_up_on: type[BaseException] | Sequence[type[BaseException]] = (),
     ) -> None:
         text_of(name, "name of a task")
         backoff = backoff if callable(backoff) else seconds_of(backoff, f"task {name}: backoff")
@@ -211,94 +343,8 @@ class Task(Generic[P, R]):
         """
         return await self.tasks._aput(self, args, kwargs, _PLAIN)
 
-    def delay(self, seconds: Duration) -> Call[P]:
-        """A call that runs after this many seconds; as `Call.delay`. It puts nothing: `task.delay(900).put(…)` does.
-
-        Example:
-            send_mail.delay("15m").put("a@example.com")
-        """
-        return Call(self, _PLAIN).delay(seconds)
-
-    def at(self, moment: Moment) -> Call[P]:
-        """A call that runs at this moment; as `Call.at`.
-
-        Example:
-            send_mail.at(datetime(2027, 1, 1, tzinfo=timezone.utc)).put("a@example.com")
-        """
-        return Call(self, _PLAIN).at(moment)
-
-    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Call[P]:
-        """A call with a name; as `Call.key`.
-
-        Example:
-            send_mail.key("order-17").delay("15m").put("a@example.com")
-            send_mail.cancel("order-17")
-        """
-        return Call(self, _PLAIN).key(key, replace=replace, hold=hold)
-
-    def priority(self, priority: int) -> Call[P]:
-        """A call with another priority; as `Call.priority`.
-
-        Example:
-            send_mail.priority(0).put("a@example.com")
-        """
-        return Call(self, _PLAIN).priority(priority)
-
-    def ttr(self, seconds: Duration) -> Call[P]:
-        """A call with another time to run; as `Call.ttr`.
-
-        Example:
-            send_mail.ttr("5m").put("a@example.com")
-        """
-        return Call(self, _PLAIN).ttr(seconds)
-
-    def tries(self, number: int) -> Call[P]:
-        """A call that the server itself buries; as `Call.tries`.
-
-        Example:
-            send_mail.tries(5).put("a@example.com")
-        """
-        return Call(self, _PLAIN).tries(number)
-
-    def ttl(self, seconds: Duration) -> Call[P]:
-        """A call that nobody wants after a time; as `Call.ttl`.
-
-        Example:
-            send_mail.ttl("24h").put("a@example.com")
-        """
-        return Call(self, _PLAIN).ttl(seconds)
-
-    def limit(self, key: str, count: int = 1) -> Call[P]:
-        """A call of which few run at a time; as `Call.limit`.
-
-        Example:
-            send_mail.limit("user-42").put("a@example.com")
-        """
-        return Call(self, _PLAIN).limit(key, count)
-
-    def share(self, name: str) -> Call[P]:
-        """A call that takes turns with those of other names; as `Call.share`.
-
-        Example:
-            send_mail.share("customer-7").put("a@example.com")
-        """
-        return Call(self, _PLAIN).share(name)
-
-    def group(self, group: Group | str) -> Call[P]:
-        """A call that belongs to a group; as `Call.group`.
-
-        Example:
-            send_mail.group("import-17").put("a@example.com")
-        """
-        return Call(self, _PLAIN).group(group)
-
-    def after(self, group: Group | str) -> Call[P]:
-        """A call that runs after a group; as `Call.after`.
-
-        Example:
-            send_mail.after("import-17").put("a@example.com")
-        """
-        return Call(self, _PLAIN).after(group)
+    def _having(self, **changes: Any) -> Call[P]:
+        return Call(self, _PLAIN.having(**changes))
 
     @overload
     def result(self: Task[P, Coroutine[Any, Any, T]], ttl: Duration = RESULT_TTL) -> ResultCall[P, T]: ...
@@ -474,7 +520,7 @@ class Options:
 _PLAIN = Options()
 
 
-class _Call(Generic[P]):
+class _Call(_Changeable[C], Generic[P, C]):
     """A call of a task that is still to be put. Each method returns another call, so one can be kept and put often.
 
     Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta. One that is neither put nor
@@ -499,119 +545,13 @@ class _Call(Generic[P]):
             stacklevel=2,
         )
 
-    def _having(self, **changes: Any) -> Self:
+    def _having(self, **changes: Any) -> C:
         self._is_used = True
-        return type(self)(self._task, self._options.having(**changes))
+        return cast(C, type(self)(self._task, self._options.having(**changes)))
 
     def _use(self) -> Task[P, Any]:
         self._is_used = True
         return self._task
-
-    def delay(self, seconds: Duration) -> Self:
-        """It runs after this many seconds at the earliest.
-
-        Example:
-            send_mail.key("order-17").delay("15m").put("a@example.com")
-        """
-        return self._having(delay=seconds, at=None)
-
-    def at(self, moment: Moment) -> Self:
-        """It runs at this moment of the server's wall clock, or at once if that is past.
-
-        Example:
-            send_mail.key("order-17").at(time.time() + 900).put("a@example.com")
-
-        Raises:
-            TypeError, ValueError: it is no moment, or a datetime without a time zone.
-        """
-        if isinstance(moment, datetime.datetime) and moment.tzinfo is None:
-            raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
-        return self._having(delay=0.0, at=unix_time_of(moment))
-
-    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Self:
-        """It has a name, which no other job of the tube has: by it, it can be cancelled.
-
-        Example:
-            send_mail.delay("15m").key("order-17", replace=True).put("a@example.com")
-
-        Args:
-            replace: if there is one with this name, and it does not run yet, this one takes its place. Otherwise
-                putting a second one raises ExistsError.
-            hold: seconds that the name stays taken when the job is done.
-
-        Raises:
-            TypeError, ValueError: it is no key.
-        """
-        make.cancel_keyed(key)  # which refuses a bad one
-        return self._having(key=key, replace=replace, hold=hold)
-
-    def priority(self, priority: int) -> Self:
-        """Its priority; 0 runs before all others.
-
-        Example:
-            send_mail.delay("15m").priority(0).put("a@example.com")
-        """
-        return self._having(priority=priority)
-
-    def ttr(self, seconds: Duration) -> Self:
-        """Seconds after which the job is another worker's if its own has fallen silent.
-
-        Example:
-            send_mail.delay("15m").ttr("5m").put("a@example.com")
-        """
-        return self._having(ttr=seconds)
-
-    def tries(self, number: int) -> Self:
-        """The server itself buries it after this many failures, also when its workers die.
-
-        Example:
-            send_mail.delay("15m").tries(5).put("a@example.com")
-        """
-        return self._having(tries=number)
-
-    def ttl(self, seconds: Duration) -> Self:
-        """If no worker takes it for this many seconds, nobody wants it any more, and the server deletes it.
-
-        Example:
-            send_mail.delay("15m").ttl("24h").put("a@example.com")
-        """
-        return self._having(ttl=seconds)
-
-    def limit(self, key: str, count: int = 1) -> Self:
-        """Of the jobs of the tube with this key, at most this many run at a time; the others wait.
-
-        A key with a slash, such as "shop/user-42", is shared by all tubes.
-
-        Example:
-            send_mail.limit("user-42", 2).put("a@example.com")
-        """
-        make.put_with(b"", limit=key, limit_count=count)  # which refuses a bad one
-        return self._having(limit=key, limit_count=count)
-
-    def share(self, name: str) -> Self:
-        """Among the jobs of one priority, these names take turns.
-
-        Example:
-            send_mail.share("customer-7").put("a@example.com")
-        """
-        make.put_with(b"", share=name)
-        return self._having(share=name)
-
-    def group(self, group: Group | str) -> Self:
-        """It belongs to a group: what comes after that waits for it.
-
-        Example:
-            send_mail.group("import-17").put("a@example.com")
-        """
-        return self._having(group=_named(group))
-
-    def after(self, group: Group | str) -> Self:
-        """It runs when no job of a group is left: put it after them.
-
-        Example:
-            send_mail.after("import-17").put("a@example.com")
-        """
-        return self._having(after=_named(group))
 
     def cancel(self) -> bool:
         """Call off the job with this key, as `Task.cancel` does.
@@ -636,7 +576,7 @@ class _Call(Generic[P]):
         return self._options.key
 
 
-class Call(_Call[P]):
+class Call(_Call[P, "Call[P]"]):
     """A call that puts a job and returns its id.
 
     Example:
@@ -680,7 +620,7 @@ class Call(_Call[P]):
         return await self._use().tasks._aput(self._task, args, kwargs, self._options)
 
 
-class ResultCall(_Call[P], Generic[P, R]):
+class ResultCall(_Call[P, "ResultCall[P, R]"], Generic[P, R]):
     """A call that puts a job whose result is kept, and returns a handle.
 
     Example:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from beanstalk_client.schedules import Schedule
     from beanstalk_client.tasks.message import Message
-    from beanstalk_client.tasks.task import Registry, Task
+    from beanstalk_client.tasks.task import TaskRegistry, Task
 
 READY = "ready"
 DELAYED = "delayed"
@@ -126,7 +126,7 @@ class MemoryQueue:
     """
 
     def __init__(
-        self, tasks: Registry, now: float | None = None, *, max_job_size: int = 65535, schedules: bool = True
+        self, tasks: TaskRegistry, now: float | None = None, *, max_job_size: int = 65535, schedules: bool = True
     ) -> None:
         self._tasks = tasks
         self._has_schedules = schedules

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from beanstalk_client.address import read_addresses
 from beanstalk_client.clients import LoopClients, ThreadClients
 from beanstalk_client.commands import MAX_ID, Duration, function_of, make, seconds_of, sequence_of, text_of, within
 from beanstalk_client.core import ClientOptions
-from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
+from beanstalk_client.errors import UnsupportedError
 from beanstalk_client.tasks.failure import ERRORS, tries_for
 from beanstalk_client.tasks.message import JSON, Serializer
 from beanstalk_client.tasks.middleware import Middleware, Put, around
 from beanstalk_client.tasks.results import Result
+from beanstalk_client.tasks.steps import Steps, run_steps, run_steps_async
 from beanstalk_client.tasks.task import Options, Task, TaskOptions
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ R = TypeVar("R")
 
 NO_RESULTS = "results need jobs with keys, which beanstalkd does not have"
 _NOTHING = contextlib.nullcontext()
+_KNOWS_PUT_WITH = methodcaller("knows", "put-with")
 
 
 class Tasks:
@@ -397,76 +401,50 @@ class Tasks:
         return client
 
     @contextlib.asynccontextmanager
-    async def _aclient(self, tube: str) -> AsyncIterator[AsyncClient[bytes]]:
-        """This event loop's client, which uses a tube until the block ends."""
+    async def _aclient(self, tube: str) -> AsyncIterator[Any]:
+        """This event loop's client, which uses a tube until the block ends; or one of the queue in memory."""
+        if self._memory is not None:
+            yield self._memory.client(tube)
+            return
         self._look_for_memory()
         async with (await self._of_loops.get()).using(tube) as client:
             yield client
+
+    def _do(self, tube: str, steps: Steps) -> Any:
+        """Take steps with this thread's client, which uses a tube; return what they return."""
+        return run_steps(steps, functools.partial(self._client, tube))
+
+    async def _ado(self, tube: str, steps: Steps) -> Any:
+        """As `_do`, with the client of this event loop."""
+        return await run_steps_async(steps, functools.partial(self._aclient, tube))
 
     # Puts
 
     def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
         put = Put(task.message(args, kwargs, options.result), task.tube)
         with around(self.middleware, "putting", put, Exception) if self.middleware else _NOTHING:
-            body = task.encode(put.message)
-            client = self._client(task.tube)
-            if options.result is not None and not client.knows("put-with"):
-                raise UnsupportedError(NO_RESULTS)
-            priority = task.default_priority if options.priority is None else options.priority
-            ttr = options.ttr or task.default_ttr
-            demands = _demands(options)
-            if options.tries is None and self._memory is None and client.knows("put-with"):
-                demands["tries"] = tries_for(task.retries)
-            if demands:
-                put.job_id = client.put_with(body, priority, options.delay, ttr, **demands)
-            else:
-                put.job_id = client.put(body, priority, options.delay, ttr)
+            put.job_id = self._do(task.tube, self._put_steps(task, put, options))
             return put.job_id
 
     async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
-        if self._memory is not None:
-            return self._put(task, args, kwargs, options)
         put = Put(task.message(args, kwargs, options.result), task.tube)
         with around(self.middleware, "putting", put, Exception) if self.middleware else _NOTHING:
-            body = task.encode(put.message)
-            priority = task.default_priority if options.priority is None else options.priority
-            ttr = options.ttr or task.default_ttr
-            demands = _demands(options)
-            async with self._aclient(task.tube) as client:
-                has_put_with = await client.knows("put-with") if options.tries is None else True
-                if options.result is not None and not has_put_with:
-                    raise UnsupportedError(NO_RESULTS)
-                if options.tries is None and has_put_with:
-                    demands["tries"] = tries_for(task.retries)
-                if demands:
-                    put.job_id = await client.put_with(body, priority, options.delay, ttr, **demands)
-                else:
-                    put.job_id = await client.put(body, priority, options.delay, ttr)
+            put.job_id = await self._ado(task.tube, self._put_steps(task, put, options))
             return put.job_id
 
-    def _cancel(self, tube: str, which: str | int) -> bool:
-        client = self._client(tube)
-        try:
-            if isinstance(which, str):
-                client.cancel_keyed(which)
-            else:
-                client.cancel(which)
-        except (NotFoundError, TooLateError):
-            return False
-        return True
-
-    async def _acancel(self, tube: str, which: str | int) -> bool:
-        if self._memory is not None:
-            return self._cancel(tube, which)
-        try:
-            async with self._aclient(tube) as client:
-                if isinstance(which, str):
-                    await client.cancel_keyed(which)
-                else:
-                    await client.cancel(which)
-        except (NotFoundError, TooLateError):
-            return False
-        return True
+    def _put_steps(self, task: Task[..., Any], put: Put, options: Options) -> Steps:
+        body = task.encode(put.message)
+        priority = task.default_priority if options.priority is None else options.priority
+        demands = _demands(options)
+        needs_tries = options.tries is None and self._memory is None
+        if needs_tries or options.result is not None:
+            has_put_with = yield _KNOWS_PUT_WITH
+            if options.result is not None and not has_put_with:
+                raise UnsupportedError(NO_RESULTS)
+            if needs_tries and has_put_with:
+                demands["tries"] = tries_for(task.retries)
+        put_job = "put_with" if demands else "put"
+        return (yield methodcaller(put_job, body, priority, options.delay, options.ttr or task.default_ttr, **demands))
 
     async def _report(self, tube: str, job_id: int, body: bytes) -> None:
         """Put what a person should read about a buried job: once for each job, where the server can do that."""
@@ -498,13 +476,6 @@ class Tasks:
             assert tasks.is_in_memory, "this test needs no server"
         """
         return self._memory is not None
-
-    async def _ask(self, tube: str, command: str, *args: Any, **kwargs: Any) -> Any:
-        """What a client of this event loop, using a tube, answers to a command."""
-        if self._memory is not None:
-            return getattr(self._memory.client(tube), command)(*args, **kwargs)
-        async with self._aclient(tube) as client:
-            return await getattr(client, command)(*args, **kwargs)
 
     # Tests
 

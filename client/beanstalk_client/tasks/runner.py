@@ -51,7 +51,7 @@ from beanstalk_client.tasks.results import put_result, told_failure, ttl_of
 from beanstalk_client.tasks.task import BACKOFF
 
 if TYPE_CHECKING:
-    from beanstalk_client.tasks.task import Registry, Task
+    from beanstalk_client.tasks.task import Task, TaskRegistry
     from beanstalk_client.tasks.threads import Threads
 
 LOOKUP_DELAY = 5.0
@@ -151,7 +151,7 @@ class Runner:
 
     def __init__(
         self,
-        tasks: Registry,
+        tasks: TaskRegistry,
         threads: Threads | None,
         jitter: float = JITTER,
         *,

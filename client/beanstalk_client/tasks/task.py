@@ -14,6 +14,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Union, cast, overload
 
 from beanstalk_client.commands import (
@@ -29,9 +30,11 @@ from beanstalk_client.commands import (
     unix_time_of,
     within,
 )
+from beanstalk_client.errors import NotFoundError, TooLateError
 from beanstalk_client.tasks.failure import Backoff
 from beanstalk_client.tasks.message import Message
 from beanstalk_client.tasks.results import META, Result
+from beanstalk_client.tasks.steps import Steps
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -72,7 +75,7 @@ def _named(group: Group | str) -> str:
     return name
 
 
-class Registry(Protocol):
+class TaskRegistry(Protocol):
     """What a task, its runner and a queue in memory need of `Tasks`."""
 
     errors: str | None
@@ -97,15 +100,11 @@ class Registry(Protocol):
 
     async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int: ...
 
-    def _cancel(self, tube: str, which: str | int) -> bool: ...
+    def _do(self, tube: str, steps: Steps) -> Any: ...
 
-    async def _acancel(self, tube: str, which: str | int) -> bool: ...
+    async def _ado(self, tube: str, steps: Steps) -> Any: ...
 
     async def _report(self, tube: str, job_id: int, body: bytes) -> None: ...
-
-    def _client(self, tube: str) -> Any: ...
-
-    async def _ask(self, tube: str, command: str, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class TaskOptions(TypedDict, total=False):
@@ -263,7 +262,7 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
 
     def __init__(
         self,
-        tasks: Registry,
+        tasks: TaskRegistry,
         function: Callable[P, R],
         *,
         name: str,
@@ -375,7 +374,7 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
         Raises:
             UnknownCommandError: the server is a beanstalkd, which cannot do this.
         """
-        return self.tasks._cancel(self.tube, which)
+        return bool(self.tasks._do(self.tube, _cancel(which)))
 
     async def acancel(self, which: str | int) -> bool:
         """As `cancel`, in asyncio.
@@ -383,7 +382,7 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
         Example:
             await send_mail.acancel("order-17")
         """
-        return await self.tasks._acancel(self.tube, which)
+        return bool(await self.tasks._ado(self.tube, _cancel(which)))
 
     def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
         """The body of a job that makes this call, to put it by other means. No middleware sees it.
@@ -442,6 +441,14 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
             except (TypeError, ValueError):
                 return f", argument {name}"
         return ""
+
+
+def _cancel(which: str | int) -> Steps:
+    try:
+        yield methodcaller("cancel_keyed" if isinstance(which, str) else "cancel", which)
+    except (NotFoundError, TooLateError):
+        return False
+    return True
 
 
 def _bodies(function: Any) -> tuple[Any, Any]:

@@ -228,7 +228,8 @@ class Worker(Consumers):
         for delivery in self._buried if self._tasks.errors is not None else ():
             job_id, tube = delivery.job_id, delivery.tube
             try:
-                tries = int((await self._tasks._ask(tube, "stats_job", job_id)).get("tries", 0))
+                async with self._tasks._aclient(tube) as client:
+                    tries = int((await client.stats_job(job_id)).get("tries", 0))
                 body = report(job_id, tube, STOPPED, tries, by="worker", task=self._name_of(delivery.body))
                 await self._tasks._report(f"{tube}{self._tasks.errors}", job_id, body)
             except (Error, OSError, ValueError) as error:

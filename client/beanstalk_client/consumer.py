@@ -184,24 +184,6 @@ class Delivery:
         is_called_off: the consumer has cancelled its handler. Any other CancelledError is a failure of the handler.
     """
 
-    __slots__ = (
-        "_found",
-        "_in_doubt",
-        "_invalid",
-        "_is_lost",
-        "_job",
-        "_kept",
-        "_link",
-        "_regain",
-        "_reissue",
-        "_reserves",
-        "_task",
-        "_touch_at",
-        "body",
-        "is_called_off",
-        "job_id",
-    )
-
     def __init__(self, link: _Link, job: Job[bytes], received: float) -> None:
         self.job_id: int = job.id
         self.body: bytes = job.body
@@ -927,24 +909,6 @@ async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> l
 
 class _Link:
     """A connection, and what it has in hand."""
-
-    __slots__ = (
-        "_idle",
-        "_listeners",
-        "busy",
-        "client",
-        "finished",
-        "in_hand",
-        "mode",
-        "saying",
-        "task",
-        "touches",
-        "tubes",
-        "unheard",
-        "waiting",
-        "watching",
-        "weights",
-    )
 
     task: asyncio.Task[None]
 

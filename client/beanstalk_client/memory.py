@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from beanstalk_client.schedules import Schedule
     from beanstalk_client.tasks.message import Message
-    from beanstalk_client.tasks.task import TaskRegistry, Task
+    from beanstalk_client.tasks.task import Task, TaskRegistry
 
 READY = "ready"
 DELAYED = "delayed"

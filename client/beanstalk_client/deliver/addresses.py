@@ -85,8 +85,6 @@ class Guard:
         forbidden_networks: those that are forbidden in any case.
     """
 
-    __slots__ = ("allowed_hosts", "allowed_networks", "allowed_ports", "forbidden_hosts", "forbidden_networks")
-
     def __init__(
         self,
         *,

@@ -22,7 +22,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -94,7 +94,7 @@ class FailedError(Exception):
         self.reason = reason
 
 
-class Answer:
+class Answer(NamedTuple):
     """What a receiver has answered.
 
     Attributes:
@@ -103,15 +103,12 @@ class Answer:
         excerpt: the beginning of the body, as text in one line, if the status is no success.
     """
 
-    __slots__ = ("excerpt", "retry_after", "status")
-
-    def __init__(self, status: int, retry_after: str, excerpt: str) -> None:
-        self.status: int = status
-        self.retry_after: str = retry_after
-        self.excerpt: str = excerpt
+    status: int
+    retry_after: str
+    excerpt: str
 
 
-class Limits:
+class Limits(NamedTuple):
     """Bounds of an attempt.
 
     Attributes:
@@ -121,15 +118,10 @@ class Limits:
         response: bytes of a response's body that are read.
     """
 
-    __slots__ = ("connect_timeout", "redirects", "response", "timeout")
-
-    def __init__(
-        self, *, timeout: float = 30.0, connect_timeout: float = 10.0, redirects: int = 3, response: int = 65_536
-    ) -> None:
-        self.timeout: float = timeout
-        self.connect_timeout: float = connect_timeout
-        self.redirects: int = redirects
-        self.response: int = response
+    timeout: float = 30.0
+    connect_timeout: float = 10.0
+    redirects: int = 3
+    response: int = 65_536
 
 
 class Sender:

@@ -40,8 +40,6 @@ class SecretsError(ValueError):
 class Secrets:
     """Which secrets sign what goes where."""
 
-    __slots__ = ("_lines",)
-
     def __init__(self, lines: Sequence[tuple[str, str, tuple[bytes, ...]]] = ()) -> None:
         """Take patterns of a host and a path, and the secrets of what they match; the first that match count."""
         self._lines = tuple(lines)

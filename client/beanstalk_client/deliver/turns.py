@@ -66,18 +66,6 @@ class Turns:
         busy: requests at present.
     """
 
-    __slots__ = (
-        "_hosts",
-        "_most_hosts",
-        "_ready",
-        "_stopped",
-        "at_once",
-        "busy",
-        "per_host",
-        "waiting",
-        "waiting_room",
-    )
-
     def __init__(self, at_once: int, per_host: int, waiting_room: int) -> None:
         self.at_once: int = at_once
         self.per_host: int = per_host

@@ -224,8 +224,6 @@ class BeanstalkBroker(AsyncBroker):
 class _Reader:
     """One `listen`: a consumer, and the messages that it has and taskiq has not asked for yet."""
 
-    __slots__ = ("_arrived", "_broker", "_closed", "_consumer", "_failed", "_running")
-
     def __init__(self, broker: BeanstalkBroker) -> None:
         self._broker = broker
         self._arrived: asyncio.Queue[_Arrival | None] = asyncio.Queue()
@@ -279,8 +277,6 @@ class _Reader:
 
 class _Arrival:
     """A message that has come, until it is acknowledged or given back."""
-
-    __slots__ = ("body", "outcome")
 
     def __init__(self, body: bytes) -> None:
         self.body = body

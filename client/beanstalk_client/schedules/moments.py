@@ -65,8 +65,6 @@ class Cron:
         ImportError: the extra `cron` is not installed.
     """
 
-    __slots__ = ("_names_its_hour", "_parse", "expression", "tz", "zone")
-
     def __init__(self, expression: str, tz: str = "UTC") -> None:
         try:
             from cronsim import CronSim, CronSimError
@@ -163,8 +161,6 @@ class Every:
     Raises:
         ValueError: the interval is none of these.
     """
-
-    __slots__ = ("seconds",)
 
     def __init__(self, interval: Duration) -> None:
         seconds = round(seconds_of(interval, "interval"), 6)

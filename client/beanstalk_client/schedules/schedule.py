@@ -88,8 +88,6 @@ class Schedule:
         TypeError, ValueError: the task's serializer cannot write an argument.
     """
 
-    __slots__ = ("_args", "_demands", "_kwargs", "missed", "moments", "name", "task")
-
     def __init__(
         self,
         name: str,

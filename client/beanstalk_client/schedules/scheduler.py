@@ -417,8 +417,6 @@ class Turn:
         ExistsError: it is another scheduler's turn.
     """
 
-    __slots__ = ("_job_id", "_renewed", "_tube", "queue")
-
     def __init__(self, queue: Client[bytes], group: str) -> None:
         self.queue: Client[bytes] = queue
         self._tube = group

@@ -435,7 +435,7 @@ class Tasks:
     def _put_steps(self, task: Task[..., Any], put: Put, options: Options) -> Steps:
         body = task.encode(put.message)
         priority = task.default_priority if options.priority is None else options.priority
-        demands = _demands(options)
+        demands = options.demands()
         needs_tries = options.tries is None and self._memory is None
         if needs_tries or options.result is not None:
             has_put_with = yield _KNOWS_PUT_WITH
@@ -504,23 +504,3 @@ class Tasks:
             yield self._memory
         finally:
             self._memory = before
-
-
-def _demands(options: Options) -> dict[str, Any]:
-    """What put-with is given beside what put is given."""
-    if options.is_plain:
-        return {}
-    demands = {
-        "key": options.key or None,
-        "replace": options.replace,
-        "at": options.at,
-        "tries": options.tries,
-        "ttl": options.ttl,
-        "hold": options.hold,
-        "share": options.share or None,
-        "limit": options.limit or None,
-        "limit_count": options.limit_count if options.limit else None,
-        "group": options.group or None,
-        "after": options.after or None,
-    }
-    return {name: value for name, value in demands.items() if value is not None and value is not False}

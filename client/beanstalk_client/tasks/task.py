@@ -7,6 +7,7 @@ send_mail.delay(900).key("order-17").put(…)              the same, in a quarte
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import inspect
@@ -470,31 +471,28 @@ def _numbers(signature: inspect.Signature) -> range:
 
 
 _DURATIONS = ("delay", "hold", "result", "ttl", "ttr")
-_LABELS = ("after", "group", "limit", "limit_count", "share")
-_SETTINGS = ("at", "delay", "hold", "key", "priority", "replace", "result", "tries", "ttl", "ttr", *_LABELS)
+_DEMANDS = ("after", "at", "group", "hold", "key", "limit", "replace", "share", "tries", "ttl")
 
 
+@dataclasses.dataclass
 class Options:
     """How a call is put, where it differs from its task."""
 
-    __slots__ = _SETTINGS
-
-    def __init__(self) -> None:
-        self.delay: float = 0
-        self.at: float | None = None
-        self.key = ""
-        self.replace = False
-        self.hold: float | None = None
-        self.priority: int | None = None
-        self.ttr: float | None = None
-        self.tries: int | None = None
-        self.ttl: float | None = None
-        self.result: float | None = None
-        self.after = ""
-        self.group = ""
-        self.limit = ""
-        self.limit_count = 1
-        self.share = ""
+    delay: float = 0
+    at: float | None = None
+    key: str = ""
+    replace: bool = False
+    hold: float | None = None
+    priority: int | None = None
+    ttr: float | None = None
+    tries: int | None = None
+    ttl: float | None = None
+    result: float | None = None
+    after: str = ""
+    group: str = ""
+    limit: str = ""
+    limit_count: int = 1
+    share: str = ""
 
     def having(self, **changes: Any) -> Options:
         """A copy that differs.
@@ -511,17 +509,17 @@ class Options:
                 within(name, changes[name], most)
         if changes.get("at") is not None:
             moment(changes["at"])
-        copy = Options()
-        for name in self.__slots__:
-            setattr(copy, name, changes.get(name, getattr(self, name)))
-        return copy
+        return dataclasses.replace(self, **changes)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether a `put` that beanstalkd knows can say it."""
-        if self.at is not None or self.key or self.hold is not None or self.tries is not None or self.ttl is not None:
-            return False
-        return not (self.after or self.group or self.limit or self.share)
+    def demands(self) -> dict[str, Any]:
+        """What put-with is given beside what put is given; {} if a `put` that beanstalkd knows can say it."""
+        values = {name: getattr(self, name) for name in _DEMANDS}
+        demands = {
+            name: value for name, value in values.items() if value is not None and value is not False and value != ""
+        }
+        if self.limit:
+            demands["limit_count"] = self.limit_count
+        return demands
 
 
 _PLAIN = Options()
@@ -544,7 +542,7 @@ class _Call(_Changeable[C], Generic[P, C]):
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if self._is_used or is_ending():  # what a module has kept may be for another program to put
             return
-        told = ", ".join(name for name in _SETTINGS if getattr(self._options, name) != getattr(_PLAIN, name))
+        told = ", ".join(name for name, value in vars(self._options).items() if value != getattr(_PLAIN, name))
         warnings.warn(
             f"a call of task {self._task.name} with {told or 'delay'} was never put, so nothing happens: end it with "
             ".put(…), which takes the arguments of the task; delay takes a duration only, and puts nothing",

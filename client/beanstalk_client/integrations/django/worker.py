@@ -271,8 +271,6 @@ class _Run:
         tries: how many there were by then.
     """
 
-    __slots__ = ("_backend", "_backoff", "delay", "error", "result", "retries", "tries")
-
     def __init__(self, backend: BeanstalkBackend, result: Any) -> None:
         options = backend.settings
         retries, backoff = getattr(result.task, "retries", None), getattr(result.task, "backoff", None)

@@ -37,9 +37,10 @@ from beanstalk_client.commands import seconds as checked
 from beanstalk_client.consumer import Bury, Outcome, Release
 from beanstalk_client.errors import BuriedError, ExistsError, JobTooBigError, NotFoundError, TimedOutError, TooLateError
 from beanstalk_client.session import Session
+from beanstalk_client.tasks.failure import AnyDelivery
 from beanstalk_client.tasks.message import UnreadableError, read
 from beanstalk_client.tasks.results import RESULTS
-from beanstalk_client.tasks.runner import AnyDelivery, Runner
+from beanstalk_client.tasks.runner import Runner
 
 if TYPE_CHECKING:
     import datetime

@@ -43,6 +43,7 @@ from beanstalk_client.tasks.failure import (
     describe,
     is_of_worker,
     showable,
+    stats_of,
     take_back_cancellation,
     task_report,
     trace_of,
@@ -152,9 +153,8 @@ class Runner:
         """Leave a job with an unknown task to a worker of another version; None: it is buried."""
         if not self._unknown_task_grace:
             return None
-        try:
-            found = await delivery.stats()
-        except (Error, OSError):
+        found = await stats_of(delivery)
+        if not found:
             return Release(LOOKUP_DELAY)
         delay = unknown_delay(found, self._unknown_task_grace)
         if not delay:
@@ -216,9 +216,7 @@ class Runner:
 
     async def _count(self, result: Any, delivery: Delivery, retries: int) -> dict[str, Any]:
         """Find out which try this is, for the result's `attempts`; return what is known of the job."""
-        found: dict[str, Any] = {}
-        with contextlib.suppress(Error, OSError):  # lost: the next worker of the job will be told
-            found = await delivery.stats()
+        found = await stats_of(delivery)
         tries = tries_of(found, retries)
         result.worker_ids[:] = [""] * (tries - 1) + [self._worker_id]  # who ran it before, nobody has noted
         return found

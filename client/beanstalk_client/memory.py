@@ -40,7 +40,7 @@ from beanstalk_client.session import Session
 from beanstalk_client.tasks.failure import AnyDelivery
 from beanstalk_client.tasks.message import UnreadableError, read
 from beanstalk_client.tasks.results import RESULTS
-from beanstalk_client.tasks.runner import Runner
+from beanstalk_client.tasks.runner import TaskRunner
 
 if TYPE_CHECKING:
     import datetime
@@ -191,7 +191,7 @@ class MemoryQueue:
         self._settle()
         if end == math.inf and self._firings:
             raise ValueError("seconds is inf: schedules fire again and again; say how long to run")
-        runner = _Runner(self)
+        runner = _MemoryRunner(self)
         runs = 0
         while True:
             job = self._reserve(None)
@@ -206,7 +206,7 @@ class MemoryQueue:
                 return runs
             self.now = max(self.now, moment)
 
-    async def _run(self, runner: Runner, job: MemoryJob) -> None:
+    async def _run(self, runner: TaskRunner, job: MemoryJob) -> None:
         client = self.client(job.tube)
         delivery = _Delivery(self, job)
         run = asyncio.ensure_future(runner(delivery))  # as at a worker, so that only the test itself is cancelled here
@@ -599,7 +599,7 @@ class _Delivery:
         return self._queue.client(self.tube).stats_job(self.job_id)
 
 
-class _Runner(Runner):
+class _MemoryRunner(TaskRunner):
     """A runner that notes what goes wrong, for the test to look at."""
 
     def __init__(self, queue: MemoryQueue) -> None:

@@ -17,7 +17,7 @@ from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumers import FORCE_AFTER, GRACE, run
 from beanstalk_client.deliver.addresses import Guard, Network
 from beanstalk_client.deliver.signatures import Secrets
-from beanstalk_client.deliver.turns import Turns
+from beanstalk_client.deliver.slots import DeliverySlots
 from beanstalk_client.deliver.verdicts import Rules
 from beanstalk_client.program import (
     COUNT,
@@ -127,7 +127,7 @@ def make_deliverer(options: argparse.Namespace) -> Deliverer:
         UsageError: it cannot be.
     """
     try:
-        from beanstalk_client.deliver.sending import Limits, Sender
+        from beanstalk_client.deliver.sending import Limits, RequestSender
         from beanstalk_client.deliver.serving import Deliverer
     except ImportError as error:
         raise UsageError(str(error)) from None
@@ -176,8 +176,8 @@ def make_deliverer(options: argparse.Namespace) -> Deliverer:
     def connect() -> AsyncClient[bytes]:
         return AsyncClient(addresses, encoding=None, tls=server_tls, token=token)
 
-    def make_sender() -> Sender:
-        return Sender(
+    def make_sender() -> RequestSender:
+        return RequestSender(
             guard,
             secrets=secrets,
             limits=limits,
@@ -189,7 +189,7 @@ def make_deliverer(options: argparse.Namespace) -> Deliverer:
         connect,
         options.tube,
         make_sender,
-        Turns(options.at_once, options.per_host, options.waiting),
+        DeliverySlots(options.at_once, options.per_host, options.waiting),
         Rules(
             tries=options.tries,
             backoff=options.backoff,

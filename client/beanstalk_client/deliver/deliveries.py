@@ -1,10 +1,10 @@
-"""Delivers one job: reads it, waits for its turn, sends it, and says what becomes of it. The handler of the consumer.
+"""Delivers one job: reads it, waits for a slot, sends it, and says what becomes of it. The handler of the consumer.
 
     it cannot be read, or may not be sent    Bury, with a report
     its host has more than enough            Release, after as long as the host needs for those before it: no try
     it is taken                              DONE
     it is not                                Release or Bury, as `verdicts` has it
-    the sender stops before its turn         Release
+    the sender stops before it has a slot    Release
 
 A job that was put off counts as reserved, like one that was tried. So how often that was is remembered here, and taken
 off; it is forgotten when the sender ends, and then what was put off counts as tried: it is buried earlier, but never
@@ -27,8 +27,8 @@ from typing import Any, Final, NamedTuple
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release, is_last_attempt
 from beanstalk_client.deliver.addresses import NotAllowedError
 from beanstalk_client.deliver.request import Request, RequestError
-from beanstalk_client.deliver.sending import FailedError, Sender
-from beanstalk_client.deliver.turns import PutOff, Stopped, Turns
+from beanstalk_client.deliver.sending import FailedError, RequestSender
+from beanstalk_client.deliver.slots import DeliverySlots, PutOff, Stopped
 from beanstalk_client.deliver.verdicts import BURY, Rules, is_delivered, judge, read_retry_after
 from beanstalk_client.errors import Error
 from beanstalk_client.events import reason_of, tell
@@ -71,7 +71,7 @@ class Deliveries:
 
     Args:
         sender: makes attempts.
-        turns: says when.
+        slots: limit the requests at once.
         rules: say what becomes of jobs whose attempt has failed.
         report: None: nowhere.
         clock: seconds since 1970.
@@ -80,8 +80,8 @@ class Deliveries:
 
     def __init__(
         self,
-        sender: Sender,
-        turns: Turns,
+        sender: RequestSender,
+        slots: DeliverySlots,
         rules: Rules,
         report: Report | None = None,
         *,
@@ -89,7 +89,7 @@ class Deliveries:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._sender = sender
-        self._turns = turns
+        self._slots = slots
         self._rules = rules
         self._report = report
         self._clock = clock
@@ -105,7 +105,7 @@ class Deliveries:
         loop = asyncio.get_running_loop()
         known_by = request.id or derived_id(delivery.job_id, delivery.body)
         try:
-            await self._turns.begin(request.host, loop.time())
+            await self._slots.begin(request.host, loop.time())
         except PutOff as off:
             self._remember(delivery.job_id)
             message = f"put off for {off.delay:.3g} s: {request.host} has more than it can take"
@@ -130,7 +130,7 @@ class Deliveries:
             self._tell(logging.WARNING, "delivery-cut-off", delivery, message, host=request.host, webhook_id=known_by)
             raise
         finally:
-            self._turns.end(request.host, loop.time() - began)
+            self._slots.end(request.host, loop.time() - began)
         lasted = loop.time() - began
         if not is_delivered(answer.status):
             after = read_retry_after(answer.retry_after, self._clock()) if answer.retry_after else None

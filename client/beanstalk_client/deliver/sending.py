@@ -124,7 +124,7 @@ class Limits(NamedTuple):
     response: int = 65_536
 
 
-class Sender:
+class RequestSender:
     """Sends requests. It is made, used and closed on one event loop.
 
     Args:
@@ -199,7 +199,7 @@ class Sender:
         await self._resolver.close()  # which the connector does only for one that it has made
 
     def check(self, request: Request) -> None:
-        """Check what can be checked of a request before it is its turn.
+        """Check what can be checked of a request before it has a slot.
 
         Raises:
             NotAllowedError: it may not be sent to where its URL leads.

@@ -247,19 +247,19 @@ class Scheduler:
         self._is_whole = False
         queue.use(self.group)
         try:
-            turn = Turn(queue, self.group)
+            term = LeaderTerm(queue, self.group)
         except ExistsError:
             return random.uniform(*BUSY_FOR)
         try:
-            wait = self._make_pass(queue, turn)
+            wait = self._make_pass(queue, term)
         except BaseException:
             with contextlib.suppress(Exception):  # which would hide why the pass failed; the lock expires in any case
-                turn.end()
+                term.end()
             raise
-        turn.end()
+        term.end()
         return wait
 
-    def _make_pass(self, queue: Client[bytes], turn: Turn) -> float:
+    def _make_pass(self, queue: Client[bytes], term: LeaderTerm) -> float:
         earliest, latest = self._now(queue)
         plans = {name: self._read(queue, name) for name in (*self._schedules, *self._others(queue))}
         renewed_until = latest + 3 * self.ahead / PASSES
@@ -271,7 +271,7 @@ class Scheduler:
             with self._alone(name):
                 if schedule is None:
                     if old is not None and latest > old.renewed_until:
-                        self._call_off(turn, old.tube, name, (each for each in old.planned if each > earliest))
+                        self._call_off(term, old.tube, name, (each for each in old.planned if each > earliest))
                         gone.append(name)
                     continue
                 work = schedule.work()
@@ -281,7 +281,7 @@ class Scheduler:
                 to_do = plan(
                     schedule.moments, work, tube, schedule.missed, old, earliest, latest, self.ahead, renewed_until
                 )
-                self._do(turn, schedule, old, to_do, earliest, latest)
+                self._do(term, schedule, old, to_do, earliest, latest)
                 written[name] = to_do
                 if not to_do.is_whole:
                     interval = 0
@@ -290,12 +290,12 @@ class Scheduler:
         for name, done in written.items():
             body = done.plan.encode().encode()
             with self._alone(name):
-                turn.change(self.group).put_with(body, key=PLAN_KEY + name, replace=True, at=END_OF_TIME)
+                term.change(self.group).put_with(body, key=PLAN_KEY + name, replace=True, at=END_OF_TIME)
                 if done.is_whole:  # before that, the plan may still have another definition
                     self._mine.add(name)
         for name in gone:
             with contextlib.suppress(NotFoundError, TooLateError):
-                turn.change(self.group).cancel_keyed(PLAN_KEY + name)
+                term.change(self.group).cancel_keyed(PLAN_KEY + name)
             message = f"schedule {name} is called off: no scheduler has it any more"
             tell(log, logging.WARNING, "schedule-removed", message, schedule=name)
         self._is_whole = interval > 0
@@ -353,7 +353,7 @@ class Scheduler:
 
     def _do(
         self,
-        turn: Turn,
+        term: LeaderTerm,
         schedule: Schedule,
         old: Plan | None,
         to_do: Pass,
@@ -362,12 +362,12 @@ class Scheduler:
     ) -> None:
         name = schedule.name
         if old is not None:
-            self._call_off(turn, old.tube, name, to_do.off)
+            self._call_off(term, old.tube, name, to_do.off)
         made_up = 0
         for moment in sorted((*to_do.replaced, *to_do.put)):
             firing = schedule.firing(moment)
             try:
-                turn.change(firing.tube).put_with(
+                term.change(firing.tube).put_with(
                     firing.body,
                     firing.priority,
                     ttr=firing.ttr,
@@ -390,10 +390,10 @@ class Scheduler:
             message = f"schedule {name} makes up for {made_up} missed firing{'s' if made_up > 1 else ''}"
             tell(log, logging.WARNING, "schedule-missed", message, schedule=name, firings=made_up)
 
-    def _call_off(self, turn: Turn, tube: str, name: str, moments: Iterable[int]) -> None:
+    def _call_off(self, term: LeaderTerm, tube: str, name: str, moments: Iterable[int]) -> None:
         for moment in moments:
             with contextlib.suppress(NotFoundError, TooLateError):
-                turn.change(tube).cancel_keyed(key_of(self.group, name, moment))
+                term.change(tube).cancel_keyed(key_of(self.group, name, moment))
 
     @contextlib.contextmanager
     def _alone(self, name: str) -> Iterator[None]:
@@ -407,14 +407,14 @@ class Scheduler:
             tell(log, logging.ERROR, "schedule-refused", message, schedule=name)
 
 
-class Turn:
-    """The right to make a pass, and a client that uses it: a job in the group's tube, until it is cancelled or expires.
+class LeaderTerm:
+    """The time in which one scheduler may make a pass, and its client: a job in the group's tube locks out the others.
 
     Args:
         queue: it uses the group's tube.
 
     Raises:
-        ExistsError: it is another scheduler's turn.
+        ExistsError: another scheduler has the lock.
     """
 
     def __init__(self, queue: Client[bytes], group: str) -> None:
@@ -443,7 +443,7 @@ class Turn:
         """The client, which uses this tube, for one change.
 
         Raises:
-            LockLostError: it is another's turn by now, or may be.
+            LockLostError: another scheduler has the lock by now, or may have it.
         """
         if tube != self._tube:
             self.queue.use(tube)

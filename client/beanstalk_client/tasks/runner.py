@@ -121,7 +121,7 @@ class ArgumentsError(TypeError):
     """The function of a task cannot be called with the arguments of the job."""
 
 
-class Runner:
+class TaskRunner:
     """The handler of a consumer.
 
     Args:

@@ -26,9 +26,9 @@ from beanstalk_client.logs import keep_log
 from beanstalk_client.program import ProgramError
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE, report
 from beanstalk_client.tasks.message import UnreadableError, read
-from beanstalk_client.tasks.registry import Tasks
 from beanstalk_client.tasks.reports import tidied
-from beanstalk_client.tasks.runner import Runner
+from beanstalk_client.tasks.runner import TaskRunner
+from beanstalk_client.tasks.tasks import Tasks
 from beanstalk_client.tasks.threads import Threads
 
 RECYCLE_GRACE = 3600.0
@@ -153,7 +153,7 @@ class Worker(Consumers):
         """
         await look_for_server(self._tasks.connect_async(), self._tubes)
         threads = Threads(self._number, on_room=self._resume, on_hang=self._tell_hang)
-        runner = Runner(
+        runner = TaskRunner(
             self._tasks,
             threads,
             all_tracebacks=self._all_tracebacks,
@@ -243,7 +243,7 @@ class Worker(Consumers):
         except UnreadableError:
             return ""
 
-    def _limited(self, runner: Runner) -> Callable[[Delivery], Awaitable[Outcome]]:
+    def _limited(self, runner: TaskRunner) -> Callable[[Delivery], Awaitable[Outcome]]:
         """A handler that ends the worker when it has reached its limit of jobs or memory."""
 
         async def handle(delivery: Delivery) -> Outcome:

@@ -94,7 +94,7 @@ def _may_be_imported(module: str) -> bool:
     return module in sys.modules or any(f"{module}.".startswith(f"{app.name}.") for app in apps.get_app_configs())
 
 
-class Runner:
+class DjangoTaskRunner:
     """Runs tasks of one backend: the handler of a consumer. To be made on the event loop.
 
     Args:

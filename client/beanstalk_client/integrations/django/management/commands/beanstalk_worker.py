@@ -26,7 +26,7 @@ from beanstalk_client.tasks.reports import tidied
 
 from ...backend import BeanstalkBackend
 from ...library import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend, task_backends
-from ...worker import Runner, log
+from ...worker import DjangoTaskRunner, log
 
 if TYPE_CHECKING:
     BaseCommand = object  # Django has no types
@@ -81,7 +81,7 @@ class Command(BaseCommand):
         worker_id = options["worker_id"] or get_random_string(32)
         at_once, tubes = options["at_once"], [backend.tube(queue) for queue in queues]
         runner = functools.partial(
-            Runner, backend, options["threads"] or at_once, worker_id, options["unknown_task_grace"]
+            DjangoTaskRunner, backend, options["threads"] or at_once, worker_id, options["unknown_task_grace"]
         )
         try:
             run(serve(runner, tubes, at_once, options["grace"], worker_id))
@@ -90,7 +90,7 @@ class Command(BaseCommand):
 
 
 async def serve(
-    make_runner: Callable[[], Runner], tubes: list[str], at_once: int, grace: float, worker_id: str
+    make_runner: Callable[[], DjangoTaskRunner], tubes: list[str], at_once: int, grace: float, worker_id: str
 ) -> None:
     """Run tasks until a signal comes and they have ended, or have been given back when the grace was over."""
     runner = make_runner()

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from beanstalk_client.tasks.message import Message
-    from beanstalk_client.tasks.steps import Steps
-    from beanstalk_client.tasks.task import TaskRegistry
+    from beanstalk_client.tasks.steps import Steps, TaskQueue
 
 
 class Put:
@@ -79,7 +78,7 @@ class Run:
     __slots__ = ("_task_tube", "_tasks", "job_id", "message", "tube")
 
     def __init__(
-        self, message: Message, tube: str, job_id: int, tasks: TaskRegistry | None = None, task_tube: str = ""
+        self, message: Message, tube: str, job_id: int, tasks: TaskQueue | None = None, task_tube: str = ""
     ) -> None:
         self.message: Message = message
         self.tube: str = tube

@@ -28,11 +28,10 @@ from beanstalk_client.errors import JobTooBigError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import describe, escaped, showable, trace_of
 from beanstalk_client.tasks.message import current
-from beanstalk_client.tasks.steps import Steps
+from beanstalk_client.tasks.steps import Steps, TaskQueue
 
 if TYPE_CHECKING:
     from beanstalk_client.tasks.message import Message
-    from beanstalk_client.tasks.task import TaskRegistry
 
 R = TypeVar("R")
 
@@ -129,7 +128,7 @@ class Result(Generic[R]):
         job_id: the id of the job.
     """
 
-    def __init__(self, tasks: TaskRegistry, tube: str, job_id: int) -> None:
+    def __init__(self, tasks: TaskQueue, tube: str, job_id: int) -> None:
         self._tasks = tasks
         self.tube = tube
         self.job_id = job_id
@@ -307,7 +306,7 @@ def told_failure(error: BaseException) -> dict[str, Any]:
     return {"state": FAILED, "error": describe(error), "traceback": trace_of(error)[-TRACEBACK:].splitlines()}
 
 
-async def put_result(tasks: TaskRegistry, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> str:
+async def put_result(tasks: TaskQueue, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> str:
     """Put a result, in the place of what was told before; return "", or why this value can be no result.
 
     Of a failure that is too large, the traceback is left out.
@@ -329,7 +328,7 @@ async def put_result(tasks: TaskRegistry, tube: str, job_id: int, ttl: float, co
     return trouble
 
 
-def _written(tasks: TaskRegistry, content: dict[str, Any]) -> bytes:
+def _written(tasks: TaskQueue, content: dict[str, Any]) -> bytes:
     """The body of a result.
 
     Raises:
@@ -341,7 +340,7 @@ def _written(tasks: TaskRegistry, content: dict[str, Any]) -> bytes:
         raise ValueError(describe(showable(error))) from None
 
 
-def read_result(tasks: TaskRegistry, job_id: int) -> Steps:
+def read_result(tasks: TaskQueue, job_id: int) -> Steps:
     """Read the body of a job's result from its tube; {} if there is none."""
     try:
         job = yield methodcaller("peek_keyed", key_of(job_id))
@@ -351,7 +350,7 @@ def read_result(tasks: TaskRegistry, job_id: int) -> Steps:
     return found if isinstance(found, dict) else {}
 
 
-def put_progress(tasks: TaskRegistry, job_id: int, ttl: float, content: dict[str, Any]) -> Steps:
+def put_progress(tasks: TaskQueue, job_id: int, ttl: float, content: dict[str, Any]) -> Steps:
     """Put the progress of a run, unless another run of the job has put its result."""
     if (yield from read_result(tasks, job_id)).get("state") != DONE:
         yield from _put(job_id, ttl, tasks.serializer.write(content))

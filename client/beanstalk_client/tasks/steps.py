@@ -5,15 +5,36 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union
+
+if TYPE_CHECKING:
+    from beanstalk_client.tasks.message import Serializer
 
 Step = Union[Callable[[Any], Any], float]
 """A command, as a function of a client: `methodcaller("stats_job", 17)`. A number: wait for this many seconds."""
 
 Steps = Generator[Step, Any, Any]
 """Steps, without I/O: the answer of each command is sent to the generator, and its error is thrown into it."""
+
+
+class TaskQueue(Protocol):
+    """What results and runs need of `Tasks`."""
+
+    serializer: Serializer
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether its jobs are put into a queue in memory."""
+
+    @property
+    def schedules(self) -> Sequence[Any]:
+        """The schedules of `cron` and `every`, in this order."""
+
+    def _do(self, tube: str, steps: Steps) -> Any: ...
+
+    async def _ado(self, tube: str, steps: Steps) -> Any: ...
 
 
 def run_steps(steps: Steps, client: Callable[[], Any]) -> Any:

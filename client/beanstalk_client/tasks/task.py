@@ -35,12 +35,11 @@ from beanstalk_client.errors import NotFoundError, TooLateError
 from beanstalk_client.tasks.failure import Backoff
 from beanstalk_client.tasks.message import Message
 from beanstalk_client.tasks.results import META, Result
-from beanstalk_client.tasks.steps import Steps
+from beanstalk_client.tasks.steps import Steps, TaskQueue
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
 
-    from beanstalk_client.tasks.message import Serializer
     from beanstalk_client.tasks.middleware import Middleware
 
     P = ParamSpec("P")
@@ -76,20 +75,11 @@ def _named(group: Group | str) -> str:
     return name
 
 
-class TaskRegistry(Protocol):
+class TaskRegistry(TaskQueue, Protocol):
     """What a task, its runner and a queue in memory need of `Tasks`."""
 
     errors: str | None
     middleware: list[Middleware]
-    serializer: Serializer
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether its jobs are put into a queue in memory."""
-
-    @property
-    def schedules(self) -> Sequence[Any]:
-        """What `cron` and `every` have been told, in this order."""
 
     def connect(self) -> Any:
         """A new blocking client of the server, for bodies that are bytes."""
@@ -100,10 +90,6 @@ class TaskRegistry(Protocol):
     def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int: ...
 
     async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int: ...
-
-    def _do(self, tube: str, steps: Steps) -> Any: ...
-
-    async def _ado(self, tube: str, steps: Steps) -> Any: ...
 
     async def _report(self, tube: str, job_id: int, body: bytes) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Several consumers as one program: it runs until it is told to stop, and then ends within a grace period.
+"""Runs several consumers until a stop signal, and then ends them within a grace period.
 
 stop, SIGTERM or SIGINT       no more jobs are taken; those that run may run on for `grace` seconds
 the same once more            the jobs that still run are cancelled and released
@@ -23,7 +23,7 @@ from beanstalk_client.consumer import Consumer, start
 from beanstalk_client.events import tell
 
 GRACE = 30.0
-"""Seconds that jobs may run on when the program is told to stop."""
+"""Seconds for running jobs after a stop signal."""
 
 LAST_GRACE = 2.0
 """Seconds for the release of the jobs that are left then."""
@@ -34,14 +34,14 @@ FORCE_AFTER = 3.0
 
 
 class StoppedError(Exception):
-    """The program was told to stop before it had started."""
+    """`stop` was called before the program had started."""
 
 
 class Consumers:
     """Consumers that run and end together.
 
     Args:
-        log: is told when they stop.
+        log: for the events of their end.
         name: what events begin with: "worker" for "worker-stopping" and "worker-grace-over".
         jobs: what the log calls jobs that run.
         grace: seconds.
@@ -123,7 +123,7 @@ class Consumers:
         """
         self._told += 1
         if self._told == 1:
-            self._finish("told to stop", self._grace)
+            self._finish("stopping", self._grace)
             if self._starting is not None:
                 self._starting.cancel()
         elif self._told == 2:
@@ -131,7 +131,7 @@ class Consumers:
 
     @property
     def is_told(self) -> bool:
-        """Whether it has been told to stop."""
+        """Whether `stop` was called."""
         return self._told > 0
 
     def _resume(self) -> None:
@@ -142,7 +142,7 @@ class Consumers:
     def _finish(self, why: str, grace: float) -> None:
         """Take no more jobs, and end when those that run do, after this many seconds at the latest."""
         running = self.running()
-        message = f"{why}: {self._jobs}, {running}, may run on for {grace:g} s"
+        message = f"{why}: {running} {self._jobs} have {grace:g} s to finish"
         tell(self._log, logging.INFO, f"{self._name}-stopping", message, running=running, grace=grace)
         self._stop_all()
         if self._timer is not None:
@@ -177,7 +177,7 @@ class Consumers:
         """Release what still runs."""
         signals.end_within(FORCE_AFTER)
         if running := self.running():
-            message = f"{self._jobs} that are left, {running}, are cancelled and released"
+            message = f"grace period over: {running} {self._jobs} are cancelled and released"
             tell(self._log, logging.WARNING, f"{self._name}-grace-over", message, running=running)
         for consumer in self._consumers:
             consumer.end()

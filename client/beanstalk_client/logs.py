@@ -76,7 +76,7 @@ def start_log(options: argparse.Namespace) -> None:
 
 
 def keep_log() -> None:
-    """Let this package go on to log as its program was told, after other code may have configured logging.
+    """Restore the logging of `start_log`, after other code may have configured logging.
 
     `logging.config.dictConfig` disables all existing loggers by default, and replaces the handlers
     and the level of the root.

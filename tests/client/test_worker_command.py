@@ -108,7 +108,7 @@ def test_told_to_stop_it_lets_run_what_runs(work, client, tmp_path):
     client.put(call("wait", 1, str(tmp_path / "gate")))
     eventually(lambda: worker.lines == ["begins 1"], "it runs")
     worker.tell(signal.SIGINT)
-    worker.wait_for("told to stop", "it has heard")
+    worker.wait_for("stopping: ", "it has heard")
     client.put(call("note", 2))
     (tmp_path / "gate").touch()
     assert worker.end() == 0
@@ -122,7 +122,7 @@ def test_what_does_not_end_in_time_or_is_told_twice_is_released(work, client, tm
     job_id = client.put(call("wait", 1, str(tmp_path / "gate")), 99)
     eventually(lambda: worker.lines == ["begins 1"], "it runs")
     worker.tell()
-    worker.wait_for("told to stop", "it has heard")
+    worker.wait_for("stopping: ", "it has heard")
     if not grace:
         worker.tell()
     assert worker.end() == 0

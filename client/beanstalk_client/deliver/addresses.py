@@ -114,7 +114,7 @@ class Guard:
             host: in lower case, without a final dot and brackets.
 
         Raises:
-            NotAllowedError: requests may not go there, whatever its address is.
+            NotAllowedError: requests may not go there, at any address.
         """
         if self.allowed_hosts and not _matches(host, self.allowed_hosts):
             raise NotAllowedError(f"the host {host} is not one of those that are allowed")

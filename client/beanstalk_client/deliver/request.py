@@ -261,7 +261,7 @@ def _normal_path(path: str) -> str:
 
 
 def _checked_host(netloc: str) -> str:
-    """The host of `host:port`, in one of the three forms that everybody reads the same way."""
+    """The host of `host:port`, in one of the three forms that all software reads the same way."""
     if netloc.startswith("["):
         host, bracket, rest = netloc[1:].lower().partition("]")
         if not bracket or (rest and not rest.startswith(":")) or not _IPV6.fullmatch(host) or not _is_ipv6(host):

@@ -1,14 +1,14 @@
 """Sends one request, through aiohttp, to where the guard allows: one attempt, redirects included.
 
-Whatever a receiver does, an attempt ends within its time, and takes no more memory than its bounds: of a response it
-reads the status, header fields up to a number and a length, and of the body as much as is told, which is never
-decompressed. The status decides, so what becomes of the body behind it does not count.
+An attempt ends within its time and its memory bounds, however a receiver behaves. Of a response it reads the status,
+header fields up to a number and a length, and the body up to a limit, without decompressing it. The
+status decides; an error in the body behind it does not count.
 
     the guard       a URL is checked before it is asked for; an address when a socket is made for it, in
                     `_GuardedConnections`, so that there is no moment between the check and the use
     redirects       followed here and not by the library: with the method and the body, but 303 as GET; never from https
                     to http; what a job sets for one origin is not sent to another, but for what describes the body
-    proxies         none, unless told. Then the proxy finds addresses, and it has to guard them
+    proxies         none by default. With one, the proxy finds addresses, and it has to guard them
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class RequestSender:
         tls: which certificates are trusted; None: those that the system does.
         proxies_of_environment: whether to use those that HTTP_PROXY, HTTPS_PROXY and NO_PROXY say.
         lookup: how addresses are found; None: by c-ares, which takes no thread while a name server is silent, so that
-            slow names hold up nobody else's.
+            slow names do not delay others.
         clock: seconds since 1970, for signatures.
     """
 

@@ -49,7 +49,7 @@ class Deliverer(Consumers):
         read_secrets: Callable[[], Secrets] | None = None,
         grace: float = GRACE,
     ) -> None:
-        super().__init__(log, "deliverer", "requests on their way", grace)
+        super().__init__(log, "deliverer", "running requests", grace)
         self._connect = connect
         self._tubes = tuple(tubes)
         self._make_sender = make_sender

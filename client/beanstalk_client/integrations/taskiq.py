@@ -22,8 +22,8 @@ The labels of a message say how its job is put; none is needed:
     ttr                   seconds                                       yes
 
 A worker's `listen` is one `Consumer`: at most `at_once` jobs are reserved, each is touched until its message is
-acknowledged, and a connection that is lost costs no task. What nobody can run (no message of taskiq, a task that is not
-registered) is buried: taskiq itself would acknowledge it.
+acknowledged, and a connection that is lost costs no task. What no worker can run (no message of taskiq, a task that is
+not registered) is buried: taskiq itself would acknowledge it.
 Must never acknowledge what taskiq has not, nor know what a result is.
 """
 
@@ -52,7 +52,7 @@ from beanstalk_client.errors import ExistsError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
 
 AT_ONCE = 100
-"""How many jobs a worker process has reserved at most, unless told: as many as taskiq runs, unless told."""
+"""Maximum number of reserved jobs of a worker process, by default: as many as taskiq runs by default."""
 
 ATTRIBUTES = ("tries", "backoff", "ttl", "hold")
 """The labels with numbers that `put-with` takes under the same names."""
@@ -73,8 +73,8 @@ class BeanstalkBroker(AsyncBroker):
         addresses: of the server, or of the nodes of a cluster, as `AsyncClient` takes them.
         tube: where messages go that have no label `queue_name`.
         tubes: the tubes that a worker takes messages from; `tube` alone, if there are none.
-        at_once: how many jobs each worker process has reserved at most. It should be what `taskiq worker` is told by
-            --max-async-tasks, plus --max-prefetch: with less, fewer tasks run than may; with more, jobs wait in this
+        at_once: how many jobs each worker process has reserved at most. It should be --max-async-tasks of `taskiq
+            worker` plus --max-prefetch: with less, fewer tasks run than may; with more, jobs wait in this
             process that another one could run.
         ttr: time to run: seconds, "5m", or a timedelta. Jobs are touched while they are not acknowledged, so this is
             for how long a worker that hangs or vanishes without a word keeps them.
@@ -127,7 +127,7 @@ class BeanstalkBroker(AsyncBroker):
             ValueError: a label makes no sense.
             UnsupportedError: a label asks for what the server does not know. Nothing was put.
             ExistsError: another job has the key.
-            Error: whatever else the client raises.
+            Error: another error of the client.
         """
         shared = await self._producers.get()
         async with shared.using(str(message.labels.get("queue_name") or self._tube)) as client:
@@ -168,7 +168,7 @@ class BeanstalkBroker(AsyncBroker):
             queue_name: its tube, if that is not the broker's.
 
         Returns:
-            True if it is off for good: nobody will run it. False if it was too late: it is running, about to, done, or
+            True if it is cancelled: no worker will run it. False if it was too late: it is running, about to, done, or
             was never there.
 
         Raises:
@@ -213,10 +213,10 @@ class BeanstalkBroker(AsyncBroker):
             await self._producers.close()
 
     def _reason(self, body: bytes) -> str:
-        """Why nobody can run this message, or ""."""
+        """Why no worker can run this message, or ""."""
         try:
             name = self.formatter.loads(body).task_name
-        except Exception as error:  # whatever a formatter raises
+        except Exception as error:  # a formatter may raise any exception
             return f"it is no message of taskiq: {type(error).__name__}"
         return "" if self.find_task(name) else f"no task {name!r} is registered"
 
@@ -268,7 +268,7 @@ class _Reader:
         self._running.add_done_callback(lambda _: self._broker._readers.discard(self))
 
     async def end(self) -> None:
-        """Give back whatever is not acknowledged, too."""
+        """Give back what is not acknowledged, too."""
         self.close()
         self._consumer.end()
         with contextlib.suppress(Exception):  # `next` has raised it

@@ -134,7 +134,7 @@ class Schedule:
         return self.missed == SKIP and "ttl" not in self._demands
 
     def work(self) -> str:
-        """A digest of what each firing does, whatever its moment: equal digests, equal jobs."""
+        """A digest of what each firing does, apart from its moment: equal digests, equal jobs."""
         digested = (self._firing("MOMENT"), self._expires)
         return hashlib.sha256(repr(digested).encode()).hexdigest()[:16]
 

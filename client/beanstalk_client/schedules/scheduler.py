@@ -5,9 +5,9 @@ once, for any number of passes:
 
     the key      of each firing tells schedule and moment; it stays held long after the firing is done. A second put of
                  it is answered EXISTS.
-    the plan     a job in the group's tube for each schedule, which nobody reserves: until when all is planned. So what
-                 was missed is known, and a first start fires nothing of the past.
-    the lock     a job with a key, which the server deletes when nobody renews it: passes do not overlap. A scheduler
+    the plan     a job in the group's tube for each schedule, which no client reserves: until when all is planned. So
+                 what was missed is known, and a first start fires nothing of the past.
+    the lock     a job with a key, which the server deletes unless it is renewed: passes do not overlap. A scheduler
                  that has stood still finds its lock gone, and puts nothing of what it has thought of before.
     the clock    is the server's: a job that is delayed until a known moment tells what its wall clock says. How wrong
                  the clocks of schedulers are does not matter.
@@ -201,7 +201,7 @@ class Scheduler:
     def in_thread(self) -> Iterator[None]:
         """Plan in a thread until the block ends, beside what else a process does.
 
-        A server that knows no jobs with moments is told in the log, and what is in the block goes on.
+        If the server does not know jobs with moments, that is logged, and the block goes on.
         """
 
         def run() -> None:
@@ -311,7 +311,7 @@ class Scheduler:
         except ExistsError as error:
             job_id = error.id
         told = queue.stats_job(job_id)
-        if told["state"] != "delayed":  # somebody has kicked it
+        if told["state"] != "delayed":  # a client has kicked it
             job_id = queue.put_with(b"", key=CLOCK_KEY, at=END_OF_TIME, replace=True)
             told = queue.stats_job(job_id)
         latest = END_OF_TIME - int(told["time-left"])
@@ -339,7 +339,7 @@ class Scheduler:
     def _is_anothers(self, schedule: Schedule, work: str, tube: str, old: Plan | None, latest: int) -> bool:
         """Whether to stand back, as schedulers with another definition of this schedule have come later.
 
-        Each takes a schedule over once, when it first sees it, and again when nobody renews the plan any more. So the
+        Each takes a schedule over once, when it first sees it, and again when the plan is not renewed any more. So the
         scheduler that was started last decides, and two of different versions do not undo each other's work for ever.
         """
         name = schedule.name
@@ -433,7 +433,7 @@ class LeaderTerm:
         return self.queue.put_with(b"", delay=LOCK_FOR, ttl=1, key=LOCK_KEY, replace=replace)
 
     def _is_buried(self, job_id: int) -> bool:
-        """Whether the lock is nobody's, and would stay for ever: a worker that watches the wrong tube has got it."""
+        """Whether the lock is buried, and would never expire: a worker that watches the wrong tube has had it."""
         try:
             return bool(self.queue.stats_job(job_id)["state"] == "buried")
         except NotFoundError:

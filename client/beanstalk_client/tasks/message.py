@@ -26,7 +26,7 @@ class Serializer(NamedTuple):
 
     Attributes:
         write: a mapping as above to bytes. What it cannot write, it raises TypeError or ValueError for.
-        read: bytes to such a mapping. It raises an exception for whatever else it is given.
+        read: bytes to such a mapping. It raises an exception for all other bytes.
     """
 
     write: Callable[[dict[str, Any]], bytes]

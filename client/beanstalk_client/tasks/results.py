@@ -4,8 +4,8 @@
     handle.get(timeout=5)
 
 The worker puts the result of job 42 of the tube `shop` into the tube `shop.results`, with the key `job-42`, before it
-deletes the job. Nobody reserves it; the server deletes it after `ttl` seconds. So a result survives and expires as any
-job does. Its body is JSON, or what the serializer of `Tasks` writes:
+deletes the job. No client reserves it; the server deletes it after `ttl` seconds. So a result survives and expires as
+any job does. Its body is JSON, or what the serializer of `Tasks` writes:
 
     {"state": "done", "value": 3}
     {"state": "running", "progress": 0.4, "note": "page 4 of 10"}
@@ -285,7 +285,7 @@ def _progress_of(found: dict[str, Any]) -> Progress | None:
 
 
 def ttl_of(message: Message) -> float:
-    """For how many seconds the result of a call is kept; 0 if nobody asks for it, or for what the server cannot do."""
+    """For how many seconds the result of a call is kept; 0 if it is not, or for a time that no server takes."""
     ttl = message.meta.get(META, 0)
     return float(ttl) if isinstance(ttl, (int, float)) and 0 < ttl < MAX_TTL else 0.0
 
@@ -307,7 +307,7 @@ def told_failure(error: BaseException) -> dict[str, Any]:
 
 
 async def put_result(tasks: TaskQueue, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> str:
-    """Put a result, in the place of what was told before; return "", or why this value can be no result.
+    """Put a result, in the place of progress or a former result; return "", or why this value can be no result.
 
     Of a failure that is too large, the traceback is left out.
 

@@ -1,4 +1,4 @@
-"""A worker: consumers for its tubes, the threads and the handler that they share, and how all of it ends.
+"""Runs a worker: consumers for its tubes, the threads and the task runner that they share, and its end.
 
 Each group of tubes has slots and connections of its own, so that a flood in one holds up no other.
 """
@@ -101,7 +101,7 @@ class Worker(Consumers):
         tasks: which.
         groups: the tubes to take jobs from.
         threads: in how many threads plain functions run.
-        grace: seconds that jobs may run on when it is told to stop; then they are released.
+        grace: seconds for running jobs after a stop signal; then they are released.
         weights: of tubes, for `mode`; a tube without one has that of its policy, or 1.
         mode: how the tubes of a group are served: "priority", or by weight, "weighted" (jobs) or "fair" (time).
         all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
@@ -127,7 +127,7 @@ class Worker(Consumers):
         max_jobs: int = 0,
         max_memory: int = 0,
     ) -> None:
-        super().__init__(log, "worker", "jobs that run", seconds_of(grace, "grace"))
+        super().__init__(log, "worker", "running jobs", seconds_of(grace, "grace"))
         self._hangs = False
         self.is_recycled: bool = False
         self._max_jobs = max_jobs
@@ -144,7 +144,7 @@ class Worker(Consumers):
         self._mode = mode
 
     async def run(self) -> None:
-        """Work until told to stop, by `stop` or a signal.
+        """Work until `stop` or a signal.
 
         Raises:
             OSError, Error: there is no server to begin with, or it does not let us do this.

@@ -43,7 +43,7 @@ def client_of(options: Mapping[str, Any], tube: str) -> Iterator[Client[bytes]]:
 
 
 def close_idle() -> None:
-    """Close all connections that nobody uses."""
+    """Close all idle connections."""
     with _lock:
         clients = [client for kept in _idle.values() for client in kept]
         _idle.clear()

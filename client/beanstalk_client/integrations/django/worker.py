@@ -12,7 +12,7 @@ Beside each job that is buried, a report goes to the tube `<tube>.errors`, as th
 Database connections are looked after as around a request: those that are too old or broken are closed before and after
 each plain function; a coroutine has a thread of its own for what it lets run in one, whose connections are closed with
 it. What listens to a signal and fails is logged, and changes nothing.
-Must never look at a result once it was told.
+Must never read a result after its signal was sent.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 def _may_be_imported(module: str) -> bool:
     """Whether a job may name this module: to import one runs it, and a producer need not be allowed to
-    may run whatever is installed here.
+    may run any installed module.
     """
     return module in sys.modules or any(f"{module}.".startswith(f"{app.name}.") for app in apps.get_app_configs())
 
@@ -179,7 +179,7 @@ class DjangoTaskRunner:
             raise UnrunnableError(f"{message.path} is of no installed app, and its module is not imported here")
         try:
             found = import_string(message.path)
-        except Exception as error:  # a module may raise whatever it likes
+        except Exception as error:  # a module may raise any exception
             raise UnrunnableError(f"{message.path} cannot be imported: {describe(error)}") from error
         if not isinstance(found, Task):
             raise UnrunnableError(f"{message.path} is {type(found).__name__}, and no task")
@@ -218,7 +218,7 @@ class DjangoTaskRunner:
         """Find out which try this is, for the result's `attempts`; return what is known of the job."""
         found = await stats_of(delivery)
         tries = tries_of(found, retries)
-        result.worker_ids[:] = [""] * (tries - 1) + [self._worker_id]  # who ran it before, nobody has noted
+        result.worker_ids[:] = [""] * (tries - 1) + [self._worker_id]  # the workers before it are unknown
         return found
 
     async def _count_failure(self, run: _Run, delivery: Delivery) -> int:
@@ -259,7 +259,7 @@ class DjangoTaskRunner:
 
 
 class _Run:
-    """One run of a task, and what is told of it.
+    """One run of a task, and its outcome.
 
     Attributes:
         result: what Django knows of it.

@@ -94,7 +94,7 @@ async def serve(
 ) -> None:
     """Run tasks until a signal comes and they have ended, or have been given back when the grace was over."""
     runner = make_runner()
-    worker = Consumers(log, "worker", "tasks that run", grace)
+    worker = Consumers(log, "worker", "running tasks", grace)
     text = f"worker {worker_id} takes tasks from {', '.join(tubes)}, {at_once} at a time"
     tell(log, logging.INFO, "worker-started", text, tubes=",".join(tubes))
     try:

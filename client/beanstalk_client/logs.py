@@ -1,4 +1,4 @@
-"""The log of this package's programs: lines for people, or an object of JSON a line, as beanstalk-server's has them.
+"""Formats the log of this package's programs: lines of text, or one JSON object a line, as beanstalk-server's.
 
     {"time": "2026-05-04T12:30:00.123Z", "level": "warning", "event": "task-failed", "message": "…", "job": 17}
 

@@ -1,4 +1,4 @@
-"""Signals of this package's programs, and the deadline at which a program ends by force.
+"""Handles the signals of this package's programs, and ends a program by force at its deadline.
 
 the program starts    SIGTERM or SIGINT ends the process: the kernel ignores them for process 1 without a handler
 the loop runs         the loop's own handlers act; handlers of Python count, because a task may block the loop

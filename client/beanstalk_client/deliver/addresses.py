@@ -1,4 +1,4 @@
-"""Which hosts, ports and addresses a delivery may reach: a URL in a job must not open what only this machine sees.
+"""Checks which hosts, ports and addresses a delivery may reach: no job may open internal services.
 
 Names and ports are judged when a request is read, addresses when a socket is made for one, after names have been
 resolved: then it does not matter how an address was written, which redirect led to it, or what a name server says the

@@ -1,4 +1,4 @@
-"""Delivers one job: reads it, waits for a slot, sends it, and says what becomes of it. The handler of the consumer.
+"""Delivers one job: reads it, waits for a slot, sends it, and returns its outcome. The handler of the consumer.
 
     it cannot be read, or may not be sent    Bury, with a report
     its host has more than enough            Release, after as long as the host needs for those before it: no try

@@ -1,4 +1,4 @@
-"""What a job of a delivery says: a request to a URL, as JSON, and every check that needs no network.
+"""Reads and writes the job of a delivery: a request to a URL, as JSON, with every check that needs no network.
 
     {"url": "https://example.com/hook", "method": "POST", "headers": {"Content-Type": "text/plain"}, "body": "hello"}
 

@@ -1,4 +1,4 @@
-"""Signatures of deliveries, as Standard Webhooks has them: who has the secret, knows who sent this, and when.
+"""Signs deliveries according to Standard Webhooks: a receiver with the secret can verify the sender and the time.
 
     webhook-id: msg_2KWPBgLlAfxdpx2AI54pPJ85f4W
     webhook-timestamp: 1674087231

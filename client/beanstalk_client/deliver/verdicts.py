@@ -1,4 +1,4 @@
-"""What becomes of a job after an attempt to deliver it: the table of it, Retry-After, and backoff.
+"""Decides a job's outcome after an attempt to deliver it, by status, Retry-After and backoff.
 
 | attempt | job |
 |---|---|

@@ -70,13 +70,8 @@ class Tracing(Middleware):
             attributes=attributes,
             links=[Link(sent)] if sent.is_valid else [],
             set_status_on_exception=False,
-        ) as span:
-            try:
-                yield
-            except BaseException as error:
-                span.set_attribute("error.type", type(error).__qualname__)
-                span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
-                raise
+        ) as span, _error_noted(span):
+            yield
 
 
 OPERATIONS = {
@@ -144,12 +139,18 @@ def _command_span(
                 span.set_attribute("messaging.message.id", str(job_id))
             return result
 
-        try:
+        with _error_noted(span):
             yield end
-        except BaseException as error:
-            span.set_attribute("error.type", type(error).__qualname__)
-            span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
-            raise
+
+
+@contextlib.contextmanager
+def _error_noted(span: trace.Span) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
+        raise
 
 
 def _attributes(operation: str, tube: str, task: str, command: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""When a schedule fires: the moments of a cron expression in a time zone, and those of an interval.
+"""Computes when a schedule fires: the moments of a cron expression in a time zone, or of an interval.
 
 Moments are whole seconds of Unix time. Every call returns the same ones: nothing here depends on when a program was
 started. An expression that names its minute and its hour (`30 2 * * *`) fires once for each of them, as cron does:

@@ -1,4 +1,4 @@
-"""What a scheduler has to do for one schedule: which firings it puts and calls off, and what it remembers.
+"""Plans one schedule: the firings to put and to cancel, and the next plan.
 
 A function of what is known, without I/O and clock, so that any number of schedulers come to the same:
 

@@ -1,4 +1,4 @@
-"""A schedule: its name, its moments, and the job that it puts for each of them."""
+"""Declares a schedule: its name, its moments, and the job that it puts for each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts the firings of schedules into the server before they are due, beside any number of others that do the same.
+"""Puts the firings of schedules into the server before they are due, beside any number of other schedulers.
 
 A pass looks what is planned, puts what is missing and leaves the new plan in the server. What makes each firing happen
 once, for any number of passes:

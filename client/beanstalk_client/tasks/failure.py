@@ -1,4 +1,4 @@
-"""What becomes of a job whose task has failed: when it is tried again, when no more, and where its error can be read.
+"""Handles a failed task: whether and when it is retried, what is logged, and its report.
 
 Must never show the arguments of a task, but in what its exception says and its traceback quotes.
 """

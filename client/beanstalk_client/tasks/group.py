@@ -1,4 +1,4 @@
-"""A group of calls, and what runs after all of them.
+"""Puts a group of calls, and the calls that run after all of them.
 
 thumbnails = tasks.group("images")
 for path in paths:

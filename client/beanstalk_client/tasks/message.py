@@ -1,4 +1,4 @@
-"""The body of a task's job: which task, with which arguments, and what middleware has added.
+"""Reads and writes the body of a task's job: the task, its arguments, and the metadata of middleware.
 
     {"task": "shop.send_mail", "args": ["a@example.com"], "kwargs": {"subject": "Hello"}, "meta": {"traceparent": "…"}}
 

@@ -1,4 +1,4 @@
-"""What is wrapped around each put and each run of a task: for logs, traces, metrics, databases.
+"""Wraps middleware around each put and each run of a task: for logs, traces, metrics, databases.
 
     class Timed(Middleware):
         @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Reports about buried jobs: jobs for people, in tubes of their own. They go when the job does that they are about.
+"""Puts a report beside each buried job, for people, and deletes it when the job is gone.
 
 The worker that runs the last attempt puts the report. If that worker is lost, another one finds the buried job.
 

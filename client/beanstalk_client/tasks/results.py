@@ -1,4 +1,4 @@
-"""Results of tasks, for those who ask for them: jobs with keys, in a tube beside that of the task.
+"""Keeps the results of tasks: jobs with keys, in a tube beside that of the task.
 
     handle = total.result(ttl=3600).put(17)
     handle.get(timeout=5)

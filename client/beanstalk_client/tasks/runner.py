@@ -1,4 +1,4 @@
-"""Runs the task that a job asks for, and says what becomes of the job: the handler of a worker's consumer.
+"""Runs the task of a job and returns the job's outcome: the handler of a worker's consumer.
 
     it returns                       DONE
     it fails                         Release, after its backoff; after its last try Bury, with a report for people

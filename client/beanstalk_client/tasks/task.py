@@ -1,4 +1,4 @@
-"""A task: a function that can be called here, or put into a queue, to be called by a worker.
+"""Declares tasks: functions that can be called here, or put into a queue, to be called by a worker.
 
 send_mail("a@example.com", subject="Hello")              an ordinary call
 send_mail.put("a@example.com", subject="Hello")          a job, whose worker makes this call

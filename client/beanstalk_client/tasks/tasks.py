@@ -1,4 +1,4 @@
-"""The tasks of a program, the server that they are put to, and the clients that put them: `Tasks`.
+"""Holds the tasks of a program, the address of their server, and the clients that put them: `Tasks`.
 
 Clients are made when they are needed and kept (`clients.py`): for `put` one for each thread, for `aput` one for each
 event loop. A thread's client is closed when the thread ends, that of an event loop when the loop ends.

@@ -1,4 +1,4 @@
-"""Several worker processes, and one that begins anew when a file changes: both run the same command line once more.
+"""Runs several worker processes, or restarts one when a file changes: both run the same command line again.
 
 ended without a stop signal    logged as an error, with any status; another one takes its place after a pause
 ended at its limit             after --max-jobs or --max-memory: another one takes its place at once

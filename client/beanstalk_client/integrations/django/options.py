@@ -1,4 +1,4 @@
-"""The OPTIONS of a backend in Django's settings: their names, their defaults, and what is wrong with those given.
+"""Reads and checks the OPTIONS of a backend in Django's settings.
 
 Must never raise for what is wrong while Django starts: `manage.py check` shows it, and `enqueue` raises an error.
 """

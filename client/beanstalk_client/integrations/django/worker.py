@@ -1,4 +1,4 @@
-"""Runs Django's tasks, each named by a job: plain functions in threads, coroutines on the event loop, signals around.
+"""Runs Django's tasks, one for each job: plain functions in threads, coroutines on the event loop, with signals.
 
     what becomes of a task                    of its job        signals                        status
     it returns                                deleted           task_started, task_finished    SUCCESSFUL

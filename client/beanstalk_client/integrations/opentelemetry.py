@@ -63,14 +63,17 @@ class Tracing(Middleware):
         sent = trace.get_current_span(context).get_span_context()
         name = f"process {run.tube}" if run.tube else "process"
         attributes = {**_attributes("process", run.tube, run.message.task), "messaging.message.id": str(run.job_id)}
-        with self._tracer.start_as_current_span(
-            name,
-            context=context,
-            kind=SpanKind.CONSUMER,
-            attributes=attributes,
-            links=[Link(sent)] if sent.is_valid else [],
-            set_status_on_exception=False,
-        ) as span, _error_noted(span):
+        with (
+            self._tracer.start_as_current_span(
+                name,
+                context=context,
+                kind=SpanKind.CONSUMER,
+                attributes=attributes,
+                links=[Link(sent)] if sent.is_valid else [],
+                set_status_on_exception=False,
+            ) as span,
+            _error_noted(span),
+        ):
             yield
 
 

@@ -32,6 +32,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import functools
 import logging
 import math
 from collections.abc import AsyncGenerator, Sequence
@@ -221,6 +222,10 @@ class BeanstalkBroker(AsyncBroker):
         return "" if self.find_task(name) else f"no task {name!r} is registered"
 
 
+_Arrival = tuple[bytes, "asyncio.Future[Outcome]"]
+"""The body of a message that has come, and its outcome once it is acknowledged or given back."""
+
+
 class _Reader:
     """One `listen`: a consumer, and the messages that it has and taskiq has not asked for yet."""
 
@@ -241,11 +246,11 @@ class _Reader:
             return Bury()
         if self._closed:
             return Release()
-        arrival = _Arrival(delivery.body)
+        arrival: _Arrival = delivery.body, asyncio.get_running_loop().create_future()
         broker._reserved.add(job_id)
         self._arrived.put_nowait(arrival)
         try:
-            return await arrival.outcome
+            return await arrival[1]
         finally:
             broker._reserved.discard(job_id)
 
@@ -255,7 +260,7 @@ class _Reader:
         if arrival is None:
             self._running.result()  # raises what the consumer has raised
             raise asyncio.CancelledError
-        return AckableMessage(data=arrival.body, ack=arrival.acknowledge)
+        return AckableMessage(data=arrival[0], ack=functools.partial(_acknowledge, arrival))
 
     def close(self) -> None:
         """Take no more, and give back what taskiq has not asked for. What it has, may still be acknowledged."""
@@ -264,7 +269,7 @@ class _Reader:
         while not self._arrived.empty():
             arrival = self._arrived.get_nowait()
             if arrival is not None:
-                arrival.release()
+                _settle(arrival, Release())
         self._running.add_done_callback(lambda _: self._broker._readers.discard(self))
 
     async def end(self) -> None:
@@ -275,22 +280,13 @@ class _Reader:
             await self._running
 
 
-class _Arrival:
-    """A message that has come, until it is acknowledged or given back."""
+async def _acknowledge(arrival: _Arrival) -> None:
+    _settle(arrival, DONE)
 
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-    def _settle(self, outcome: Outcome) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-
-    async def acknowledge(self) -> None:
-        self._settle(DONE)
-
-    def release(self) -> None:
-        self._settle(Release())
+def _settle(arrival: _Arrival, outcome: Outcome) -> None:
+    if not arrival[1].done():
+        arrival[1].set_result(outcome)
 
 
 def _is_true(labels: dict[str, Any], name: str) -> bool:

@@ -51,6 +51,15 @@ class Demands(TypedDict, total=False):
     limit_count: int
 
 
+class ScheduleOptions(Demands, total=False):
+    """The options of a schedule, as `Tasks.cron` describes them."""
+
+    missed: str
+    name: str | None
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
+
+
 class Firing(NamedTuple):
     """The job of a firing, but for its key and its moment.
 

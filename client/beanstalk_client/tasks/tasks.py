@@ -11,7 +11,7 @@ import datetime
 import functools
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from beanstalk_client.blocking import Client
     from beanstalk_client.memory import MemoryQueue
     from beanstalk_client.schedules import Moments, Schedule
-    from beanstalk_client.schedules.schedule import Demands
+    from beanstalk_client.schedules.schedule import ScheduleOptions
     from beanstalk_client.tasks.group import JobGroup
 
     P = ParamSpec("P")
@@ -228,15 +228,7 @@ class Tasks:
     # Schedules
 
     def cron(
-        self,
-        expression: str,
-        *,
-        tz: str = "UTC",
-        missed: str = "once",
-        name: str | None = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        **demands: Unpack[Demands],
+        self, expression: str, *, tz: str = "UTC", **options: Unpack[ScheduleOptions]
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Let a task be due at the moments of a cron expression: `@tasks.cron("0 8 * * mon")` above `@tasks.task`.
 
@@ -247,11 +239,12 @@ class Tasks:
 
         Args:
             tz: the name of a time zone.
-            missed: what becomes of firings that no scheduler has put in time: "skip", "once" (the last one) or "all".
+            missed: what becomes of firings that no scheduler has put in time: "skip", "once" (the last one; the
+                default) or "all".
             name: the schedule's; by default the task's. Keep it when the expression changes.
             args, kwargs: what the task is called with; `MOMENT` of `beanstalk_client.schedules` is the firing's moment.
-            demands: `ttl`, `tries`, `limit` and `limit_count`, as for `put_with`. With "skip", `ttl` is by default the
-                time to the next firing.
+            ttl, tries, limit, limit_count: as for `put_with`. With "skip", `ttl` is by default the time to the next
+                firing.
 
         Raises:
             ValueError: the expression or the zone is none, or there is a schedule of this name.
@@ -259,7 +252,7 @@ class Tasks:
         """
         from beanstalk_client.schedules import Cron
 
-        return self._schedule(Cron(expression, tz), missed, name, args, kwargs, demands)
+        return self._schedule(Cron(expression, tz), options)
 
     def every(
         self,
@@ -269,11 +262,7 @@ class Tasks:
         hours: float = 0,
         minutes: float = 0,
         seconds: float = 0,
-        missed: str = "once",
-        name: str | None = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        **demands: Unpack[Demands],
+        **options: Unpack[ScheduleOptions],
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Let a task be due again and again: `@tasks.every(minutes=5)` above `@tasks.task`.
 
@@ -285,7 +274,7 @@ class Tasks:
         Args:
             interval: what the others say in parts: whole seconds, "5m", or a timedelta. Its multiples are counted from
                 the beginning of Unix time, so that five minutes are those that the clock shows.
-            missed, name, args, kwargs, demands: as with `cron`.
+            options: as with `cron`.
 
         Raises:
             ValueError: the interval is not above 0, or there is a schedule of this name.
@@ -298,23 +287,16 @@ class Tasks:
                 given += datetime.timedelta(seconds=seconds_of(interval, "interval"))
         except OverflowError:
             raise ValueError("interval: its parts are longer than any duration") from None
-        return self._schedule(Every(given), missed, name, args, kwargs, demands)
+        return self._schedule(Every(given), options)
 
-    def _schedule(
-        self,
-        moments: Moments,
-        missed: str,
-        name: str | None,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any] | None,
-        demands: Demands,
-    ) -> Callable[[Task[P, R]], Task[P, R]]:
+    def _schedule(self, moments: Moments, options: ScheduleOptions) -> Callable[[Task[P, R]], Task[P, R]]:
         from beanstalk_client.schedules import Schedule
 
         def add(task: Task[P, R]) -> Task[P, R]:
             if not isinstance(task, Task):
                 raise TypeError("a schedule stands above @tasks.task, not below it")
-            made = Schedule(name or task.name, moments, task, missed=missed, args=args, kwargs=kwargs, **demands)
+            given: Any = {**options, "name": options.get("name") or task.name}
+            made = Schedule(moments=moments, task=task, **given)
             if made.name in self._schedules:
                 raise ValueError(f"there is a schedule {made.name} already; give one of the two another name: name=…")
             self._schedules[made.name] = made

@@ -1,4 +1,4 @@
-"""Whose turn it is: slow hosts hold up nobody, and nothing is forgotten."""
+"""Slots of deliveries: slow hosts do not delay others, and no host is forgotten while it matters."""
 
 import asyncio
 import random

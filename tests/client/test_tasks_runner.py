@@ -23,17 +23,6 @@ from consuming import run
 from effort import seeded
 
 
-@pytest.fixture
-def tasks():
-    return Tasks()
-
-
-@pytest.fixture
-def queue(tasks):
-    with tasks.in_memory() as queue:
-        yield queue
-
-
 class Delivery:
     """A job in hand, in its first try unless `found` says otherwise, which is what the server tells of it."""
 

@@ -10,25 +10,13 @@ from beanstalk_client import AsyncClient, Client, NotFoundError
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.worker.command import find_tasks, groups_of, main, make_parser, read_group
 from beanstalk_client.worker.serving import Group, Worker
-from consuming import SERVERS, running
+from consuming import running
 from working import WorkerProcess
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness.servers import BEANSTALKD, unused_port
 from harness.waiting import eventually
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def server(request):
-    with running(request.param) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def our_server():
-    with running(SERVERS[0]) as server:
-        yield server
 
 
 @pytest.fixture

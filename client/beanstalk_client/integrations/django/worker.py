@@ -54,13 +54,12 @@ from beanstalk_client.tasks.reports import Reports
 from beanstalk_client.tasks.runner import LOOKUP_DELAY, run_apart
 from beanstalk_client.tasks.threads import Threads
 
-from .backend import BeanstalkBackend, shown_moment
+from .backend import BeanstalkBackend, new_result, shown_moment
 from .library import (
     InvalidTask,
     Task,
     TaskContext,
     TaskError,
-    TaskResult,
     TaskResultStatus,
     normalize_json,
     task_finished,
@@ -190,20 +189,8 @@ class DjangoTaskRunner:
                 run_after=message.run_after and shown_moment(message.run_after),
                 backend=self._backend.alias,
             )
-            result: Any = TaskResult(
-                task=task,
-                id=message.id,
-                status=TaskResultStatus.READY,
-                enqueued_at=shown_moment(message.enqueued_at),
-                started_at=None,
-                last_attempted_at=None,
-                finished_at=None,
-                args=message.args,
-                kwargs=message.kwargs,
-                backend=self._backend.alias,
-                errors=[],
-                worker_ids=[self._worker_id],
-            )
+            enqueued_at, alias = shown_moment(message.enqueued_at), self._backend.alias
+            result = new_result(task, message.id, message.args, message.kwargs, alias, enqueued_at, [self._worker_id])
         except (InvalidTask, TypeError, ValueError) as error:
             raise UnrunnableError(f"{message.path} does not run here: {error}") from error
         signature = _signature(result.task.func)

@@ -53,7 +53,7 @@ class Consumers:
         self._jobs = jobs
         self._grace = grace
         self._consumers: list[Consumer] = []
-        self._told = 0  # number of calls of `stop`
+        self._stops = 0  # number of calls of `stop`
         self._signals = 0
         self._over: asyncio.Event | None = None  # nothing that still runs is waited for
         self._starting: asyncio.Task[Any] | None = None  # which `stop` cancels
@@ -97,7 +97,7 @@ class Consumers:
         loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         self._consumers = list(consumers)
-        if self._told:  # while it began
+        if self._stops:  # while it began
             self._stop_all()
         runs = [start(consumer.run(), loop) for consumer in self._consumers]
         over = start(self._over.wait(), loop)
@@ -121,18 +121,18 @@ class Consumers:
 
         To be called on the event loop.
         """
-        self._told += 1
-        if self._told == 1:
+        self._stops += 1
+        if self._stops == 1:
             self._finish("stopping", self._grace)
             if self._starting is not None:
                 self._starting.cancel()
-        elif self._told == 2:
+        elif self._stops == 2:
             self._end()
 
     @property
-    def is_told(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether `stop` was called."""
-        return self._told > 0
+        return self._stops > 0
 
     def _resume(self) -> None:
         """Let consumers ask for jobs again that had no room for them."""
@@ -161,7 +161,7 @@ class Consumers:
         try:
             yield
         except asyncio.CancelledError:
-            if not self._told:
+            if not self._stops:
                 raise
             if task is not None and hasattr(task, "uncancel"):  # from Python 3.11 on
                 task.uncancel()

@@ -162,9 +162,9 @@ class Scheduler:
                 return
             if not self._failure:  # since the last one all went well
                 pause = RETRY_AFTER[0]
-            if self._failure != (told := _told(failure)):
-                self._failure = told
-                message = f"no schedule of group {self.group} is planned at present: {told}"
+            if self._failure != (described := _described(failure)):
+                self._failure = described
+                message = f"no schedule of group {self.group} is planned at present: {described}"
                 tell(log, logging.WARNING, "schedules-failed", message, group=self.group)
             self._stopped.wait(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, longest)
@@ -208,7 +208,7 @@ class Scheduler:
             try:
                 self.run()
             except Exception as error:
-                message = f"no schedule of group {self.group} is planned any more: {_told(error)}"
+                message = f"no schedule of group {self.group} is planned any more: {_described(error)}"
                 tell(log, logging.ERROR, "schedules-ended", message, group=self.group)
 
         thread = threading.Thread(target=run, name="schedules", daemon=True)
@@ -403,7 +403,7 @@ class Scheduler:
         except UnsupportedError:
             raise
         except (BeanstalkdError, ValueError) as error:  # the latter: a name for which no key is long enough
-            message = f"schedule {name} is not planned at present: {_told(error)}"
+            message = f"schedule {name} is not planned at present: {_described(error)}"
             tell(log, logging.ERROR, "schedule-refused", message, schedule=name)
 
 
@@ -462,7 +462,7 @@ class LeaderTerm:
             self.queue.cancel(self._job_id)
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """An error with its name."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 

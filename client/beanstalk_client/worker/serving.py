@@ -179,7 +179,7 @@ class Worker(Consumers):
                 stack.enter_context(self.on_signals())
                 if self._tasks.lifespan is not None:
                     async with self.starting():
-                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan, lambda: self.is_told))
+                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan, lambda: self.is_stopping))
                     keep_log()  # it may have configured logging
                 if self._tasks.errors is not None:
                     await stack.enter_async_context(
@@ -214,7 +214,7 @@ class Worker(Consumers):
         self._hangs = True
         message = f"all threads, {self._number}, hang in functions that have exceeded their timeout: the worker ends"
         tell(log, logging.ERROR, "threads-hang", message, threads=self._number)
-        if not self.is_told:
+        if not self.is_stopping:
             self._finish("all threads hang", self._grace)
 
     def _note_buried(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
@@ -259,7 +259,7 @@ class Worker(Consumers):
         return handle
 
     def _recycle(self, why: str) -> None:
-        if not (self.is_recycled or self._told):
+        if not (self.is_recycled or self._stops):
             self.is_recycled = True
             self._finish(why, max(self._grace, RECYCLE_GRACE))
 

@@ -1,4 +1,4 @@
-"""Takes jobs from tubes, this many at a time, and does with each what its handler says: the engine under workers.
+"""Reserves jobs, runs a handler for each, and reports the outcome: the engine under workers.
 
 The protocol answers a connection's commands in order, so one that waits for a job can touch and delete nothing. Hence
 
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from beanstalk_client.pipeline import AsyncPipeline
 
 AT_ONCE = 10
-"""How many jobs run at a time, unless told."""
+"""Maximum number of running jobs, by default."""
 
 WAIT = 30.0
 """Seconds that the waiter waits before it asks again: a server that is silent for longer than that is lost."""
@@ -90,7 +90,7 @@ NEVER = float("inf")
 LOST = "it is not ours any more"
 
 LAST_ATTEMPTS = 10.0
-"""Seconds that a consumer that was told to stop goes on trying to say what has become of jobs."""
+"""Seconds for which a stopped consumer goes on trying to report outcomes to the server."""
 
 FAULT_DELAY = 60.0
 """Seconds that a job waits whose handler has raised an exception, which none should."""
@@ -153,7 +153,7 @@ class Release(Outcome):
 
 
 class Bury(Outcome):
-    """The job is set aside until somebody kicks it.
+    """The job is set aside until a client kicks it.
 
     Attributes:
         priority: None for its own.
@@ -183,24 +183,6 @@ class Delivery:
         body: its body.
         is_called_off: the consumer has cancelled its handler. Any other CancelledError is a failure of the handler.
     """
-
-    __slots__ = (
-        "_found",
-        "_in_doubt",
-        "_invalid",
-        "_is_lost",
-        "_job",
-        "_kept",
-        "_link",
-        "_regain",
-        "_reissue",
-        "_reserves",
-        "_task",
-        "_touch_at",
-        "body",
-        "is_called_off",
-        "job_id",
-    )
 
     def __init__(self, link: _Link, job: Job[bytes], received: float) -> None:
         self.job_id: int = job.id
@@ -324,7 +306,7 @@ class Consumer:
         self._failure: Error | None = None
         self._look: asyncio.TimerHandle | None = None
         self._touches: set[asyncio.Task[None]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop  # from `run` on
         self._lost = False  # the loss of the server has been logged, and its return has not
 
     @property
@@ -361,7 +343,7 @@ class Consumer:
         if self._stopping:
             return
         self._stopping = True
-        if self._loop is None:
+        if not hasattr(self, "_loop"):
             return
         self._stopped_at = self._loop.time()
         for link in self._links:
@@ -370,7 +352,6 @@ class Consumer:
 
     def _stop_waiting(self, link: _Link) -> None:
         """Close a link that waits for jobs: what it is given at this moment is ready again."""
-        assert self._loop is not None
         if not link.waiting:
             return
         if any(not isinstance(reply, (Error, type(None))) and not reply.is_there for reply in link.unheard):
@@ -391,7 +372,7 @@ class Consumer:
             delivery._call_off()
 
     async def _abandon(self) -> None:
-        """Cancel whatever is still there, if `run` was cancelled: closing gives the jobs back."""
+        """Cancel what still runs, if `run` was cancelled. The server releases the jobs when connections close."""
         if self._look is not None:
             self._look.cancel()
         deliveries = [one for link in self._links for one in link.in_hand]
@@ -407,7 +388,6 @@ class Consumer:
     # Links
 
     def _add_link(self) -> None:
-        assert self._loop is not None
         link = _Link(self._connect(), self._tubes, self._weights, self._mode)
         self._links.append(link)
         if self._waiter is None:
@@ -511,8 +491,7 @@ class Consumer:
         return 0, False
 
     def _gives_up(self, link: _Link) -> bool:
-        """Whether to try no longer, after another loss: it stops, and nobody will hear what became of jobs."""
-        assert self._loop is not None
+        """Whether to try no longer, after another loss: the consumer stops, and the outcomes in hand are lost."""
         if not self._stopping or self._loop.time() < self._stopped_at + self._last_attempts:
             return False
         for delivery, outcome in link.finished:
@@ -636,7 +615,6 @@ class Consumer:
         Raises:
             ConnectionLostError, OSError: the server is not reached.
         """
-        assert self._loop is not None
         if delivery._regain is None:
             delivery._regain = start(self._regain(link, delivery, is_released), self._loop)
             self._touches.add(delivery._regain)
@@ -687,7 +665,6 @@ class Consumer:
 
     def _begin(self, link: _Link, jobs: list[Job[bytes]]) -> None:
         """Let the handler run for jobs that have come."""
-        assert self._loop is not None
         received = self._loop.time()
         for job in jobs:
             delivery = Delivery(link, job, received)
@@ -784,7 +761,6 @@ class Consumer:
 
     def _hand_over(self, former: Delivery, reissue: Delivery) -> None:
         """A job is ours again: its run, or what has become of it, goes on with the reservation of its reissue."""
-        assert self._loop is not None
         link = reissue._link
         former._link.in_hand.discard(former)
         link.in_hand.discard(reissue)
@@ -808,7 +784,6 @@ class Consumer:
 
     def _look_after(self) -> None:
         """Touch the jobs for which it is time. Repeats itself while there are jobs."""
-        assert self._loop is not None
         self._look = None
         now = self._loop.time()
         due: dict[_Link, list[Delivery]] = {}
@@ -828,7 +803,6 @@ class Consumer:
 
     async def _touch(self, link: _Link, deliveries: list[Delivery]) -> None:
         """Begin the time to run of jobs anew, and take those back that are lost."""
-        assert self._loop is not None
         try:
             held = [one for one in deliveries if one._is_held()]
             async with link.client.pipeline(raise_errors=False) as pipeline:
@@ -852,7 +826,6 @@ class Consumer:
 
     async def _keep(self, link: _Link, delivery: Delivery) -> None:
         """Say when a job is touched again that has just been; take it back before, or give it up, if it is lost."""
-        assert self._loop is not None
         if not delivery._is_held():
             error = await self._take_back(link, delivery) if delivery._reissue is None else None
             if delivery._touch_at == NEVER or delivery._reissue is not None or delivery._link is not link:
@@ -867,18 +840,24 @@ class Consumer:
         time_to_run = float(delivery._found["ttr"]) if delivery._found else 1.0
         delivery._touch_at = now + max(LOOK, time_to_run / 3 - LOOK)
 
-    # What is told
+    # The log
 
     def _tell_lost(self, error: BaseException) -> None:
         if not self._lost:
             self._lost = True
             why = error.reason if isinstance(error, ConnectionLostError) else error  # what is in doubt is said again
-            tell(log, logging.WARNING, "server-lost", f"the server is not reached: {why}", running=self._running)
+            tell(
+                log,
+                logging.WARNING,
+                "server-lost",
+                f"lost connection to the server, retrying: {why}",
+                running=self._running,
+            )
 
     def _tell_back(self) -> None:
         if self._lost:
             self._lost = False
-            tell(log, logging.INFO, "server-back", "the server is reached again", running=self._running)
+            tell(log, logging.INFO, "server-back", "reconnected to the server", running=self._running)
 
     def _tell_taken_back(self, delivery: Delivery) -> None:
         tell(log, logging.INFO, "job-taken-back", f"job {delivery.job_id} is ours again", job=delivery.job_id)
@@ -928,24 +907,6 @@ async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> l
 class _Link:
     """A connection, and what it has in hand."""
 
-    __slots__ = (
-        "_idle",
-        "_listeners",
-        "busy",
-        "client",
-        "finished",
-        "in_hand",
-        "mode",
-        "saying",
-        "task",
-        "touches",
-        "tubes",
-        "unheard",
-        "waiting",
-        "watching",
-        "weights",
-    )
-
     task: asyncio.Task[None]
 
     def __init__(self, client: AsyncClient[bytes], tubes: tuple[str, ...], weights: dict[str, int], mode: str) -> None:
@@ -957,7 +918,7 @@ class _Link:
         self.finished: list[tuple[Delivery, Outcome]] = []  # what the server is to be told next
         self.saying: list[tuple[Delivery, Outcome]] = []  # what it is being told
         self._listeners: list[asyncio.Future[None]] = []  # who waits until the server has heard that
-        self.busy: bool = False  # something is asked and not answered, or nobody can be asked
+        self.busy: bool = False  # a command is not answered, or the server is lost
         self.waiting: bool = False  # for jobs
         self.unheard: list[Any] = []  # replies of which the last ones may not have come when it begins to wait
         self.watching: bool = False

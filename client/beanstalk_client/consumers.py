@@ -1,4 +1,4 @@
-"""Several consumers as one program: it runs until it is told to stop, and then ends within a grace period.
+"""Runs several consumers until a stop signal, and then ends them within a grace period.
 
 stop, SIGTERM or SIGINT       no more jobs are taken; those that run may run on for `grace` seconds
 the same once more            the jobs that still run are cancelled and released
@@ -23,7 +23,7 @@ from beanstalk_client.consumer import Consumer, start
 from beanstalk_client.events import tell
 
 GRACE = 30.0
-"""Seconds that jobs may run on when the program is told to stop."""
+"""Seconds for running jobs after a stop signal."""
 
 LAST_GRACE = 2.0
 """Seconds for the release of the jobs that are left then."""
@@ -34,14 +34,14 @@ FORCE_AFTER = 3.0
 
 
 class StoppedError(Exception):
-    """The program was told to stop before it had started."""
+    """`stop` was called before the program had started."""
 
 
 class Consumers:
     """Consumers that run and end together.
 
     Args:
-        log: is told when they stop.
+        log: for the events of their end.
         name: what events begin with: "worker" for "worker-stopping" and "worker-grace-over".
         jobs: what the log calls jobs that run.
         grace: seconds.
@@ -53,7 +53,7 @@ class Consumers:
         self._jobs = jobs
         self._grace = grace
         self._consumers: list[Consumer] = []
-        self._told = 0  # number of calls of `stop`
+        self._stops = 0  # number of calls of `stop`
         self._signals = 0
         self._over: asyncio.Event | None = None  # nothing that still runs is waited for
         self._starting: asyncio.Task[Any] | None = None  # which `stop` cancels
@@ -97,7 +97,7 @@ class Consumers:
         loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         self._consumers = list(consumers)
-        if self._told:  # while it began
+        if self._stops:  # while it began
             self._stop_all()
         runs = [start(consumer.run(), loop) for consumer in self._consumers]
         over = start(self._over.wait(), loop)
@@ -121,18 +121,18 @@ class Consumers:
 
         To be called on the event loop.
         """
-        self._told += 1
-        if self._told == 1:
-            self._finish("told to stop", self._grace)
+        self._stops += 1
+        if self._stops == 1:
+            self._finish("stopping", self._grace)
             if self._starting is not None:
                 self._starting.cancel()
-        elif self._told == 2:
+        elif self._stops == 2:
             self._end()
 
     @property
-    def is_told(self) -> bool:
-        """Whether it has been told to stop."""
-        return self._told > 0
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stops > 0
 
     def _resume(self) -> None:
         """Let consumers ask for jobs again that had no room for them."""
@@ -142,7 +142,7 @@ class Consumers:
     def _finish(self, why: str, grace: float) -> None:
         """Take no more jobs, and end when those that run do, after this many seconds at the latest."""
         running = self.running()
-        message = f"{why}: {self._jobs}, {running}, may run on for {grace:g} s"
+        message = f"{why}: {running} {self._jobs} have {grace:g} s to finish"
         tell(self._log, logging.INFO, f"{self._name}-stopping", message, running=running, grace=grace)
         self._stop_all()
         if self._timer is not None:
@@ -161,7 +161,7 @@ class Consumers:
         try:
             yield
         except asyncio.CancelledError:
-            if not self._told:
+            if not self._stops:
                 raise
             if task is not None and hasattr(task, "uncancel"):  # from Python 3.11 on
                 task.uncancel()
@@ -177,7 +177,7 @@ class Consumers:
         """Release what still runs."""
         signals.end_within(FORCE_AFTER)
         if running := self.running():
-            message = f"{self._jobs} that are left, {running}, are cancelled and released"
+            message = f"grace period over: {running} {self._jobs} are cancelled and released"
             tell(self._log, logging.WARNING, f"{self._name}-grace-over", message, running=running)
         for consumer in self._consumers:
             consumer.end()

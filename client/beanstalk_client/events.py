@@ -1,7 +1,7 @@
-"""Events for the log: a line for people, and beside it a name and fields that never change, for programs.
+"""Logs events: a line for people, with an event name and fields that never change, for programs.
 
 Each record has `event`, the name, and its fields as attributes (`record.event`, `record.job`): any formatter for JSON
-writes them. The names are listed in docs/workers.md. A message is one line, whatever it has from elsewhere.
+writes them. The names are listed in docs/workers.md. A message is one line, also where it quotes other text.
 Must never be given a body, a token or the arguments of a task.
 """
 

@@ -1,4 +1,4 @@
-"""The log of this package's programs: lines for people, or an object of JSON a line, as beanstalk-server's has them.
+"""Formats the log of this package's programs: lines of text, or one JSON object a line, as beanstalk-server's.
 
     {"time": "2026-05-04T12:30:00.123Z", "level": "warning", "event": "task-failed", "message": "…", "job": 17}
 
@@ -76,7 +76,7 @@ def start_log(options: argparse.Namespace) -> None:
 
 
 def keep_log() -> None:
-    """Let this package go on to log as its program was told, after other code may have configured logging.
+    """Restore the logging of `start_log`, after other code may have configured logging.
 
     `logging.config.dictConfig` disables all existing loggers by default, and replaces the handlers
     and the level of the root.

@@ -37,16 +37,17 @@ from beanstalk_client.commands import seconds as checked
 from beanstalk_client.consumer import Bury, Outcome, Release
 from beanstalk_client.errors import BuriedError, ExistsError, JobTooBigError, NotFoundError, TimedOutError, TooLateError
 from beanstalk_client.session import Session
+from beanstalk_client.tasks.failure import AnyDelivery
 from beanstalk_client.tasks.message import UnreadableError, read
 from beanstalk_client.tasks.results import RESULTS
-from beanstalk_client.tasks.runner import AnyDelivery, Runner
+from beanstalk_client.tasks.runner import TaskRunner
 
 if TYPE_CHECKING:
     import datetime
 
     from beanstalk_client.schedules import Schedule
     from beanstalk_client.tasks.message import Message
-    from beanstalk_client.tasks.task import Registry, Task
+    from beanstalk_client.tasks.task import Task, TaskRegistry
 
 READY = "ready"
 DELAYED = "delayed"
@@ -126,7 +127,7 @@ class MemoryQueue:
     """
 
     def __init__(
-        self, tasks: Registry, now: float | None = None, *, max_job_size: int = 65535, schedules: bool = True
+        self, tasks: TaskRegistry, now: float | None = None, *, max_job_size: int = 65535, schedules: bool = True
     ) -> None:
         self._tasks = tasks
         self._has_schedules = schedules
@@ -190,7 +191,7 @@ class MemoryQueue:
         self._settle()
         if end == math.inf and self._firings:
             raise ValueError("seconds is inf: schedules fire again and again; say how long to run")
-        runner = _Runner(self)
+        runner = _MemoryRunner(self)
         runs = 0
         while True:
             job = self._reserve(None)
@@ -205,7 +206,7 @@ class MemoryQueue:
                 return runs
             self.now = max(self.now, moment)
 
-    async def _run(self, runner: Runner, job: MemoryJob) -> None:
+    async def _run(self, runner: TaskRunner, job: MemoryJob) -> None:
         client = self.client(job.tube)
         delivery = _Delivery(self, job)
         run = asyncio.ensure_future(runner(delivery))  # as at a worker, so that only the test itself is cancelled here
@@ -577,7 +578,7 @@ class _Delivery:
         return self._queue.client(self.tube).stats_job(self.job_id)
 
 
-class _Runner(Runner):
+class _MemoryRunner(TaskRunner):
     """A runner that notes what goes wrong, for the test to look at."""
 
     def __init__(self, queue: MemoryQueue) -> None:

@@ -207,7 +207,8 @@ def beanstalk_tasks(request: pytest.FixtureRequest) -> Tasks:
             "which Tasks? Say beanstalk_tasks = module:name in the ini file, or override the fixture beanstalk_tasks",
             pytrace=False,
         )
-    from beanstalk_client.worker.command import UsageError, find_tasks
+    from beanstalk_client.program import UsageError
+    from beanstalk_client.worker.command import find_tasks
 
     try:
         return find_tasks(app)

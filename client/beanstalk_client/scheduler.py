@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import signal
 import sys
 import time
@@ -11,14 +12,11 @@ from collections.abc import Sequence
 from types import FrameType
 
 from beanstalk_client import signals
-from beanstalk_client.errors import Error
-from beanstalk_client.logs import add_log_options, complain, keep_log, start_log
+from beanstalk_client.logs import keep_log
+from beanstalk_client.program import SOME_SECONDS, TUBE, UsageError, add_common_options, add_option, run_program
 from beanstalk_client.schedules.schedule import Schedule
-from beanstalk_client.schedules.scheduler import AHEAD, END_WITHIN, GROUP, HOLD, LONGEST, Scheduler
-from beanstalk_client.version import VERSION
-from beanstalk_client.worker.command import USAGE, UsageError, complain_of_server, find_tasks
-
-PROGRAM = "beanstalk_client.scheduler"
+from beanstalk_client.schedules.scheduler import AHEAD, END_WITHIN, GROUP, HOLD, Scheduler
+from beanstalk_client.worker.command import find_tasks, server_of
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -29,67 +27,32 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="SIGTERM or SIGINT: stop. Planned firings stay in the server.",
     )
     parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
-    add_options(parser)
+    add = functools.partial(add_option, parser)
+    add("--group", TUBE, GROUP, "tube for the plans; the same for all schedulers of a program, and only for these")
+    add("--ahead", SOME_SECONDS, AHEAD, "time planned ahead; all schedulers may be down for three quarters of it")
+    add("--hold", SOME_SECONDS, HOLD, "time after a firing is done until the same firing may be put again")
     parser.add_argument("--once", action="store_true", help="plan once, then exit")
     parser.add_argument("--list", action="store_true", help="print the schedules and their next firings, then exit")
-    add_log_options(parser.add_argument)
-    parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
+    add_common_options(parser)
     return parser
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the scheduler."""
-    parser.add_argument(
-        "--group",
-        metavar="TUBE",
-        default=GROUP,
-        help=f"tube for the plans; the same for all schedulers of a program, and only for these (default: {GROUP})",
-    )
-    parser.add_argument(
-        "--ahead",
-        metavar="SECONDS",
-        type=_seconds,
-        default=AHEAD,
-        help=f"time planned ahead; all schedulers may be down for three quarters of it (default: {AHEAD:g})",
-    )
-    parser.add_argument(
-        "--hold",
-        metavar="SECONDS",
-        type=_seconds,
-        default=HOLD,
-        help=f"time after a firing is done until the same firing may be put again (default: {HOLD:g})",
-    )
-
-
-def _seconds(text: str) -> float:
-    """Seconds, more than 0."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds < LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!r} must be seconds, more than 0")
-    return seconds
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plan until told to end; return the exit status."""
-    return signals.run_program(_main, END_WITHIN) if arguments is None else _main(arguments)
+    """Plan until a stop signal; return the exit status."""
+    return run_program(make_parser(), _run, arguments, END_WITHIN)
 
 
-def _main(arguments: Sequence[str]) -> int:
-    options = make_parser().parse_args(arguments)
-    start_log(options)
+def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
+    tasks = find_tasks(options.app)
+    keep_log()  # the program may have configured logging
+    if not tasks.schedules:
+        raise UsageError(f"{options.app} has no schedule: there is nothing to do")
     try:
-        tasks = find_tasks(options.app)
-        keep_log()  # the program may have configured logging
-        if not tasks.schedules:
-            raise UsageError(f"{options.app} has no schedule: there is nothing to do")
         scheduler = Scheduler(
             tasks.connect, tasks.schedules, group=options.group, ahead=options.ahead, hold=options.hold
         )
-    except (UsageError, ValueError) as error:
-        return complain(options, PROGRAM, str(error), USAGE)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if options.list:
         sys.stdout.writelines(f"{_shown(schedule)}\n" for schedule in tasks.schedules)
         return 0
@@ -103,14 +66,8 @@ def _main(arguments: Sequence[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signals.handle(number, stop)
-    try:
-        with signals.deadlines_kept():
-            if options.once:
-                scheduler.run_once()
-            else:
-                scheduler.run()
-    except (Error, OSError, ValueError) as error:
-        return complain_of_server(options, PROGRAM, tasks, error)
+    with signals.deadlines_kept(), server_of(tasks):
+        (scheduler.run_once if options.once else scheduler.run)()
     return 0
 
 

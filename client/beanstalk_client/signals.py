@@ -1,4 +1,4 @@
-"""Signals of this package's programs, and the deadline at which a program ends by force.
+"""Handles the signals of this package's programs, and ends a program by force at its deadline.
 
 the program starts    SIGTERM or SIGINT ends the process: the kernel ignores them for process 1 without a handler
 the loop runs         the loop's own handlers act; handlers of Python count, because a task may block the loop
@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
 
@@ -55,16 +55,6 @@ def unhandle(number: int, former: Any) -> None:
         former: what `signal.getsignal` has returned.
     """
     signal.signal(number, signal.SIG_IGN if _is_program else signal.SIG_DFL if former is None else former)
-
-
-def run_program(main: Callable[[Sequence[str]], int], exit_within: float) -> int:
-    """Run what a command line says; return the exit status.
-
-    Args:
-        exit_within: seconds for the exit after that. Then the process is ended by force.
-    """
-    with exiting(exit_within):
-        return main(sys.argv[1:])
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ import contextlib
 import os
 
 import pytest
+from beanstalk_client.tasks import Tasks
+from consuming import SERVERS, running
 from scripted_server import ScriptedServer
 from shells import Asyncio, Blocking
 
@@ -73,6 +75,33 @@ def restartable(tmp_path):
     server = servers.Restartable(servers.imported(), line, port)
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request):
+    """A server of each kind, as a process."""
+    with running(request.param) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def our_server():
+    """This server, as a process."""
+    with running(SERVERS[0]) as server:
+        yield server
+
+
+@pytest.fixture
+def tasks():
+    """The tasks of a program, which a test adds."""
+    return Tasks()
+
+
+@pytest.fixture
+def queue(tasks):
+    """A queue in memory for these tasks."""
+    with tasks.in_memory() as queue:
+        yield queue
 
 
 def served(program):

@@ -22,12 +22,6 @@ from consuming import (
 )
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def server(request):
-    with running(request.param) as server:
-        yield server
-
-
 @pytest.fixture
 def tube():
     return new_tube()

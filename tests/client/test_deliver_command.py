@@ -44,8 +44,8 @@ def refused(capsys, *arguments):
         (["--secrets", __file__], "line 1: "),
         (["--ca", __file__], "beanstalk-deliver: --ca: "),
         (["--server-ca", "/nowhere"], "beanstalk-deliver: --server-ca: /nowhere: No such file"),
-        (["--at-once", "0"], "argument --at-once: '0' must be a number, 1 to 99999"),
-        (["--timeout", "0"], "argument --timeout: '0' must be seconds, above 0"),
+        (["--at-once", "0"], "argument --at-once: '0' must be a number, 1 or more"),
+        (["--timeout", "0"], "argument --timeout: '0' must be seconds, more than 0"),
         (["--timeout", "nan"], "must be seconds"),
         (["--backoff", "x"], "must be seconds"),
         (["--tries", "-1"], "--tries"),
@@ -176,7 +176,7 @@ async def test_what_is_asked_for_is_what_is_made(tmp_path):
     arguments = "--at-once 7 --per-host 3 --waiting 8 --timeout 2 --redirects 0 --tries 0 --backoff 1 --allow-port 443"
     line = ["--tube", "a", "--tube", "b", "--secrets", str(path), "--allow-private", *arguments.split()]
     deliverer = make_deliverer(make_parser().parse_args(line))
-    assert (deliverer._turns.places, deliverer._turns.per_host, deliverer._rules.tries) == (15, 3, 0)
+    assert (deliverer._slots.places, deliverer._slots.per_host, deliverer._rules.tries) == (15, 3, 0)
 
     sender = deliverer._make_sender()
     try:

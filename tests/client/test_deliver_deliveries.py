@@ -10,14 +10,14 @@ from beanstalk_client.consumer import DONE, Bury, Release
 from beanstalk_client.deliver.addresses import Guard
 from beanstalk_client.deliver.deliveries import MOST_REMEMBERED, Deliveries, derived_id
 from beanstalk_client.deliver.sending import Answer, FailedError
-from beanstalk_client.deliver.turns import Turns
+from beanstalk_client.deliver.slots import DeliverySlots
 from beanstalk_client.deliver.verdicts import Rules
 from beanstalk_client.errors import ConnectionLostError, NotFoundError
 
 NOW = 1_800_000_000.0
 
 
-class Sender:
+class RequestSender:
     """Answers what it is told to, in order; the last again and again."""
 
     def __init__(self, *answers):
@@ -66,13 +66,13 @@ def request(**members):
 
 
 class World:
-    def __init__(self, *answers, turns=None, rules=None, report=True):
-        self.sender = Sender(*answers)
-        self.turns = turns or Turns(10, 10, 10)
+    def __init__(self, *answers, slots=None, rules=None, report=True):
+        self.sender = RequestSender(*answers)
+        self.slots = slots or DeliverySlots(10, 10, 10)
         self.reports = []
         self.handle = Deliveries(
             self.sender,
-            self.turns,
+            self.slots,
             rules or Rules(tries=3, backoff=10),
             self.report if report else None,
             clock=lambda: NOW,
@@ -84,7 +84,7 @@ class World:
 
     def outcome(self, job):
         found = asyncio.run(self.handle(job))
-        assert self.turns.busy == 0
+        assert self.slots.busy == 0
         return (type(found), round(found.delay, 3), found.priority) if isinstance(found, Release) else found
 
 
@@ -227,14 +227,14 @@ def test_a_report_that_cannot_be_put_is_told(told):
 
 
 async def test_what_is_put_off_has_not_been_tried(told):
-    turns = Turns(1, 1, 0)
-    world = World(answer(500), turns=turns)
+    slots = DeliverySlots(1, 1, 0)
+    world = World(answer(500), slots=slots)
 
-    await turns.begin("example.com", 0)
+    await slots.begin("example.com", 0)
     for _ in range(5):
         off = await world.handle(Job(request()))
         assert isinstance(off, Release) and off.delay > 0
-    turns.end("example.com", 1)
+    slots.end("example.com", 1)
     assert (await world.handle(Job(request(), reserves=6))).delay == 10  # the first
     assert (await world.handle(Job(request(), reserves=7))).delay == 20
     assert isinstance(await world.handle(Job(request(), reserves=8)), Bury)
@@ -252,13 +252,13 @@ def test_not_more_is_remembered_than_there_is_room_for(monkeypatch):
 
 
 async def test_what_waits_when_the_sender_stops_goes_back_untried():
-    turns = Turns(1, 1, 8)
-    world = World(answer(200), turns=turns)
+    slots = DeliverySlots(1, 1, 8)
+    world = World(answer(200), slots=slots)
 
-    await turns.begin("example.com", 0)
+    await slots.begin("example.com", 0)
     waiting = asyncio.ensure_future(world.handle(Job(request())))
     await asyncio.sleep(0)
-    turns.stop()
+    slots.stop()
     assert (await waiting).delay == 0
     assert world.sender.sent == []
 
@@ -269,12 +269,12 @@ async def test_what_is_cut_off_is_told_and_frees_its_turn(told):
     task = asyncio.ensure_future(world.handle(job))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert world.turns.busy == 1
+    assert world.slots.busy == 1
     job.is_called_off = True
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert world.turns.busy == 0
+    assert world.slots.busy == 0
     assert events(told) == ["delivery-cut-off"]
 
 

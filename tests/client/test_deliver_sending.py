@@ -12,7 +12,7 @@ import receivers
 from beanstalk_client.deliver import sending
 from beanstalk_client.deliver.addresses import Guard
 from beanstalk_client.deliver.request import Request
-from beanstalk_client.deliver.sending import FailedError, Limits, Names, Sender
+from beanstalk_client.deliver.sending import FailedError, Limits, Names, RequestSender
 from beanstalk_client.deliver.signatures import Secrets
 from effort import seeded
 from receivers import Receiver, response
@@ -38,7 +38,7 @@ async def sending_to(ways=None, *, guard=None, certificate=None, **options):
     """A sender and a receiver, with this certificate (authority and names), while the block lasts."""
     options = {"lookup": names, "limits": Limits(timeout=20)} | options
     async with Receiver(ways, certificate and receivers.server_tls(*certificate)) as receiver:
-        sender = Sender(guard or Guard(allowed_networks=LOOPBACK), **options)
+        sender = RequestSender(guard or Guard(allowed_networks=LOOPBACK), **options)
         try:
             yield sender, receiver
         finally:
@@ -228,14 +228,14 @@ async def test_what_is_wrong_behind_the_status_costs_the_connection():
 
 async def test_no_more_is_read_than_is_allowed(monkeypatch):
     read = []
-    original = Sender._read
+    original = RequestSender._read
 
     async def reading(self, answer):
         content = await original(self, answer)
         read.append(len(content))
         return content
 
-    monkeypatch.setattr(Sender, "_read", reading)
+    monkeypatch.setattr(RequestSender, "_read", reading)
     assert (await attempt(receivers.endless_body, limits=Limits(timeout=20, response=1000))).status == 200
     assert (await attempt(response(500, receivers.BOMB, Content_Encoding="gzip"))).status == 500
     assert read == [1000, 65_536]
@@ -327,7 +327,7 @@ async def test_names_whose_servers_are_silent_hold_up_no_others():
     port = transport.get_extra_info("sockname")[1]
     async with Receiver() as receiver:
         names = Names(nameservers=["127.0.0.1"], udp_port=port, tcp_port=port)
-        sender = Sender(Guard(allowed_networks=LOOPBACK), lookup=names, limits=Limits(timeout=WITHIN))
+        sender = RequestSender(Guard(allowed_networks=LOOPBACK), lookup=names, limits=Limits(timeout=WITHIN))
         slow = [
             asyncio.create_task(outcome(sender, Request(receiver.url(host=f"slow{number}.test"))))
             for number in range(200)
@@ -628,7 +628,7 @@ async def test_proxies_of_the_environment_are_used_only_if_that_is_asked_for(mon
         monkeypatch.setenv("http_proxy", receiver.url())
         monkeypatch.setenv("no_proxy", "direct.test")
         assert (await sender.send(Request(receiver.url("/a", "one.test")), "a")).status == 200
-        proxied = Sender(Guard(), lookup=names, proxies_of_environment=True)
+        proxied = RequestSender(Guard(), lookup=names, proxies_of_environment=True)
         try:
             assert (await proxied.send(Request("http://two.example/b"), "a")).status == 200
             with pytest.raises(FailedError, match="is forbidden"):

@@ -15,9 +15,9 @@ import receivers
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.deliver.addresses import Guard
 from beanstalk_client.deliver.request import Request
-from beanstalk_client.deliver.sending import Limits, Sender
+from beanstalk_client.deliver.sending import Limits, RequestSender
 from beanstalk_client.deliver.serving import Deliverer
-from beanstalk_client.deliver.turns import Turns
+from beanstalk_client.deliver.slots import DeliverySlots
 from beanstalk_client.deliver.verdicts import Rules
 from consuming import restartable
 from receivers import Receiver, response
@@ -49,12 +49,12 @@ async def delivering(address, *, at_once=50, per_host=10, waiting=100, limits=No
     """A sender that runs while the block does."""
 
     def make_sender():
-        return Sender(
+        return RequestSender(
             guard or Guard(allowed_networks=LOOPBACK), limits=limits or Limits(timeout=20), lookup=lookup, tls=tls
         )
 
-    turns = Turns(at_once, per_host, waiting)
-    deliverer = Deliverer(lambda: AsyncClient(address, encoding=None), [TUBE], make_sender, turns, rules, grace=20)
+    slots = DeliverySlots(at_once, per_host, waiting)
+    deliverer = Deliverer(lambda: AsyncClient(address, encoding=None), [TUBE], make_sender, slots, rules, grace=20)
     running = asyncio.ensure_future(deliverer.run())
     try:
         yield deliverer
@@ -140,7 +140,7 @@ async def test_each_is_delivered_or_buried_with_the_reason_and_none_is_lost(serv
 
 
 async def test_a_slow_host_holds_up_no_other(server, monkeypatch):
-    monkeypatch.setattr("beanstalk_client.deliver.turns.LONGEST", 0.2)
+    monkeypatch.setattr("beanstalk_client.deliver.slots.LONGEST", 0.2)
 
     go_on = asyncio.Event()
     now = most = 0

@@ -24,7 +24,7 @@ from beanstalk_client.integrations.django.library import (
     task_finished,
     task_started,
 )
-from beanstalk_client.integrations.django.worker import Runner
+from beanstalk_client.integrations.django.worker import DjangoTaskRunner
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db.backends.sqlite3.base import DatabaseWrapper
@@ -73,7 +73,7 @@ class Project:
 
         async def main():
             backend = task_backends["default"]
-            runner = Runner(backend, 2, "worker-1")
+            runner = DjangoTaskRunner(backend, 2, "worker-1")
             tubes = [backend.tube(queue) for queue in ("default", "mail")]
             consumer = Consumer(runner.connect, tubes, runner, at_once=at_once)
             running = asyncio.get_running_loop().create_task(consumer.run())
@@ -266,7 +266,7 @@ def test_an_unknown_task_is_left_to_other_workers_at_first(our_project):
             return {"tube": "mail", "pri": 3, "age": 0, "delay": 0, "reserves": 1, "releases": 0}
 
     async def main():
-        runner = Runner(task_backends["default"], 2, "worker-1", 300)
+        runner = DjangoTaskRunner(task_backends["default"], 2, "worker-1", 300)
         try:
             return await runner(Delivery())
         finally:
@@ -361,8 +361,8 @@ def test_a_worker_that_is_killed_costs_no_task(workers):
     [
         (["--queue", "bills"], "queue 'bills' is none of default, mail"),
         (["--backend", "other"], "other"),
-        (["--at-once", "0"], "must be 1 or more"),
-        (["--grace", "nan"], "must be a number of seconds"),
+        (["--at-once", "0"], "must be a number, 1 or more"),
+        (["--grace", "nan"], "must be seconds, 0 or more"),
     ],
 )
 def test_the_worker_refuses_what_makes_no_sense(our_project, arguments, what):

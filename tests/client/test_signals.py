@@ -166,7 +166,7 @@ def test_a_signal_to_a_forked_child_is_its_own(work, server, task):
     eventually(lambda: worker.lines.count(f"terminated {-signal.SIGTERM}") == 2, "the worker still works")
     worker.tell()
     assert worker.end() == 0
-    assert "told to stop" in worker.log
+    assert "stopping: " in worker.log
 
 
 @pytest.mark.parametrize(("error", "status"), [("", 0), ("no such luck", 1)])
@@ -218,7 +218,7 @@ def test_a_third_signal_ends_a_worker_at_once(work, server):
     worker = work("--grace", "1000")
     put(server, "stubborn")
     eventually(lambda: worker.lines == ["begins"], "it runs")
-    for word in ("told to stop", "are cancelled and released", "is ended by force"):
+    for word in ("stopping: ", "are cancelled and released", "is ended by force"):
         worker.tell()
         worker.wait_for(word, word)
     assert worker.end() == 1

@@ -15,6 +15,7 @@ from beanstalk_client.tasks import (
     Tasks,
     current_run,
 )
+from beanstalk_client.tasks.steps import run_steps
 from consuming import SERVERS, running
 from working import WorkerProcess
 
@@ -214,15 +215,15 @@ async def wrong():
 
 
 class Asked:
-    """An owner whose server answers these questions, one after the other."""
+    """Tasks whose server answers these questions, one after the other."""
 
     serializer = tasks.serializer
 
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def _client(self, tube):
-        return self
+    def _do(self, tube, steps):
+        return run_steps(steps, lambda: self)
 
     def peek_keyed(self, key):
         return Job(1, self.serializer.write(self.answers.pop(0)))

@@ -17,21 +17,10 @@ from beanstalk_client.consumer import DONE, Bury, Release
 from beanstalk_client.tasks import GiveUp, Message, Middleware, Put, Retry, Run, Tasks, current_run
 from beanstalk_client.tasks.failure import delay_of, tries_of
 from beanstalk_client.tasks.results import TaskFailedError
-from beanstalk_client.tasks.runner import Runner
+from beanstalk_client.tasks.runner import TaskRunner
 from beanstalk_client.tasks.threads import Threads
 from consuming import run
 from effort import seeded
-
-
-@pytest.fixture
-def tasks():
-    return Tasks()
-
-
-@pytest.fixture
-def queue(tasks):
-    with tasks.in_memory() as queue:
-        yield queue
 
 
 class Delivery:
@@ -95,7 +84,7 @@ def test_all_tries_have_one_if_that_is_asked_for(tries, caplog):
         raise RuntimeError("no such luck")
 
     with tasks.in_memory():
-        run(Runner(tasks, None, all_tracebacks=True)(Delivery(bad.body(), reserves=tries)))
+        run(TaskRunner(tasks, None, all_tracebacks=True)(Delivery(bad.body(), reserves=tries)))
     assert [bool(record.exc_info) for record in caplog.records] == [True]
 
 
@@ -208,7 +197,7 @@ def outcome_of_unknown(**found):
     tasks = Tasks(errors=None)
     with tasks.in_memory():
         job = Delivery(b'{"task": "later"}', **({"age": 0, "delay": 0, "releases": 0} | found))
-        return run(Runner(tasks, None, 0.0, unknown_task_grace=300)(job))
+        return run(TaskRunner(tasks, None, 0.0, unknown_task_grace=300)(job))
 
 
 def test_an_unknown_task_is_left_to_other_workers_until_the_grace_is_over(caplog):
@@ -370,7 +359,7 @@ async def test_a_coroutine_that_the_worker_cancels_has_not_timed_out(tasks, time
         began.set()
         await asyncio.Event().wait()
 
-    attempt = asyncio.ensure_future(Runner(tasks, None)(Delivery(slow.body(), is_called_off=True)))
+    attempt = asyncio.ensure_future(TaskRunner(tasks, None)(Delivery(slow.body(), is_called_off=True)))
     await began.wait()
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -452,7 +441,7 @@ def test_a_task_that_cancels_itself_and_returns_is_done_and_has_its_result(tasks
 async def test_each_exception_is_a_failure_in_a_worker_with_threads(tasks, function):
     job = Delivery(tasks.task(name="bad", retries=2, backoff=10)(function).body())
     with threads_of(1) as threads:
-        assert (await Runner(tasks, threads)(job)).delay >= 10
+        assert (await TaskRunner(tasks, threads)(job)).delay >= 10
 
 
 async def test_a_test_that_is_cancelled_cancels_the_task_that_it_runs_in_memory(tasks, queue):
@@ -568,7 +557,7 @@ async def test_middleware_that_raises_exceptions_swallows_no_cancellation_of_the
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await Runner(tasks, None)(Delivery(waits.body(), is_called_off=True))
+        await TaskRunner(tasks, None)(Delivery(waits.body(), is_called_off=True))
 
 
 def test_a_backoff_that_fails_is_replaced_by_the_usual_one(tasks, queue, caplog):
@@ -642,7 +631,7 @@ async def test_a_plain_function_that_takes_too_long_is_given_up_and_goes_on(task
         ended.append("slow")
 
     with threads_of(1) as threads:
-        outcome = await Runner(tasks, threads)(Delivery(slow.body()))
+        outcome = await TaskRunner(tasks, threads)(Delivery(slow.body()))
         assert 2 <= outcome.delay <= 2.2
         assert threads.overdue == 1
         assert threads.room() == 0 and not ended
@@ -698,7 +687,7 @@ async def test_a_task_knows_its_run_and_has_its_context_in_threads_too(tasks):
         seen.append((variable.get(), current_run().job_id, current_run().message.args))
 
     with threads_of(2) as threads:
-        assert await asyncio.ensure_future(Runner(tasks, threads)(Delivery(look.body(42)))) is DONE
+        assert await asyncio.ensure_future(TaskRunner(tasks, threads)(Delivery(look.body(42)))) is DONE
     assert seen == [(7, 7, [42])]
     with pytest.raises(LookupError):
         current_run()
@@ -739,7 +728,7 @@ def test_what_the_server_gives_up_is_reported_and_released_so_that_it_goes_where
         raise RuntimeError("no such luck")
 
     def attempt(tries):
-        return run(Runner(tasks, None)(Delivery(bad.body(), pri=9, buries=0, tries=tries, **{"max-tries": 3})))
+        return run(TaskRunner(tasks, None)(Delivery(bad.body(), pri=9, buries=0, tries=tries, **{"max-tries": 3})))
 
     outcome = attempt(1)
     assert isinstance(outcome, Release) and outcome.delay >= 2
@@ -788,7 +777,7 @@ async def test_an_exception_whose_methods_fail_is_a_failure_as_well(what, kind):
     fail = (raises if kind == "coroutine" else raises_plainly)(HOSTILE[what])
     job = Delivery(tasks.task(name="fail", retries=0)(fail).body())
     with threads_of(1) as threads:
-        assert isinstance(await Runner(tasks, threads)(job), Bury)
+        assert isinstance(await TaskRunner(tasks, threads)(job), Bury)
         assert threads.room() == 1
 
 
@@ -798,7 +787,7 @@ def test_a_task_that_is_cancelled_by_itself_after_its_end_has_its_own_outcome(ta
         asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
         raise ValueError("x")
 
-    outcome = run(Runner(tasks, None, 0.0)(Delivery(late.body(), pri=9)))
+    outcome = run(TaskRunner(tasks, None, 0.0)(Delivery(late.body(), pri=9)))
     assert (outcome.delay, outcome.priority) == (5, 9)
 
 

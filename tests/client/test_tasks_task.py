@@ -17,33 +17,10 @@ import pytest
 from beanstalk_client import AsyncClient, Client, ExistsError, TooLateError, UnknownCommandError, UnsupportedError
 from beanstalk_client.core import ClientCore, ClientOptions
 from beanstalk_client.tasks import JSON, Message, Middleware, Serializer, Tasks
-from consuming import SERVERS, new_tube, run, running
+from consuming import new_tube, run, running
 
 from harness.servers import BEANSTALKD, ROOT
 from harness.waiting import eventually
-
-
-@pytest.fixture
-def tasks():
-    return Tasks()
-
-
-@pytest.fixture
-def queue(tasks):
-    with tasks.in_memory() as queue:
-        yield queue
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def server(request):
-    with running(request.param) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def our_server():
-    with running(SERVERS[0]) as server:
-        yield server
 
 
 @contextlib.contextmanager

@@ -10,25 +10,13 @@ from beanstalk_client import AsyncClient, Client, NotFoundError
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.worker.command import find_tasks, groups_of, main, make_parser, read_group
 from beanstalk_client.worker.serving import Group, Worker
-from consuming import SERVERS, running
+from consuming import running
 from working import WorkerProcess
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness.servers import BEANSTALKD, unused_port
 from harness.waiting import eventually
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def server(request):
-    with running(request.param) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def our_server():
-    with running(SERVERS[0]) as server:
-        yield server
 
 
 @pytest.fixture
@@ -108,7 +96,7 @@ def test_told_to_stop_it_lets_run_what_runs(work, client, tmp_path):
     client.put(call("wait", 1, str(tmp_path / "gate")))
     eventually(lambda: worker.lines == ["begins 1"], "it runs")
     worker.tell(signal.SIGINT)
-    worker.wait_for("told to stop", "it has heard")
+    worker.wait_for("stopping: ", "it has heard")
     client.put(call("note", 2))
     (tmp_path / "gate").touch()
     assert worker.end() == 0
@@ -122,7 +110,7 @@ def test_what_does_not_end_in_time_or_is_told_twice_is_released(work, client, tm
     job_id = client.put(call("wait", 1, str(tmp_path / "gate")), 99)
     eventually(lambda: worker.lines == ["begins 1"], "it runs")
     worker.tell()
-    worker.wait_for("told to stop", "it has heard")
+    worker.wait_for("stopping: ", "it has heard")
     if not grace:
         worker.tell()
     assert worker.end() == 0

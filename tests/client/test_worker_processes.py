@@ -75,7 +75,7 @@ def test_one_that_is_killed_is_replaced(work):
     worker = work()
     os.kill(started(worker)[0], signal.SIGKILL)
     eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
-    assert "was killed by signal 9, and was not told to stop" in worker.log
+    assert "was killed by signal 9 without a stop signal" in worker.log
     worker.tell()
     assert worker.end() == 0
     assert sorted(stopped(worker)) == sorted(started(worker)[1:])
@@ -112,7 +112,7 @@ def test_each_exit_without_a_request_is_an_error_and_one_more_attempt(caplog, mo
         asyncio.run(story(status))
         record = caplog.records[0]
         assert (record.levelname, record.event, record.status) == ("ERROR", "process-ended", status)
-        assert f"has ended with status {status}, and was not told to stop; another one starts in" in caplog.text
+        assert f"has ended with status {status} without a stop signal; another one starts in" in caplog.text
         assert {message[-7:] for message in caplog.messages} >= {"0.001 s", "0.004 s"}
 
 
@@ -157,7 +157,7 @@ async def leave():
         client.put_with(b'{"task": "leave"}', tries=1)
         if end != "sys.exit(0)":
             eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
-            assert "has ended with status 0, and was not told to stop" in worker.log
+            assert "has ended with status 0 without a stop signal" in worker.log
         client.put(b'{"task": "note", "args": [1]}')
         eventually(lambda: worker.lines == ["note 1"], "it has run")
     assert worker.process.poll() is None

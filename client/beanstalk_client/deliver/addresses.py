@@ -1,4 +1,4 @@
-"""Which hosts, ports and addresses a delivery may reach: a URL in a job must not open what only this machine sees.
+"""Checks which hosts, ports and addresses a delivery may reach: no job may open internal services.
 
 Names and ports are judged when a request is read, addresses when a socket is made for one, after names have been
 resolved: then it does not matter how an address was written, which redirect led to it, or what a name server says the
@@ -85,8 +85,6 @@ class Guard:
         forbidden_networks: those that are forbidden in any case.
     """
 
-    __slots__ = ("allowed_hosts", "allowed_networks", "allowed_ports", "forbidden_hosts", "forbidden_networks")
-
     def __init__(
         self,
         *,
@@ -116,7 +114,7 @@ class Guard:
             host: in lower case, without a final dot and brackets.
 
         Raises:
-            NotAllowedError: requests may not go there, whatever its address is.
+            NotAllowedError: requests may not go there, at any address.
         """
         if self.allowed_hosts and not _matches(host, self.allowed_hosts):
             raise NotAllowedError(f"the host {host} is not one of those that are allowed")

@@ -1,10 +1,10 @@
-"""Delivers one job: reads it, waits for its turn, sends it, and says what becomes of it. The handler of the consumer.
+"""Delivers one job: reads it, waits for a slot, sends it, and returns its outcome. The handler of the consumer.
 
     it cannot be read, or may not be sent    Bury, with a report
     its host has more than enough            Release, after as long as the host needs for those before it: no try
     it is taken                              DONE
     it is not                                Release or Bury, as `verdicts` has it
-    the sender stops before its turn         Release
+    the sender stops before it has a slot    Release
 
 A job that was put off counts as reserved, like one that was tried. So how often that was is remembered here, and taken
 off; it is forgotten when the sender ends, and then what was put off counts as tried: it is buried earlier, but never
@@ -16,24 +16,23 @@ Must never put into a log what a job says beyond its host and its id.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import random
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release, is_last_attempt
 from beanstalk_client.deliver.addresses import NotAllowedError
 from beanstalk_client.deliver.request import Request, RequestError
-from beanstalk_client.deliver.sending import FailedError, Sender
-from beanstalk_client.deliver.turns import PutOff, Stopped, Turns
+from beanstalk_client.deliver.sending import FailedError, RequestSender
+from beanstalk_client.deliver.slots import DeliverySlots, PutOff, Stopped
 from beanstalk_client.deliver.verdicts import BURY, Rules, is_delivered, judge, read_retry_after
 from beanstalk_client.errors import Error
 from beanstalk_client.events import reason_of, tell
-from beanstalk_client.tasks.failure import ERRORS, describe, is_of_worker, report, tries_of
+from beanstalk_client.tasks.failure import ERRORS, describe, is_of_worker, report, stats_of, tries_of
 
 MOST_REMEMBERED: Final = 250_000
 """Jobs that were put off of which it is remembered how often: in some 25 MB."""
@@ -47,12 +46,32 @@ Report = Callable[[str, int, bytes], Awaitable[None]]
 log: logging.Logger = logging.getLogger("beanstalk_client.deliver")
 
 
+class Failed(NamedTuple):
+    """An attempt that has failed, with the names that the log has.
+
+    Attributes:
+        host: of the receiver.
+        webhook_id: what the receiver knows the job by.
+        seconds: that it took.
+        kind: as `FailedError.kind`; "status" or "fault".
+        reason: why, in one line.
+        status: of the response; 0: there was none.
+    """
+
+    host: str
+    webhook_id: str
+    seconds: float
+    kind: str
+    reason: str
+    status: int
+
+
 class Deliveries:
     """The handler.
 
     Args:
         sender: makes attempts.
-        turns: says when.
+        slots: limit the requests at once.
         rules: say what becomes of jobs whose attempt has failed.
         report: None: nowhere.
         clock: seconds since 1970.
@@ -61,8 +80,8 @@ class Deliveries:
 
     def __init__(
         self,
-        sender: Sender,
-        turns: Turns,
+        sender: RequestSender,
+        slots: DeliverySlots,
         rules: Rules,
         report: Report | None = None,
         *,
@@ -70,7 +89,7 @@ class Deliveries:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._sender = sender
-        self._turns = turns
+        self._slots = slots
         self._rules = rules
         self._report = report
         self._clock = clock
@@ -82,11 +101,11 @@ class Deliveries:
             request = Request.from_body(delivery.body)
             self._sender.check(request)
         except (RequestError, NotAllowedError) as error:
-            return await self._bury(delivery, f"no request that may be sent: {error}", "unsendable")
+            return await self._bury(delivery, f"no request that may be sent: {error}", kind="unsendable")
         loop = asyncio.get_running_loop()
         known_by = request.id or derived_id(delivery.job_id, delivery.body)
         try:
-            await self._turns.begin(request.host, loop.time())
+            await self._slots.begin(request.host, loop.time())
         except PutOff as off:
             self._remember(delivery.job_id)
             message = f"put off for {off.delay:.3g} s: {request.host} has more than it can take"
@@ -95,108 +114,82 @@ class Deliveries:
         except Stopped:
             return Release()
         began = loop.time()
+
+        def failed(kind: str, reason: str, status: int = 0) -> Failed:
+            return Failed(request.host, known_by, loop.time() - began, kind, reason, status)
+
         try:
             answer = await self._sender.send(request, known_by)
         except FailedError as error:
-            return await self._fail(
-                delivery, request, known_by, loop.time() - began, reason=error.reason, kind=error.kind
-            )
+            return await self._fail(delivery, failed(error.kind, error.reason))
         except BaseException as error:
             if not is_of_worker(error, delivery):
                 self._tell(logging.ERROR, "bug-sender", delivery, f"the sender failed: {describe(error)}", error=error)
-                lasted = loop.time() - began
-                return await self._fail(delivery, request, known_by, lasted, reason=describe(error), kind="fault")
+                return await self._fail(delivery, failed("fault", describe(error)))
             message = f"cut off on its way to {request.host}: it may arrive twice"
             self._tell(logging.WARNING, "delivery-cut-off", delivery, message, host=request.host, webhook_id=known_by)
             raise
         finally:
-            self._turns.end(request.host, loop.time() - began)
+            self._slots.end(request.host, loop.time() - began)
         lasted = loop.time() - began
         if not is_delivered(answer.status):
-            return await self._fail(
-                delivery,
-                request,
-                known_by,
-                lasted,
-                reason=f"status {answer.status}",
-                kind="status",
-                status=answer.status,
-                retry_after=read_retry_after(answer.retry_after, self._clock()) if answer.retry_after else None,
-                excerpt=answer.excerpt,
-            )
+            after = read_retry_after(answer.retry_after, self._clock()) if answer.retry_after else None
+            fault = failed("status", f"status {answer.status}", answer.status)
+            return await self._fail(delivery, fault, after, answer.excerpt)
         self._put_off.pop(delivery.job_id, None)
-        self._tell(
-            logging.INFO,
-            "delivered",
-            delivery,
-            f"delivered to {request.host}: status {answer.status} after {lasted:.3f} s",
-            host=request.host,
-            webhook_id=known_by,
-            status=answer.status,
-            seconds=lasted,
-        )
-        return DONE
-
-    async def _fail(
-        self,
-        delivery: Delivery,
-        request: Request,
-        known_by: str,
-        lasted: float,
-        *,
-        reason: str,
-        kind: str,
-        status: int = 0,
-        retry_after: float | None = None,
-        excerpt: str = "",
-    ) -> Outcome:
-        """An attempt has failed: try again, or no more."""
-        found: dict[str, Any] | None = None
-        with contextlib.suppress(Error, OSError):  # it is not ours any more, or the server is lost: it comes again
-            found = await delivery.stats()
-        tries = 1 if found is None else self._tries(delivery, found)
-        verdict = judge(self._rules, tries, self._chance(), status=status, reason=reason, retry_after=retry_after)
+        message = f"delivered to {request.host}: status {answer.status} after {lasted:.3f} s"
         fields: dict[str, Any] = {
             "host": request.host,
             "webhook_id": known_by,
-            "kind": kind,
-            "status": status,
+            "status": answer.status,
             "seconds": lasted,
         }
-        is_last = found is not None and is_last_attempt(found)
-        if verdict.fate == BURY or is_last:
-            outcome = await self._bury(
-                delivery, f"{request.host}: {verdict.reason}", kind, found, tries=tries, excerpt=excerpt, fields=fields
-            )
-            return Release(0, outcome.priority) if is_last else outcome  # to the dead tube, if there is one
-        delay = verdict.delay if found is not None else max(LOOKUP_DELAY, verdict.delay)
-        message = f"{request.host}: {reason}, try {tries}{self._limit()}; again in {delay:.3g} s"
+        self._tell(logging.INFO, "delivered", delivery, message, **fields)
+        return DONE
+
+    async def _fail(
+        self, delivery: Delivery, failed: Failed, retry_after: float | None = None, excerpt: str = ""
+    ) -> Outcome:
+        """An attempt has failed: try again, or no more."""
+        found = await stats_of(delivery)
+        tries = self._tries(delivery, found) if found else 1
+        verdict = judge(
+            self._rules,
+            tries,
+            self._chance(),
+            status=failed.status,
+            reason=failed.reason,
+            retry_after=retry_after,
+        )
+        fields = failed._asdict()
+        reason = fields.pop("reason")
+        if verdict.fate == BURY or is_last_attempt(found):
+            why = f"{failed.host}: {verdict.reason}"
+            outcome = await self._bury(delivery, why, found, tries=tries, excerpt=excerpt, **fields)
+            return Release(0, outcome.priority) if is_last_attempt(found) else outcome  # to the dead tube, if any
+        delay = verdict.delay if found else max(LOOKUP_DELAY, verdict.delay)
+        message = f"{failed.host}: {reason}, try {tries}{self._limit()}; again in {delay:.3g} s"
         self._tell(logging.WARNING, "delivery-failed", delivery, message, tries=tries, delay=delay, **fields)
-        return Release(delay, None if found is None else int(found["pri"]))
+        return Release(delay, int(found["pri"]) if found else None)
 
     async def _bury(
         self,
         delivery: Delivery,
         reason: str,
-        kind: str,
         found: dict[str, Any] | None = None,
         *,
         tries: int = 0,
         excerpt: str = "",
-        fields: dict[str, Any] | None = None,
+        **fields: Any,
     ) -> Bury:
         """No further attempt is made."""
-        if found is None:
-            found = {}
-            with contextlib.suppress(Error, OSError):
-                found = await delivery.stats()
+        found = found or await stats_of(delivery)
         tube = str(found.get("tube") or delivery.tube)
-        told: dict[str, Any] = {"tries": tries, "kind": kind, **(fields or {})}
-        self._tell(logging.ERROR, "delivery-buried", delivery, f"buried: {reason}", tube, **told)
+        self._tell(logging.ERROR, "delivery-buried", delivery, f"buried: {reason}", tube, tries=tries, **fields)
         self._put_off.pop(delivery.job_id, None)
         if self._report is not None and tube:
             try:
-                known = {name: told[name] for name in ("kind", "host", "webhook_id", "status") if told.get(name)}
+                known = {name: fields[name] for name in ("kind", "host", "webhook_id", "status") if fields.get(name)}
                 if excerpt:
                     known["answer"] = excerpt
                 body = report(delivery.job_id, tube, reason, tries, by="sender", **known)
@@ -204,7 +197,7 @@ class Deliveries:
             except (Error, OSError, ValueError) as trouble:
                 message = f"there is no report of it: {reason_of(trouble)}"
                 self._tell(logging.WARNING, "report-lost", delivery, message, tube)
-        return Bury(int(found["pri"]) if "pri" in found else None)
+        return Bury(int(found["pri"]) if found else None)
 
     def _tries(self, delivery: Delivery, found: dict[str, Any]) -> int:
         """Which attempt of a job this was, 1 or more."""

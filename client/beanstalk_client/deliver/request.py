@@ -1,4 +1,4 @@
-"""What a job of a delivery says: a request to a URL, as JSON, and every check that needs no network.
+"""Reads and writes the job of a delivery: a request to a URL, as JSON, with every check that needs no network.
 
     {"url": "https://example.com/hook", "method": "POST", "headers": {"Content-Type": "text/plain"}, "body": "hello"}
 
@@ -261,7 +261,7 @@ def _normal_path(path: str) -> str:
 
 
 def _checked_host(netloc: str) -> str:
-    """The host of `host:port`, in one of the three forms that everybody reads the same way."""
+    """The host of `host:port`, in one of the three forms that all software reads the same way."""
     if netloc.startswith("["):
         host, bracket, rest = netloc[1:].lower().partition("]")
         if not bracket or (rest and not rest.startswith(":")) or not _IPV6.fullmatch(host) or not _is_ipv6(host):

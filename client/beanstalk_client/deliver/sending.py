@@ -1,14 +1,14 @@
 """Sends one request, through aiohttp, to where the guard allows: one attempt, redirects included.
 
-Whatever a receiver does, an attempt ends within its time, and takes no more memory than its bounds: of a response it
-reads the status, header fields up to a number and a length, and of the body as much as is told, which is never
-decompressed. The status decides, so what becomes of the body behind it does not count.
+An attempt ends within its time and its memory bounds, however a receiver behaves. Of a response it reads the status,
+header fields up to a number and a length, and the body up to a limit, without decompressing it. The
+status decides; an error in the body behind it does not count.
 
     the guard       a URL is checked before it is asked for; an address when a socket is made for it, in
                     `_GuardedConnections`, so that there is no moment between the check and the use
     redirects       followed here and not by the library: with the method and the body, but 303 as GET; never from https
                     to http; what a job sets for one origin is not sent to another, but for what describes the body
-    proxies         none, unless told. Then the proxy finds addresses, and it has to guard them
+    proxies         none by default. With one, the proxy finds addresses, and it has to guard them
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -94,7 +94,7 @@ class FailedError(Exception):
         self.reason = reason
 
 
-class Answer:
+class Answer(NamedTuple):
     """What a receiver has answered.
 
     Attributes:
@@ -103,15 +103,12 @@ class Answer:
         excerpt: the beginning of the body, as text in one line, if the status is no success.
     """
 
-    __slots__ = ("excerpt", "retry_after", "status")
-
-    def __init__(self, status: int, retry_after: str, excerpt: str) -> None:
-        self.status: int = status
-        self.retry_after: str = retry_after
-        self.excerpt: str = excerpt
+    status: int
+    retry_after: str
+    excerpt: str
 
 
-class Limits:
+class Limits(NamedTuple):
     """Bounds of an attempt.
 
     Attributes:
@@ -121,18 +118,13 @@ class Limits:
         response: bytes of a response's body that are read.
     """
 
-    __slots__ = ("connect_timeout", "redirects", "response", "timeout")
-
-    def __init__(
-        self, *, timeout: float = 30.0, connect_timeout: float = 10.0, redirects: int = 3, response: int = 65_536
-    ) -> None:
-        self.timeout: float = timeout
-        self.connect_timeout: float = connect_timeout
-        self.redirects: int = redirects
-        self.response: int = response
+    timeout: float = 30.0
+    connect_timeout: float = 10.0
+    redirects: int = 3
+    response: int = 65_536
 
 
-class Sender:
+class RequestSender:
     """Sends requests. It is made, used and closed on one event loop.
 
     Args:
@@ -142,7 +134,7 @@ class Sender:
         tls: which certificates are trusted; None: those that the system does.
         proxies_of_environment: whether to use those that HTTP_PROXY, HTTPS_PROXY and NO_PROXY say.
         lookup: how addresses are found; None: by c-ares, which takes no thread while a name server is silent, so that
-            slow names hold up nobody else's.
+            slow names do not delay others.
         clock: seconds since 1970, for signatures.
     """
 
@@ -207,7 +199,7 @@ class Sender:
         await self._resolver.close()  # which the connector does only for one that it has made
 
     def check(self, request: Request) -> None:
-        """Check what can be checked of a request before it is its turn.
+        """Check what can be checked of a request before it has a slot.
 
         Raises:
             NotAllowedError: it may not be sent to where its URL leads.

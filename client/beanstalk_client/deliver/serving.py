@@ -1,4 +1,4 @@
-"""The sender as a process: its consumer, its sender of requests, its reports, and how all of it ends."""
+"""Runs the deliverer: its consumers, its request sender, its reports, and its end."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from beanstalk_client.consumer import Consumer, look_for_server
 from beanstalk_client.consumers import GRACE, Consumers
 from beanstalk_client.deliver.deliveries import Deliveries
-from beanstalk_client.deliver.sending import Sender
+from beanstalk_client.deliver.sending import RequestSender
 from beanstalk_client.deliver.signatures import Secrets
-from beanstalk_client.deliver.turns import Turns
+from beanstalk_client.deliver.slots import DeliverySlots
 from beanstalk_client.deliver.verdicts import Rules
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.reports import Reports, tidied
@@ -26,40 +26,40 @@ log: logging.Logger = logging.getLogger("beanstalk_client.deliver")
 
 
 class Deliverer(Consumers):
-    """Sends what is due, until it is told to stop.
+    """Sends requests that are due, until it is stopped.
 
     Args:
         connect: makes a client of the job server that is not connected yet.
         tubes: from which jobs are taken.
-        make_sender: makes what sends requests, on the event loop.
-        turns: how many at once.
-        rules: what becomes of those that fail.
-        read_secrets: reads the secrets anew on SIGHUP; None: there are none.
-        grace: seconds that requests may go on when it is told to stop.
+        make_sender: makes the request sender, on the event loop.
+        slots: limit the requests at once.
+        rules: for failed attempts.
+        read_secrets: reads the secrets again on SIGHUP; None: there are none.
+        grace: seconds for running requests after a stop signal.
     """
 
     def __init__(
         self,
         connect: Callable[[], AsyncClient[bytes]],
         tubes: Sequence[str],
-        make_sender: Callable[[], Sender],
-        turns: Turns,
+        make_sender: Callable[[], RequestSender],
+        slots: DeliverySlots,
         rules: Rules,
         *,
         read_secrets: Callable[[], Secrets] | None = None,
         grace: float = GRACE,
     ) -> None:
-        super().__init__(log, "deliverer", "requests on their way", grace)
+        super().__init__(log, "deliverer", "running requests", grace)
         self._connect = connect
         self._tubes = tuple(tubes)
         self._make_sender = make_sender
-        self._turns = turns
+        self._slots = slots
         self._rules = rules
         self._read_secrets = read_secrets
-        self._sender: Sender | None = None
+        self._sender: RequestSender | None = None
 
     async def run(self) -> None:
-        """Send until told to stop, by `stop` or a signal.
+        """Send until `stop` or a signal.
 
         Raises:
             OSError, Error: there is no job server to begin with, or it does not let us do this.
@@ -69,9 +69,9 @@ class Deliverer(Consumers):
             tell(log, logging.WARNING, "tube-missing", message, tube=tube)
         reports = Reports(self._connect)
         self._sender = self._make_sender()
-        handler = Deliveries(self._sender, self._turns, self._rules, reports)
-        # One for each tube: so its jobs need not wait for those of another that came before. Turns are for all of them.
-        consumers = [Consumer(self._connect, [tube], handler, at_once=self._turns.places) for tube in self._tubes]
+        handler = Deliveries(self._sender, self._slots, self._rules, reports)
+        # One for each tube: its jobs need not wait for earlier ones of another tube. All share the slots.
+        consumers = [Consumer(self._connect, [tube], handler, at_once=self._slots.places) for tube in self._tubes]
         who = f"{socket.gethostname()}:{os.getpid()}"
         tubes = ", ".join(self._tubes)
         message = f"{who} sends the requests of {tubes} to {self._sender.reach}"
@@ -87,12 +87,12 @@ class Deliverer(Consumers):
         tell(log, logging.INFO, "deliverer-stopped", f"{who} has stopped")
 
     def running(self) -> int:
-        return self._turns.busy
+        return self._slots.busy
 
     def stop(self) -> None:
-        """As in Consumers; jobs that wait for their turn are given back."""
+        """As in Consumers; jobs that wait for a slot are released."""
         super().stop()
-        self._turns.stop()
+        self._slots.stop()
 
     def reload(self) -> None:
         """Read the secrets anew; if they are bad, those that there are stay."""

@@ -1,4 +1,4 @@
-"""Signatures of deliveries, as Standard Webhooks has them: who has the secret, knows who sent this, and when.
+"""Signs deliveries according to Standard Webhooks: a receiver with the secret can verify the sender and the time.
 
     webhook-id: msg_2KWPBgLlAfxdpx2AI54pPJ85f4W
     webhook-timestamp: 1674087231
@@ -39,8 +39,6 @@ class SecretsError(ValueError):
 
 class Secrets:
     """Which secrets sign what goes where."""
-
-    __slots__ = ("_lines",)
 
     def __init__(self, lines: Sequence[tuple[str, str, tuple[bytes, ...]]] = ()) -> None:
         """Take patterns of a host and a path, and the secrets of what they match; the first that match count."""

@@ -1,4 +1,4 @@
-"""What becomes of a job after an attempt to deliver it: the table of it, Retry-After, and backoff.
+"""Decides a job's outcome after an attempt to deliver it, by status, Retry-After and backoff.
 
 | attempt | job |
 |---|---|
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from datetime import timezone
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 DELETE: Final = "delete"
 RETRY: Final = "retry"
@@ -31,7 +31,7 @@ _DIGITS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _MANY_DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
 
 
-class Rules:
+class Rules(NamedTuple):
     """When a job is tried again.
 
     Attributes:
@@ -41,15 +41,10 @@ class Rules:
         retry_after_max: what Retry-After may demand at most, in seconds.
     """
 
-    __slots__ = ("backoff", "backoff_max", "retry_after_max", "tries")
-
-    def __init__(
-        self, *, tries: int = 12, backoff: float = 5.0, backoff_max: float = 86_400.0, retry_after_max: float = 86_400.0
-    ) -> None:
-        self.tries: int = tries
-        self.backoff: float = backoff
-        self.backoff_max: float = backoff_max
-        self.retry_after_max: float = retry_after_max
+    tries: int = 12
+    backoff: float = 5.0
+    backoff_max: float = 86_400.0
+    retry_after_max: float = 86_400.0
 
     def delay(self, tries: int, retry_after: float | None, chance: float) -> float:
         """How long a job waits after an attempt, in seconds.
@@ -72,7 +67,7 @@ class Rules:
         return min(doubled * (0.75 + chance / 2), self.backoff_max)
 
 
-class Verdict:
+class Verdict(NamedTuple):
     """What becomes of a job.
 
     Attributes:
@@ -81,15 +76,9 @@ class Verdict:
         reason: why it is not delivered, in one line; "" if it is.
     """
 
-    __slots__ = ("delay", "fate", "reason")
-
-    def __init__(self, fate: str, delay: float = 0.0, reason: str = "") -> None:
-        self.fate: str = fate
-        self.delay: float = delay
-        self.reason: str = reason
-
-    def __repr__(self) -> str:
-        return f"<Verdict {self.fate} {self.delay} {self.reason!r}>"
+    fate: str
+    delay: float = 0.0
+    reason: str = ""
 
 
 def is_delivered(status: int) -> bool:

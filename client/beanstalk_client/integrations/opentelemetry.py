@@ -63,20 +63,18 @@ class Tracing(Middleware):
         sent = trace.get_current_span(context).get_span_context()
         name = f"process {run.tube}" if run.tube else "process"
         attributes = {**_attributes("process", run.tube, run.message.task), "messaging.message.id": str(run.job_id)}
-        with self._tracer.start_as_current_span(
-            name,
-            context=context,
-            kind=SpanKind.CONSUMER,
-            attributes=attributes,
-            links=[Link(sent)] if sent.is_valid else [],
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield
-            except BaseException as error:
-                span.set_attribute("error.type", type(error).__qualname__)
-                span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
-                raise
+        with (
+            self._tracer.start_as_current_span(
+                name,
+                context=context,
+                kind=SpanKind.CONSUMER,
+                attributes=attributes,
+                links=[Link(sent)] if sent.is_valid else [],
+                set_status_on_exception=False,
+            ) as span,
+            _error_noted(span),
+        ):
+            yield
 
 
 OPERATIONS = {
@@ -144,12 +142,18 @@ def _command_span(
                 span.set_attribute("messaging.message.id", str(job_id))
             return result
 
-        try:
+        with _error_noted(span):
             yield end
-        except BaseException as error:
-            span.set_attribute("error.type", type(error).__qualname__)
-            span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
-            raise
+
+
+@contextlib.contextmanager
+def _error_noted(span: trace.Span) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
+        raise
 
 
 def _attributes(operation: str, tube: str, task: str, command: str = "") -> dict[str, Any]:

@@ -137,7 +137,7 @@ class Sentry(Middleware):
 
     def _monitor_of(self, run: Run, name: Any) -> MonitorConfig | None:
         """What Sentry should expect of a schedule; None if it has no monitor."""
-        schedules = run._owner.schedules if run._owner is not None else ()
+        schedules = run._tasks.schedules if run._tasks is not None else ()
         return next((_config_of(schedule) for schedule in schedules if schedule.name == name), None)
 
 

@@ -22,8 +22,8 @@ The labels of a message say how its job is put; none is needed:
     ttr                   seconds                                       yes
 
 A worker's `listen` is one `Consumer`: at most `at_once` jobs are reserved, each is touched until its message is
-acknowledged, and a connection that is lost costs no task. What nobody can run (no message of taskiq, a task that is not
-registered) is buried: taskiq itself would acknowledge it.
+acknowledged, and a connection that is lost costs no task. What no worker can run (no message of taskiq, a task that is
+not registered) is buried: taskiq itself would acknowledge it.
 Must never acknowledge what taskiq has not, nor know what a result is.
 """
 
@@ -32,6 +32,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import functools
 import logging
 import math
 from collections.abc import AsyncGenerator, Sequence
@@ -52,7 +53,7 @@ from beanstalk_client.errors import ExistsError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
 
 AT_ONCE = 100
-"""How many jobs a worker process has reserved at most, unless told: as many as taskiq runs, unless told."""
+"""Maximum number of reserved jobs of a worker process, by default: as many as taskiq runs by default."""
 
 ATTRIBUTES = ("tries", "backoff", "ttl", "hold")
 """The labels with numbers that `put-with` takes under the same names."""
@@ -73,8 +74,8 @@ class BeanstalkBroker(AsyncBroker):
         addresses: of the server, or of the nodes of a cluster, as `AsyncClient` takes them.
         tube: where messages go that have no label `queue_name`.
         tubes: the tubes that a worker takes messages from; `tube` alone, if there are none.
-        at_once: how many jobs each worker process has reserved at most. It should be what `taskiq worker` is told by
-            --max-async-tasks, plus --max-prefetch: with less, fewer tasks run than may; with more, jobs wait in this
+        at_once: how many jobs each worker process has reserved at most. It should be --max-async-tasks of `taskiq
+            worker` plus --max-prefetch: with less, fewer tasks run than may; with more, jobs wait in this
             process that another one could run.
         ttr: time to run: seconds, "5m", or a timedelta. Jobs are touched while they are not acknowledged, so this is
             for how long a worker that hangs or vanishes without a word keeps them.
@@ -127,7 +128,7 @@ class BeanstalkBroker(AsyncBroker):
             ValueError: a label makes no sense.
             UnsupportedError: a label asks for what the server does not know. Nothing was put.
             ExistsError: another job has the key.
-            Error: whatever else the client raises.
+            Error: another error of the client.
         """
         shared = await self._producers.get()
         async with shared.using(str(message.labels.get("queue_name") or self._tube)) as client:
@@ -168,7 +169,7 @@ class BeanstalkBroker(AsyncBroker):
             queue_name: its tube, if that is not the broker's.
 
         Returns:
-            True if it is off for good: nobody will run it. False if it was too late: it is running, about to, done, or
+            True if it is cancelled: no worker will run it. False if it was too late: it is running, about to, done, or
             was never there.
 
         Raises:
@@ -213,18 +214,20 @@ class BeanstalkBroker(AsyncBroker):
             await self._producers.close()
 
     def _reason(self, body: bytes) -> str:
-        """Why nobody can run this message, or ""."""
+        """Why no worker can run this message, or ""."""
         try:
             name = self.formatter.loads(body).task_name
-        except Exception as error:  # whatever a formatter raises
+        except Exception as error:  # a formatter may raise any exception
             return f"it is no message of taskiq: {type(error).__name__}"
         return "" if self.find_task(name) else f"no task {name!r} is registered"
 
 
+_Arrival = tuple[bytes, "asyncio.Future[Outcome]"]
+"""The body of a message that has come, and its outcome once it is acknowledged or given back."""
+
+
 class _Reader:
     """One `listen`: a consumer, and the messages that it has and taskiq has not asked for yet."""
-
-    __slots__ = ("_arrived", "_broker", "_closed", "_consumer", "_failed", "_running")
 
     def __init__(self, broker: BeanstalkBroker) -> None:
         self._broker = broker
@@ -243,11 +246,11 @@ class _Reader:
             return Bury()
         if self._closed:
             return Release()
-        arrival = _Arrival(delivery.body)
+        arrival: _Arrival = delivery.body, asyncio.get_running_loop().create_future()
         broker._reserved.add(job_id)
         self._arrived.put_nowait(arrival)
         try:
-            return await arrival.outcome
+            return await arrival[1]
         finally:
             broker._reserved.discard(job_id)
 
@@ -257,7 +260,7 @@ class _Reader:
         if arrival is None:
             self._running.result()  # raises what the consumer has raised
             raise asyncio.CancelledError
-        return AckableMessage(data=arrival.body, ack=arrival.acknowledge)
+        return AckableMessage(data=arrival[0], ack=functools.partial(_acknowledge, arrival))
 
     def close(self) -> None:
         """Take no more, and give back what taskiq has not asked for. What it has, may still be acknowledged."""
@@ -266,35 +269,24 @@ class _Reader:
         while not self._arrived.empty():
             arrival = self._arrived.get_nowait()
             if arrival is not None:
-                arrival.release()
+                _settle(arrival, Release())
         self._running.add_done_callback(lambda _: self._broker._readers.discard(self))
 
     async def end(self) -> None:
-        """Give back whatever is not acknowledged, too."""
+        """Give back what is not acknowledged, too."""
         self.close()
         self._consumer.end()
         with contextlib.suppress(Exception):  # `next` has raised it
             await self._running
 
 
-class _Arrival:
-    """A message that has come, until it is acknowledged or given back."""
+async def _acknowledge(arrival: _Arrival) -> None:
+    _settle(arrival, DONE)
 
-    __slots__ = ("body", "outcome")
 
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-    def _settle(self, outcome: Outcome) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-
-    async def acknowledge(self) -> None:
-        self._settle(DONE)
-
-    def release(self) -> None:
-        self._settle(Release())
+def _settle(arrival: _Arrival, outcome: Outcome) -> None:
+    if not arrival[1].done():
+        arrival[1].set_result(outcome)
 
 
 def _is_true(labels: dict[str, Any], name: str) -> bool:

@@ -1,4 +1,4 @@
-"""When a schedule fires: the moments of a cron expression in a time zone, and those of an interval.
+"""Computes when a schedule fires: the moments of a cron expression in a time zone, or of an interval.
 
 Moments are whole seconds of Unix time. Every call returns the same ones: nothing here depends on when a program was
 started. An expression that names its minute and its hour (`30 2 * * *`) fires once for each of them, as cron does:
@@ -64,8 +64,6 @@ class Cron:
         ValueError: the expression is none, or never fires; there is no such zone on this machine.
         ImportError: the extra `cron` is not installed.
     """
-
-    __slots__ = ("_names_its_hour", "_parse", "expression", "tz", "zone")
 
     def __init__(self, expression: str, tz: str = "UTC") -> None:
         try:
@@ -163,8 +161,6 @@ class Every:
     Raises:
         ValueError: the interval is none of these.
     """
-
-    __slots__ = ("seconds",)
 
     def __init__(self, interval: Duration) -> None:
         seconds = round(seconds_of(interval, "interval"), 6)

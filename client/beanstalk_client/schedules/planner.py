@@ -1,4 +1,4 @@
-"""What a scheduler has to do for one schedule: which firings it puts and calls off, and what it remembers.
+"""Plans one schedule: the firings to put and to cancel, and the next plan.
 
 A function of what is known, without I/O and clock, so that any number of schedulers come to the same:
 
@@ -72,7 +72,7 @@ class Plan:
         return plan
 
     def _is_possible(self) -> bool:
-        """Whether its values are of their types, and its moments such as a server knows; anybody can write a job."""
+        """Whether its values are of their types, and its moments such as a server knows; any client can write a job."""
         return (
             all(type(value) is str for value in (self.timing, self.work, self.tube))
             and re.fullmatch(NAME, self.tube) is not None
@@ -121,7 +121,7 @@ def plan(
     """
     timing = moments.text()
     planned = {moment for moment in old.planned if moment > earliest} if old is not None else set()
-    if old is None or old.timing != timing:  # its moments begin anew: nothing was missed of what nobody asked for
+    if old is None or old.timing != timing:  # its moments begin anew: no firing of the new ones was missed
         made_up: tuple[int, ...] = ()
         is_whole = True
         done_until = latest

@@ -1,4 +1,4 @@
-"""A schedule: its name, its moments, and the job that it puts for each of them."""
+"""Declares a schedule: its name, its moments, and the job that it puts for each of them."""
 
 from __future__ import annotations
 
@@ -51,6 +51,15 @@ class Demands(TypedDict, total=False):
     limit_count: int
 
 
+class ScheduleOptions(Demands, total=False):
+    """The options of a schedule, as `Tasks.cron` describes them."""
+
+    missed: str
+    name: str | None
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
+
+
 class Firing(NamedTuple):
     """The job of a firing, but for its key and its moment.
 
@@ -87,8 +96,6 @@ class Schedule:
         TypeError, ValueError: an argument that cannot be.
         TypeError, ValueError: the task's serializer cannot write an argument.
     """
-
-    __slots__ = ("_args", "_demands", "_kwargs", "missed", "moments", "name", "task")
 
     def __init__(
         self,
@@ -136,7 +143,7 @@ class Schedule:
         return self.missed == SKIP and "ttl" not in self._demands
 
     def work(self) -> str:
-        """A digest of what each firing does, whatever its moment: equal digests, equal jobs."""
+        """A digest of what each firing does, apart from its moment: equal digests, equal jobs."""
         digested = (self._firing("MOMENT"), self._expires)
         return hashlib.sha256(repr(digested).encode()).hexdigest()[:16]
 

@@ -1,13 +1,13 @@
-"""Puts the firings of schedules into the server before they are due, beside any number of others that do the same.
+"""Puts the firings of schedules into the server before they are due, beside any number of other schedulers.
 
 A pass looks what is planned, puts what is missing and leaves the new plan in the server. What makes each firing happen
 once, for any number of passes:
 
     the key      of each firing tells schedule and moment; it stays held long after the firing is done. A second put of
                  it is answered EXISTS.
-    the plan     a job in the group's tube for each schedule, which nobody reserves: until when all is planned. So what
-                 was missed is known, and a first start fires nothing of the past.
-    the lock     a job with a key, which the server deletes when nobody renews it: passes do not overlap. A scheduler
+    the plan     a job in the group's tube for each schedule, which no client reserves: until when all is planned. So
+                 what was missed is known, and a first start fires nothing of the past.
+    the lock     a job with a key, which the server deletes unless it is renewed: passes do not overlap. A scheduler
                  that has stood still finds its lock gone, and puts nothing of what it has thought of before.
     the clock    is the server's: a job that is delayed until a known moment tells what its wall clock says. How wrong
                  the clocks of schedulers are does not matter.
@@ -162,9 +162,9 @@ class Scheduler:
                 return
             if not self._failure:  # since the last one all went well
                 pause = RETRY_AFTER[0]
-            if self._failure != (told := _told(failure)):
-                self._failure = told
-                message = f"no schedule of group {self.group} is planned at present: {told}"
+            if self._failure != (described := _described(failure)):
+                self._failure = described
+                message = f"no schedule of group {self.group} is planned at present: {described}"
                 tell(log, logging.WARNING, "schedules-failed", message, group=self.group)
             self._stopped.wait(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, longest)
@@ -201,14 +201,14 @@ class Scheduler:
     def in_thread(self) -> Iterator[None]:
         """Plan in a thread until the block ends, beside what else a process does.
 
-        A server that knows no jobs with moments is told in the log, and what is in the block goes on.
+        If the server does not know jobs with moments, that is logged, and the block goes on.
         """
 
         def run() -> None:
             try:
                 self.run()
             except Exception as error:
-                message = f"no schedule of group {self.group} is planned any more: {_told(error)}"
+                message = f"no schedule of group {self.group} is planned any more: {_described(error)}"
                 tell(log, logging.ERROR, "schedules-ended", message, group=self.group)
 
         thread = threading.Thread(target=run, name="schedules", daemon=True)
@@ -247,19 +247,19 @@ class Scheduler:
         self._is_whole = False
         queue.use(self.group)
         try:
-            turn = Turn(queue, self.group)
+            term = LeaderTerm(queue, self.group)
         except ExistsError:
             return random.uniform(*BUSY_FOR)
         try:
-            wait = self._make_pass(queue, turn)
+            wait = self._make_pass(queue, term)
         except BaseException:
             with contextlib.suppress(Exception):  # which would hide why the pass failed; the lock expires in any case
-                turn.end()
+                term.end()
             raise
-        turn.end()
+        term.end()
         return wait
 
-    def _make_pass(self, queue: Client[bytes], turn: Turn) -> float:
+    def _make_pass(self, queue: Client[bytes], term: LeaderTerm) -> float:
         earliest, latest = self._now(queue)
         plans = {name: self._read(queue, name) for name in (*self._schedules, *self._others(queue))}
         renewed_until = latest + 3 * self.ahead / PASSES
@@ -271,7 +271,7 @@ class Scheduler:
             with self._alone(name):
                 if schedule is None:
                     if old is not None and latest > old.renewed_until:
-                        self._call_off(turn, old.tube, name, (each for each in old.planned if each > earliest))
+                        self._call_off(term, old.tube, name, (each for each in old.planned if each > earliest))
                         gone.append(name)
                     continue
                 work = schedule.work()
@@ -281,7 +281,7 @@ class Scheduler:
                 to_do = plan(
                     schedule.moments, work, tube, schedule.missed, old, earliest, latest, self.ahead, renewed_until
                 )
-                self._do(turn, schedule, old, to_do, earliest, latest)
+                self._do(term, schedule, old, to_do, earliest, latest)
                 written[name] = to_do
                 if not to_do.is_whole:
                     interval = 0
@@ -290,12 +290,12 @@ class Scheduler:
         for name, done in written.items():
             body = done.plan.encode().encode()
             with self._alone(name):
-                turn.change(self.group).put_with(body, key=PLAN_KEY + name, replace=True, at=END_OF_TIME)
+                term.change(self.group).put_with(body, key=PLAN_KEY + name, replace=True, at=END_OF_TIME)
                 if done.is_whole:  # before that, the plan may still have another definition
                     self._mine.add(name)
         for name in gone:
             with contextlib.suppress(NotFoundError, TooLateError):
-                turn.change(self.group).cancel_keyed(PLAN_KEY + name)
+                term.change(self.group).cancel_keyed(PLAN_KEY + name)
             message = f"schedule {name} is called off: no scheduler has it any more"
             tell(log, logging.WARNING, "schedule-removed", message, schedule=name)
         self._is_whole = interval > 0
@@ -311,7 +311,7 @@ class Scheduler:
         except ExistsError as error:
             job_id = error.id
         told = queue.stats_job(job_id)
-        if told["state"] != "delayed":  # somebody has kicked it
+        if told["state"] != "delayed":  # a client has kicked it
             job_id = queue.put_with(b"", key=CLOCK_KEY, at=END_OF_TIME, replace=True)
             told = queue.stats_job(job_id)
         latest = END_OF_TIME - int(told["time-left"])
@@ -339,7 +339,7 @@ class Scheduler:
     def _is_anothers(self, schedule: Schedule, work: str, tube: str, old: Plan | None, latest: int) -> bool:
         """Whether to stand back, as schedulers with another definition of this schedule have come later.
 
-        Each takes a schedule over once, when it first sees it, and again when nobody renews the plan any more. So the
+        Each takes a schedule over once, when it first sees it, and again when the plan is not renewed any more. So the
         scheduler that was started last decides, and two of different versions do not undo each other's work for ever.
         """
         name = schedule.name
@@ -353,7 +353,7 @@ class Scheduler:
 
     def _do(
         self,
-        turn: Turn,
+        term: LeaderTerm,
         schedule: Schedule,
         old: Plan | None,
         to_do: Pass,
@@ -362,12 +362,12 @@ class Scheduler:
     ) -> None:
         name = schedule.name
         if old is not None:
-            self._call_off(turn, old.tube, name, to_do.off)
+            self._call_off(term, old.tube, name, to_do.off)
         made_up = 0
         for moment in sorted((*to_do.replaced, *to_do.put)):
             firing = schedule.firing(moment)
             try:
-                turn.change(firing.tube).put_with(
+                term.change(firing.tube).put_with(
                     firing.body,
                     firing.priority,
                     ttr=firing.ttr,
@@ -390,10 +390,10 @@ class Scheduler:
             message = f"schedule {name} makes up for {made_up} missed firing{'s' if made_up > 1 else ''}"
             tell(log, logging.WARNING, "schedule-missed", message, schedule=name, firings=made_up)
 
-    def _call_off(self, turn: Turn, tube: str, name: str, moments: Iterable[int]) -> None:
+    def _call_off(self, term: LeaderTerm, tube: str, name: str, moments: Iterable[int]) -> None:
         for moment in moments:
             with contextlib.suppress(NotFoundError, TooLateError):
-                turn.change(tube).cancel_keyed(key_of(self.group, name, moment))
+                term.change(tube).cancel_keyed(key_of(self.group, name, moment))
 
     @contextlib.contextmanager
     def _alone(self, name: str) -> Iterator[None]:
@@ -403,21 +403,19 @@ class Scheduler:
         except UnsupportedError:
             raise
         except (BeanstalkdError, ValueError) as error:  # the latter: a name for which no key is long enough
-            message = f"schedule {name} is not planned at present: {_told(error)}"
+            message = f"schedule {name} is not planned at present: {_described(error)}"
             tell(log, logging.ERROR, "schedule-refused", message, schedule=name)
 
 
-class Turn:
-    """The right to make a pass, and a client that uses it: a job in the group's tube, until it is cancelled or expires.
+class LeaderTerm:
+    """The time in which one scheduler may make a pass, and its client: a job in the group's tube locks out the others.
 
     Args:
         queue: it uses the group's tube.
 
     Raises:
-        ExistsError: it is another scheduler's turn.
+        ExistsError: another scheduler has the lock.
     """
-
-    __slots__ = ("_job_id", "_renewed", "_tube", "queue")
 
     def __init__(self, queue: Client[bytes], group: str) -> None:
         self.queue: Client[bytes] = queue
@@ -435,7 +433,7 @@ class Turn:
         return self.queue.put_with(b"", delay=LOCK_FOR, ttl=1, key=LOCK_KEY, replace=replace)
 
     def _is_buried(self, job_id: int) -> bool:
-        """Whether the lock is nobody's, and would stay for ever: a worker that watches the wrong tube has got it."""
+        """Whether the lock is buried, and would never expire: a worker that watches the wrong tube has had it."""
         try:
             return bool(self.queue.stats_job(job_id)["state"] == "buried")
         except NotFoundError:
@@ -445,7 +443,7 @@ class Turn:
         """The client, which uses this tube, for one change.
 
         Raises:
-            LockLostError: it is another's turn by now, or may be.
+            LockLostError: another scheduler has the lock by now, or may have it.
         """
         if tube != self._tube:
             self.queue.use(tube)
@@ -464,7 +462,7 @@ class Turn:
             self.queue.cancel(self._job_id)
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """An error with its name."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 

@@ -14,9 +14,9 @@ from beanstalk_client.tasks.failure import GiveUp, Retry
 from beanstalk_client.tasks.group import JobGroup
 from beanstalk_client.tasks.message import JSON, Message, Serializer
 from beanstalk_client.tasks.middleware import Failure, Middleware, Put, Run, current_run
-from beanstalk_client.tasks.registry import Tasks
 from beanstalk_client.tasks.results import Progress, Result, ResultGoneError, TaskFailedError
 from beanstalk_client.tasks.task import Call, ResultCall, Task
+from beanstalk_client.tasks.tasks import Tasks
 
 __all__ = [
     "JSON",

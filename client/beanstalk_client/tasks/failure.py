@@ -1,4 +1,4 @@
-"""What becomes of a job whose task has failed: when it is tried again, when no more, and where its error can be read.
+"""Handles a failed task: whether and when it is retried, what is logged, and its report.
 
 Must never show the arguments of a task, but in what its exception says and its traceback quotes.
 """
@@ -19,6 +19,7 @@ from typing import Any, Protocol, Union
 
 from beanstalk_client.commands import MAX_SECONDS, Duration, seconds, seconds_of
 from beanstalk_client.consumer import is_last_attempt
+from beanstalk_client.errors import Error
 
 LONGEST_DELAY = 86400.0
 """Seconds that a job waits for its next try at most: a day."""
@@ -204,21 +205,40 @@ def for_waiter(error: BaseException, what: str) -> BaseException:
     return failure
 
 
-class _CanBeCalledOff(Protocol):
-    """What is needed of a delivery here."""
+class AnyDelivery(Protocol):
+    """What is needed here of a delivery: of a server's, or of a queue in memory."""
+
+    @property
+    def job_id(self) -> int: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def tube(self) -> str: ...
 
     @property
     def is_called_off(self) -> bool: ...
 
+    async def stats(self) -> dict[str, Any]: ...
 
-def is_of_worker(error: BaseException, delivery: _CanBeCalledOff) -> bool:
+
+async def stats_of(delivery: AnyDelivery) -> dict[str, Any]:
+    """The `stats-job` of a job; {} if the server is lost, or the job is not reserved by this worker any more."""
+    try:
+        return await delivery.stats()
+    except (Error, OSError):
+        return {}
+
+
+def is_of_worker(error: BaseException, delivery: AnyDelivery) -> bool:
     """Whether the worker has ended a run from outside, and not the task itself."""
     if issubclass(type(error), GeneratorExit):
         return asyncio._get_running_loop() is None  # the coroutine is closed, as its event loop is
     return issubclass(type(error), asyncio.CancelledError) and delivery.is_called_off
 
 
-async def take_back_cancellation(delivery: _CanBeCalledOff) -> None:
+async def take_back_cancellation(delivery: AnyDelivery) -> None:
     """Clear what a task has left that has cancelled the asyncio task of its own run, and has not waited since."""
     mine: Any = asyncio.current_task()
     if mine._must_cancel and not delivery.is_called_off:  # there is no public way to see it

@@ -1,4 +1,4 @@
-"""A group of calls, and what runs after all of them.
+"""Puts a group of calls, and the calls that run after all of them.
 
 thumbnails = tasks.group("images")
 for path in paths:
@@ -8,10 +8,12 @@ thumbnails.then(send_mail).put("a@example.com", subject="Done")
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from beanstalk_client.errors import NotFoundError
-from beanstalk_client.tasks.task import Call, Registry, ResultCall, Task
+from beanstalk_client.tasks.steps import Steps
+from beanstalk_client.tasks.task import Call, ResultCall, Task, TaskRegistry
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -38,7 +40,7 @@ class JobGroup:
         name: of the group at the server. What comes before the last slash is the tube that it belongs to.
     """
 
-    def __init__(self, tasks: Registry, name: str) -> None:
+    def __init__(self, tasks: TaskRegistry, name: str) -> None:
         self.name = name
         self._tasks = tasks
         self._tube = name.rpartition("/")[0] or name
@@ -75,10 +77,7 @@ class JobGroup:
         Example:
             print(group.stats().get("done-jobs", 0))
         """
-        try:
-            return dict(self._tasks._client(self._tube).stats_group(self.name))
-        except NotFoundError:
-            return {}
+        return dict(self._tasks._do(self._tube, self._asked("stats_group", {})))
 
     async def astats(self) -> dict[str, Any]:
         """As `stats`, in asyncio.
@@ -86,10 +85,7 @@ class JobGroup:
         Example:
             print((await group.astats()).get("done-jobs", 0))
         """
-        try:
-            return dict(await self._tasks._ask(self._tube, "stats_group", self.name))
-        except NotFoundError:
-            return {}
+        return dict(await self._tasks._ado(self._tube, self._asked("stats_group", {})))
 
     def cancel(self) -> int:
         """Delete its jobs that do not run; what comes after it runs when none is left. Returns how many.
@@ -97,10 +93,7 @@ class JobGroup:
         Example:
             print(group.cancel(), "calls are called off")
         """
-        try:
-            return int(self._tasks._client(self._tube).cancel_group(self.name))
-        except NotFoundError:
-            return 0
+        return int(self._tasks._do(self._tube, self._asked("cancel_group", 0)))
 
     async def acancel(self) -> int:
         """As `cancel`, in asyncio.
@@ -108,10 +101,14 @@ class JobGroup:
         Example:
             print(await group.acancel(), "calls are called off")
         """
+        return int(await self._tasks._ado(self._tube, self._asked("cancel_group", 0)))
+
+    def _asked(self, command: str, unknown: Any) -> Steps:
+        """The server's answer to a command; another one if it does not know the group."""
         try:
-            return int(await self._tasks._ask(self._tube, "cancel_group", self.name))
+            return (yield methodcaller(command, self.name))
         except NotFoundError:
-            return 0
+            return unknown
 
 
 def _plain(task: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The body of a task's job: which task, with which arguments, and what middleware has added.
+"""Reads and writes the body of a task's job: the task, its arguments, and the metadata of middleware.
 
     {"task": "shop.send_mail", "args": ["a@example.com"], "kwargs": {"subject": "Hello"}, "meta": {"traceparent": "…"}}
 
@@ -26,7 +26,7 @@ class Serializer(NamedTuple):
 
     Attributes:
         write: a mapping as above to bytes. What it cannot write, it raises TypeError or ValueError for.
-        read: bytes to such a mapping. It raises an exception for whatever else it is given.
+        read: bytes to such a mapping. It raises an exception for all other bytes.
     """
 
     write: Callable[[dict[str, Any]], bytes]

@@ -1,4 +1,4 @@
-"""What is wrapped around each put and each run of a task: for logs, traces, metrics, databases.
+"""Wraps middleware around each put and each run of a task: for logs, traces, metrics, databases.
 
     class Timed(Middleware):
         @contextlib.contextmanager
@@ -19,6 +19,7 @@ Must never wait: neither of the two is a coroutine, so it would hold up all othe
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
@@ -27,13 +28,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import GiveUp, Retry, describe
 from beanstalk_client.tasks.message import current
-from beanstalk_client.tasks.results import put_progress, tell_progress, told_progress, ttl_of
+from beanstalk_client.tasks.results import RESULTS, put_progress, told_progress, ttl_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from beanstalk_client.tasks.message import Message
-    from beanstalk_client.tasks.results import Owner
+    from beanstalk_client.tasks.steps import Steps, TaskQueue
 
 
 class Put:
@@ -74,15 +75,15 @@ class Run:
         job_id: of its job.
     """
 
-    __slots__ = ("_owner", "_task_tube", "job_id", "message", "tube")
+    __slots__ = ("_task_tube", "_tasks", "job_id", "message", "tube")
 
     def __init__(
-        self, message: Message, tube: str, job_id: int, owner: Owner | None = None, task_tube: str = ""
+        self, message: Message, tube: str, job_id: int, tasks: TaskQueue | None = None, task_tube: str = ""
     ) -> None:
         self.message: Message = message
         self.tube: str = tube
         self.job_id: int = job_id
-        self._owner = owner
+        self._tasks = tasks
         self._task_tube = task_tube
 
     def progress(self, fraction: float, note: str = "") -> None:
@@ -101,9 +102,11 @@ class Run:
             ValueError: the fraction is not from 0 to 1.
             RuntimeError: a coroutine calls it, which says `await current_run().aprogress(…)`.
         """
-        content = told_progress(fraction, note)
-        if self._owner is not None and ttl_of(self.message):
-            tell_progress(self._owner, self._task_tube, self.job_id, ttl_of(self.message), content)
+        if self._tasks is not None and not self._tasks.is_in_memory and asyncio._get_running_loop() is not None:
+            raise RuntimeError("progress() was called in a coroutine: say `await current_run().aprogress(…)` there")
+        steps = self._progress(fraction, note)
+        if self._tasks is not None and steps is not None:
+            self._tasks._do(self._task_tube + RESULTS, steps)
 
     async def aprogress(self, fraction: float, note: str = "") -> None:
         """As `progress`, in a coroutine.
@@ -111,9 +114,14 @@ class Run:
         Example:
             await current_run().aprogress(0.4, "page 4 of 10")
         """
+        steps = self._progress(fraction, note)
+        if self._tasks is not None and steps is not None:
+            await self._tasks._ado(self._task_tube + RESULTS, steps)
+
+    def _progress(self, fraction: float, note: str) -> Steps | None:
         content = told_progress(fraction, note)
-        if self._owner is not None and ttl_of(self.message):
-            await put_progress(self._owner, self._task_tube, self.job_id, ttl_of(self.message), content)
+        ttl = ttl_of(self.message)
+        return put_progress(self._tasks, self.job_id, ttl, content) if self._tasks is not None and ttl else None
 
     def __repr__(self) -> str:  # without arguments: it may be logged
         return f"<run of {self.message.task}: job {self.job_id}{f' of tube {self.tube}' if self.tube else ''}>"

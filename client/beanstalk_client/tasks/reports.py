@@ -1,9 +1,9 @@
-"""Reports about buried jobs: jobs for people, in tubes of their own. They go when the job does that they are about.
+"""Puts a report beside each buried job, for people, and deletes it when the job is gone.
 
 The worker that runs the last attempt puts the report. If that worker is lost, another one finds the buried job.
 
 Each has a key that names its job, so there is one for each job, and it is found by the job's id. No server knows what a
-report is about: workers look from time to time which jobs are gone, since these may be deleted by anybody, or expire.
+report is about: workers look from time to time which jobs are gone, since any client may delete them, and they expire.
 Must never delete what is not known to be a report about a job that is gone.
 """
 
@@ -46,7 +46,7 @@ log: logging.Logger = logging.getLogger("beanstalk_client.reports")
 async def put_report(client: AsyncClient[bytes], job_id: int, body: bytes) -> None:
     """Put a report into the tube that a client uses: once for each job, where the server can do that."""
     if await client.knows("put-with"):
-        with contextlib.suppress(TooLateError):  # somebody reads the former one at this moment
+        with contextlib.suppress(TooLateError):  # a client has reserved the former one
             await client.put_with(body, key=f"job-{job_id}", replace=True, ttl=REPORT_TTL)
     else:
         await client.put(body)
@@ -195,13 +195,13 @@ async def _forget_if_gone(client: AsyncClient[bytes], report_id: int, job_id: in
     try:
         await client.stats_job(job_id)
     except NotFoundError:
-        with contextlib.suppress(NotFoundError):  # somebody has read and deleted it, or does so
+        with contextlib.suppress(NotFoundError):  # a client has deleted it
             if _is_about((await client.peek(report_id)).body, job_id):
                 await client.delete(report_id)
 
 
 def _is_about(body: bytes, job_id: int) -> bool:
-    """Whether this is a report about a job, and not somebody's own job with such a key."""
+    """Whether this is a report about a job, and not another job with such a key."""
     try:
         content: Any = json.loads(body)
     except ValueError:

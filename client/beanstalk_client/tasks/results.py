@@ -1,11 +1,11 @@
-"""Results of tasks, for those who ask for them: jobs with keys, in a tube beside that of the task.
+"""Keeps the results of tasks: jobs with keys, in a tube beside that of the task.
 
     handle = total.result(ttl=3600).put(17)
     handle.get(timeout=5)
 
 The worker puts the result of job 42 of the tube `shop` into the tube `shop.results`, with the key `job-42`, before it
-deletes the job. Nobody reserves it; the server deletes it after `ttl` seconds. So a result survives and expires as any
-job does. Its body is JSON, or what the serializer of `Tasks` writes:
+deletes the job. No client reserves it; the server deletes it after `ttl` seconds. So a result survives and expires as
+any job does. Its body is JSON, or what the serializer of `Tasks` writes:
 
     {"state": "done", "value": 3}
     {"state": "running", "progress": 0.4, "note": "page 4 of 10"}
@@ -16,25 +16,24 @@ A handle asks for it again and again while it waits, at first every 10 ms and th
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Generator
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import JobTooBigError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import describe, escaped, showable, trace_of
 from beanstalk_client.tasks.message import current
+from beanstalk_client.tasks.steps import Steps, TaskQueue
 
 if TYPE_CHECKING:
-    from beanstalk_client.tasks.message import Message, Serializer
+    from beanstalk_client.tasks.message import Message
 
 R = TypeVar("R")
-
-Steps = Generator["tuple[str, Any]", Any, Any]
 
 RESULTS = ".results"
 """What a tube's name ends with that has the results of another one's jobs."""
@@ -110,26 +109,6 @@ class Progress(NamedTuple):
     note: str
 
 
-class Owner(Protocol):
-    """What a result needs of `Tasks`."""
-
-    serializer: Serializer
-
-    @property
-    def schedules(self) -> Sequence[Any]:
-        """What `cron` and `every` have been told."""
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether its jobs are put into a queue in memory."""
-
-    def _client(self, tube: str) -> Any:
-        """This thread's blocking client, using a tube."""
-
-    async def _ask(self, tube: str, command: str, *args: Any, **kwargs: Any) -> Any:
-        """What a client of this event loop, using a tube, answers to a command."""
-
-
 def key_of(job_id: int) -> str:
     """The key of a job's result."""
     return f"job-{job_id}"
@@ -149,8 +128,8 @@ class Result(Generic[R]):
         job_id: the id of the job.
     """
 
-    def __init__(self, owner: Owner, tube: str, job_id: int) -> None:
-        self._owner = owner
+    def __init__(self, tasks: TaskQueue, tube: str, job_id: int) -> None:
+        self._tasks = tasks
         self.tube = tube
         self.job_id = job_id
 
@@ -223,18 +202,27 @@ class Result(Generic[R]):
         """
         return _progress_of((await self._ado(self._look()))[1])
 
-    # What to ask the server, without asking it: each yields a command and its argument, and is sent the answer, or None
-    # where there is no such job.
+    def _do(self, steps: Steps) -> Any:
+        return self._tasks._do(self.tube + RESULTS, steps)
+
+    async def _ado(self, steps: Steps) -> Any:
+        return await self._tasks._ado(self.tube + RESULTS, steps)
 
     def _look(self) -> Steps:
         """The state, and the body of the result."""
-        found = self._read((yield "peek_keyed", key_of(self.job_id)))
+        found = yield from self._read()
         if found.get("state") == DONE:
             return DONE, found
-        job = yield "stats_job", self.job_id
+        job = None
+        with contextlib.suppress(NotFoundError):
+            job = yield methodcaller("stats_job", self.job_id)
         if job is None or job.get("state") == "buried":  # its result was put before, perhaps since the first question
-            found = self._read((yield "peek_keyed", key_of(self.job_id)))
+            found = yield from self._read()
         return self._state_of(found, job), found
+
+    def _read(self) -> Steps:
+        """The body of the result; {} if there is none."""
+        return (yield from read_result(self._tasks, self.job_id))
 
     def _state_of(self, found: dict[str, Any], job: dict[str, Any] | None) -> str:
         """The state of a call, by its result and by its job's statistics.
@@ -262,45 +250,13 @@ class Result(Generic[R]):
                 raise TimeoutError(f"job {self.job_id} of tube {self.tube} has no result yet: it is {state}")
             if pause == FIRST_PAUSE:
                 self._warn_of_own_tube()
-            yield "sleep", min(pause, left)
+            yield min(pause, left)
             pause = min(pause * 1.5, LONGEST_PAUSE)
-
-    def _do(self, steps: Steps) -> Any:
-        answer = None
-        while True:
-            try:
-                command, argument = steps.send(answer)
-            except StopIteration as end:
-                return end.value
-            if command == "sleep":
-                if asyncio._get_running_loop() is not None:  # in memory, where plain functions run in a loop
-                    raise RuntimeError(f"job {self.job_id} cannot run before this call returns: the queue is in memory")
-                time.sleep(argument)
-                continue
-            try:
-                answer = getattr(self._owner._client(self.tube + RESULTS), command)(argument)
-            except NotFoundError:
-                answer = None
-
-    async def _ado(self, steps: Steps) -> Any:
-        answer = None
-        while True:
-            try:
-                command, argument = steps.send(answer)
-            except StopIteration as end:
-                return end.value
-            if command == "sleep":
-                await asyncio.sleep(argument)
-                continue
-            try:
-                answer = await self._owner._ask(self.tube + RESULTS, command, argument)
-            except NotFoundError:
-                answer = None
 
     def _warn_of_own_tube(self) -> None:
         """Warn once of a task that waits for a job of its own tube, which needs a slot while the task has one."""
         run = current.get(None)
-        if run is None or run._owner is not self._owner or run._task_tube != self.tube:
+        if run is None or run._tasks is not self._tasks or run._task_tube != self.tube:
             return
         if (run.message.task, self.tube) not in _warned:
             _warned.add((run.message.task, self.tube))
@@ -309,10 +265,6 @@ class Result(Generic[R]):
                 "or threads of the workers, none of them ends; give the task it waits for another tube"
             )
             tell(log, logging.WARNING, "waits-for-own-tube", message, task=run.message.task, tube=self.tube)
-
-    def _read(self, job: Any) -> dict[str, Any]:
-        found = {} if job is None else self._owner.serializer.read(job.body)
-        return found if isinstance(found, dict) else {}
 
     def _value(self, state: str, found: dict[str, Any]) -> Any:
         if state == DONE:
@@ -333,7 +285,7 @@ def _progress_of(found: dict[str, Any]) -> Progress | None:
 
 
 def ttl_of(message: Message) -> float:
-    """For how many seconds the result of a call is kept; 0 if nobody asks for it, or for what the server cannot do."""
+    """For how many seconds the result of a call is kept; 0 if it is not, or for a time that no server takes."""
     ttl = message.meta.get(META, 0)
     return float(ttl) if isinstance(ttl, (int, float)) and 0 < ttl < MAX_TTL else 0.0
 
@@ -354,8 +306,8 @@ def told_failure(error: BaseException) -> dict[str, Any]:
     return {"state": FAILED, "error": describe(error), "traceback": trace_of(error)[-TRACEBACK:].splitlines()}
 
 
-async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> str:
-    """Put a result, in the place of what was told before; return "", or why this value can be no result.
+async def put_result(tasks: TaskQueue, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> str:
+    """Put a result, in the place of progress or a former result; return "", or why this value can be no result.
 
     Of a failure that is too large, the traceback is left out.
 
@@ -363,8 +315,8 @@ async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: 
         Error, OSError: the server is not reached, or refuses it.
     """
     try:
-        body = _written(owner, content)
-        await _put(owner, tube, job_id, ttl, body)
+        body = _written(tasks, content)
+        await tasks._ado(tube + RESULTS, _put(job_id, ttl, body))
     except ValueError as error:
         trouble = f"the result cannot be written: {error}"
     except JobTooBigError:
@@ -372,52 +324,38 @@ async def put_result(owner: Owner, tube: str, job_id: int, ttl: float, content: 
     else:
         return ""
     told = {"state": FAILED, "error": content.get("error", trouble), "traceback": []}
-    await _put(owner, tube, job_id, ttl, owner.serializer.write(told))
+    await tasks._ado(tube + RESULTS, _put(job_id, ttl, tasks.serializer.write(told)))
     return trouble
 
 
-def _written(owner: Owner, content: dict[str, Any]) -> bytes:
+def _written(tasks: TaskQueue, content: dict[str, Any]) -> bytes:
     """The body of a result.
 
     Raises:
         ValueError: the value cannot be written, or a method of it has failed.
     """
     try:
-        return owner.serializer.write(content)
+        return tasks.serializer.write(content)
     except BaseException as error:
         raise ValueError(describe(showable(error))) from None
 
 
-async def put_progress(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> None:
-    """Put what a run tells of itself, unless another run of the job has its result by now."""
-    with contextlib.suppress(NotFoundError):
-        if _is_done(owner, await owner._ask(tube + RESULTS, "peek_keyed", key_of(job_id))):
-            return
-    await put_result(owner, tube, job_id, ttl, content)
+def read_result(tasks: TaskQueue, job_id: int) -> Steps:
+    """Read the body of a job's result from its tube; {} if there is none."""
+    try:
+        job = yield methodcaller("peek_keyed", key_of(job_id))
+    except NotFoundError:
+        return {}
+    found = tasks.serializer.read(job.body)
+    return found if isinstance(found, dict) else {}
 
 
-def _is_done(owner: Owner, job: Any) -> bool:
-    found = owner.serializer.read(job.body)
-    return isinstance(found, dict) and found.get("state") == DONE
+def put_progress(tasks: TaskQueue, job_id: int, ttl: float, content: dict[str, Any]) -> Steps:
+    """Put the progress of a run, unless another run of the job has put its result."""
+    if (yield from read_result(tasks, job_id)).get("state") != DONE:
+        yield from _put(job_id, ttl, tasks.serializer.write(content))
 
 
-async def _put(owner: Owner, tube: str, job_id: int, ttl: float, body: bytes) -> None:
-    with contextlib.suppress(TooLateError):  # somebody has reserved it, and knows no better than to do so
-        await owner._ask(tube + RESULTS, "put_with", body, key=key_of(job_id), replace=True, ttl=ttl)
-
-
-def tell_progress(owner: Owner, tube: str, job_id: int, ttl: float, content: dict[str, Any]) -> None:
-    """As `put_progress`, from a plain function.
-
-    Raises:
-        RuntimeError: it is called in an event loop, which would wait.
-    """
-    if not owner.is_in_memory and asyncio._get_running_loop() is not None:  # in memory, plain functions run in a loop
-        raise RuntimeError("progress() was called in a coroutine: say `await current_run().aprogress(…)` there")
-    with contextlib.suppress(TooLateError):
-        body = owner.serializer.write(content)
-        client = owner._client(tube + RESULTS)
-        with contextlib.suppress(NotFoundError):
-            if _is_done(owner, client.peek_keyed(key_of(job_id))):
-                return
-        client.put_with(body, key=key_of(job_id), replace=True, ttl=ttl)
+def _put(job_id: int, ttl: float, body: bytes) -> Steps:
+    with contextlib.suppress(TooLateError):  # a client has reserved the result, which is a mistake
+        yield methodcaller("put_with", body, key=key_of(job_id), replace=True, ttl=ttl)

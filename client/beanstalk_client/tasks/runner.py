@@ -1,4 +1,4 @@
-"""Runs the task that a job asks for, and says what becomes of the job: the handler of a worker's consumer.
+"""Runs the task of a job and returns the job's outcome: the handler of a worker's consumer.
 
     it returns                       DONE
     it fails                         Release, after its backoff; after its last try Bury, with a report for people
@@ -17,12 +17,11 @@ Must never put anything into a log that the body says, but the names of tasks.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import time
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from beanstalk_client.commands import seconds_of
 from beanstalk_client.consumer import DONE, Bury, Outcome, Release, is_last_attempt
@@ -31,6 +30,7 @@ from beanstalk_client.events import reason_of, tell
 from beanstalk_client.tasks.failure import (
     JITTER,
     LONGEST_DELAY,
+    AnyDelivery,
     GiveUp,
     Retry,
     RunTimeoutError,
@@ -39,6 +39,7 @@ from beanstalk_client.tasks.failure import (
     for_waiter,
     is_of_worker,
     showable,
+    stats_of,
     take_back_cancellation,
     task_report,
     tries_of,
@@ -51,7 +52,7 @@ from beanstalk_client.tasks.results import put_result, told_failure, ttl_of
 from beanstalk_client.tasks.task import BACKOFF
 
 if TYPE_CHECKING:
-    from beanstalk_client.tasks.task import Registry, Task
+    from beanstalk_client.tasks.task import Task, TaskRegistry
     from beanstalk_client.tasks.threads import Threads
 
 LOOKUP_DELAY = 5.0
@@ -74,24 +75,6 @@ async def _keep_outcome(call: Awaitable[Any], kept: list[tuple[Any, BaseExceptio
         if issubclass(type(error), GeneratorExit) and asyncio._get_running_loop() is None:
             raise  # the event loop is closed, and with it this coroutine
         kept.append((None, for_waiter(error, "task")))
-
-
-class AnyDelivery(Protocol):
-    """What a runner needs of a delivery: of a server's, or of a queue in memory."""
-
-    @property
-    def job_id(self) -> int: ...
-
-    @property
-    def body(self) -> bytes: ...
-
-    @property
-    def tube(self) -> str: ...
-
-    @property
-    def is_called_off(self) -> bool: ...
-
-    async def stats(self) -> dict[str, Any]: ...
 
 
 async def run_apart(call: Awaitable[Any], delivery: AnyDelivery, timeout: float | None = None) -> Any:
@@ -138,7 +121,7 @@ class ArgumentsError(TypeError):
     """The function of a task cannot be called with the arguments of the job."""
 
 
-class Runner:
+class TaskRunner:
     """The handler of a consumer.
 
     Args:
@@ -151,7 +134,7 @@ class Runner:
 
     def __init__(
         self,
-        tasks: Registry,
+        tasks: TaskRegistry,
         threads: Threads | None,
         jitter: float = JITTER,
         *,
@@ -233,9 +216,8 @@ class Runner:
         self, delivery: AnyDelivery, task: Task[..., Any], error: BaseException, result_ttl: float = 0.0
     ) -> Outcome:
         """A run has failed: try it again, or no more."""
-        try:
-            found = await delivery.stats()
-        except (Error, OSError):  # it is not ours any more, or the server is lost: it is tried again in any case
+        found = await stats_of(delivery)
+        if not found:  # the job is tried again in any case
             shown = error if self._all_tracebacks else None
             self._tell(logging.WARNING, "task-failed", delivery, task.name, f"failed: {describe(error)}", error=shown)
             self._tell_middleware(Failure(error, 1, LOOKUP_DELAY))
@@ -269,17 +251,16 @@ class Runner:
         """The task is unknown: leave the job to a worker of another version for a while, then bury it."""
         name = repr(task)  # any client may have written it
         error = UnknownTaskError(f"this worker has no task {name}")
-        found: dict[str, Any] | None = None
+        found: dict[str, Any] = {}
         delay = 0.0
         if self._unknown_task_grace:
-            try:
-                found = await delivery.stats()
-            except (Error, OSError):  # as in `_fail`
+            found = await stats_of(delivery)
+            if not found:
                 return Release(LOOKUP_DELAY)
             delay = unknown_delay(found, self._unknown_task_grace, self._jitter)
-        if found is None or not delay:
+        if not delay:
             outcome = await self._bury(delivery, None, name[1:-1], error, found)
-            return Release(0, int(found["pri"])) if found is not None and is_last_attempt(found) else outcome
+            return Release(0, int(found["pri"])) if is_last_attempt(found) else outcome
         text = f"released for {delay:.3g} s: {error}"
         self._tell(logging.WARNING, "task-unknown", delivery, name[1:-1], text, delay=delay)
         return Release(delay, int(found["pri"]))
@@ -295,10 +276,7 @@ class Runner:
         result_ttl: float = 0.0,
     ) -> Outcome:
         """No further try is made."""
-        if found is None:
-            found = {}
-            with contextlib.suppress(Error, OSError):
-                found = await delivery.stats()
+        found = found or await stats_of(delivery)
         tube = str(found.get("tube") or delivery.tube)
         if task is not None:  # before the log, of which Sentry makes events: it drops the second one of an exception
             self._tell_middleware(Failure(error, tries, None))

@@ -1,4 +1,4 @@
-"""A task: a function that can be called here, or put into a queue, to be called by a worker.
+"""Declares tasks: functions that can be called here, or put into a queue, to be called by a worker.
 
 send_mail("a@example.com", subject="Hello")              an ordinary call
 send_mail.put("a@example.com", subject="Hello")          a job, whose worker makes this call
@@ -7,6 +7,7 @@ send_mail.delay(900).key("order-17").put(…)              the same, in a quarte
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import inspect
@@ -14,7 +15,8 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union, overload
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Union, cast, overload
 
 from beanstalk_client.commands import (
     MAX_PRIORITY,
@@ -29,20 +31,22 @@ from beanstalk_client.commands import (
     unix_time_of,
     within,
 )
+from beanstalk_client.errors import NotFoundError, TooLateError
 from beanstalk_client.tasks.failure import Backoff
 from beanstalk_client.tasks.message import Message
 from beanstalk_client.tasks.results import META, Result
+from beanstalk_client.tasks.steps import Steps, TaskQueue
 
 if TYPE_CHECKING:
-    from typing_extensions import ParamSpec, Self
+    from typing_extensions import ParamSpec
 
-    from beanstalk_client.tasks.message import Serializer
     from beanstalk_client.tasks.middleware import Middleware
 
     P = ParamSpec("P")
 else:
     P = TypeVar("P")  # Python 3.9 has no other kind of variable for Generic
 
+C = TypeVar("C")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -71,20 +75,11 @@ def _named(group: Group | str) -> str:
     return name
 
 
-class Registry(Protocol):
+class TaskRegistry(TaskQueue, Protocol):
     """What a task, its runner and a queue in memory need of `Tasks`."""
 
     errors: str | None
     middleware: list[Middleware]
-    serializer: Serializer
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether its jobs are put into a queue in memory."""
-
-    @property
-    def schedules(self) -> Sequence[Any]:
-        """What `cron` and `every` have been told, in this order."""
 
     def connect(self) -> Any:
         """A new blocking client of the server, for bodies that are bytes."""
@@ -96,18 +91,141 @@ class Registry(Protocol):
 
     async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int: ...
 
-    def _cancel(self, tube: str, which: str | int) -> bool: ...
-
-    async def _acancel(self, tube: str, which: str | int) -> bool: ...
-
     async def _report(self, tube: str, job_id: int, body: bytes) -> None: ...
 
-    def _client(self, tube: str) -> Any: ...
 
-    async def _ask(self, tube: str, command: str, *args: Any, **kwargs: Any) -> Any: ...
+class TaskOptions(TypedDict, total=False):
+    """The options of a task, as `Tasks.task` describes them."""
+
+    name: str | None
+    tube: str | None
+    retries: int
+    backoff: Backoff
+    timeout: Duration | None
+    priority: int
+    ttr: Duration
+    give_up_on: type[BaseException] | Sequence[type[BaseException]]
 
 
-class Task(Generic[P, R]):
+class _Changeable(Generic[C]):
+    """How calls are put. Each method returns a call that is put so."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _having(self, **changes: Any) -> C: ...
+
+    def delay(self, seconds: Duration) -> C:
+        """A call that runs after this many seconds at the earliest. It puts nothing: `task.delay(900).put(…)` does.
+
+        Example:
+            send_mail.delay("15m").put("a@example.com")
+            send_mail.key("order-17").delay("15m").put("a@example.com")
+        """
+        return self._having(delay=seconds, at=None)
+
+    def at(self, moment: Moment) -> C:
+        """A call that runs at this moment of the server's wall clock, or at once if that is past.
+
+        Example:
+            send_mail.key("order-17").at(time.time() + 900).put("a@example.com")
+
+        Raises:
+            TypeError, ValueError: it is no moment, or a datetime without a time zone.
+        """
+        if isinstance(moment, datetime.datetime) and moment.tzinfo is None:
+            raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
+        return self._having(delay=0.0, at=unix_time_of(moment))
+
+    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> C:
+        """A call with a name, which no other job of the tube has: by it, it can be cancelled.
+
+        Example:
+            send_mail.delay("15m").key("order-17", replace=True).put("a@example.com")
+            send_mail.cancel("order-17")
+
+        Args:
+            replace: if there is one with this name, and it does not run yet, this one takes its place. Otherwise
+                putting a second one raises ExistsError.
+            hold: seconds that the name stays taken when the job is done.
+
+        Raises:
+            TypeError, ValueError: it is no key.
+        """
+        make.cancel_keyed(key)  # which refuses a bad one
+        return self._having(key=key, replace=replace, hold=hold)
+
+    def priority(self, priority: int) -> C:
+        """A call with another priority; 0 runs before all others.
+
+        Example:
+            send_mail.delay("15m").priority(0).put("a@example.com")
+        """
+        return self._having(priority=priority)
+
+    def ttr(self, seconds: Duration) -> C:
+        """A call whose job goes to another worker if its own is silent for this many seconds.
+
+        Example:
+            send_mail.delay("15m").ttr("5m").put("a@example.com")
+        """
+        return self._having(ttr=seconds)
+
+    def tries(self, number: int) -> C:
+        """A call that the server itself buries after this many failures, also when its workers die.
+
+        Example:
+            send_mail.delay("15m").tries(5).put("a@example.com")
+        """
+        return self._having(tries=number)
+
+    def ttl(self, seconds: Duration) -> C:
+        """A call that expires: the server deletes it if no worker has taken it for this many seconds.
+
+        Example:
+            send_mail.delay("15m").ttl("24h").put("a@example.com")
+        """
+        return self._having(ttl=seconds)
+
+    def limit(self, key: str, count: int = 1) -> C:
+        """A call with a limit: of the jobs of the tube with this key, at most this many run at a time; the others wait.
+
+        A key with a slash, such as "shop/user-42", is shared by all tubes.
+
+        Example:
+            send_mail.limit("user-42", 2).put("a@example.com")
+        """
+        make.put_with(b"", limit=key, limit_count=count)  # which refuses a bad one
+        return self._having(limit=key, limit_count=count)
+
+    def share(self, name: str) -> C:
+        """A call that takes turns, among the jobs of its priority, with those of other names.
+
+        Example:
+            send_mail.share("customer-7").put("a@example.com")
+        """
+        make.put_with(b"", share=name)
+        return self._having(share=name)
+
+    def group(self, group: Group | str) -> C:
+        """A call that belongs to a group: what comes after the group waits for it.
+
+        Example:
+            send_mail.group("import-17").put("a@example.com")
+        """
+        return self._having(group=_named(group))
+
+    def after(self, group: Group | str) -> C:
+        """A call that runs when no job of a group is left: put it after them.
+
+        Example:
+            send_mail.after("import-17").put("a@example.com")
+        """
+        return self._having(after=_named(group))
+
+
+class Task(_Changeable["Call[P]"], Generic[P, R]):
     """A function that can be put. It is made by `Tasks.task`.
 
     Example:
@@ -131,17 +249,17 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        tasks: Registry,
+        tasks: TaskRegistry,
         function: Callable[P, R],
         *,
         name: str,
         tube: str,
-        retries: int,
-        backoff: Backoff,
-        timeout: Duration | None,
-        priority: int,
-        ttr: Duration,
-        give_up_on: type[BaseException] | Sequence[type[BaseException]],
+        retries: int = RETRIES,
+        backoff: Backoff = BACKOFF,
+        timeout: Duration | None = None,
+        priority: int = PRIORITY,
+        ttr: Duration = TIME_TO_RUN,
+        give_up_on: type[BaseException] | Sequence[type[BaseException]] = (),
     ) -> None:
         text_of(name, "name of a task")
         backoff = backoff if callable(backoff) else seconds_of(backoff, f"task {name}: backoff")
@@ -211,94 +329,8 @@ class Task(Generic[P, R]):
         """
         return await self.tasks._aput(self, args, kwargs, _PLAIN)
 
-    def delay(self, seconds: Duration) -> Call[P]:
-        """A call that runs after this many seconds; as `Call.delay`. It puts nothing: `task.delay(900).put(…)` does.
-
-        Example:
-            send_mail.delay("15m").put("a@example.com")
-        """
-        return Call(self, _PLAIN).delay(seconds)
-
-    def at(self, moment: Moment) -> Call[P]:
-        """A call that runs at this moment; as `Call.at`.
-
-        Example:
-            send_mail.at(datetime(2027, 1, 1, tzinfo=timezone.utc)).put("a@example.com")
-        """
-        return Call(self, _PLAIN).at(moment)
-
-    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Call[P]:
-        """A call with a name; as `Call.key`.
-
-        Example:
-            send_mail.key("order-17").delay("15m").put("a@example.com")
-            send_mail.cancel("order-17")
-        """
-        return Call(self, _PLAIN).key(key, replace=replace, hold=hold)
-
-    def priority(self, priority: int) -> Call[P]:
-        """A call with another priority; as `Call.priority`.
-
-        Example:
-            send_mail.priority(0).put("a@example.com")
-        """
-        return Call(self, _PLAIN).priority(priority)
-
-    def ttr(self, seconds: Duration) -> Call[P]:
-        """A call with another time to run; as `Call.ttr`.
-
-        Example:
-            send_mail.ttr("5m").put("a@example.com")
-        """
-        return Call(self, _PLAIN).ttr(seconds)
-
-    def tries(self, number: int) -> Call[P]:
-        """A call that the server itself buries; as `Call.tries`.
-
-        Example:
-            send_mail.tries(5).put("a@example.com")
-        """
-        return Call(self, _PLAIN).tries(number)
-
-    def ttl(self, seconds: Duration) -> Call[P]:
-        """A call that nobody wants after a time; as `Call.ttl`.
-
-        Example:
-            send_mail.ttl("24h").put("a@example.com")
-        """
-        return Call(self, _PLAIN).ttl(seconds)
-
-    def limit(self, key: str, count: int = 1) -> Call[P]:
-        """A call of which few run at a time; as `Call.limit`.
-
-        Example:
-            send_mail.limit("user-42").put("a@example.com")
-        """
-        return Call(self, _PLAIN).limit(key, count)
-
-    def share(self, name: str) -> Call[P]:
-        """A call that takes turns with those of other names; as `Call.share`.
-
-        Example:
-            send_mail.share("customer-7").put("a@example.com")
-        """
-        return Call(self, _PLAIN).share(name)
-
-    def group(self, group: Group | str) -> Call[P]:
-        """A call that belongs to a group; as `Call.group`.
-
-        Example:
-            send_mail.group("import-17").put("a@example.com")
-        """
-        return Call(self, _PLAIN).group(group)
-
-    def after(self, group: Group | str) -> Call[P]:
-        """A call that runs after a group; as `Call.after`.
-
-        Example:
-            send_mail.after("import-17").put("a@example.com")
-        """
-        return Call(self, _PLAIN).after(group)
+    def _having(self, **changes: Any) -> Call[P]:
+        return Call(self, _PLAIN.having(**changes))
 
     @overload
     def result(self: Task[P, Coroutine[Any, Any, T]], ttl: Duration = RESULT_TTL) -> ResultCall[P, T]: ...
@@ -329,7 +361,7 @@ class Task(Generic[P, R]):
         Raises:
             UnknownCommandError: the server is a beanstalkd, which cannot do this.
         """
-        return self.tasks._cancel(self.tube, which)
+        return bool(self.tasks._do(self.tube, _cancel(which)))
 
     async def acancel(self, which: str | int) -> bool:
         """As `cancel`, in asyncio.
@@ -337,7 +369,7 @@ class Task(Generic[P, R]):
         Example:
             await send_mail.acancel("order-17")
         """
-        return await self.tasks._acancel(self.tube, which)
+        return bool(await self.tasks._ado(self.tube, _cancel(which)))
 
     def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
         """The body of a job that makes this call, to put it by other means. No middleware sees it.
@@ -398,6 +430,14 @@ class Task(Generic[P, R]):
         return ""
 
 
+def _cancel(which: str | int) -> Steps:
+    try:
+        yield methodcaller("cancel_keyed" if isinstance(which, str) else "cancel", which)
+    except (NotFoundError, TooLateError):
+        return False
+    return True
+
+
 def _bodies(function: Any) -> tuple[Any, Any]:
     """What runs when a function, or an object that can be called, is called."""
     return function, getattr(type(function), "__call__", None)  # noqa: B004
@@ -417,31 +457,28 @@ def _numbers(signature: inspect.Signature) -> range:
 
 
 _DURATIONS = ("delay", "hold", "result", "ttl", "ttr")
-_LABELS = ("after", "group", "limit", "limit_count", "share")
-_SETTINGS = ("at", "delay", "hold", "key", "priority", "replace", "result", "tries", "ttl", "ttr", *_LABELS)
+_DEMANDS = ("after", "at", "group", "hold", "key", "limit", "replace", "share", "tries", "ttl")
 
 
+@dataclasses.dataclass
 class Options:
     """How a call is put, where it differs from its task."""
 
-    __slots__ = _SETTINGS
-
-    def __init__(self) -> None:
-        self.delay: float = 0
-        self.at: float | None = None
-        self.key = ""
-        self.replace = False
-        self.hold: float | None = None
-        self.priority: int | None = None
-        self.ttr: float | None = None
-        self.tries: int | None = None
-        self.ttl: float | None = None
-        self.result: float | None = None
-        self.after = ""
-        self.group = ""
-        self.limit = ""
-        self.limit_count = 1
-        self.share = ""
+    delay: float = 0
+    at: float | None = None
+    key: str = ""
+    replace: bool = False
+    hold: float | None = None
+    priority: int | None = None
+    ttr: float | None = None
+    tries: int | None = None
+    ttl: float | None = None
+    result: float | None = None
+    after: str = ""
+    group: str = ""
+    limit: str = ""
+    limit_count: int = 1
+    share: str = ""
 
     def having(self, **changes: Any) -> Options:
         """A copy that differs.
@@ -458,23 +495,23 @@ class Options:
                 within(name, changes[name], most)
         if changes.get("at") is not None:
             moment(changes["at"])
-        copy = Options()
-        for name in self.__slots__:
-            setattr(copy, name, changes.get(name, getattr(self, name)))
-        return copy
+        return dataclasses.replace(self, **changes)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether a `put` that beanstalkd knows can say it."""
-        if self.at is not None or self.key or self.hold is not None or self.tries is not None or self.ttl is not None:
-            return False
-        return not (self.after or self.group or self.limit or self.share)
+    def demands(self) -> dict[str, Any]:
+        """What put-with is given beside what put is given; {} if a `put` that beanstalkd knows can say it."""
+        values = {name: getattr(self, name) for name in _DEMANDS}
+        demands = {
+            name: value for name, value in values.items() if value is not None and value is not False and value != ""
+        }
+        if self.limit:
+            demands["limit_count"] = self.limit_count
+        return demands
 
 
 _PLAIN = Options()
 
 
-class _Call(Generic[P]):
+class _Call(_Changeable[C], Generic[P, C]):
     """A call of a task that is still to be put. Each method returns another call, so one can be kept and put often.
 
     Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta. One that is neither put nor
@@ -491,7 +528,7 @@ class _Call(Generic[P]):
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if self._is_used or is_ending():  # what a module has kept may be for another program to put
             return
-        told = ", ".join(name for name in _SETTINGS if getattr(self._options, name) != getattr(_PLAIN, name))
+        told = ", ".join(name for name, value in vars(self._options).items() if value != getattr(_PLAIN, name))
         warnings.warn(
             f"a call of task {self._task.name} with {told or 'delay'} was never put, so nothing happens: end it with "
             ".put(…), which takes the arguments of the task; delay takes a duration only, and puts nothing",
@@ -499,119 +536,13 @@ class _Call(Generic[P]):
             stacklevel=2,
         )
 
-    def _having(self, **changes: Any) -> Self:
+    def _having(self, **changes: Any) -> C:
         self._is_used = True
-        return type(self)(self._task, self._options.having(**changes))
+        return cast(C, type(self)(self._task, self._options.having(**changes)))
 
     def _use(self) -> Task[P, Any]:
         self._is_used = True
         return self._task
-
-    def delay(self, seconds: Duration) -> Self:
-        """It runs after this many seconds at the earliest.
-
-        Example:
-            send_mail.key("order-17").delay("15m").put("a@example.com")
-        """
-        return self._having(delay=seconds, at=None)
-
-    def at(self, moment: Moment) -> Self:
-        """It runs at this moment of the server's wall clock, or at once if that is past.
-
-        Example:
-            send_mail.key("order-17").at(time.time() + 900).put("a@example.com")
-
-        Raises:
-            TypeError, ValueError: it is no moment, or a datetime without a time zone.
-        """
-        if isinstance(moment, datetime.datetime) and moment.tzinfo is None:
-            raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
-        return self._having(delay=0.0, at=unix_time_of(moment))
-
-    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Self:
-        """It has a name, which no other job of the tube has: by it, it can be cancelled.
-
-        Example:
-            send_mail.delay("15m").key("order-17", replace=True).put("a@example.com")
-
-        Args:
-            replace: if there is one with this name, and it does not run yet, this one takes its place. Otherwise
-                putting a second one raises ExistsError.
-            hold: seconds that the name stays taken when the job is done.
-
-        Raises:
-            TypeError, ValueError: it is no key.
-        """
-        make.cancel_keyed(key)  # which refuses a bad one
-        return self._having(key=key, replace=replace, hold=hold)
-
-    def priority(self, priority: int) -> Self:
-        """Its priority; 0 runs before all others.
-
-        Example:
-            send_mail.delay("15m").priority(0).put("a@example.com")
-        """
-        return self._having(priority=priority)
-
-    def ttr(self, seconds: Duration) -> Self:
-        """Seconds after which the job is another worker's if its own has fallen silent.
-
-        Example:
-            send_mail.delay("15m").ttr("5m").put("a@example.com")
-        """
-        return self._having(ttr=seconds)
-
-    def tries(self, number: int) -> Self:
-        """The server itself buries it after this many failures, also when its workers die.
-
-        Example:
-            send_mail.delay("15m").tries(5).put("a@example.com")
-        """
-        return self._having(tries=number)
-
-    def ttl(self, seconds: Duration) -> Self:
-        """If no worker takes it for this many seconds, nobody wants it any more, and the server deletes it.
-
-        Example:
-            send_mail.delay("15m").ttl("24h").put("a@example.com")
-        """
-        return self._having(ttl=seconds)
-
-    def limit(self, key: str, count: int = 1) -> Self:
-        """Of the jobs of the tube with this key, at most this many run at a time; the others wait.
-
-        A key with a slash, such as "shop/user-42", is shared by all tubes.
-
-        Example:
-            send_mail.limit("user-42", 2).put("a@example.com")
-        """
-        make.put_with(b"", limit=key, limit_count=count)  # which refuses a bad one
-        return self._having(limit=key, limit_count=count)
-
-    def share(self, name: str) -> Self:
-        """Among the jobs of one priority, these names take turns.
-
-        Example:
-            send_mail.share("customer-7").put("a@example.com")
-        """
-        make.put_with(b"", share=name)
-        return self._having(share=name)
-
-    def group(self, group: Group | str) -> Self:
-        """It belongs to a group: what comes after that waits for it.
-
-        Example:
-            send_mail.group("import-17").put("a@example.com")
-        """
-        return self._having(group=_named(group))
-
-    def after(self, group: Group | str) -> Self:
-        """It runs when no job of a group is left: put it after them.
-
-        Example:
-            send_mail.after("import-17").put("a@example.com")
-        """
-        return self._having(after=_named(group))
 
     def cancel(self) -> bool:
         """Call off the job with this key, as `Task.cancel` does.
@@ -636,7 +567,7 @@ class _Call(Generic[P]):
         return self._options.key
 
 
-class Call(_Call[P]):
+class Call(_Call[P, "Call[P]"]):
     """A call that puts a job and returns its id.
 
     Example:
@@ -680,7 +611,7 @@ class Call(_Call[P]):
         return await self._use().tasks._aput(self._task, args, kwargs, self._options)
 
 
-class ResultCall(_Call[P], Generic[P, R]):
+class ResultCall(_Call[P, "ResultCall[P, R]"], Generic[P, R]):
     """A call that puts a job whose result is kept, and returns a handle.
 
     Example:

@@ -1,4 +1,4 @@
-"""Threads in which plain functions run, for one event loop.
+"""Runs plain functions in threads, for one event loop.
 
 `concurrent.futures.ThreadPoolExecutor` costs twice the CPU time for each call, and the process waits for its threads at
 the end: one that hangs keeps it. These threads are daemons.

@@ -1,10 +1,11 @@
-"""The worker's command line: what it means, and what a person is told who has made a mistake in it."""
+"""The command line of `beanstalk-worker`: its options, its errors, and the worker that it runs."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
+import functools
 import importlib
 import logging
 import os
@@ -19,47 +20,50 @@ from beanstalk_client import signals
 from beanstalk_client.commands import MAX_WEIGHT, MODES
 from beanstalk_client.consumer import AT_ONCE, look_for_server
 from beanstalk_client.consumers import FORCE_AFTER, GRACE, run
-from beanstalk_client.errors import Error, UnsupportedError
-from beanstalk_client.events import reason_of, tell
-from beanstalk_client.logs import add_log_options, complain, keep_log, start_log
+from beanstalk_client.errors import UnsupportedError
+from beanstalk_client.events import tell
+from beanstalk_client.logs import keep_log
+from beanstalk_client.program import (
+    COUNT,
+    FAILED,
+    SECONDS,
+    TUBE,
+    Kind,
+    UsageError,
+    add_common_options,
+    add_option,
+    run_program,
+    server_errors,
+)
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
-from beanstalk_client.version import VERSION
 from beanstalk_client.worker.processes import BELOW, Parent, Processes, command_line, run_reloaded
-from beanstalk_client.worker.serving import Group, LifespanError, ThreadsHangError, Worker, resident_memory
-
-PROGRAM = "beanstalk-worker"
-
-USAGE = 2
-FAILED = 1
+from beanstalk_client.worker.serving import Group, LifespanError, Worker, resident_memory
 
 MOST_THREADS = 40
-"""How many threads there are at most, unless told."""
+"""Maximum number of threads by default."""
 
 
 log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
 
-class UsageError(Exception):
-    """The command line cannot be followed; the message says why, in one line."""
-
-
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=PROGRAM,
+        prog="beanstalk-worker",
         description="Run the tasks of a program. Each job in a tube is a call of one task.",
         epilog="SIGTERM or SIGINT: reserve no more jobs, wait for running jobs, and release the rest after --grace. "
         "A second signal releases them at once, and a third ends the process.",
     )
     parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
-    parser.add_argument(
+    add = functools.partial(add_option, parser)
+    add(
         "--tube",
-        metavar="NAME[,NAME…][=N]",
-        action="append",
-        type=read_group,
-        help="tubes, and their maximum number of running jobs; tubes in one list share N; repeatable "
+        Kind("NAME[,NAME…][=N]", read_group),
+        None,
+        "tubes, and their maximum number of running jobs; tubes in one list share N; repeatable "
         "(default: the tubes of all tasks, --at-once for each)",
+        action="append",
     )
     parser.add_argument(
         "--mode",
@@ -68,47 +72,28 @@ def make_parser() -> argparse.ArgumentParser:
         help="how the tubes of one list are served: by the priority of jobs, or by the weights of tubes, by jobs or by "
         "time (default: priority)",
     )
-    parser.add_argument(
+    add(
         "--weight",
-        metavar="TUBE=N",
+        Kind("TUBE=N", read_weight),
+        [],
+        f"with --mode: weight of a tube, 1 to {MAX_WEIGHT}; repeatable (default: that of its policy, or 1)",
         action="append",
-        type=read_weight,
-        default=[],
-        help=f"with --mode: weight of a tube, 1 to {MAX_WEIGHT}; repeatable (default: that of its policy, or 1)",
     )
-    parser.add_argument(
-        "--at-once",
-        metavar="N",
-        type=read_count,
-        default=AT_ONCE,
-        help=f"maximum number of running jobs of each tube (default: {AT_ONCE})",
-    )
-    parser.add_argument(
-        "--threads",
-        metavar="N",
-        type=read_count,
-        help=f"number of threads for plain functions (default: maximum number of running jobs, at most {MOST_THREADS})",
-    )
-    parser.add_argument(
-        "--processes",
-        metavar="N",
-        type=read_count,
-        default=1,
-        help="number of worker processes; the options above are for each of them (default: 1)",
-    )
-    parser.add_argument(
+    add("--at-once", COUNT, AT_ONCE, "maximum number of running jobs of each tube")
+    threads = f"number of threads for plain functions (default: maximum number of running jobs, at most {MOST_THREADS})"
+    add("--threads", COUNT, None, threads)
+    add("--processes", COUNT, 1, "number of worker processes; the options above are for each of them")
+    add(
         "--max-jobs",
-        metavar="N",
-        type=read_count,
-        default=0,
-        help="end after this many jobs; with --processes, another process replaces this one (default: no limit)",
+        COUNT,
+        0,
+        "end after this many jobs; with --processes, another process replaces this one (default: no limit)",
     )
-    parser.add_argument(
+    add(
         "--max-memory",
-        metavar="BYTES",
-        type=read_size,
-        default=0,
-        help="end if the process has more memory after a job, such as 500MB; with --processes, another one replaces it "
+        Kind("BYTES", read_size),
+        0,
+        "end if the process has more memory after a job, such as 500MB; with --processes, another one replaces it "
         "(default: no limit)",
     )
     parser.add_argument(
@@ -116,48 +101,27 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="for development: restart when a .py file in the working directory changes; needs watchfiles",
     )
-    parser.add_argument(
-        "--grace",
-        metavar="SECONDS",
-        type=read_seconds,
-        default=GRACE,
-        help=f"time for running jobs after a stop signal (default: {GRACE:g})",
-    )
-    parser.add_argument(
+    add("--grace", SECONDS, GRACE, "time for running jobs after a stop signal")
+    add(
         "--unknown-task-grace",
-        metavar="SECONDS",
-        type=read_seconds,
-        default=UNKNOWN_TASK_GRACE,
-        help="time for which jobs with an unknown task are released to other workers before they are buried "
-        f"(0: none; default: {UNKNOWN_TASK_GRACE:g})",
+        SECONDS,
+        UNKNOWN_TASK_GRACE,
+        "time for which jobs with an unknown task are released to other workers before they are buried (0: none)",
     )
     parser.add_argument(
         "--schedule",
         action="store_true",
         help="also run the program's schedules; any number of workers may have this option",
     )
-    parser.add_argument(
-        "--group",
-        metavar="TUBE",
-        default=GROUP,
-        help=f"with --schedule: tube for the plans of this program (default: {GROUP})",
-    )
-    add_log_options(parser.add_argument, more="; debug logs each job")
+    add("--group", TUBE, GROUP, "with --schedule: tube for the plans of this program")
     parser.add_argument(
         "--tracebacks",
         default="last",
         choices=["last", "all"],
         help="failed attempts that are logged with a traceback: the last one, or all (default: last)",
     )
-    parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
+    add_common_options(parser, more="; debug logs each job")
     return parser
-
-
-def read_count(text: str) -> int:
-    """A number, 1 or more."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number, 1 or more")
-    return int(text)
 
 
 def read_size(text: str) -> int:
@@ -177,24 +141,13 @@ def read_weight(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
-def read_seconds(text: str) -> float:
-    """Seconds, 0 or more."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1
-    if not 0 <= seconds < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} must be seconds, 0 or more")
-    return seconds
-
-
 def read_group(text: str) -> Group:
     """Tubes that share slots: "mail", "mail=5", "mail,letters=5"."""
     names, equals, number = text.partition("=")
     tubes = [name for name in names.split(",") if name]
     if not tubes:
         raise argparse.ArgumentTypeError(f"{text!r} names no tube")
-    return Group(tuple(tubes), read_count(number) if equals else 0)
+    return Group(tuple(tubes), COUNT.read(number) if equals else 0)
 
 
 def find_tasks(app: str) -> Tasks:
@@ -235,7 +188,7 @@ def _where(error: BaseException) -> str:
 
 
 def groups_of(options: argparse.Namespace, tasks: Tasks) -> list[Group]:
-    """Which tubes share how many slots.
+    """Return the tubes that share slots, and the number of these.
 
     Raises:
         UsageError: there is no tube, or one is named twice.
@@ -251,7 +204,7 @@ def groups_of(options: argparse.Namespace, tasks: Tasks) -> list[Group]:
 
 
 def warn_of_tubes(options: argparse.Namespace, tasks: Tasks) -> None:
-    """Tell of tubes that are named and that no task has: most often, a name is misspelled."""
+    """Log each tube of --tube that no task has: its name may be misspelled."""
     for group in options.tube or ():
         for tube in group.tubes:
             if tube not in tasks.tubes:
@@ -262,7 +215,7 @@ def warn_of_tubes(options: argparse.Namespace, tasks: Tasks) -> None:
 
 
 def schedules_of(options: argparse.Namespace, tasks: Tasks) -> AbstractContextManager[None]:
-    """What plans the schedules beside the worker, if that is wanted.
+    """Return a context that plans the schedules, with --schedule.
 
     Raises:
         UsageError: there are none, or the group cannot be.
@@ -277,7 +230,7 @@ def schedules_of(options: argparse.Namespace, tasks: Tasks) -> AbstractContextMa
         raise UsageError(f"--schedule: {error}") from None
 
 
-def _look_for_moments(tasks: Tasks) -> None:
+def _check_moments(tasks: Tasks) -> None:
     """Make sure that the server can keep what is planned.
 
     Raises:
@@ -289,46 +242,41 @@ def _look_for_moments(tasks: Tasks) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a worker until it is told to stop; return the exit status."""
-    return signals.run_program(_main, FORCE_AFTER) if arguments is None else _main(arguments)
+    """Run a worker until a stop signal; return the exit status."""
+    return run_program(make_parser(), _run, arguments, FORCE_AFTER)
 
 
-def _main(given: Sequence[str]) -> int:
-    options = make_parser().parse_args(given)
-    start_log(options)
+def _run(options: argparse.Namespace, given: Sequence[str]) -> int:
     below = os.environ.pop(BELOW, "")
     parent = Parent(below) if below.startswith("processes") else None
     if options.reload and not below:
         try:
             run_reloaded(given)
         except ImportError as error:
-            return complain(options, PROGRAM, str(error), USAGE)
+            raise UsageError(str(error)) from None
         return 0
-    try:
-        tasks = find_tasks(options.app)
-        groups = groups_of(options, tasks)
-        beside = schedules_of(options, tasks)
-        if options.max_memory:
+    tasks = find_tasks(options.app)
+    groups = groups_of(options, tasks)
+    scheduler = schedules_of(options, tasks)
+    if options.max_memory:
+        try:
             resident_memory()
-    except (UsageError, OSError) as error:
-        return complain(options, PROGRAM, str(error), USAGE)
+        except OSError as error:
+            raise UsageError(str(error)) from None
     keep_log()  # the program may have configured logging
     if options.processes > 1 and parent is None:
-        try:  # what keeps each process from starting
+        with server_of(tasks):  # what keeps each process from starting
             asyncio.run(look_for_server(tasks.connect_async(), [tube for group in groups for tube in group.tubes]))
             if options.schedule:
-                _look_for_moments(tasks)
-        except (Error, OSError, ValueError) as error:
-            return complain_of_server(options, PROGRAM, tasks, error)
+                _check_moments(tasks)
         return asyncio.run(Processes(command_line(given), options.processes, options.grace).run())
     if parent is not None:
         parent.stop_with_it()
     warn_of_tubes(options, tasks)
-    threads = options.threads or min(sum(group.at_once for group in groups), MOST_THREADS)
     worker = Worker(
         tasks,
         groups,
-        threads=threads,
+        threads=options.threads or min(sum(group.at_once for group in groups), MOST_THREADS),
         grace=options.grace,
         weights=dict(options.weight),
         mode=options.mode,
@@ -338,26 +286,22 @@ def _main(given: Sequence[str]) -> int:
         max_memory=options.max_memory,
     )
     try:
-        if options.schedule:
-            _look_for_moments(tasks)
-        with signals.deadlines_kept(), beside:
-            run(worker.run())
-    except ThreadsHangError as error:
-        return complain(options, PROGRAM, str(error), FAILED)
+        with server_of(tasks):
+            if options.schedule:
+                _check_moments(tasks)
+            with signals.deadlines_kept(), scheduler:
+                run(worker.run())
     except LifespanError as error:
         cause = error.__cause__
         assert cause is not None
         message = f"the lifespan of {options.app} has failed: {_where(cause)}"
         tell(log, logging.ERROR, "lifespan-failed", message, cause)
         return FAILED
-    except (Error, OSError, ValueError) as error:
-        return complain_of_server(options, PROGRAM, tasks, error)
     if parent is not None and worker.is_recycled:
         parent.announce_recycling()
     return 0
 
 
-def complain_of_server(options: argparse.Namespace, program: str, tasks: Tasks, error: Exception) -> int:
-    """Say why a program ends that its server does not let go on; return the exit status."""
-    reason = reason_of(error).removeprefix(f"{tasks.where}: ")
-    return complain(options, program, f"server {tasks.where}: {reason}", FAILED)
+def server_of(tasks: Tasks) -> contextlib.AbstractContextManager[None]:
+    """`server_errors` of the server of tasks."""
+    return server_errors(f"server {tasks.where}", tasks.where)

@@ -1,8 +1,8 @@
-"""Several worker processes, and one that begins anew when a file changes: both run the same command line once more.
+"""Runs several worker processes, or restarts one when a file changes: both run the same command line again.
 
-ended, though not told to      logged as an error, with any status; another one takes its place after a pause
+ended without a stop signal    logged as an error, with any status; another one takes its place after a pause
 ended at its limit             after --max-jobs or --max-memory: another one takes its place at once
-told to stop, and hangs        killed
+hangs after a stop signal      killed
 this process is killed         the others notice that their socket to it is closed, and stop
 """
 
@@ -83,7 +83,7 @@ class Processes:
         self._stopping: asyncio.Event | None = None
 
     async def run(self) -> int:
-        """Run until told to stop; return the exit status, which is 0 if all have ended with 0 then."""
+        """Run until a stop signal; return the exit status, which is 0 if all processes have ended with 0."""
         loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -117,7 +117,7 @@ class Processes:
             _signal(process, signal.SIGKILL)
 
     async def _keep(self, stopping: asyncio.Event) -> int:
-        """Keep one running; return the status with which it has ended when told to stop."""
+        """Keep one running; return its exit status after a stop signal."""
         pause = FIRST_PAUSE
         while not stopping.is_set():
             began = time.monotonic()
@@ -136,7 +136,7 @@ class Processes:
                     continue
                 if time.monotonic() - began >= STEADY:
                     pause = FIRST_PAUSE
-                message = f"{ended}, and was not told to stop; another one starts in {pause:g} s"
+                message = f"{ended} without a stop signal; another one starts in {pause:g} s"
                 tell(log, logging.ERROR, "process-ended", message, pid=ended.pid, status=ended.status)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(stopping.wait(), pause)
@@ -186,7 +186,7 @@ class Parent:
         self._socket.set_inheritable(False)  # not for commands that tasks run
 
     def stop_with_it(self) -> None:
-        """Let this process be told to stop when the parent ends."""
+        """Send this process SIGTERM when the parent ends."""
         threading.Thread(target=self._wait, name="parent", daemon=True).start()
 
     def _wait(self) -> None:

@@ -1,4 +1,4 @@
-"""A worker: consumers for its tubes, the threads and the handler that they share, and how all of it ends.
+"""Runs a worker: consumers for its tubes, the threads and the task runner that they share, and its end.
 
 Each group of tubes has slots and connections of its own, so that a flood in one holds up no other.
 """
@@ -23,11 +23,12 @@ from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, StoppedErr
 from beanstalk_client.errors import BuriedError, Error
 from beanstalk_client.events import reason_of, tell
 from beanstalk_client.logs import keep_log
+from beanstalk_client.program import ProgramError
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE, report
 from beanstalk_client.tasks.message import UnreadableError, read
-from beanstalk_client.tasks.registry import Tasks
 from beanstalk_client.tasks.reports import tidied
-from beanstalk_client.tasks.runner import Runner
+from beanstalk_client.tasks.runner import TaskRunner
+from beanstalk_client.tasks.tasks import Tasks
 from beanstalk_client.tasks.threads import Threads
 
 RECYCLE_GRACE = 3600.0
@@ -46,7 +47,7 @@ class Group(NamedTuple):
     at_once: int
 
 
-class ThreadsHangError(Exception):
+class ThreadsHangError(ProgramError):
     """A worker has ended because all its threads hang."""
 
 
@@ -100,7 +101,7 @@ class Worker(Consumers):
         tasks: which.
         groups: the tubes to take jobs from.
         threads: in how many threads plain functions run.
-        grace: seconds that jobs may run on when it is told to stop; then they are released.
+        grace: seconds for running jobs after a stop signal; then they are released.
         weights: of tubes, for `mode`; a tube without one has that of its policy, or 1.
         mode: how the tubes of a group are served: "priority", or by weight, "weighted" (jobs) or "fair" (time).
         all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
@@ -126,7 +127,7 @@ class Worker(Consumers):
         max_jobs: int = 0,
         max_memory: int = 0,
     ) -> None:
-        super().__init__(log, "worker", "jobs that run", seconds_of(grace, "grace"))
+        super().__init__(log, "worker", "running jobs", seconds_of(grace, "grace"))
         self._hangs = False
         self.is_recycled: bool = False
         self._max_jobs = max_jobs
@@ -143,7 +144,7 @@ class Worker(Consumers):
         self._mode = mode
 
     async def run(self) -> None:
-        """Work until told to stop, by `stop` or a signal.
+        """Work until `stop` or a signal.
 
         Raises:
             OSError, Error: there is no server to begin with, or it does not let us do this.
@@ -152,7 +153,7 @@ class Worker(Consumers):
         """
         await look_for_server(self._tasks.connect_async(), self._tubes)
         threads = Threads(self._number, on_room=self._resume, on_hang=self._tell_hang)
-        runner = Runner(
+        runner = TaskRunner(
             self._tasks,
             threads,
             all_tracebacks=self._all_tracebacks,
@@ -178,7 +179,7 @@ class Worker(Consumers):
                 stack.enter_context(self.on_signals())
                 if self._tasks.lifespan is not None:
                     async with self.starting():
-                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan, lambda: self.is_told))
+                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan, lambda: self.is_stopping))
                     keep_log()  # it may have configured logging
                 if self._tasks.errors is not None:
                     await stack.enter_async_context(
@@ -213,7 +214,7 @@ class Worker(Consumers):
         self._hangs = True
         message = f"all threads, {self._number}, hang in functions that have exceeded their timeout: the worker ends"
         tell(log, logging.ERROR, "threads-hang", message, threads=self._number)
-        if not self.is_told:
+        if not self.is_stopping:
             self._finish("all threads hang", self._grace)
 
     def _note_buried(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
@@ -227,7 +228,8 @@ class Worker(Consumers):
         for delivery in self._buried if self._tasks.errors is not None else ():
             job_id, tube = delivery.job_id, delivery.tube
             try:
-                tries = int((await self._tasks._ask(tube, "stats_job", job_id)).get("tries", 0))
+                async with self._tasks._aclient(tube) as client:
+                    tries = int((await client.stats_job(job_id)).get("tries", 0))
                 body = report(job_id, tube, STOPPED, tries, by="worker", task=self._name_of(delivery.body))
                 await self._tasks._report(f"{tube}{self._tasks.errors}", job_id, body)
             except (Error, OSError, ValueError) as error:
@@ -241,7 +243,7 @@ class Worker(Consumers):
         except UnreadableError:
             return ""
 
-    def _limited(self, runner: Runner) -> Callable[[Delivery], Awaitable[Outcome]]:
+    def _limited(self, runner: TaskRunner) -> Callable[[Delivery], Awaitable[Outcome]]:
         """A handler that ends the worker when it has reached its limit of jobs or memory."""
 
         async def handle(delivery: Delivery) -> Outcome:
@@ -257,7 +259,7 @@ class Worker(Consumers):
         return handle
 
     def _recycle(self, why: str) -> None:
-        if not (self.is_recycled or self._told):
+        if not (self.is_recycled or self._stops):
             self.is_recycled = True
             self._finish(why, max(self._grace, RECYCLE_GRACE))
 

@@ -4,7 +4,7 @@
     TASKS = {"default": {"BACKEND": "beanstalk_client.integrations.django.BeanstalkBackend",
                          "OPTIONS": {"addresses": "beanstalk://127.0.0.1:11300"}}}
 
-Must never import tasks before somebody asks for the backend: Django imports this package while it reads its settings.
+Must not import tasks before the backend is used: Django imports this package while it reads its settings.
 """
 
 from __future__ import annotations

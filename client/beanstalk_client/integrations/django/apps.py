@@ -1,4 +1,4 @@
-"""What Django is told of this package as an app: its name, and that it brings a command."""
+"""Declares this package to Django as an app, which adds a management command."""
 
 from __future__ import annotations
 

@@ -116,20 +116,7 @@ class BeanstalkBackend(BaseTaskBackend):
             beanstalk_client.errors.Error: the server does not take it, or is not reached.
         """
         self.validate_task(task)
-        result = TaskResult(
-            task=task,
-            id=get_random_string(32),
-            status=TaskResultStatus.READY,
-            enqueued_at=None,
-            started_at=None,
-            last_attempted_at=None,
-            finished_at=None,
-            args=list(args),
-            kwargs=dict(kwargs),
-            backend=self.alias,
-            errors=[],
-            worker_ids=[],
-        )
+        result = new_result(task, get_random_string(32), list(args), dict(kwargs), self.alias)
         now = datetime.datetime.now(datetime.timezone.utc)
         after = _aware(task.run_after)
         body = encode(
@@ -205,6 +192,32 @@ class BeanstalkBackend(BaseTaskBackend):
                 hint=f"Add {APP!r} to INSTALLED_APPS.",
                 id="beanstalk_client.W001",
             )
+
+
+def new_result(
+    task: Any,
+    id: str,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    alias: str,
+    enqueued_at: datetime.datetime | None = None,
+    worker_ids: Sequence[str] = (),
+) -> Any:
+    """The result of a task that has not run, of the backend with an alias."""
+    return TaskResult(
+        task=task,
+        id=id,
+        status=TaskResultStatus.READY,
+        enqueued_at=enqueued_at,
+        started_at=None,
+        last_attempted_at=None,
+        finished_at=None,
+        args=args,
+        kwargs=kwargs,
+        backend=alias,
+        errors=[],
+        worker_ids=list(worker_ids),
+    )
 
 
 def cancel(result: Any, using: str = DEFAULT_TASK_BACKEND_ALIAS) -> bool:

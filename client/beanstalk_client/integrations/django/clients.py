@@ -1,4 +1,4 @@
-"""The connections of a process that enqueues tasks: each is used by one thread at a time, and kept for the next.
+"""Pools the connections of a process that enqueues tasks; one thread uses a connection at a time.
 
 Django makes a backend anew for each thread and each asynchronous request, so they cannot belong to a backend.
 Must never hand a connection to two at once, nor to a process that was forked while it was open.
@@ -43,7 +43,7 @@ def client_of(options: Mapping[str, Any], tube: str) -> Iterator[Client[bytes]]:
 
 
 def close_idle() -> None:
-    """Close all connections that nobody uses."""
+    """Close all idle connections."""
     with _lock:
         clients = [client for kept in _idle.values() for client in kept]
         _idle.clear()

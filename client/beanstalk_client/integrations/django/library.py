@@ -1,4 +1,4 @@
-"""Which library defines tasks: Django itself from 6.0 on, or its backport django-tasks, which has the same words."""
+"""Chooses the library that defines tasks: Django from 6.0 on, or its backport django-tasks, with the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task as the body of a job, and back: JSON, in the shape that this package's own tasks have.
+"""Encodes a task as the body of a job, and decodes it: JSON, in the shape that this package's own tasks have.
 
     {"task": "shop.tasks.send", "args": [17], "kwargs": {}, "meta": {"id": "…", "queue": "mail", "priority": 0,
      "enqueued_at": "2026-11-23T08:00:00+00:00", "run_after": null}}

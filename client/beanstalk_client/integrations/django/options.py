@@ -1,6 +1,6 @@
-"""The OPTIONS of a backend in Django's settings: their names, their defaults, and what is wrong with those given.
+"""Reads and checks the OPTIONS of a backend in Django's settings.
 
-Must never raise for what is wrong while Django starts: `manage.py check` shows it, and whatever enqueues gets an error.
+Must never raise for what is wrong while Django starts: `manage.py check` shows it, and `enqueue` raises an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_SECONDS = 2**32 - 1
 
 
 class Options(NamedTuple):
-    """What a backend is told.
+    """The options of a backend.
 
     Attributes:
         client: keywords of the client.

@@ -1,4 +1,4 @@
-"""Runs Django's tasks, each named by a job: plain functions in threads, coroutines on the event loop, signals around.
+"""Runs Django's tasks, one for each job: plain functions in threads, coroutines on the event loop, with signals.
 
     what becomes of a task                    of its job        signals                        status
     it returns                                deleted           task_started, task_finished    SUCCESSFUL
@@ -12,7 +12,7 @@ Beside each job that is buried, a report goes to the tube `<tube>.errors`, as th
 Database connections are looked after as around a request: those that are too old or broken are closed before and after
 each plain function; a coroutine has a thread of its own for what it lets run in one, whose connections are closed with
 it. What listens to a signal and fails is logged, and changes nothing.
-Must never look at a result once it was told.
+Must never read a result after its signal was sent.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from beanstalk_client.tasks.failure import (
     describe,
     is_of_worker,
     showable,
+    stats_of,
     take_back_cancellation,
     task_report,
     trace_of,
@@ -53,13 +54,12 @@ from beanstalk_client.tasks.reports import Reports
 from beanstalk_client.tasks.runner import LOOKUP_DELAY, run_apart
 from beanstalk_client.tasks.threads import Threads
 
-from .backend import BeanstalkBackend, shown_moment
+from .backend import BeanstalkBackend, new_result, shown_moment
 from .library import (
     InvalidTask,
     Task,
     TaskContext,
     TaskError,
-    TaskResult,
     TaskResultStatus,
     normalize_json,
     task_finished,
@@ -88,12 +88,12 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 def _may_be_imported(module: str) -> bool:
     """Whether a job may name this module: to import one runs it, and a producer need not be allowed to
-    may run whatever is installed here.
+    may run any installed module.
     """
     return module in sys.modules or any(f"{module}.".startswith(f"{app.name}.") for app in apps.get_app_configs())
 
 
-class Runner:
+class DjangoTaskRunner:
     """Runs tasks of one backend: the handler of a consumer. To be made on the event loop.
 
     Args:
@@ -152,9 +152,8 @@ class Runner:
         """Leave a job with an unknown task to a worker of another version; None: it is buried."""
         if not self._unknown_task_grace:
             return None
-        try:
-            found = await delivery.stats()
-        except (Error, OSError):
+        found = await stats_of(delivery)
+        if not found:
             return Release(LOOKUP_DELAY)
         delay = unknown_delay(found, self._unknown_task_grace)
         if not delay:
@@ -179,7 +178,7 @@ class Runner:
             raise UnrunnableError(f"{message.path} is of no installed app, and its module is not imported here")
         try:
             found = import_string(message.path)
-        except Exception as error:  # a module may raise whatever it likes
+        except Exception as error:  # a module may raise any exception
             raise UnrunnableError(f"{message.path} cannot be imported: {describe(error)}") from error
         if not isinstance(found, Task):
             raise UnrunnableError(f"{message.path} is {type(found).__name__}, and no task")
@@ -190,20 +189,8 @@ class Runner:
                 run_after=message.run_after and shown_moment(message.run_after),
                 backend=self._backend.alias,
             )
-            result: Any = TaskResult(
-                task=task,
-                id=message.id,
-                status=TaskResultStatus.READY,
-                enqueued_at=shown_moment(message.enqueued_at),
-                started_at=None,
-                last_attempted_at=None,
-                finished_at=None,
-                args=message.args,
-                kwargs=message.kwargs,
-                backend=self._backend.alias,
-                errors=[],
-                worker_ids=[self._worker_id],
-            )
+            enqueued_at, alias = shown_moment(message.enqueued_at), self._backend.alias
+            result = new_result(task, message.id, message.args, message.kwargs, alias, enqueued_at, [self._worker_id])
         except (InvalidTask, TypeError, ValueError) as error:
             raise UnrunnableError(f"{message.path} does not run here: {error}") from error
         signature = _signature(result.task.func)
@@ -216,11 +203,9 @@ class Runner:
 
     async def _count(self, result: Any, delivery: Delivery, retries: int) -> dict[str, Any]:
         """Find out which try this is, for the result's `attempts`; return what is known of the job."""
-        found: dict[str, Any] = {}
-        with contextlib.suppress(Error, OSError):  # lost: the next worker of the job will be told
-            found = await delivery.stats()
+        found = await stats_of(delivery)
         tries = tries_of(found, retries)
-        result.worker_ids[:] = [""] * (tries - 1) + [self._worker_id]  # who ran it before, nobody has noted
+        result.worker_ids[:] = [""] * (tries - 1) + [self._worker_id]  # the workers before it are unknown
         return found
 
     async def _count_failure(self, run: _Run, delivery: Delivery) -> int:
@@ -261,7 +246,7 @@ class Runner:
 
 
 class _Run:
-    """One run of a task, and what is told of it.
+    """One run of a task, and its outcome.
 
     Attributes:
         result: what Django knows of it.
@@ -270,8 +255,6 @@ class _Run:
         error: what it has failed with, if it is not.
         tries: how many there were by then.
     """
-
-    __slots__ = ("_backend", "_backoff", "delay", "error", "result", "retries", "tries")
 
     def __init__(self, backend: BeanstalkBackend, result: Any) -> None:
         options = backend.settings

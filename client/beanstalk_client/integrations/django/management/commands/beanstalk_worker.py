@@ -1,11 +1,10 @@
-"""`manage.py beanstalk_worker`: runs Django's tasks until it is told to stop.
+"""`manage.py beanstalk_worker`: runs Django's tasks until a stop signal.
 
 Must never run a task itself, nor know what one is.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import logging
 from collections.abc import Callable
@@ -21,32 +20,18 @@ from beanstalk_client.consumer import AT_ONCE, Consumer
 from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, run
 from beanstalk_client.errors import Error
 from beanstalk_client.events import reason_of, tell
+from beanstalk_client.program import COUNT, SECONDS, Kind, add_option
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.tasks.reports import tidied
 
 from ...backend import BeanstalkBackend
 from ...library import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend, task_backends
-from ...worker import Runner, log
+from ...worker import DjangoTaskRunner, log
 
 if TYPE_CHECKING:
     BaseCommand = object  # Django has no types
 else:
     from django.core.management.base import BaseCommand
-
-
-def whole(text: str) -> int:
-    """A number of tasks or threads."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return value
-
-
-def seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError("must be a number of seconds")
-    return value
 
 
 class Command(BaseCommand):
@@ -55,53 +40,20 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: Any) -> None:
-        parser.add_argument(
-            "--queue",
-            action="append",
-            metavar="NAME",
-            help="queue of the tasks; repeatable (default: the backend's QUEUES)",
-        )
-        parser.add_argument(
-            "--backend",
-            default=DEFAULT_TASK_BACKEND_ALIAS,
-            metavar="ALIAS",
-            help="alias of the backend in TASKS (default: %(default)s)",
-        )
-        parser.add_argument(
-            "--at-once",
-            type=whole,
-            default=AT_ONCE,
-            metavar="N",
-            help="maximum number of running tasks (default: %(default)s)",
-        )
-        parser.add_argument(
-            "--threads",
-            type=whole,
-            default=None,
-            metavar="N",
-            help="number of threads for plain functions (default: as --at-once)",
-        )
-        parser.add_argument(
-            "--grace",
-            type=seconds,
-            default=GRACE,
-            metavar="S",
-            help="seconds for running tasks after a stop signal; then they are released (default: %(default)g)",
-        )
-        parser.add_argument(
+        add = functools.partial(add_option, parser)
+        queues = "queue of the tasks; repeatable (default: the backend's QUEUES)"
+        add("--queue", Kind("NAME", str), None, queues, action="append")
+        add("--backend", Kind("ALIAS", str), DEFAULT_TASK_BACKEND_ALIAS, "alias of the backend in TASKS")
+        add("--at-once", COUNT, AT_ONCE, "maximum number of running tasks")
+        add("--threads", COUNT, None, "number of threads for plain functions (default: as --at-once)")
+        add("--grace", SECONDS, GRACE, "time for running tasks after a stop signal; then they are released")
+        add(
             "--unknown-task-grace",
-            type=seconds,
-            default=UNKNOWN_TASK_GRACE,
-            metavar="S",
-            help="seconds for which jobs with an unknown task are released to other workers before they are buried "
-            "(0: none; default: %(default)g)",
+            SECONDS,
+            UNKNOWN_TASK_GRACE,
+            "time for which jobs with an unknown task are released to other workers before they are buried (0: none)",
         )
-        parser.add_argument(
-            "--worker-id",
-            default=None,
-            metavar="ID",
-            help="id of this worker in the context of a task (default: random)",
-        )
+        add("--worker-id", Kind("ID", str), None, "id of this worker in the context of a task (default: random)")
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program of its own."""
@@ -129,7 +81,7 @@ class Command(BaseCommand):
         worker_id = options["worker_id"] or get_random_string(32)
         at_once, tubes = options["at_once"], [backend.tube(queue) for queue in queues]
         runner = functools.partial(
-            Runner, backend, options["threads"] or at_once, worker_id, options["unknown_task_grace"]
+            DjangoTaskRunner, backend, options["threads"] or at_once, worker_id, options["unknown_task_grace"]
         )
         try:
             run(serve(runner, tubes, at_once, options["grace"], worker_id))
@@ -138,11 +90,11 @@ class Command(BaseCommand):
 
 
 async def serve(
-    make_runner: Callable[[], Runner], tubes: list[str], at_once: int, grace: float, worker_id: str
+    make_runner: Callable[[], DjangoTaskRunner], tubes: list[str], at_once: int, grace: float, worker_id: str
 ) -> None:
     """Run tasks until a signal comes and they have ended, or have been given back when the grace was over."""
     runner = make_runner()
-    worker = Consumers(log, "worker", "tasks that run", grace)
+    worker = Consumers(log, "worker", "running tasks", grace)
     text = f"worker {worker_id} takes tasks from {', '.join(tubes)}, {at_once} at a time"
     tell(log, logging.INFO, "worker-started", text, tubes=",".join(tubes))
     try:

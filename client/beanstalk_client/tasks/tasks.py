@@ -1,4 +1,4 @@
-"""The tasks of a program, the server that they are put to, and the clients that put them: `Tasks`.
+"""Holds the tasks of a program, the address of their server, and the clients that put them: `Tasks`.
 
 Clients are made when they are needed and kept (`clients.py`): for `put` one for each thread, for `aput` one for each
 event loop. A thread's client is closed when the thread ends, that of an event loop when the loop ends.
@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from beanstalk_client.address import read_addresses
 from beanstalk_client.clients import LoopClients, ThreadClients
 from beanstalk_client.commands import MAX_ID, Duration, function_of, make, seconds_of, sequence_of, text_of, within
 from beanstalk_client.core import ClientOptions
-from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
-from beanstalk_client.tasks.failure import ERRORS, Backoff, tries_for
+from beanstalk_client.errors import UnsupportedError
+from beanstalk_client.tasks.failure import ERRORS, tries_for
 from beanstalk_client.tasks.message import JSON, Serializer
 from beanstalk_client.tasks.middleware import Middleware, Put, around
 from beanstalk_client.tasks.results import Result
-from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
+from beanstalk_client.tasks.steps import Steps, run_steps, run_steps_async
+from beanstalk_client.tasks.task import Options, Task, TaskOptions
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from beanstalk_client.blocking import Client
     from beanstalk_client.memory import MemoryQueue
     from beanstalk_client.schedules import Moments, Schedule
-    from beanstalk_client.schedules.schedule import Demands
+    from beanstalk_client.schedules.schedule import ScheduleOptions
     from beanstalk_client.tasks.group import JobGroup
 
     P = ParamSpec("P")
@@ -43,6 +46,7 @@ R = TypeVar("R")
 
 NO_RESULTS = "results need jobs with keys, which beanstalkd does not have"
 _NOTHING = contextlib.nullcontext()
+_KNOWS_PUT_WITH = methodcaller("knows", "put-with")
 
 
 class Tasks:
@@ -124,34 +128,9 @@ class Tasks:
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        tube: str | None = None,
-        retries: int = RETRIES,
-        backoff: Backoff = BACKOFF,
-        timeout: Duration | None = None,
-        priority: int = PRIORITY,
-        ttr: Duration = TIME_TO_RUN,
-        give_up_on: type[BaseException] | Sequence[type[BaseException]] = (),
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, /, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
-    def task(
-        self,
-        function: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        tube: str | None = None,
-        retries: int = RETRIES,
-        backoff: Backoff = BACKOFF,
-        timeout: Duration | None = None,
-        priority: int = PRIORITY,
-        ttr: Duration = TIME_TO_RUN,
-        give_up_on: type[BaseException] | Sequence[type[BaseException]] = (),
-    ) -> Any:
+    def task(self, function: Any = None, /, **options: Unpack[TaskOptions]) -> Any:
         """Make a function a task: `@tasks.task`, or `@tasks.task(tube="mail", retries=3)`.
 
         Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta.
@@ -179,18 +158,12 @@ class Tasks:
         """
 
         def make(function: Callable[..., Any]) -> Task[..., Any]:
-            made: Task[..., Any] = Task(
-                self,
-                function,
-                name=name or function_of(function, "function").__name__,
-                tube=tube or self.tube,
-                retries=retries,
-                backoff=backoff,
-                timeout=timeout,
-                priority=priority,
-                ttr=ttr,
-                give_up_on=give_up_on,
-            )
+            given: Any = {
+                **options,
+                "name": options.get("name") or function_of(function, "function").__name__,
+                "tube": options.get("tube") or self.tube,
+            }
+            made: Task[..., Any] = Task(self, function, **given)
             if made.name in self._tasks:
                 raise ValueError(f"there is a task {made.name} already; give one of the two another name: name=…")
             self._tasks[made.name] = made
@@ -255,15 +228,7 @@ class Tasks:
     # Schedules
 
     def cron(
-        self,
-        expression: str,
-        *,
-        tz: str = "UTC",
-        missed: str = "once",
-        name: str | None = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        **demands: Unpack[Demands],
+        self, expression: str, *, tz: str = "UTC", **options: Unpack[ScheduleOptions]
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Let a task be due at the moments of a cron expression: `@tasks.cron("0 8 * * mon")` above `@tasks.task`.
 
@@ -274,11 +239,12 @@ class Tasks:
 
         Args:
             tz: the name of a time zone.
-            missed: what becomes of firings that no scheduler has put in time: "skip", "once" (the last one) or "all".
+            missed: what becomes of firings that no scheduler has put in time: "skip", "once" (the last one; the
+                default) or "all".
             name: the schedule's; by default the task's. Keep it when the expression changes.
             args, kwargs: what the task is called with; `MOMENT` of `beanstalk_client.schedules` is the firing's moment.
-            demands: `ttl`, `tries`, `limit` and `limit_count`, as for `put_with`. With "skip", `ttl` is by default the
-                time to the next firing.
+            ttl, tries, limit, limit_count: as for `put_with`. With "skip", `ttl` is by default the time to the next
+                firing.
 
         Raises:
             ValueError: the expression or the zone is none, or there is a schedule of this name.
@@ -286,7 +252,7 @@ class Tasks:
         """
         from beanstalk_client.schedules import Cron
 
-        return self._schedule(Cron(expression, tz), missed, name, args, kwargs, demands)
+        return self._schedule(Cron(expression, tz), options)
 
     def every(
         self,
@@ -296,11 +262,7 @@ class Tasks:
         hours: float = 0,
         minutes: float = 0,
         seconds: float = 0,
-        missed: str = "once",
-        name: str | None = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        **demands: Unpack[Demands],
+        **options: Unpack[ScheduleOptions],
     ) -> Callable[[Task[P, R]], Task[P, R]]:
         """Let a task be due again and again: `@tasks.every(minutes=5)` above `@tasks.task`.
 
@@ -312,7 +274,7 @@ class Tasks:
         Args:
             interval: what the others say in parts: whole seconds, "5m", or a timedelta. Its multiples are counted from
                 the beginning of Unix time, so that five minutes are those that the clock shows.
-            missed, name, args, kwargs, demands: as with `cron`.
+            options: as with `cron`.
 
         Raises:
             ValueError: the interval is not above 0, or there is a schedule of this name.
@@ -325,23 +287,16 @@ class Tasks:
                 given += datetime.timedelta(seconds=seconds_of(interval, "interval"))
         except OverflowError:
             raise ValueError("interval: its parts are longer than any duration") from None
-        return self._schedule(Every(given), missed, name, args, kwargs, demands)
+        return self._schedule(Every(given), options)
 
-    def _schedule(
-        self,
-        moments: Moments,
-        missed: str,
-        name: str | None,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any] | None,
-        demands: Demands,
-    ) -> Callable[[Task[P, R]], Task[P, R]]:
+    def _schedule(self, moments: Moments, options: ScheduleOptions) -> Callable[[Task[P, R]], Task[P, R]]:
         from beanstalk_client.schedules import Schedule
 
         def add(task: Task[P, R]) -> Task[P, R]:
             if not isinstance(task, Task):
                 raise TypeError("a schedule stands above @tasks.task, not below it")
-            made = Schedule(name or task.name, moments, task, missed=missed, args=args, kwargs=kwargs, **demands)
+            given: Any = {**options, "name": options.get("name") or task.name}
+            made = Schedule(moments=moments, task=task, **given)
             if made.name in self._schedules:
                 raise ValueError(f"there is a schedule {made.name} already; give one of the two another name: name=…")
             self._schedules[made.name] = made
@@ -428,76 +383,50 @@ class Tasks:
         return client
 
     @contextlib.asynccontextmanager
-    async def _aclient(self, tube: str) -> AsyncIterator[AsyncClient[bytes]]:
-        """This event loop's client, which uses a tube until the block ends."""
+    async def _aclient(self, tube: str) -> AsyncIterator[Any]:
+        """This event loop's client, which uses a tube until the block ends; or one of the queue in memory."""
+        if self._memory is not None:
+            yield self._memory.client(tube)
+            return
         self._look_for_memory()
         async with (await self._of_loops.get()).using(tube) as client:
             yield client
+
+    def _do(self, tube: str, steps: Steps) -> Any:
+        """Take steps with this thread's client, which uses a tube; return what they return."""
+        return run_steps(steps, functools.partial(self._client, tube))
+
+    async def _ado(self, tube: str, steps: Steps) -> Any:
+        """As `_do`, with the client of this event loop."""
+        return await run_steps_async(steps, functools.partial(self._aclient, tube))
 
     # Puts
 
     def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
         put = Put(task.message(args, kwargs, options.result), task.tube)
         with around(self.middleware, "putting", put, Exception) if self.middleware else _NOTHING:
-            body = task.encode(put.message)
-            client = self._client(task.tube)
-            if options.result is not None and not client.knows("put-with"):
-                raise UnsupportedError(NO_RESULTS)
-            priority = task.default_priority if options.priority is None else options.priority
-            ttr = options.ttr or task.default_ttr
-            demands = _demands(options)
-            if options.tries is None and self._memory is None and client.knows("put-with"):
-                demands["tries"] = tries_for(task.retries)
-            if demands:
-                put.job_id = client.put_with(body, priority, options.delay, ttr, **demands)
-            else:
-                put.job_id = client.put(body, priority, options.delay, ttr)
+            put.job_id = self._do(task.tube, self._put_steps(task, put, options))
             return put.job_id
 
     async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
-        if self._memory is not None:
-            return self._put(task, args, kwargs, options)
         put = Put(task.message(args, kwargs, options.result), task.tube)
         with around(self.middleware, "putting", put, Exception) if self.middleware else _NOTHING:
-            body = task.encode(put.message)
-            priority = task.default_priority if options.priority is None else options.priority
-            ttr = options.ttr or task.default_ttr
-            demands = _demands(options)
-            async with self._aclient(task.tube) as client:
-                has_put_with = await client.knows("put-with") if options.tries is None else True
-                if options.result is not None and not has_put_with:
-                    raise UnsupportedError(NO_RESULTS)
-                if options.tries is None and has_put_with:
-                    demands["tries"] = tries_for(task.retries)
-                if demands:
-                    put.job_id = await client.put_with(body, priority, options.delay, ttr, **demands)
-                else:
-                    put.job_id = await client.put(body, priority, options.delay, ttr)
+            put.job_id = await self._ado(task.tube, self._put_steps(task, put, options))
             return put.job_id
 
-    def _cancel(self, tube: str, which: str | int) -> bool:
-        client = self._client(tube)
-        try:
-            if isinstance(which, str):
-                client.cancel_keyed(which)
-            else:
-                client.cancel(which)
-        except (NotFoundError, TooLateError):
-            return False
-        return True
-
-    async def _acancel(self, tube: str, which: str | int) -> bool:
-        if self._memory is not None:
-            return self._cancel(tube, which)
-        try:
-            async with self._aclient(tube) as client:
-                if isinstance(which, str):
-                    await client.cancel_keyed(which)
-                else:
-                    await client.cancel(which)
-        except (NotFoundError, TooLateError):
-            return False
-        return True
+    def _put_steps(self, task: Task[..., Any], put: Put, options: Options) -> Steps:
+        body = task.encode(put.message)
+        priority = task.default_priority if options.priority is None else options.priority
+        demands = options.demands()
+        needs_tries = options.tries is None and self._memory is None
+        if needs_tries or options.result is not None:
+            has_put_with = yield _KNOWS_PUT_WITH
+            if options.result is not None and not has_put_with:
+                raise UnsupportedError(NO_RESULTS)
+            if needs_tries and has_put_with:
+                demands["tries"] = tries_for(task.retries)
+        put_job = "put_with" if demands else "put"
+        return (yield methodcaller(put_job, body, priority, options.delay, options.ttr or task.default_ttr, **demands))
 
     async def _report(self, tube: str, job_id: int, body: bytes) -> None:
         """Put what a person should read about a buried job: once for each job, where the server can do that."""
@@ -530,13 +459,6 @@ class Tasks:
         """
         return self._memory is not None
 
-    async def _ask(self, tube: str, command: str, *args: Any, **kwargs: Any) -> Any:
-        """What a client of this event loop, using a tube, answers to a command."""
-        if self._memory is not None:
-            return getattr(self._memory.client(tube), command)(*args, **kwargs)
-        async with self._aclient(tube) as client:
-            return await getattr(client, command)(*args, **kwargs)
-
     # Tests
 
     @contextlib.contextmanager
@@ -564,23 +486,3 @@ class Tasks:
             yield self._memory
         finally:
             self._memory = before
-
-
-def _demands(options: Options) -> dict[str, Any]:
-    """What put-with is given beside what put is given."""
-    if options.is_plain:
-        return {}
-    demands = {
-        "key": options.key or None,
-        "replace": options.replace,
-        "at": options.at,
-        "tries": options.tries,
-        "ttl": options.ttl,
-        "hold": options.hold,
-        "share": options.share or None,
-        "limit": options.limit or None,
-        "limit_count": options.limit_count if options.limit else None,
-        "group": options.group or None,
-        "after": options.after or None,
-    }
-    return {name: value for name, value in demands.items() if value is not None and value is not False}

@@ -1,9 +1,8 @@
-"""Whose turn it is: this many requests at once, this many of them to each host, and no host holds up the others.
+"""Limits concurrent requests: a total, a limit for each host, and a limit for the jobs that wait for a slot.
 
-A job whose host has as many requests as it may waits here for its turn. So that the jobs of a slow host do not take all
-places that there are, one host may have a quarter of them in waiting. What comes beyond that is put off: it goes back
-to the queue, with a delay for as long as the host will need for those before it, so that it comes back about once, and
-makes room for what is behind it.
+A job whose host is at its limit waits here for a slot. One host may have a quarter of the waiting places, so that the
+jobs of a slow host do not fill them all. A further job is put off: it goes back to the queue, with a delay for as long
+as the host will need for those before it. So it comes back about once, and makes room for the jobs behind it.
 
 Time is an argument.
 """
@@ -32,7 +31,7 @@ SHORTEST_STEP: Final = 0.0005
 
 
 class PutOff(Exception):  # noqa: N818 nothing is wrong
-    """It is not this job's turn for this long, in seconds."""
+    """The job has no slot for this long, in seconds."""
 
     def __init__(self, delay: float) -> None:
         super().__init__(delay)
@@ -40,7 +39,7 @@ class PutOff(Exception):  # noqa: N818 nothing is wrong
 
 
 class Stopped(Exception):  # noqa: N818 nothing is wrong
-    """No turns are given any more."""
+    """`stop` was called: no job gets a slot."""
 
 
 class _Host:
@@ -55,8 +54,8 @@ class _Host:
         self.waiting: deque[asyncio.Future[None]] = deque()
 
 
-class Turns:
-    """Gives turns.
+class DeliverySlots:
+    """Gives slots to jobs.
 
     Attributes:
         at_once: requests at once.
@@ -65,18 +64,6 @@ class Turns:
         waiting: how many do.
         busy: requests at present.
     """
-
-    __slots__ = (
-        "_hosts",
-        "_most_hosts",
-        "_ready",
-        "_stopped",
-        "at_once",
-        "busy",
-        "per_host",
-        "waiting",
-        "waiting_room",
-    )
 
     def __init__(self, at_once: int, per_host: int, waiting_room: int) -> None:
         self.at_once: int = at_once
@@ -97,7 +84,7 @@ class Turns:
         return self.at_once + self.waiting_room
 
     async def begin(self, name: str, now: float) -> None:
-        """Wait for the turn of a job. If it comes, `end` must be called.
+        """Wait for a slot. When this returns, the job has one until `end` is called.
 
         Args:
             name: of its host.
@@ -118,18 +105,18 @@ class Turns:
             if self.busy < self.at_once:
                 self.busy += 1
                 return
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._ready.append((host, turn))
+            slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._ready.append((host, slot))
         else:
             if self.waiting >= self.waiting_room or len(host.waiting) >= max(1, self.waiting_room // SHARE):
                 raise PutOff(self._put_off(host, now))
-            turn = asyncio.get_running_loop().create_future()
-            host.waiting.append(turn)
+            slot = asyncio.get_running_loop().create_future()
+            host.waiting.append(slot)
             self.waiting += 1
         try:
-            await turn
+            await slot
         except asyncio.CancelledError:
-            self._give_up(host, turn)
+            self._give_up(host, slot)
             raise
 
     def end(self, name: str, lasted: float) -> None:
@@ -140,22 +127,22 @@ class Turns:
         self._free(host)
 
     def stop(self) -> None:
-        """Give no more turns: waiters are told so."""
+        """Give no more slots: jobs that wait get Stopped."""
         self._stopped = True
-        for host, turn in self._ready:
+        for host, slot in self._ready:
             host.busy -= 1
-            _tell_stopped(turn)
+            _tell_stopped(slot)
         self._ready.clear()
         for host in self._hosts.values():
-            for turn in host.waiting:
-                _tell_stopped(turn)
+            for slot in host.waiting:
+                _tell_stopped(slot)
             host.waiting.clear()
         self.waiting = 0
 
     def _put_off(self, host: _Host, now: float) -> float:
-        """For how long a job of a host is put off: until those have had their turn that wait or were put off before.
+        """For how long a job of a host is put off: until those before it have had a slot.
 
-        Nobody knows how long that is while the host has answered nothing: then for as long as it has been silent.
+        While the host has answered nothing, that time is unknown: then for as long as the host has been silent.
         """
         step = self._step(host)
         passed = now - host.looked_at
@@ -165,7 +152,7 @@ class Turns:
         return min(max((len(host.waiting) + host.backlog) * step, silent, SHORTEST), LONGEST)
 
     def _step(self, host: _Host) -> float:
-        """Seconds between two turns of a host."""
+        """Seconds between two slots of a host."""
         return max(host.average / self.per_host, SHORTEST_STEP)
 
     def _free(self, host: _Host) -> None:
@@ -173,33 +160,33 @@ class Turns:
         host.busy -= 1
         self._promote(host)
         while self._ready and self.busy < self.at_once:
-            its_host, turn = self._ready.popleft()
-            if turn.done():  # cancelled, and its job has not run since
+            its_host, slot = self._ready.popleft()
+            if slot.done():  # cancelled, and its job has not run since
                 its_host.busy -= 1
                 self._promote(its_host)
             else:
                 self.busy += 1
-                turn.set_result(None)
+                slot.set_result(None)
 
     def _promote(self, host: _Host) -> None:
         """Those that wait for a host which has room wait for nothing but one of `at_once`."""
         while host.waiting and host.busy < self.per_host:
-            turn = host.waiting.popleft()
+            slot = host.waiting.popleft()
             self.waiting -= 1
-            if not turn.done():
+            if not slot.done():
                 host.busy += 1
-                self._ready.append((host, turn))
+                self._ready.append((host, slot))
 
-    def _give_up(self, host: _Host, turn: asyncio.Future[None]) -> None:
+    def _give_up(self, host: _Host, slot: asyncio.Future[None]) -> None:
         """A job was cancelled while it waited."""
-        if turn.cancelled():
-            if turn in host.waiting:
-                host.waiting.remove(turn)
+        if slot.cancelled():
+            if slot in host.waiting:
+                host.waiting.remove(slot)
                 self.waiting -= 1
-            elif (host, turn) in self._ready:
-                self._ready.remove((host, turn))
+            elif (host, slot) in self._ready:
+                self._ready.remove((host, slot))
                 self._free(host)
-        elif turn.exception() is None:  # its turn had come
+        elif slot.exception() is None:  # it had got its slot
             self.busy -= 1
             self._free(host)
 
@@ -215,6 +202,6 @@ class Turns:
         self._most_hosts = max(MOST_IDLE_HOSTS, 2 * len(self._hosts))
 
 
-def _tell_stopped(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_exception(Stopped())
+def _tell_stopped(slot: asyncio.Future[None]) -> None:
+    if not slot.done():
+        slot.set_exception(Stopped())

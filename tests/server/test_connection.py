@@ -133,24 +133,20 @@ def test_a_client_that_is_not_read_from_while_it_waits_is_seen_to_hang_up(server
     producer.close()
 
 
-def test_hundreds_of_clients_that_pipeline_do_not_keep_another_waiting_for_long(loop_factory):
-    async def main():
-        loop = asyncio.get_running_loop()
-        async with Server(Config(port=0)) as server:
-            callers = [Caller(server.address) for _ in range(100)]
-            other = Caller(server.address)
-            for caller in callers:
-                caller.send(b"reserve-with-timeout 0\r\n" * 1000)
-            other.send(b"list-tube-used\r\n")
-            other.socket.setblocking(False)
-            assert await loop.sock_recv(other.socket, 100) == b"USING default\r\n"
-            done = server.info.counts[DIALECTS["1.13"].with_arguments[b"reserve-with-timeout"].counter]
-            assert done < 30_000, "after all the others"
-            for caller in [*callers, other]:
-                caller.close()
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+async def test_hundreds_of_clients_that_pipeline_do_not_keep_another_waiting_for_long(loop_factory):
+    loop = asyncio.get_running_loop()
+    async with Server(Config(port=0)) as server:
+        callers = [Caller(server.address) for _ in range(100)]
+        other = Caller(server.address)
+        for caller in callers:
+            caller.send(b"reserve-with-timeout 0\r\n" * 1000)
+        other.send(b"list-tube-used\r\n")
+        other.socket.setblocking(False)
+        assert await loop.sock_recv(other.socket, 100) == b"USING default\r\n"
+        done = server.info.counts[DIALECTS["1.13"].with_arguments[b"reserve-with-timeout"].counter]
+        assert done < 30_000, "after all the others"
+        for caller in [*callers, other]:
+            caller.close()
 
 
 def test_every_connection_sends_at_once_and_is_kept_alive(server):

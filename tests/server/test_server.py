@@ -27,19 +27,15 @@ from harness.servers import run_to_end
 from harness.waiting import eventually
 
 
-def test_a_server_inside_a_program(loop_factory):
-    async def main():
-        async with Server(Config(port=0)) as server:
-            host, port = server.address
-            reader, writer = await asyncio.open_connection(host, port)
-            writer.write(b"put 0 0 1 5\r\nhello\r\nreserve\r\n")
-            assert await reader.readexactly(33) == b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\n"
-            writer.close()
-        with pytest.raises(OSError, match=r"refused|Connect call failed"):
-            await asyncio.open_connection(host, port)
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+async def test_a_server_inside_a_program(loop_factory):
+    async with Server(Config(port=0)) as server:
+        host, port = server.address
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"put 0 0 1 5\r\nhello\r\nreserve\r\n")
+        assert await reader.readexactly(33) == b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\n"
+        writer.close()
+    with pytest.raises(OSError, match=r"refused|Connect call failed"):
+        await asyncio.open_connection(host, port)
 
 
 def test_a_server_that_has_stopped_is_freed_with_the_jobs_that_are_left(loop_factory):
@@ -487,32 +483,24 @@ def test_help_and_version():
 # What goes wrong while it runs
 
 
-def test_a_connection_that_arrives_while_the_server_stops_does_not_keep_it(loop_factory):
-    async def main():
-        server = Server(Config(port=0))
-        await server.start()
-        callers = [Caller(server.address) for _ in range(50)]  # all of them wait to be accepted
-        await asyncio.sleep(0)
-        await asyncio.wait_for(server.stop(), 60)
-        assert (server.listeners.taken, len(server.connections.open)) == (0, 0)
-        for caller in callers:
-            caller.close()
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+async def test_a_connection_that_arrives_while_the_server_stops_does_not_keep_it(loop_factory):
+    server = Server(Config(port=0))
+    await server.start()
+    callers = [Caller(server.address) for _ in range(50)]  # all of them wait to be accepted
+    await asyncio.sleep(0)
+    await asyncio.wait_for(server.stop(), 60)
+    assert (server.listeners.taken, len(server.connections.open)) == (0, 0)
+    for caller in callers:
+        caller.close()
 
 
-def test_a_server_may_be_stopped_twice(loop_factory):
-    async def main():
-        async with Server(Config(port=0)) as server:
-            address = server.address
-            await server.stop()
-            await server.stop()
-        with pytest.raises(ConnectionRefusedError):
-            Caller(address)
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+async def test_a_server_may_be_stopped_twice(loop_factory):
+    async with Server(Config(port=0)) as server:
+        address = server.address
+        await server.stop()
+        await server.stop()
+    with pytest.raises(ConnectionRefusedError):
+        Caller(address)
 
 
 def test_a_socket_path_that_has_become_anothers_is_left_alone(launch, tmp_path):

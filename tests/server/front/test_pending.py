@@ -61,7 +61,6 @@ def test_what_follows_the_token_is_done_in_order(server):
     caller = server.connect()
     caller.send(AUTH + b"use bill-1\r\nput 0 0 60 5\r\nhello\r\nlist-tube-used\r\nquit\r\n")
     assert caller.rest() == b"AUTHENTICATED\r\nUSING bill-1\r\nINSERTED 1\r\nUSING bill-1\r\n"
-    caller.close()
 
 
 def test_a_client_that_half_closes_behind_its_token_gets_all_replies(server):
@@ -69,7 +68,6 @@ def test_a_client_that_half_closes_behind_its_token_gets_all_replies(server):
     caller.send(AUTH + b"use bill-1\r\n")
     caller.socket.shutdown(socket.SHUT_WR)
     assert caller.rest() == b"AUTHENTICATED\r\nUSING bill-1\r\n"
-    caller.close()
 
 
 def test_a_client_may_give_another_token_later_and_a_wrong_one_ends_it(server):
@@ -81,7 +79,6 @@ def test_a_client_may_give_another_token_later_and_a_wrong_one_ends_it(server):
     caller.send(b"auth wrong\r\nlist-tube-used\r\n")
     assert caller.rest() == b"UNAUTHORIZED\r\n"
     assert server.server.listeners.failures == 1
-    caller.close()
 
 
 @pytest.mark.parametrize(
@@ -119,7 +116,6 @@ def test_a_line_without_an_end_is_not_waited_for(server):
     eventually(lambda: pending(server) == 1, "it is not known")
     caller.send(b"x")
     assert caller.rest() == b"UNAUTHORIZED\r\n"
-    caller.close()
 
 
 def test_the_longest_line_is_read(server, caplog):
@@ -174,7 +170,6 @@ def test_a_client_that_is_refused_and_does_not_hang_up_is_cut_off_in_the_end(ser
     assert pending(server) == 1
     let_time_pass(server, TIME_LIMIT)
     nobody_is_left(server)
-    caller.close()
 
 
 def test_quit_closes_and_is_no_failure(server, caplog):
@@ -242,7 +237,6 @@ def test_whoever_comes_in_at_a_listener_with_a_user_is_that_user(serve, tmp_path
     assert caller.ask(b"auth others-token\r\n") == b"UNKNOWN_COMMAND\r\n"
     assert users(server) == ["billing"]
     assert server.server.pending is None
-    caller.close()
 
 
 def test_the_peer_of_a_unix_socket_is_known_by_its_uid(serve, tmp_path):
@@ -289,7 +283,6 @@ def test_a_proxy_that_speaks_for_itself_is_served(serve, header):
     server = serve(proxy_protocol=True, trusted=("127.0.0.1",))
     caller = server.connect()
     assert caller.ask(header + b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
 
 
 def test_the_header_of_a_proxy_that_is_not_trusted_is_not_read(serve, caplog):
@@ -344,14 +337,12 @@ def test_a_proxy_on_a_dual_stack_socket_is_known_by_its_ipv4_address(serve):
     server = serve("[::]:0", proxy_protocol=True, trusted=("127.0.0.1",))
     caller = Caller(("127.0.0.1", server.address[1]))
     assert caller.ask(PROXY + b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
 
 
 def test_who_may_open_a_unix_socket_is_a_trusted_proxy(serve, tmp_path):
     server = serve(f"unix:{tmp_path}/s", proxy_protocol=True)
     caller = server.connect()
     assert caller.ask(PROXY + b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
 
 
 def test_the_name_in_a_certificate_comes_from_the_proxy(serve, caplog):

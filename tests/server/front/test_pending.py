@@ -30,12 +30,17 @@ LOCAL = binary(command=0x20, family=0x00)
 
 @pytest.fixture
 def serve(run):
-    """Starts a server with one listener and two users."""
+    """Starts a server with one listener and two users; in the end no client may be left there."""
+    started = []
 
     def start(address="127.0.0.1:0", **keys):
-        return run(listeners=(ListenerConfig(address=address, **keys),), users=(BILLING, OTHER))
+        started.append(run(listeners=(ListenerConfig(address=address, **keys),), users=(BILLING, OTHER)))
+        return started[-1]
 
-    return start
+    yield start
+    for server in started:
+        if server.server.pending is not None:  # some clients must say who they are
+            nobody_is_left(server)
 
 
 @pytest.fixture
@@ -53,8 +58,6 @@ def test_a_client_with_a_token_is_its_user(server):
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
     assert users(server) == ["billing"]
     assert (pending(server), taken(server)) == (0, 1)
-    caller.close()
-    nobody_is_left(server)
 
 
 def test_what_follows_the_token_is_done_in_order(server):
@@ -133,7 +136,6 @@ def test_a_refusal_reaches_a_client_that_goes_on_sending(server):
             caller.send(b"put 0 0 60 9990\r\n" + bytes(9990) + b"\r\n")
         assert caller.rest() == b"UNAUTHORIZED\r\n"
         caller.close()
-    nobody_is_left(server)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,6 @@ def test_a_client_that_is_refused_and_does_not_hang_up_is_cut_off_in_the_end(ser
     assert caller.rest() == b""
     assert pending(server) == 1
     let_time_pass(server, TIME_LIMIT)
-    nobody_is_left(server)
 
 
 def test_quit_closes_and_is_no_failure(server, caplog):
@@ -246,8 +247,6 @@ def test_the_peer_of_a_unix_socket_is_known_by_its_uid(serve, tmp_path):
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
     assert caller.ask(b"auth others-token\r\n") == b"UNKNOWN_COMMAND\r\n"
     assert users(server) == ["billing"]
-    caller.close()
-    nobody_is_left(server)
 
 
 def test_a_peer_whose_uid_is_no_users_is_refused(run, tmp_path, caplog):
@@ -363,7 +362,6 @@ def test_the_name_in_a_certificate_comes_from_the_proxy(serve, caplog):
         caller.close()
         assert f"192.0.2.7:12345 is refused at 127.0.0.1:{server.address[1]}: {reason}" in caplog.text
         caplog.clear()
-    nobody_is_left(server)
 
 
 def test_a_proxy_that_looks_whether_the_server_is_alive_is_no_failure(serve, caplog):
@@ -395,8 +393,6 @@ def test_a_token_through_tls(serve, files):
     caller = connect_tls(server)
     caller.send(AUTH + b"use bill-1\r\nuse mail\r\nquit\r\n")
     assert caller.rest() == b"AUTHENTICATED\r\nUSING bill-1\r\nFORBIDDEN\r\n"
-    caller.close()
-    nobody_is_left(server)
 
 
 def test_a_refusal_through_tls_is_whole(serve, files):
@@ -407,7 +403,6 @@ def test_a_refusal_through_tls_is_whole(serve, files):
         caller.send(bytes(50_000))
         assert caller.rest() == b"UNAUTHORIZED\r\n"
         caller.close()
-    nobody_is_left(server)
 
 
 def test_tls_behind_a_proxy(serve, files, caplog):
@@ -427,8 +422,6 @@ def test_whoever_may_come_in_through_tls_needs_no_name(serve, files):
     caller = connect_tls(server)
     assert caller.ask(b"use mail\r\n") == b"USING mail\r\n"
     assert users(server) == ["nobody"]
-    caller.close()
-    nobody_is_left(server)
 
 
 def test_a_handshake_that_fails_or_takes_too_long_leaves_nothing_behind(serve, files, caplog):
@@ -492,8 +485,6 @@ def test_who_is_not_known_after_ten_seconds_is_closed(server, caplog):
     assert caplog.text.count("not authenticated within 10 s") == 2
     assert (server.server.pending.timeouts, server.server.listeners.failures) == (2, 0)
     assert known.ask(b"use bill-1\r\n") == b"USING bill-1\r\n"
-    known.close()
-    nobody_is_left(server)
 
 
 def test_when_a_thousand_are_not_known_the_oldest_gives_way(server, caplog):
@@ -541,7 +532,6 @@ def test_those_who_are_not_known_take_half_of_the_connections_that_there_may_be(
     assert caller.ask(AUTH) == b"AUTHENTICATED\r\n"
     for each in [caller, *idle]:
         each.close()
-    nobody_is_left(server)
 
 
 def test_a_client_that_leaves_while_it_waits_for_its_turn_leaves_nothing_behind(server):

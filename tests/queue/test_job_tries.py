@@ -2,10 +2,10 @@
 
 import pytest
 from checking import check_broker
-from virtual import BreakingJournal, BrokerWorld, RecordingClient
+from virtual import BrokerWorld, RecordingClient
 
 from beanstalk_server.queue.broker import DISCONNECT_SLICE, SLICE
-from beanstalk_server.queue.costs import FAILURE_COST, MOVE_COST, NEW_TUBE_COST
+from beanstalk_server.queue.costs import FAILURE_COST, NEW_TUBE_COST
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
@@ -188,55 +188,6 @@ def test_a_cleared_dead_letter_does_not_go_back():
     assert world.client.answers[-1] == ("counted", 3 * SLICE)
     assert sorted(world.broker.jobs) == [fresh.id]
     assert fresh.tube.name == "t"
-
-
-def test_a_redrive_of_many_jobs_is_done_in_slices():
-    count = SLICE
-    world, jobs = dead_letters(count)
-    world.broker.cost = 0
-    assert world.broker.redrive(world.client, "dead", 9999, world.now) == PENDING
-    gone = sum(job.tube.name == "t" for job in jobs)
-    assert 0 < gone <= SLICE // MOVE_COST
-    assert gone * MOVE_COST <= world.broker.cost <= SLICE + MOVE_COST + NEW_TUBE_COST
-    assert world.client.busy
-    late = world.put()
-    world.fail(late)
-    world.sleep(0)
-    assert world.client.answers[-1] == ("counted", count), "it may go, or stay for the next"
-    assert late.tube.name == "dead"
-
-
-def test_a_redrive_is_suspended_while_the_journal_does_not_admit_it():
-    world, jobs = dead_letters(SLICE)
-    world.broker.redrive(world.client, "dead", 9999, world.now)
-    world.broker.set_admission(NONE)
-    world.sleep(0)
-    gone = sum(job.tube.name == "t" for job in jobs)
-    assert gone < SLICE // MOVE_COST + 1
-    world.broker.set_admission(ALL)
-    world.sleep(0)
-    assert world.client.answers[-1] == ("counted", SLICE)
-
-
-def test_a_client_may_disconnect_during_its_redrive():
-    world, jobs = dead_letters(SLICE)
-    world.broker.redrive(world.client, "dead", 9999, world.now)
-    world.broker.disconnect(world.client, world.now)
-    world.sleep(0)
-    assert {job.tube.name for job in jobs} == {"t"}
-
-
-def test_a_redrive_that_fails_in_a_later_slice_is_answered():
-    world = World(BreakingJournal(), t=Policy(max_tries=1, dead_tube="dead"))
-    for _ in range(SLICE):
-        world.fail(world.put())
-    world.broker.redrive(world.client, "dead", 9999, world.now)
-    world.journal.breaks = True
-    with pytest.raises(RuntimeError):
-        world.sleep(0)
-    world.journal.breaks = False
-    world.sleep(0)
-    assert world.client.answers[-1] == ("failed",) and not world.client.busy
 
 
 # What the journal does not admit

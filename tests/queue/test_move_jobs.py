@@ -1,4 +1,4 @@
-"""Moves: jobs go from tube to tube as they are, in order, in slices, and a restart finds each of them in one tube."""
+"""Moves and redrives: jobs go from tube to tube as they are, in slices, in order."""
 
 import pytest
 from checking import check_broker
@@ -9,6 +9,7 @@ from beanstalk_server.queue.costs import MOVE_COST, NEW_TUBE_COST
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import DONE, PENDING
+from beanstalk_server.queue.policy import Policy
 from beanstalk_server.queue.units import SECOND
 
 
@@ -49,43 +50,67 @@ def test_a_job_keeps_all_but_its_tube():
 # Many at once
 
 
-def many(count, journal=None, **how):
-    world = World(journal)
-    return world, [world.put(**how) for _ in range(count)]
+def put_dead(world):
+    """Put a job that fails at once, and so goes from `to` to its dead tube."""
+    job = world.put("to")
+    world.reserve(job)
+    world.broker.release(world.client, job.id, 0, 0, world.now)
+    return job
+
+
+def many(count, journal=None, put=World.put, **how):
+    world = World(journal, to=Policy(max_tries=1, dead_tube="from"))
+    return world, [put(world, **how) for _ in range(count)]
+
+
+def move_all(world):
+    return world.broker.move(world.client, "from", READY, "to", 9999, world.now)
+
+
+def redrive_all(world):
+    return world.broker.redrive(world.client, "from", 9999, world.now)
 
 
 def gone(jobs):
     return sum(job.tube.name == "to" for job in jobs)
 
 
-def test_a_move_of_many_jobs_is_done_in_slices_and_those_that_come_meanwhile_stay():
-    world, jobs = many(SLICE)
+either = pytest.mark.parametrize(
+    ("put", "begin"), [(World.put, move_all), (put_dead, redrive_all)], ids=["move", "redrive"]
+)
+
+
+@either
+def test_a_move_of_many_jobs_is_done_in_slices_and_those_that_come_meanwhile_stay(put, begin):
+    world, jobs = many(SLICE, put=put)
     world.broker.cost = 0
-    assert world.broker.move(world.client, "from", READY, "to", 9999, world.now) == PENDING
+    assert begin(world) == PENDING
     assert 0 < gone(jobs) <= SLICE // MOVE_COST
-    assert world.broker.cost <= SLICE + 1 + MOVE_COST + NEW_TUBE_COST
+    assert gone(jobs) * MOVE_COST <= world.broker.cost <= SLICE + 1 + MOVE_COST + NEW_TUBE_COST
     assert world.client.busy
-    late = world.put()
+    late = put(world)
     world.sleep(0)
     assert ("counted", SLICE) in world.client.answers
     assert not world.client.busy
     assert (gone(jobs), late.tube.name) == (SLICE, "from")
 
 
-def test_it_is_suspended_while_the_journal_does_not_admit_it():
-    world, jobs = many(SLICE)
-    world.broker.move(world.client, "from", READY, "to", 9999, world.now)
+@either
+def test_it_is_suspended_while_the_journal_does_not_admit_it(put, begin):
+    world, jobs = many(SLICE, put=put)
+    begin(world)
     world.broker.set_admission(NONE)
     world.sleep(0)
-    assert gone(jobs) < SLICE
+    assert gone(jobs) < SLICE // MOVE_COST + 1
     world.broker.set_admission(ALL)
     world.sleep(0)
     assert (gone(jobs), world.client.answers[-1]) == (SLICE, ("counted", SLICE))
 
 
-def test_its_client_may_disconnect_meanwhile():
-    world, jobs = many(SLICE)
-    world.broker.move(world.client, "from", READY, "to", 9999, world.now)
+@either
+def test_its_client_may_disconnect_meanwhile(put, begin):
+    world, jobs = many(SLICE, put=put)
+    begin(world)
     world.broker.disconnect(world.client, world.now)
     world.sleep(0)
     assert gone(jobs) == SLICE
@@ -138,9 +163,10 @@ def test_two_moves_to_and_fro_come_to_an_end():
     assert set(names(*jobs)) <= {"from", "to"}
 
 
-def test_a_move_that_fails_in_a_later_slice_is_answered():
-    world, _ = many(SLICE, BreakingJournal())
-    world.broker.move(world.client, "from", READY, "to", 9999, world.now)
+@either
+def test_a_move_that_fails_in_a_later_slice_is_answered(put, begin):
+    world, _ = many(SLICE, BreakingJournal(), put)
+    begin(world)
     world.journal.breaks = True
     with pytest.raises(RuntimeError):
         world.broker.advance(world.now)

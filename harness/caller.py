@@ -26,7 +26,10 @@ def connect(address: Address) -> socket.socket:
 
 
 class Caller:
-    """One connection. An operation that takes longer than TIMEOUT raises TimeoutError."""
+    """One connection, closed at the latest when nothing refers to it any more.
+
+    An operation that takes longer than TIMEOUT raises TimeoutError.
+    """
 
     def __init__(self, address: Address) -> None:
         self.socket = connect(address)
@@ -66,3 +69,7 @@ class Caller:
     def close(self) -> None:
         self._file.close()
         self.socket.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):  # it has connected
+            self.close()

@@ -7,6 +7,7 @@ pytest-xdist may have a package of its own, in the environment variable TEST_PAC
 """
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import os
@@ -167,11 +168,23 @@ def pytest_runtest_call():
     return (yield from skipping())
 
 
+async def _run_coroutine(test, given):
+    async with contextlib.AsyncExitStack() as stack:
+        for name, value in given.items():
+            if isinstance(value, contextlib._AsyncGeneratorContextManager):
+                given[name] = await stack.enter_async_context(value)
+        await test(**given)
+
+
 def pytest_pyfunc_call(pyfuncitem):
-    """Run a test that is a coroutine function in an event loop of its own."""
+    """Run a test that is a coroutine function in an event loop of its own: that of `loop_factory`, if it uses it.
+
+    A fixture may be an async generator with `asynccontextmanager`: it runs in the event loop, around the test.
+    """
     if inspect.iscoroutinefunction(pyfuncitem.obj):
         given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-        asyncio.run(pyfuncitem.obj(**given))
+        with asyncio.Runner(loop_factory=pyfuncitem.funcargs.get("loop_factory")) as runner:
+            runner.run(_run_coroutine(pyfuncitem.obj, given))
         return True
     return None
 

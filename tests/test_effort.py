@@ -1,5 +1,7 @@
 """The seeds of random tests: those that have failed first, and that a line of failing_seeds.txt is about a test."""
 
+import re
+
 import effort
 from effort import BASE_SEED, TESTS, failing_seeds, seeds, some_of
 
@@ -21,7 +23,7 @@ def test_a_seed_that_has_failed_comes_first_and_for_its_test_only(tmp_path, monk
 def test_each_line_of_failing_seeds_is_about_a_test_with_seeds():
     for test, _, _ in failing_seeds():
         path, _, name = test.partition("::")
-        before, _, _ = (TESTS / path).read_text().partition(f"\ndef {name}(")
+        before, *_ = re.split(rf"\n(?:async )?def {name}\(", (TESTS / path).read_text())
         assert "@seeded(" in before.rpartition("\n\n")[2], f"failing_seeds.txt: {test} is no test with seeds"
 
 

@@ -1,6 +1,7 @@
 """The checker of histories finds each fault that is planted, and none where a server keeps its promises."""
 
 import random
+import re
 from zlib import crc32
 
 import pytest
@@ -22,11 +23,12 @@ class Talk:
     def __init__(self):
         self.history = History()
         self.now = 0
+        self.calls = {}  # by client: its last one
 
     def say(self, client, line, reply, body=None, jobs=()):
         """A command and its reply; without a reply it is still under way."""
         self.now += MILLISECOND
-        call = self.history.send(client, line.encode(), self.now, body and body.encode())
+        call = self.calls[client] = self.history.send(client, line.encode(), self.now, body and body.encode())
         if reply is not None:
             self.hear(call, reply, jobs)
         return call
@@ -39,19 +41,46 @@ class Talk:
         what = f"put-keyed {key}" if key else "put"
         return self.say(client, f"{what} {priority} {delay} {ttr} {len(body)}", f"INSERTED {number}", body)
 
+    def put_with(self, client, number, body, *attributes):
+        line = " ".join(("put-with 0 0 60", str(len(body)), *attributes))
+        return self.say(client, line, f"INSERTED {number}", body)
+
     def reserve(self, client, number, body):
         return self.say(client, "reserve", f"RESERVED {number} {len(body)}", jobs=[(number, body)])
+
+    def fail(self, client, number, body, reply="RELEASED"):
+        self.reserve(client, number, body)
+        self.say(client, f"release {number} 0 0", reply)
+
+    def use(self, tube):
+        """Let client `a` use a tube, and client `b` watch it."""
+        self.say("a", f"use {tube}", f"USING {tube}")
+        self.say("b", f"watch {tube}", "WATCHING 2")
+
+    def have_two_shards(self):
+        """Put job 3 into `default`, a tube of shard 1, and job 2 into `other`, of shard 0; `b` and `c` watch both."""
+        assert [crc32(tube) % 2 for tube in (b"default", b"other")] == [1, 0]
+        self.put("a", 3, "three")
+        self.say("a", "use other", "USING other")
+        self.put("a", 2, "two")
+        for client in ("b", "c"):
+            self.say(client, "watch other", "WATCHING 2")
 
     def sleep(self, seconds):
         self.now += round(seconds * SECOND)
 
-    def leave(self, client, *, by_itself=True):
+    def leave(self, client, *, by_itself):
         self.now += MILLISECOND
         self.history.leave(client, self.now, by_itself=by_itself)
 
-    def take_over(self):
+    def take_over(self, shard=None):
         self.now += 2 * MILLISECOND
-        self.history.took_over(self.now - MILLISECOND, self.now)
+        self.history.took_over(self.now - MILLISECOND, self.now, shard)
+
+    def cut(self, clients=None, seconds=0, shard=None):
+        """Let a node lose its leader, which notices it so much later."""
+        lost = self.now + 1
+        self.history.cut(lost, lost, lost + round(seconds * SECOND), clients, shard)
 
     def problems(self, left=(), **bounds):
         self.now += MILLISECOND
@@ -59,10 +88,81 @@ class Talk:
             number: body if isinstance(body, Survivor) else Survivor(body.encode())
             for number, body in dict(left).items()
         }
-        return problems_of(self.history, survivors, self.now, **bounds)
+        return problems_of(self.history, survivors, self.now, policies=POLICIES, **bounds)
 
     def kinds(self, left=(), **bounds):
         return dict(kinds_of(self.problems(left, **bounds)))
+
+    def act(self, step):
+        """Take one step of a script."""
+        match step.split():
+            case ["left" | "left:", *_]:
+                self.check(step)
+            case [client, "hears", *_]:
+                self.hear(self.calls[client], *reply_in(step.partition(" hears ")[2]))
+            case [client, *_] if client.endswith(":"):
+                line, _, reply = step.partition(": ")[2].partition(" = ")
+                line, _, body = line.partition(" [")
+                reply, jobs = reply_in(reply) if reply else (None, ())
+                self.say(client[:-1], line, reply, body[:-1] or None, jobs)
+            case [client, "put", number, body, *settings]:
+                settings = dict(setting.split("=") for setting in settings)
+                self.put(client, int(number), body, **settings)
+            case [client, "put-with", number, body, *attributes]:
+                self.put_with(client, int(number), body, *attributes)
+            case [client, "reserve", number, body]:
+                self.reserve(client, int(number), body)
+            case [client, "fails", number, body, *reply]:
+                self.fail(client, int(number), body, *reply)
+            case ["tube", tube]:
+                self.use(tube)
+            case ["two", "shards"]:
+                self.have_two_shards()
+            case ["sleep", seconds]:
+                self.sleep(float(seconds))
+            case [client, "leaves"]:
+                self.leave(client, by_itself=True)
+            case [client, "is", "cut", "off"]:
+                self.leave(client, by_itself=False)
+            case ["next", "leader", *of_shard]:
+                self.take_over(int(of_shard[-1]) if of_shard else None)
+            case ["cut", "of", "shard", shard]:
+                self.cut(shard=int(shard))
+            case ["cut", *clients, "for", seconds]:
+                self.cut(clients, float(seconds))
+            case ["cut"]:
+                self.cut()
+            case _:
+                pytest.fail(f"no step: {step}")
+
+    def check(self, step):
+        """`left`, the jobs that are left, perhaps `with` bounds: then the kinds of problems, with their numbers."""
+        state, _, kinds = step.rpartition(": ") if not step.startswith("left: ") else step.partition(": ")
+        jobs, _, bounds = state.partition(" with ")
+        left = {}
+        for job in jobs.split()[1:]:
+            number, body, tube, where, tries = re.fullmatch(r"(\d+)=(\w+)(?::(\w*)/(\w+))?(?:/(\d))?", job).groups("")
+            left[int(number)] = Survivor(body.encode(), tube, where, tries=int(tries or -1))
+        bounds = {name: float(number) for name, number in (bound.split("=") for bound in bounds.split())}
+        for name in bounds.keys() & {"notice", "skew", "wall"}:
+            bounds[name] *= SECOND
+        if "shards" in bounds:
+            bounds["shards"] = int(bounds["shards"])
+        expected = {} if kinds == "fine" else {kind: int(n or 1) for kind, n in re.findall(r"(\w+) ?(\d*)", kinds)}
+        assert self.kinds(left, **bounds) == expected, step
+
+
+def reply_in(text):
+    """A reply, and the jobs that come with it, whose bodies are in brackets."""
+    line, *bodies = re.split(r" \[(\w+)\]", text)
+    return line, [(int(line.split()[1]), body) for body in bodies if body]
+
+
+POLICIES = {
+    "tried": Terms(tries=2, dead="dead"),
+    "far": Terms(tries=2),  # its dead tube is in another shard
+    "brief": Terms(ttl=3 * SECOND, hold=2 * SECOND),
+}
 
 
 @pytest.fixture
@@ -70,281 +170,355 @@ def talk():
     return Talk()
 
 
-def test_nothing_is_wrong_with_a_job_that_is_put_reserved_and_deleted(talk):
-    talk.put("a", 1, "one")
-    talk.put("a", 2, "two")
-    talk.reserve("b", 1, "one")
-    talk.say("b", "delete 1", "DELETED")
-    talk.say("c", "peek 1", "NOT_FOUND")
-    assert talk.problems({2: "two"}) == []
+# One history a script. `a: COMMAND = REPLY` is said by client a; without a reply it is still under way, until `a hears`
+# it. A body is in brackets. `a put ID BODY`, `a put-with`, `a reserve` and `b fails` (which releases what it reserves)
+# are answered. `left` checks: what is left at the end, and then the problems that are found.
+HISTORIES = """
+Nothing is wrong with a job that is put reserved and deleted:
+    a put 1 one; a put 2 two; b reserve 1 one; b: delete 1 = DELETED; c: peek 1 = NOT_FOUND; left 2=two: fine
+
+An acknowledged job that is missing is lost:
+    a put 1 one; left: lost
+
+An acknowledged job that is not found meanwhile is lost:
+    a put 1 one; b: peek 1 = NOT_FOUND; left 1=one: lost
+
+A job may be missing whose put or delete was not answered:
+    a put 1 one; a: delete 1; b: put 0 0 60 3 [two]; c: put 0 0 60 5 [three]; left 2=two: fine
+
+A cleared job is not lost and one that was put later is:
+    a put 1 one; b: clear-tube default = CLEARED 1; left: fine; a put 2 two; left: lost
+
+A job that was ended may not be there again:
+    a put 1 one; a: delete 1 = DELETED; left: fine; left 1=one: returned; sleep 60; b reserve 1 one;
+        left: returned
+    a put 1 one delay=50; a: cancel 1 = CANCELLED; left: fine; left 1=one: returned; sleep 60; b reserve 1 one;
+        left: returned
+
+A job that was cancelled by its key may not be there again:
+    a put 1 one delay=50 key=k; a: cancel-keyed k = CANCELLED; left: fine; left 1=one: returned
+
+A job that was cleared may not be there again:
+    a put 1 one; b: clear-tube default = CLEARED 1; left 1=one: returned
+
+A job that a client may have held during the clear may be there:
+    a put 1 one; b: reserve; a: clear-tube default = CLEARED 0; b hears RESERVED 1 3 [one]; left 1=one: fine
+
+A reserve without an answer holds nothing when its client is known to be gone:
+    a put 1 one; b: reserve; b leaves; sleep 2; a: clear-tube default = CLEARED 1; left 1=one: fine;
+        left 1=one with notice=1: returned
+
+A job that was reserved by its id may have been held during the clear:
+    a put 1 one; a put 2 two; b: reserve-job 1; a: clear-tube default = CLEARED 1; left 1=one: fine;
+        left 2=two: returned
+
+A job may be there after a clear if a reserve that was given twice may have held it:
+    a put 1 one; b: reserve-with-timeout 9; a: clear-tube default = CLEARED 0; cut b c for 1; a put 2 two;
+        b hears RESERVED 2 3 [two]; left 1=one 2=two: fine
+    a put 1 one; b: reserve-with-timeout 9; a: clear-tube default = CLEARED 0; cut b c for 1; a put 2 two;
+        b hears TIMED_OUT; left 1=one 2=two: fine
+    a put 1 one; b: reserve-with-timeout 9; a: clear-tube default = CLEARED 0; cut b c for 1; a put 2 two;
+        b hears DEADLINE_SOON; left 1=one 2=two: fine
 
+A reserve that was given twice may not have held what it cannot have been given:
+    a put 1 one; b: reserve-with-timeout 9; cut c for 1; a: clear-tube default = CLEARED 1; b hears TIMED_OUT;
+        left 1=one: returned
+    a put 1 one; b: watch other = WATCHING 2; b: ignore default = WATCHING 1; b: reserve-with-timeout 9; cut b for 1;
+        a: clear-tube default = CLEARED 1; b hears TIMED_OUT; left 1=one: returned
+    a put 1 one; b: reserve-with-timeout 9; b hears TIMED_OUT; cut b for 1; a: clear-tube default = CLEARED 1;
+        left 1=one: returned
+    a put 1 one; b: reserve-with-timeout 9; cut b for 1; sleep 2; a: clear-tube default = CLEARED 1; b hears TIMED_OUT;
+        left 1=one: returned
+
+What a reserve that was given twice may have held is ready at the next leader:
+    a put 1 one; b: reserve-with-timeout 9; cut b for 60; next leader; a: clear-tube default = CLEARED 1;
+        b hears TIMED_OUT; left 1=one: returned
 
-# Lost
+A job is deleted once:
+    a put 1 one; a: delete 1 = DELETED; b: delete 1 = DELETED; left: returned
+
+A reserve that was sent before the delete may be answered after it:
+    a put 1 one ttr=1; b: reserve; sleep 5; a reserve 1 one; a: delete 1 = DELETED; b hears RESERVED 1 3 [one];
+        left: fine; left with flight=1000: returned
 
+A body that was never put is torn:
+    a put 1 one; left 1=on: torn; b reserve 1 ono; left 1=one: torn
 
-def test_an_acknowledged_job_that_is_missing_is_lost(talk):
-    talk.put("a", 1, "one")
-    assert talk.kinds() == {"lost": 1}
-
-
-def test_an_acknowledged_job_that_is_not_found_meanwhile_is_lost(talk):
-    talk.put("a", 1, "one")
-    talk.say("b", "peek 1", "NOT_FOUND")
-    assert talk.kinds({1: "one"}) == {"lost": 1}
-
-
-def test_a_job_may_be_missing_whose_put_or_delete_was_not_answered(talk):
-    talk.put("a", 1, "one")
-    talk.say("a", "delete 1", None)
-    talk.say("b", "put 0 0 60 3", None, "two")
-    talk.say("c", "put 0 0 60 5", None, "three")
-    assert talk.problems({2: "two"}) == []
-
-
-def test_a_cleared_job_is_not_lost_and_one_that_was_put_later_is(talk):
-    talk.put("a", 1, "one")
-    talk.say("b", "clear-tube default", "CLEARED 1")
-    assert talk.problems() == []
-    talk.put("a", 2, "two")
-    assert talk.kinds() == {"lost": 1}
-
-
-# Returned
-
-
-@pytest.mark.parametrize(("line", "reply", "delay"), [("delete 1", "DELETED", 0), ("cancel 1", "CANCELLED", 50)])
-def test_a_job_that_was_ended_may_not_be_there_again(talk, line, reply, delay):
-    talk.put("a", 1, "one", delay=delay)
-    talk.say("a", line, reply)
-    assert talk.problems() == []
-    assert talk.kinds({1: "one"}) == {"returned": 1}
-    talk.sleep(60)
-    talk.reserve("b", 1, "one")
-    assert talk.kinds() == {"returned": 1}
-
-
-def test_a_job_that_was_cancelled_by_its_key_may_not_be_there_again(talk):
-    talk.put("a", 1, "one", delay=50, key="k")
-    talk.say("a", "cancel-keyed k", "CANCELLED")
-    assert talk.problems() == []
-    assert talk.kinds({1: "one"}) == {"returned": 1}
-
-
-def test_a_job_that_was_cleared_may_not_be_there_again(talk):
-    talk.put("a", 1, "one")
-    talk.say("b", "clear-tube default", "CLEARED 1")
-    assert talk.kinds({1: "one"}) == {"returned": 1}
-
-
-def test_a_job_that_somebody_may_have_held_during_the_clear_may_be_there(talk):
-    talk.put("a", 1, "one")
-    reserve = talk.say("b", "reserve", None)
-    talk.say("a", "clear-tube default", "CLEARED 0")
-    talk.hear(reserve, "RESERVED 1 3", [(1, "one")])
-    assert talk.problems({1: "one"}) == []
-
-
-def test_a_reserve_that_somebody_was_not_answered_holds_nothing_when_the_client_is_known_to_be_gone(talk):
-    talk.put("a", 1, "one")
-    talk.say("b", "reserve", None)
-    talk.leave("b")
-    talk.sleep(2)
-    talk.say("a", "clear-tube default", "CLEARED 1")
-    assert talk.problems({1: "one"}) == []
-    assert talk.kinds({1: "one"}, notice=SECOND) == {"returned": 1}
-
-
-def test_a_job_that_was_reserved_by_its_id_may_have_been_held_during_the_clear(talk):
-    talk.put("a", 1, "one")
-    talk.put("a", 2, "two")
-    talk.say("b", "reserve-job 1", None)
-    talk.say("a", "clear-tube default", "CLEARED 1")
-    assert talk.problems({1: "one"}) == []
-    assert talk.kinds({2: "two"}) == {"returned": 1}
-
-
-@pytest.mark.parametrize("reply", ["RESERVED 2 3", "TIMED_OUT", "DEADLINE_SOON"])
-def test_a_job_may_be_there_after_a_clear_if_a_reserve_that_was_given_twice_may_have_held_it(talk, reply):
-    talk.put("a", 1, "one")
-    reserve = talk.say("b", "reserve-with-timeout 9", None)
-    talk.say("a", "clear-tube default", "CLEARED 0")
-    lost = talk.now + 1
-    talk.history.cut(lost, lost, lost + SECOND, ["b", "c"])
-    talk.put("a", 2, "two")
-    talk.hear(reserve, reply, [(2, "two")] if reply.startswith("RESERVED") else ())
-    assert talk.problems({1: "one", 2: "two"}) == []
-
-
-@pytest.mark.parametrize("why", ["another client", "another tube", "answered before", "over before"])
-def test_a_reserve_that_was_given_twice_may_not_have_held_what_it_cannot_have_been_given(talk, why):
-    talk.put("a", 1, "one")
-    if why == "another tube":
-        talk.say("b", "watch other", "WATCHING 2")
-        talk.say("b", "ignore default", "WATCHING 1")
-    reserve = talk.say("b", "reserve-with-timeout 9", None)
-    if why == "answered before":
-        talk.hear(reserve, "TIMED_OUT")
-    lost = talk.now + 1
-    talk.history.cut(lost, lost, lost + SECOND, ["c"] if why == "another client" else ["b"])
-    if why == "over before":
-        talk.sleep(2)
-    talk.say("a", "clear-tube default", "CLEARED 1")
-    if why != "answered before":
-        talk.hear(reserve, "TIMED_OUT")
-    assert talk.kinds({1: "one"}) == {"returned": 1}
-
-
-def test_what_a_reserve_that_was_given_twice_may_have_held_is_ready_at_the_next_leader(talk):
-    talk.put("a", 1, "one")
-    reserve = talk.say("b", "reserve-with-timeout 9", None)
-    lost = talk.now + 1
-    talk.history.cut(lost, lost, lost + 60 * SECOND, ["b"])
-    talk.take_over()
-    talk.say("a", "clear-tube default", "CLEARED 1")
-    talk.hear(reserve, "TIMED_OUT")
-    assert talk.kinds({1: "one"}) == {"returned": 1}
-
-
-def test_a_job_is_deleted_once(talk):
-    talk.put("a", 1, "one")
-    talk.say("a", "delete 1", "DELETED")
-    talk.say("b", "delete 1", "DELETED")
-    assert talk.kinds() == {"returned": 1}
+A body from before a replacement is torn:
+    a put 1 one key=k; a: replace-keyed k 0 0 60 3 [new] = REPLACED 1; left 1=new: fine; left 1=one: torn
 
+A replacement that was not answered may have happened:
+    a put 1 one key=k; a: replace-keyed k 0 0 60 3 [new]; left 1=new: fine; left 1=one: fine
 
-def test_a_reserve_that_was_sent_before_the_delete_may_be_answered_after_it(talk):
-    talk.put("a", 1, "one", ttr=1)
-    early = talk.say("b", "reserve", None)
-    talk.sleep(5)
-    talk.reserve("a", 1, "one")
-    talk.say("a", "delete 1", "DELETED")
-    talk.hear(early, "RESERVED 1 3", [(1, "one")])
-    assert talk.problems() == []
-    assert talk.kinds(flight=1000) == {"returned": 1}
+The body of a put that was not answered may have been replaced before a client saw it:
+    a: put-keyed k 0 0 60 3 [one]; b: replace-keyed k 0 0 60 3 [two] = REPLACED 1; c: replace-keyed k 0 0 60 5 [three];
+        left 1=three: fine
+    a: replace-keyed k 0 0 60 3 [one]; b: replace-keyed k 0 0 60 3 [two] = REPLACED 1;
+        c: replace-keyed k 0 0 60 5 [three]; left 1=three: fine
 
+A body may come back with a leader that does not know the put that replaced it:
+    a: put-keyed k 0 0 60 3 [one]; d: peek-keyed k = FOUND 1 3 [one]; b: replace-keyed k 0 0 60 3 [two];
+        c reserve 1 two; next leader; d reserve 1 one; left 1=one: fine
 
-# Torn
+So may a body that no client had seen before it was replaced:
+    a: put-keyed k 0 0 60 3 [one]; d: put-keyed k 0 0 60 4 [none] = EXISTS 1; b: replace-keyed k 0 0 60 3 [two];
+        c reserve 1 two; next leader; d reserve 1 one; left 1=one: fine
 
+What was cancelled by its key may have been a job that no client has seen:
+    a: put-keyed k 0 1 60 3 [one]; b: cancel-keyed k; c: put-keyed k 0 0 60 3 [two] = INSERTED 2; b hears CANCELLED;
+        d reserve 2 two; left 2=two: fine
 
-def test_a_body_that_nobody_has_put_is_torn(talk):
-    talk.put("a", 1, "one")
-    assert talk.kinds({1: "on"}) == {"torn": 1}
-    talk.reserve("b", 1, "ono")
-    assert talk.kinds({1: "one"}) == {"torn": 1}
+A job that was there before it was put is torn:
+    a: put-keyed other 0 0 60 3 [one]; b: replace-keyed k 0 0 60 3 [two] = REPLACED 1;
+        c: replace-keyed k 0 0 60 5 [three]; left 1=three: torn
 
+A job that is handed out before it was put is torn:
+    b reserve 1 one; a put 1 one; left 1=one: torn 2
 
-def test_a_body_from_before_a_replacement_is_torn(talk):
-    talk.put("a", 1, "one", key="k")
-    talk.say("a", "replace-keyed k 0 0 60 3", "REPLACED 1", "new")
-    assert talk.problems({1: "new"}) == []
-    assert talk.kinds({1: "one"}) == {"torn": 1}
+An id is given once:
+    a put 1 one; a put 1 two; left 1=two: doubled
 
+A put makes one job:
+    a put 1 one; left 1=one 2=one: doubled
 
-def test_a_replacement_that_was_not_answered_may_have_happened(talk):
-    talk.put("a", 1, "one", key="k")
-    talk.say("a", "replace-keyed k 0 0 60 3", None, "new")
-    assert talk.problems({1: "new"}) == []
-    assert talk.problems({1: "one"}) == []
+A put that was not answered makes one job:
+    a: put 0 0 60 3 [one]; left 1=one 2=one: doubled
 
+An id that a client has seen is not given again:
+    a: put 0 0 60 3 [one]; b reserve 1 one; next leader; a put 1 two; left 1=two: doubled, torn
 
-@pytest.mark.parametrize("what", ["put-keyed", "replace-keyed"])
-def test_the_body_of_a_put_that_was_not_answered_may_have_been_replaced_before_anybody_saw_it(talk, what):
-    talk.say("a", f"{what} k 0 0 60 3", None, "one")
-    talk.say("b", "replace-keyed k 0 0 60 3", "REPLACED 1", "two")
-    talk.say("c", "replace-keyed k 0 0 60 5", None, "three")
-    assert talk.problems({1: "three"}) == []
+Two clients do not hold a job at the same time:
+    a put 1 one; b reserve 1 one; c reserve 1 one; d: stats = OK 0; left 1=one: shared
 
+A job may have another holder once the first may have given it away:
+    a put 1 one; b reserve 1 one; b: release 1 0 0; b is cut off; c reserve 1 one; left 1=one: fine
+    a put 1 one; b reserve 1 one; b: bury 1 0; b is cut off; a: kick 1 = KICKED 1; c reserve 1 one; left 1=one: fine
+    a put 1 one; b reserve 1 one; b: delete 1; b is cut off; c reserve 1 one; left 1=one: fine
 
-def test_a_body_may_come_back_with_a_leader_that_has_not_heard_of_the_put_that_replaced_it(talk):
-    talk.say("a", "put-keyed k 0 0 60 3", None, "one")
-    talk.say("d", "peek-keyed k", "FOUND 1 3", jobs=[(1, "one")])
-    talk.say("b", "replace-keyed k 0 0 60 3", None, "two")
-    talk.reserve("c", 1, "two")
-    talk.take_over()
-    talk.reserve("d", 1, "one")
-    assert talk.problems({1: "one"}) == []
+A job may have another holder after its client is gone:
+    a put 1 one; b reserve 1 one; b leaves; c reserve 1 one; left 1=one: fine
 
+A client that was disconnected has held its job as long as it was answered:
+    a put 1 one; b reserve 1 one; c reserve 1 one; b is cut off; left 1=one: fine
 
-def test_so_may_a_body_that_nobody_had_seen_before_it_was_replaced(talk):
-    talk.say("a", "put-keyed k 0 0 60 3", None, "one")
-    talk.say("d", "put-keyed k 0 0 60 4", "EXISTS 1", "none")
-    talk.say("b", "replace-keyed k 0 0 60 3", None, "two")
-    talk.reserve("c", 1, "two")
-    talk.take_over()
-    talk.reserve("d", 1, "one")
-    assert talk.problems({1: "one"}) == []
+A job may have another holder when the first one does not count any more:
+    a put 1 one; b reserve 1 one; next leader; c reserve 1 one; b: delete 1 = NOT_FOUND; left 1=one: fine
+    a put 1 one; b reserve 1 one; cut; c reserve 1 one; b: delete 1 = NOT_FOUND; left 1=one: fine
 
+A job is not taken from its holder:
+    a put 1 one; b reserve 1 one; b: touch 1 = NOT_FOUND; left 1=one: shared
 
-def test_what_was_cancelled_by_its_key_may_have_been_a_job_that_nobody_has_seen(talk):
-    talk.say("a", "put-keyed k 0 1 60 3", None, "one")
-    cancelling = talk.say("b", "cancel-keyed k", None)
-    talk.say("c", "put-keyed k 0 0 60 3", "INSERTED 2", "two")
-    talk.hear(cancelling, "CANCELLED")
-    talk.reserve("d", 2, "two")
-    assert talk.problems({2: "two"}) == []
+A delayed job is not handed out early:
+    a put 1 one delay=2; sleep 1; b reserve 1 one; left 1=one: early; left 1=one with skew=1: fine;
+        left 1=one with drift=0.5: fine
+
+A job that was released with a delay is not handed out early:
+    a put 1 one; b reserve 1 one; b: release 1 0 5 = RELEASED; c reserve 1 one; left 1=one: early
 
+A job that was rescheduled is not handed out before its new moment:
+    a put 1 one delay=2 key=k; a: reschedule 1 50 = RESCHEDULED; a: reschedule-keyed k 60 = RESCHEDULED; sleep 55;
+        b reserve 1 one; left 1=one: early
 
-def test_a_job_that_was_there_before_anybody_had_put_it_is_torn(talk):
-    talk.say("a", "put-keyed other 0 0 60 3", None, "one")
-    talk.say("b", "replace-keyed k 0 0 60 3", "REPLACED 1", "two")
-    talk.say("c", "replace-keyed k 0 0 60 5", None, "three")
-    assert talk.kinds({1: "three"}) == {"torn": 1}
+A delayed job may be handed out when a client may have made it ready:
+    a put 1 one delay=50 key=k; b: reschedule 1 0; c reserve 1 one; left 1=one: fine
+    a put 1 one delay=50 key=k; b: reschedule-keyed k 0 = RESCHEDULED; c reserve 1 one; left 1=one: fine
+    a put 1 one delay=50 key=k; b: kick 7; c reserve 1 one; left 1=one: fine
+    a put 1 one delay=50 key=k; b: kick 7 = KICKED 1; c reserve 1 one; left 1=one: fine
+    a put 1 one delay=50 key=k; b: kick-job 1 = KICKED; c reserve 1 one; left 1=one: fine
+    a put 1 one delay=50 key=k; b: replace-keyed k 0 0 60 3 [new]; c reserve 1 one; left 1=one: fine
 
+A kick of nothing makes nothing ready:
+    a put 1 one delay=50; b: kick 7 = KICKED 0; c reserve 1 one; left 1=one: early
 
-def test_a_job_that_is_handed_out_before_it_was_put_is_torn(talk):
-    talk.reserve("b", 1, "one")
-    talk.put("a", 1, "one")
-    assert "torn" in talk.kinds({1: "one"})
+A job that was reserved may be ready again at once:
+    a put 1 one delay=1; sleep 1; b reserve 1 one; b leaves; c reserve 1 one; left 1=one: fine
 
+A buried job is not handed out:
+    a put 1 one; b reserve 1 one; b: bury 1 0 = BURIED; next leader; left 1=one:/buried: fine;
+        left 1=one:/ready: early; c reserve 1 one; left 1=one: early
 
-# Doubled
+A job of a paused tube is not handed out:
+    a put 1 one; a: pause-tube default 5 = PAUSED; b reserve 1 one; left 1=one: early; next leader; left 1=one: fine
 
+A key names one live job:
+    a put 1 one key=k; a put 2 two key=k; left 1=one 2=two: keyed 2; left 2=two: lost, keyed
 
-def test_an_id_is_given_once(talk):
-    talk.put("a", 1, "one")
-    talk.put("a", 1, "two")
-    assert "doubled" in talk.kinds({1: "two"})
+A key is free again when its job may have been deleted:
+    a put 1 one key=k; b: delete 1; a put 2 two key=k; left 2=two: fine; left 1=one 2=two: keyed
 
+A key is another one in another tube:
+    a put 1 one key=k; a: use t = USING t; a put 2 two key=k; left 1=one 2=two: fine
 
-def test_a_put_makes_one_job(talk):
-    talk.put("a", 1, "one")
-    assert talk.kinds({1: "one", 2: "one"}) == {"doubled": 1}
+Jobs of a tube are handed out in their order:
+    a put 1 one priority=5; a put 2 two priority=5; a put 3 three priority=4; b reserve 2 two;
+        left 1=one 2=two 3=three: order
 
+A job that was released comes in its new order:
+    a put 1 one; a put 2 two; b reserve 1 one; b: release 1 7 0 = RELEASED; b reserve 2 two; left 1=one 2=two: fine;
+        b: release 2 7 0 = RELEASED; c reserve 2 two; left 1=one 2=two: order
 
-def test_a_put_that_was_not_answered_makes_one_job(talk):
-    talk.say("a", "put 0 0 60 3", None, "one")
-    assert talk.kinds({1: "one", 2: "one"}) == {"doubled": 1}
-
-
-def test_an_id_that_somebody_has_seen_is_not_given_again(talk):
-    talk.say("a", "put 0 0 60 3", None, "one")
-    talk.reserve("b", 1, "one")
-    talk.take_over()
-    talk.put("a", 1, "two")
-    assert "doubled" in talk.kinds({1: "two"})
-
-
-# Shared
-
-
-def test_two_clients_do_not_hold_a_job_at_the_same_time(talk):
-    talk.put("a", 1, "one")
-    talk.reserve("b", 1, "one")
-    talk.reserve("c", 1, "one")
-    talk.say("d", "stats", "OK 0")
-    assert talk.kinds({1: "one"}) == {"shared": 1}
-
-
-@pytest.mark.parametrize("line", ["release 1 0 0", "bury 1 0", "delete 1"])
-def test_a_job_may_have_another_holder_once_the_first_may_have_given_it_away(talk, line):
-    talk.put("a", 1, "one")
-    talk.reserve("b", 1, "one")
-    talk.say("b", line, None)
-    talk.leave("b", by_itself=False)
-    if line == "bury 1 0":
-        talk.say("a", "kick 1", "KICKED 1")
-    talk.reserve("c", 1, "one")
-    assert talk.problems({1: "one"}) == []
+A client without an answer may hold what comes first:
+    a put 1 one; a put 2 two; b: reserve; b leaves; c reserve 2 two; left 1=one 2=two: fine;
+        left 1=one 2=two with notice=1: fine; sleep 2; a put 3 three; d reserve 3 three;
+        left 1=one 2=two 3=three with notice=1: order
+
+A reserve that was given twice may have held what comes first:
+    a put 1 one; a put 2 two; b: reserve; c reserve 2 two; cut b for 1; a put 3 three; b hears RESERVED 3 5 [three];
+        sleep 2; a put 4 four; left 1=one 2=two 3=three 4=four: fine; d reserve 4 four;
+        left 1=one 2=two 3=three 4=four: order
+
+A job has an id of the shard of its tube:
+    two shards; left 2=two 3=three with shards=2: fine; a put 5 five;
+        left 2=two 3=three 5=five with shards=2: misplaced
+
+A job keeps its holder when another shard has another leader:
+    two shards; b reserve 3 three; next leader of shard 0; cut of shard 0; c reserve 3 three; b: touch 3 = NOT_FOUND;
+        left 2=two 3=three with shards=2: shared 2
+
+It may have another one when its own shard has another leader:
+    two shards; b reserve 2 two; next leader of shard 0; c reserve 2 two; left 2=two 3=three with shards=2: fine
+    two shards; b reserve 2 two; cut of shard 0; c reserve 2 two; left 2=two 3=three with shards=2: fine
+
+A pause ends with the leader of its own shard:
+    two shards; a: pause-tube other 5 = PAUSED; next leader of shard 1; b reserve 2 two;
+        left 2=two 3=three with shards=2: early; next leader of shard 0; left 2=two 3=three with shards=2: fine
+
+A reserve over two shards may hold what it gives back:
+    two shards; b: reserve-with-timeout 5; a put 4 four; c reserve 4 four; a: clear-tube other = CLEARED 0;
+        b hears RESERVED 3 5 [three]; left 2=two 3=three 4=four with shards=2: fine;
+        left 2=two 3=three 4=four: returned, order
+
+It has given it back before the shard answers its client again:
+    two shards; b: reserve-with-timeout 5; b hears RESERVED 3 5 [three]; b: delete 3 = DELETED; a put 4 four;
+        c reserve 4 four; left 2=two 4=four with shards=2: fine; b: peek 2 = FOUND 2 3 [two];
+        left 2=two 4=four with shards=2: fine; a put 6 six; c: delete 4 = DELETED; d reserve 6 six;
+        left 2=two 6=six with shards=2: order
+
+A reserve of one shard gives nothing back:
+    two shards; b: reserve-job 3; a put 4 four; c reserve 4 four; b hears RESERVED 3 5 [three];
+        left 2=two 3=three 4=four with shards=2: order
+    two shards; b: ignore other = WATCHING 1; b: reserve; a put 4 four; c reserve 4 four; b hears RESERVED 3 5 [three];
+        left 2=two 3=three 4=four with shards=2: order
+
+What it gives back is ready when its client is known to be gone:
+    two shards; b: reserve-batch 2 5; b hears TIMED_OUT; b leaves; sleep 2; a put 4 four; c reserve 4 four;
+        left 2=two 3=three 4=four with shards=2: fine; left 2=two 3=three 4=four with shards=2 notice=1: order
+
+A job is given up when all its tries have failed, neither before nor later:
+    a put-with 1 one tries=2; b fails 1 one; b fails 1 one BURIED; left 1=one: fine
+    a put-with 1 one tries=2; b fails 1 one BURIED; left 1=one: tries
+    a put-with 1 one tries=2; b fails 1 one; b fails 1 one; left 1=one: tries
+    tube far; a put-with 1 one; b fails 1 one; b fails 1 one BURIED; left 1=one: fine
+    tube far; a put-with 1 one; b fails 1 one BURIED; left 1=one: tries
+    tube far; a put-with 1 one; b fails 1 one; b fails 1 one; left 1=one: tries
+
+A kicked job has all its tries again:
+    a put-with 1 one tries=2; b fails 1 one; b fails 1 one BURIED; left 1=one: fine; c: kick-job 1 = KICKED;
+        b fails 1 one; left 1=one: fine; c: kick 1 = KICKED 1; b fails 1 one; b fails 1 one BURIED; left 1=one: fine
+
+A client without an answer may have had a job that failed:
+    a put-with 1 one tries=2; c: reserve; c leaves; b fails 1 one BURIED; left 1=one: fine
+
+A job without a limit of tries is not buried by a release:
+    a put 1 one; b fails 1 one BURIED; left 1=one: tries
+
+A job that was buried by a release is not handed out:
+    a put-with 1 one tries=1; b fails 1 one BURIED; b reserve 1 one; left 1=one: early
+
+A job is in the dead tube of its own tube and not before all its tries have failed:
+    tube tried; a put-with 1 one; b fails 1 one; left 1=one:dead/ready: tries; b fails 1 one;
+        left 1=one:dead/ready: fine; left 1=one:tried/ready: fine; left 1=one:default/ready: misplaced; left: lost
+
+No job leaves a tube without a dead tube:
+    a put 1 one; left 1=one:dead/ready: misplaced
+
+A job in the dead tube may be cleared or cancelled there:
+    tube tried; a put-with 1 one key=k; b fails 1 one; b fails 1 one; c: use dead = USING dead;
+        c: clear-tube dead = CLEARED 1; left: fine
+    tube tried; a put-with 1 one key=k; b fails 1 one; b fails 1 one; c: use dead = USING dead;
+        c: cancel-keyed k = CANCELLED; left: fine
+
+A job waits for its backoff at least:
+    a put-with 1 one backoff=2; b fails 1 one; sleep 1; b reserve 1 one; left 1=one: early
+
+A job that waits for its backoff comes after others:
+    a put-with 1 one backoff=2; b fails 1 one; a put 2 two; b reserve 2 two; left 1=one 2=two: fine
+
+A job may be missing once its time to live is over and not before:
+    a put-with 1 one ttl=3; sleep 2.9; left: lost; sleep 0.1; left: fine
+    tube brief; a put-with 1 one; sleep 2.9; left: lost; sleep 0.1; left: fine
+
+A job that may have expired may have been passed over:
+    a put-with 1 one ttl=3; a put 2 two; sleep 4; b reserve 2 two; left 2=two: fine; left 1=one 2=two: fine
+
+A held key is not given again until its time is over:
+    a put-with 1 one key=k hold=2; a: delete 1 = DELETED; c: use default = USING default;
+        c: put-keyed k 0 0 60 5 [other] = EXISTS 1; sleep 1.9; a put-with 2 two key=k hold=2; left 2=two: held
+    a put-with 1 one key=k hold=2; a: delete 1 = DELETED; c: use default = USING default;
+        c: put-keyed k 0 0 60 5 [other] = EXISTS 1; sleep 2.1; a put-with 2 two key=k hold=2; left 2=two: fine
+    a put-with 1 one key=k hold=2; a: cancel 1 = CANCELLED; a put-with 2 two key=k hold=2; left 2=two: fine
+    a put-with 1 one key=k hold=2; a: delete 1 = DELETED; a: clear-tube default = CLEARED 0;
+        a put-with 2 two key=k hold=2; left 2=two: fine
+    tube brief; a put-with 1 one key=k; a: delete 1 = DELETED; c: use brief = USING brief;
+        c: put-keyed k 0 0 60 5 [other] = EXISTS 1; sleep 1.9; a put-with 2 two key=k; left 2=two: held
+    tube brief; a put-with 1 one key=k; a: delete 1 = DELETED; c: use brief = USING brief;
+        c: put-keyed k 0 0 60 5 [other] = EXISTS 1; sleep 2.1; a put-with 2 two key=k; left 2=two: fine
+    tube brief; a put-with 1 one key=k; a: cancel 1 = CANCELLED; a put-with 2 two key=k; left 2=two: fine
+    tube brief; a put-with 1 one key=k; a: delete 1 = DELETED; a: clear-tube brief = CLEARED 0;
+        a put-with 2 two key=k; left 2=two: fine
+
+A key that is not held is not said to be taken after its job is gone:
+    a put 1 one key=k; a: delete 1 = DELETED; c: put-keyed k 0 0 60 5 [other] = EXISTS 1; left: returned
+
+No job is handed out before its moment of the wall clock:
+    a put-with 1 one at=1002.5; sleep 2.4; b reserve 1 one; left 1=one with wall=1002: fine;
+        left 1=one with wall=1000: early
+
+A job may have been replaced in the dead tube and be back although no client knows:
+    c: use tried = USING tried; c: put-with 0 0 60 3 key=k [one]; d: stats-job 1 = OK 3; e: use dead = USING dead;
+        e: put-with 0 0 60 3 key=k replace=1 [two]; left 1=two:tried/ready: fine; left 1=two:other/ready: misplaced
+
+A redriven job may be handed out:
+    tube tried; a put-with 1 one; b fails 1 one; b fails 1 one; c: reserve-job 1 = RESERVED 1 3 [one];
+        c: bury 1 0 = BURIED; d: redrive dead 5 = REDRIVEN 1; b reserve 1 one; left 1=one: fine
+    tube tried; a put-with 1 one; b fails 1 one; b fails 1 one; c: reserve-job 1 = RESERVED 1 3 [one];
+        c: bury 1 0 = BURIED; d: redrive dead 5 = REDRIVEN 0; b reserve 1 one; left 1=one: early
+
+A job that comes after a group is handed out when no job of the group is left:
+    a put-with 1 one group=g; a put-with 2 two after=g; b reserve 1 one; c reserve 2 two;
+        left 2=two:default/ready 1=one:default/ready: early
+    a put-with 1 one group=g; a put-with 2 two after=g; b reserve 1 one; b: delete 1 = DELETED; c reserve 2 two;
+        left 2=two:default/ready: fine
+    a put-with 1 one group=g; a put-with 2 two after=g; b reserve 1 one; b: kick-job 2 = KICKED; c reserve 2 two;
+        left 2=two:default/ready 1=one:default/ready: fine
+    a put-with 1 one group=g; a put-with 2 two after=g; b reserve 1 one;
+        left 2=two:default/delayed 1=one:default/ready: fine
+
+A job does not wait for a group without jobs:
+    a put-with 1 one group=g; a put-with 2 two after=g:wait; b reserve 1 one; b: delete 1 = DELETED;
+        left 2=two:default/ready: fine; left 2=two:default/delayed: open
+
+A job counts the tries that it has had:
+    a put-with 1 one tries=5; b fails 1 one; left 1=one:default/ready/0: tries
+    a put-with 1 one tries=5; b fails 1 one; left 1=one:default/ready/1: fine
+    a put-with 1 one tries=5; b fails 1 one; left 1=one:default/ready/2: tries
+
+A reply that no server in order gives is a problem:
+    a: put 0 0 60 1 [x] = INTERNAL_ERROR; left: refused
+"""
+
+
+def scripts():
+    for paragraph in HISTORIES.strip().split("\n\n"):
+        title, *lines = paragraph.splitlines()
+        for script in re.split(r"\n {4}(?! )", "\n" + "\n".join(lines))[1:]:
+            yield pytest.param(script, id=title.removesuffix(":"))
+
+
+@pytest.mark.parametrize("script", list(scripts()))
+def test_histories(talk, script):
+    for step in script.split(";"):
+        talk.act(step.strip())
 
 
 def test_a_job_may_have_another_holder_after_its_time_to_run(talk):
@@ -360,525 +534,12 @@ def test_a_job_may_have_another_holder_after_its_time_to_run(talk):
     assert talk.problems({1: "one"}) == []
 
 
-def test_a_job_may_have_another_holder_after_its_client_is_gone(talk):
-    talk.put("a", 1, "one")
-    talk.reserve("b", 1, "one")
-    talk.leave("b")
-    talk.reserve("c", 1, "one")
-    assert talk.problems({1: "one"}) == []
-
-
-def test_a_client_that_was_disconnected_has_held_its_job_as_long_as_it_was_answered(talk):
-    talk.put("a", 1, "one")
-    talk.reserve("b", 1, "one")
-    talk.reserve("c", 1, "one")
-    talk.leave("b", by_itself=False)
-    assert talk.problems({1: "one"}) == []
-
-
-@pytest.mark.parametrize("what", ["took_over", "cut"])
-def test_a_job_may_have_another_holder_when_the_first_one_does_not_count_any_more(talk, what):
-    talk.put("a", 1, "one")
-    talk.reserve("b", 1, "one")
-    getattr(talk.history, what)(talk.now + 1, talk.now + 2)
-    talk.reserve("c", 1, "one")
-    talk.say("b", "delete 1", "NOT_FOUND")
-    assert talk.problems({1: "one"}) == []
-
-
-def test_a_job_is_not_taken_from_its_holder(talk):
-    talk.put("a", 1, "one")
-    talk.reserve("b", 1, "one")
-    talk.say("b", "touch 1", "NOT_FOUND")
-    assert talk.kinds({1: "one"}) == {"shared": 1}
-
-
-# Early
-
-
-def test_a_delayed_job_is_not_handed_out_early(talk):
-    talk.put("a", 1, "one", delay=2)
-    talk.sleep(1)
-    talk.reserve("b", 1, "one")
-    assert talk.kinds({1: "one"}) == {"early": 1}
-    assert talk.problems({1: "one"}, skew=SECOND) == []
-    assert talk.problems({1: "one"}, drift=0.5) == []
-
-
 def test_a_delayed_job_may_be_handed_out_once_its_delay_is_over(talk):
     put = talk.put("a", 1, "one", delay=2)
     reserve = talk.reserve("b", 1, "one")
     reserve.answered = put.sent + 2 * SECOND
     talk.now = reserve.answered
     assert talk.problems({1: "one"}) == []
-
-
-def test_a_job_that_was_released_with_a_delay_is_not_handed_out_early(talk):
-    talk.put("a", 1, "one")
-    talk.reserve("b", 1, "one")
-    talk.say("b", "release 1 0 5", "RELEASED")
-    talk.reserve("c", 1, "one")
-    assert talk.kinds({1: "one"}) == {"early": 1}
-
-
-def test_a_job_that_was_rescheduled_is_not_handed_out_before_its_new_moment(talk):
-    talk.put("a", 1, "one", delay=2, key="k")
-    talk.say("a", "reschedule 1 50", "RESCHEDULED")
-    talk.say("a", "reschedule-keyed k 60", "RESCHEDULED")
-    talk.sleep(55)
-    talk.reserve("b", 1, "one")
-    assert talk.kinds({1: "one"}) == {"early": 1}
-
-
-@pytest.mark.parametrize(
-    ("line", "reply"),
-    [
-        ("reschedule 1 0", None),
-        ("reschedule-keyed k 0", "RESCHEDULED"),
-        ("kick 7", None),
-        ("kick 7", "KICKED 1"),
-        ("kick-job 1", "KICKED"),
-        ("replace-keyed k 0 0 60 3", None),
-    ],
-)
-def test_a_delayed_job_may_be_handed_out_when_somebody_may_have_made_it_ready(talk, line, reply):
-    talk.put("a", 1, "one", delay=50, key="k")
-    talk.say("b", line, reply, "new" if "replace" in line else None)
-    talk.reserve("c", 1, "one")
-    assert talk.problems({1: "one"}) == []
-
-
-def test_a_kick_of_nothing_makes_nothing_ready(talk):
-    talk.put("a", 1, "one", delay=50)
-    talk.say("b", "kick 7", "KICKED 0")
-    talk.reserve("c", 1, "one")
-    assert talk.kinds({1: "one"}) == {"early": 1}
-
-
-def test_a_job_that_was_reserved_may_be_ready_again_at_once(talk):
-    talk.put("a", 1, "one", delay=1)
-    talk.sleep(1)
-    talk.reserve("b", 1, "one")
-    talk.leave("b")
-    talk.reserve("c", 1, "one")
-    assert talk.problems({1: "one"}) == []
-
-
-def test_a_buried_job_is_not_handed_out(talk):
-    talk.put("a", 1, "one")
-    talk.reserve("b", 1, "one")
-    talk.say("b", "bury 1 0", "BURIED")
-    talk.take_over()
-    assert talk.problems({1: Survivor(b"one", state="buried")}) == []
-    assert talk.kinds({1: Survivor(b"one", state="ready")}) == {"early": 1}
-    talk.reserve("c", 1, "one")
-    assert talk.kinds({1: "one"}) == {"early": 1}
-
-
-def test_a_job_of_a_paused_tube_is_not_handed_out(talk):
-    talk.put("a", 1, "one")
-    talk.say("a", "pause-tube default 5", "PAUSED")
-    talk.reserve("b", 1, "one")
-    assert talk.kinds({1: "one"}) == {"early": 1}
-    talk.history.took_over(talk.now - 1, talk.now)
-    assert talk.problems({1: "one"}) == []
-
-
-# Keyed
-
-
-def test_a_key_names_one_live_job(talk):
-    talk.put("a", 1, "one", key="k")
-    talk.put("a", 2, "two", key="k")
-    assert "keyed" in talk.kinds({1: "one", 2: "two"})
-    assert "keyed" in talk.kinds({2: "two"})
-
-
-def test_a_key_is_free_again_when_its_job_may_have_been_deleted(talk):
-    talk.put("a", 1, "one", key="k")
-    talk.say("b", "delete 1", None)
-    talk.put("a", 2, "two", key="k")
-    assert talk.problems({2: "two"}) == []
-    assert talk.kinds({1: "one", 2: "two"}) == {"keyed": 1}
-
-
-def test_a_key_is_another_one_in_another_tube(talk):
-    talk.put("a", 1, "one", key="k")
-    talk.say("a", "use t", "USING t")
-    talk.put("a", 2, "two", key="k")
-    assert talk.problems({1: "one", 2: "two"}) == []
-
-
-# Order
-
-
-def test_jobs_of_a_tube_are_handed_out_in_their_order(talk):
-    talk.put("a", 1, "one", priority=5)
-    talk.put("a", 2, "two", priority=5)
-    talk.put("a", 3, "three", priority=4)
-    talk.reserve("b", 2, "two")
-    assert talk.kinds({1: "one", 2: "two", 3: "three"}) == {"order": 1}
-
-
-def test_a_job_that_was_released_comes_in_its_new_order(talk):
-    talk.put("a", 1, "one")
-    talk.put("a", 2, "two")
-    talk.reserve("b", 1, "one")
-    talk.say("b", "release 1 7 0", "RELEASED")
-    talk.reserve("b", 2, "two")
-    assert talk.problems({1: "one", 2: "two"}) == []
-    talk.say("b", "release 2 7 0", "RELEASED")
-    talk.reserve("c", 2, "two")
-    assert talk.kinds({1: "one", 2: "two"}) == {"order": 1}
-
-
-def test_somebody_who_was_not_told_may_hold_what_comes_first(talk):
-    talk.put("a", 1, "one")
-    talk.put("a", 2, "two")
-    talk.say("b", "reserve", None)
-    talk.leave("b")
-    talk.reserve("c", 2, "two")
-    assert talk.problems({1: "one", 2: "two"}) == []
-    assert talk.problems({1: "one", 2: "two"}, notice=SECOND) == []
-    talk.sleep(2)
-    talk.put("a", 3, "three")
-    talk.reserve("d", 3, "three")
-    assert talk.kinds({1: "one", 2: "two", 3: "three"}, notice=SECOND) == {"order": 1}
-
-
-def test_a_reserve_that_was_given_twice_may_have_held_what_comes_first(talk):
-    talk.put("a", 1, "one")
-    talk.put("a", 2, "two")
-    reserve = talk.say("b", "reserve", None)
-    talk.reserve("c", 2, "two")
-    lost = talk.now + 1
-    talk.history.cut(lost, lost, lost + SECOND, ["b"])
-    talk.put("a", 3, "three")
-    talk.hear(reserve, "RESERVED 3 5", [(3, "three")])
-    left = {1: "one", 2: "two", 3: "three", 4: "four"}
-    talk.sleep(2)
-    talk.put("a", 4, "four")
-    assert talk.problems(left) == []
-    talk.reserve("d", 4, "four")
-    assert talk.kinds(left) == {"order": 1}
-
-
-# Shards
-
-ONE, OTHER = "default", "other"  # of shards 1 and 0 of two
-
-
-@pytest.fixture
-def sharded(talk):
-    """A talk with a server of two shards: the ids of the tube `default` are odd, those of `other` even."""
-    assert [crc32(tube.encode()) % 2 for tube in (ONE, OTHER)] == [1, 0]
-    talk.put("a", 3, "three")
-    talk.say("a", f"use {OTHER}", f"USING {OTHER}")
-    talk.put("a", 2, "two")
-    for client in ("b", "c"):
-        talk.say(client, f"watch {OTHER}", "WATCHING 2")
-    return talk
-
-
-LEFT = {2: "two", 3: "three"}
-
-
-def test_a_job_has_an_id_of_the_shard_of_its_tube(sharded):
-    assert sharded.problems(LEFT, shards=2) == []
-    sharded.put("a", 5, "five")
-    assert sharded.kinds({**LEFT, 5: "five"}, shards=2) == {"misplaced": 1}
-
-
-def test_a_job_keeps_its_holder_when_another_shard_has_another_leader(sharded):
-    sharded.reserve("b", 3, "three")
-    sharded.history.took_over(sharded.now + 1, sharded.now + 2, 0)
-    sharded.history.cut(sharded.now + 1, sharded.now + 2, shard=0)
-    sharded.reserve("c", 3, "three")
-    sharded.say("b", "touch 3", "NOT_FOUND")
-    assert sharded.kinds(LEFT, shards=2) == {"shared": 2}
-
-
-@pytest.mark.parametrize("what", ["took_over", "cut"])
-def test_it_may_have_another_one_when_its_own_shard_has_another_leader(sharded, what):
-    sharded.reserve("b", 2, "two")
-    getattr(sharded.history, what)(sharded.now + 1, sharded.now + 2, shard=0)
-    sharded.reserve("c", 2, "two")
-    assert sharded.problems(LEFT, shards=2) == []
-
-
-def test_a_pause_ends_with_the_leader_of_its_own_shard(sharded):
-    sharded.say("a", f"pause-tube {OTHER} 5", "PAUSED")
-    sharded.history.took_over(sharded.now + 1, sharded.now + 2, 1)
-    sharded.reserve("b", 2, "two")
-    assert sharded.kinds(LEFT, shards=2) == {"early": 1}
-    sharded.history.took_over(sharded.now - 1, sharded.now, 0)
-    assert sharded.problems(LEFT, shards=2) == []
-
-
-def test_a_reserve_over_two_shards_may_hold_what_it_gives_back(sharded):
-    reserve = sharded.say("b", "reserve-with-timeout 5", None)
-    sharded.put("a", 4, "four")
-    sharded.reserve("c", 4, "four")  # and not 2, which comes before it
-    sharded.say("a", f"clear-tube {OTHER}", "CLEARED 0")
-    sharded.hear(reserve, "RESERVED 3 5", [(3, "three")])
-    left = {**LEFT, 4: "four"}
-    assert sharded.problems(left, shards=2) == []
-    assert set(sharded.kinds(left)) == {"order", "returned"}
-
-
-def test_it_has_given_it_back_before_the_shard_answers_its_client_again(sharded):
-    reserve = sharded.say("b", "reserve-with-timeout 5", None)
-    sharded.hear(reserve, "RESERVED 3 5", [(3, "three")])
-    sharded.say("b", "delete 3", "DELETED")  # it is of the other shard
-    sharded.put("a", 4, "four")
-    sharded.reserve("c", 4, "four")
-    left = {2: "two", 4: "four"}
-    assert sharded.problems(left, shards=2) == []
-    sharded.say("b", "peek 2", "FOUND 2 3", jobs=[(2, "two")])
-    assert sharded.problems(left, shards=2) == []
-    sharded.put("a", 6, "six")
-    sharded.say("c", "delete 4", "DELETED")
-    sharded.reserve("d", 6, "six")
-    assert sharded.kinds({2: "two", 6: "six"}, shards=2) == {"order": 1}
-
-
-@pytest.mark.parametrize("why", ["reserve-job", "one shard"])
-def test_a_reserve_of_one_shard_gives_nothing_back(sharded, why):
-    if why == "one shard":
-        sharded.say("b", f"ignore {OTHER}", "WATCHING 1")
-    reserve = sharded.say("b", "reserve-job 3" if why == "reserve-job" else "reserve", None)
-    sharded.put("a", 4, "four")
-    sharded.reserve("c", 4, "four")
-    sharded.hear(reserve, "RESERVED 3 5", [(3, "three")])
-    assert sharded.kinds({**LEFT, 4: "four"}, shards=2) == {"order": 1}
-
-
-def test_what_it_gives_back_is_ready_when_its_client_is_known_to_be_gone(sharded):
-    reserve = sharded.say("b", "reserve-batch 2 5", None)
-    sharded.hear(reserve, "TIMED_OUT")
-    sharded.leave("b")
-    sharded.sleep(2)
-    sharded.put("a", 4, "four")
-    sharded.reserve("c", 4, "four")
-    left = {**LEFT, 4: "four"}
-    assert sharded.problems(left, shards=2) == []
-    assert sharded.kinds(left, shards=2, notice=SECOND) == {"order": 1}
-
-
-# Terms of jobs, and policies of tubes
-
-
-POLICIES = {
-    "tried": Terms(tries=2, dead="dead"),
-    "far": Terms(tries=2),  # its dead tube is in another shard
-    "brief": Terms(ttl=3 * SECOND, hold=2 * SECOND),
-}
-
-
-def put_with(talk, number, body, demands, tube=None):
-    if tube is not None:
-        talk.say("a", f"use {tube}", f"USING {tube}")
-        talk.say("b", f"watch {tube}", "WATCHING 2")
-    return talk.say("a", f"put-with 0 0 60 {len(body)} {demands}".rstrip(), f"INSERTED {number}", body)
-
-
-def fail(talk, number, body, reply="RELEASED", delay=0):
-    talk.reserve("b", number, body)
-    talk.say("b", f"release {number} 0 {delay}", reply)
-
-
-@pytest.mark.parametrize(("demands", "tube"), [("tries=2", None), ("", "far")])
-def test_a_job_is_given_up_when_it_has_failed_so_often_and_neither_before_nor_later(demands, tube):
-    for replies, wrong in (("RB", {}), ("B", {"tries": 1}), ("RR", {"tries": 1})):
-        talk = Talk()
-        put_with(talk, 1, "one", demands, tube)
-        for reply in replies:
-            fail(talk, 1, "one", "BURIED" if reply == "B" else "RELEASED")
-        assert talk.kinds({1: "one"}, policies=POLICIES) == wrong, replies
-
-
-def test_a_kicked_job_has_all_its_tries_again(talk):
-    put_with(talk, 1, "one", "tries=2")
-    fail(talk, 1, "one")
-    fail(talk, 1, "one", "BURIED")
-    assert talk.problems({1: "one"}) == []
-    talk.say("c", "kick-job 1", "KICKED")
-    fail(talk, 1, "one")
-    assert talk.problems({1: "one"}) == []
-    talk.say("c", "kick 1", "KICKED 1")
-    fail(talk, 1, "one")
-    fail(talk, 1, "one", "BURIED")
-    assert talk.problems({1: "one"}) == []
-
-
-def test_who_was_not_told_may_have_failed(talk):
-    put_with(talk, 1, "one", "tries=2")
-    talk.say("c", "reserve", None)
-    talk.leave("c")
-    fail(talk, 1, "one", "BURIED")
-    assert talk.problems({1: "one"}) == []
-
-
-def test_a_job_that_nobody_limits_is_not_buried_by_a_release(talk):
-    talk.put("a", 1, "one")
-    fail(talk, 1, "one", "BURIED")
-    assert talk.kinds({1: "one"}) == {"tries": 1}
-
-
-def test_a_job_that_was_buried_by_a_release_is_not_handed_out(talk):
-    put_with(talk, 1, "one", "tries=1")
-    fail(talk, 1, "one", "BURIED")
-    talk.reserve("b", 1, "one")
-    assert talk.kinds({1: "one"}) == {"early": 1}
-
-
-def test_a_job_is_in_the_dead_tube_of_its_own_tube_and_not_before_it_has_failed_so_often(talk):
-    put_with(talk, 1, "one", "", "tried")
-    fail(talk, 1, "one")
-    left = {1: Survivor(b"one", "dead", "ready")}
-    assert talk.kinds(left, policies=POLICIES) == {"tries": 1}
-    fail(talk, 1, "one")
-    assert talk.problems(left, policies=POLICIES) == []
-    assert talk.problems({1: Survivor(b"one", "tried", "ready")}, policies=POLICIES) == []
-    assert talk.kinds({1: Survivor(b"one", "default", "ready")}, policies=POLICIES) == {"misplaced": 1}
-    assert talk.kinds(policies=POLICIES) == {"lost": 1}
-
-
-def test_no_job_leaves_a_tube_without_a_dead_tube(talk):
-    talk.put("a", 1, "one")
-    assert talk.kinds({1: Survivor(b"one", "dead", "ready")}, policies=POLICIES) == {"misplaced": 1}
-
-
-def test_a_job_in_the_dead_tube_may_be_cleared_or_cancelled_there(talk):
-    for end in ("clear-tube dead", "cancel-keyed k"):
-        talk = Talk()
-        put_with(talk, 1, "one", "key=k", "tried")
-        fail(talk, 1, "one")
-        fail(talk, 1, "one")
-        talk.say("c", "use dead", "USING dead")
-        talk.say("c", end, "CLEARED 1" if end.startswith("clear") else "CANCELLED")
-        assert talk.problems(policies=POLICIES) == []
-
-
-def test_a_job_waits_for_its_backoff_at_least(talk):
-    put_with(talk, 1, "one", "backoff=2")
-    fail(talk, 1, "one")
-    talk.sleep(1)
-    talk.reserve("b", 1, "one")
-    assert talk.kinds({1: "one"}) == {"early": 1}
-
-
-def test_a_job_that_waits_for_its_backoff_comes_after_others(talk):
-    put_with(talk, 1, "one", "backoff=2")
-    fail(talk, 1, "one")
-    talk.put("a", 2, "two")
-    talk.reserve("b", 2, "two")
-    assert talk.problems({1: "one", 2: "two"}) == []
-
-
-@pytest.mark.parametrize(("demands", "tube"), [("ttl=3", None), ("", "brief")])
-def test_a_job_may_be_missing_once_its_time_to_live_is_over_and_not_before(talk, demands, tube):
-    put_with(talk, 1, "one", demands, tube)
-    talk.sleep(2.9)
-    assert talk.kinds(policies=POLICIES) == {"lost": 1}
-    talk.sleep(0.1)
-    assert talk.problems(policies=POLICIES) == []
-
-
-def test_a_job_that_may_have_expired_may_have_been_passed_over(talk):
-    put_with(talk, 1, "one", "ttl=3")
-    talk.put("a", 2, "two")
-    talk.sleep(4)
-    talk.reserve("b", 2, "two")
-    assert talk.problems({2: "two"}) == []
-    assert talk.problems({1: "one", 2: "two"}) == []
-
-
-@pytest.mark.parametrize(("demands", "tube"), [("key=k hold=2", None), ("key=k", "brief")])
-def test_a_held_key_is_given_to_nobody_until_its_time_is_over(demands, tube):
-    for seconds, end, wrong in ((1.9, "delete", 1), (2.1, "delete", 0), (0, "cancel", 0), (0, "clear", 0)):
-        talk = Talk()
-        put_with(talk, 1, "one", demands, tube)
-        name = tube or "default"
-        if end == "cancel":
-            talk.say("a", "cancel 1", "CANCELLED")
-        else:
-            talk.say("a", "delete 1", "DELETED")
-        if end == "clear":
-            talk.say("a", f"clear-tube {name}", "CLEARED 0")
-        elif end == "delete":
-            talk.say("c", f"use {name}", f"USING {name}")
-            talk.say("c", "put-keyed k 0 0 60 5", "EXISTS 1", "other")
-        talk.sleep(seconds)
-        put_with(talk, 2, "two", demands)
-        assert talk.kinds({2: "two"}, policies=POLICIES) == ({"held": 1} if wrong else {}), (seconds, end)
-
-
-def test_a_key_that_nobody_holds_is_not_said_to_be_taken_after_its_job_is_gone(talk):
-    talk.put("a", 1, "one", key="k")
-    talk.say("a", "delete 1", "DELETED")
-    talk.say("c", "put-keyed k 0 0 60 5", "EXISTS 1", "other")
-    assert talk.kinds() == {"returned": 1}
-
-
-def test_no_job_is_handed_out_before_its_moment_of_the_wall_clock(talk):
-    put_with(talk, 1, "one", "at=1002.5")
-    talk.sleep(2.4)
-    talk.reserve("b", 1, "one")
-    assert talk.problems({1: "one"}, wall=1002 * SECOND) == []
-    assert talk.kinds({1: "one"}, wall=1000 * SECOND) == {"early": 1}
-
-
-def test_a_job_may_have_been_replaced_in_the_dead_tube_and_be_back_although_nobody_was_told(talk):
-    talk.say("c", "use tried", "USING tried")
-    talk.say("c", "put-with 0 0 60 3 key=k", None, "one")
-    talk.say("d", "stats-job 1", "OK 3")
-    talk.say("e", "use dead", "USING dead")
-    talk.say("e", "put-with 0 0 60 3 key=k replace=1", None, "two")
-    assert talk.problems({1: Survivor(b"two", "tried", "ready")}, policies=POLICIES) == []
-    assert talk.kinds({1: Survivor(b"two", "other", "ready")}, policies=POLICIES) == {"misplaced": 1}
-
-
-@pytest.mark.parametrize(("count", "wrong"), [(1, {}), (0, {"early": 1})])
-def test_a_redriven_job_may_be_handed_out(talk, count, wrong):
-    put_with(talk, 1, "one", "", "tried")
-    fail(talk, 1, "one")
-    fail(talk, 1, "one")
-    talk.say("c", "reserve-job 1", "RESERVED 1 3", jobs=[(1, "one")])
-    talk.say("c", "bury 1 0", "BURIED")
-    talk.say("d", "redrive dead 5", f"REDRIVEN {count}")
-    talk.reserve("b", 1, "one")
-    assert talk.kinds({1: "one"}, policies=POLICIES) == wrong
-
-
-# Groups, limits and counts of tries
-
-
-@pytest.mark.parametrize(
-    ("ends", "delivers", "wrong"),
-    [("", True, {"early": 1}), ("delete 1", True, {}), ("kick-job 2", True, {}), ("", False, {})],
-)
-def test_a_job_that_comes_after_a_group_is_handed_out_when_no_job_of_the_group_is_left(talk, ends, delivers, wrong):
-    put_with(talk, 1, "one", "group=g")
-    put_with(talk, 2, "two", "after=g")
-    talk.reserve("b", 1, "one")
-    if ends:
-        talk.say("b", ends, "KICKED" if "kick" in ends else "DELETED")
-    if delivers:
-        talk.reserve("c", 2, "two")
-    left = {2: Survivor(b"two", "default", "ready" if delivers else "delayed"), 1: Survivor(b"one", "default", "ready")}
-    if "delete" in ends:
-        del left[1]
-    assert talk.kinds(left) == wrong
-
-
-def test_a_job_does_not_wait_for_a_group_without_jobs(talk):
-    put_with(talk, 1, "one", "group=g")
-    put_with(talk, 2, "two", "after=g:wait")
-    talk.reserve("b", 1, "one")
-    talk.say("b", "delete 1", "DELETED")
-    assert talk.problems({2: Survivor(b"two", "default", "ready")}) == []
-    assert talk.kinds({2: Survivor(b"two", "default", "delayed")}) == {"open": 1}
 
 
 @pytest.mark.parametrize(
@@ -891,8 +552,8 @@ def test_a_job_does_not_wait_for_a_group_without_jobs(talk):
     ],
 )
 def test_a_group_counts_its_jobs_and_is_open_while_one_is_left(talk, found, wrong):
-    put_with(talk, 1, "one", "group=g")
-    put_with(talk, 2, "two", "group=g")
+    talk.put_with("a", 1, "one", "group=g")
+    talk.put_with("a", 2, "two", "group=g")
     talk.say("b", "reserve", "RESERVED 1 3", jobs=[(1, "one")])
     talk.say("b", "delete 1", "DELETED")
     assert talk.kinds({2: "two"}, groups={b"g": found}) == wrong
@@ -900,7 +561,7 @@ def test_a_group_counts_its_jobs_and_is_open_while_one_is_left(talk, found, wron
 
 def test_clients_have_no_more_jobs_of_a_limit_at_a_time_than_it_allows(talk):
     for number, body in enumerate(("one", "two", "three"), 1):
-        put_with(talk, number, body, "limit=l:2")
+        talk.put_with("a", number, body, "limit=l:2")
     talk.reserve("b", 1, "one")
     talk.reserve("b", 2, "two")
     talk.say("b", "release 1 0 0", "RELEASED")
@@ -910,21 +571,6 @@ def test_clients_have_no_more_jobs_of_a_limit_at_a_time_than_it_allows(talk):
     third.sent, third.answered = 7 * MILLISECOND, 9 * MILLISECOND
     talk.history.calls[-2].sent += 10 * MILLISECOND
     assert talk.kinds(left) == {"exceeded": 1}
-
-
-@pytest.mark.parametrize(("tries", "wrong"), [(0, {"tries": 1}), (1, {}), (2, {"tries": 1})])
-def test_a_job_counts_the_tries_that_it_has_had(talk, tries, wrong):
-    put_with(talk, 1, "one", "tries=5")
-    fail(talk, 1, "one")
-    assert talk.kinds({1: Survivor(b"one", "default", "ready", tries=tries)}) == wrong
-
-
-# Refused
-
-
-def test_a_reply_that_no_server_in_order_gives_is_a_problem(talk):
-    talk.say("a", "put 0 0 60 1", "INTERNAL_ERROR", "x")
-    assert talk.kinds() == {"refused": 1}
 
 
 # The recorder

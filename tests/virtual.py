@@ -6,7 +6,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, FAILED, PENDING, TIMED_OUT
+from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, FAILED, PENDING, REPLACED, TIMED_OUT
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, full_name_of_limit
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
@@ -176,6 +176,64 @@ def reserve_job(broker, client, job_id, now=SECOND):
     return broker.reserve_job(client, job_id, now) in (DONE, PENDING)
 
 
+class BrokerWorld:
+    """A broker with a journal, one client, a clock that `sleep` moves, and the policies of some tubes by name."""
+
+    tube, priority, ttr = "t", 0, 3600 * SECOND  # what `put` takes if it is given nothing else
+
+    def __init__(self, journal=None, now=SECOND, **policies):
+        self.now = now
+        self.policies = policies
+        self.begin(journal or MemoryJournal())
+
+    def begin(self, journal):
+        self.journal = journal
+        self.broker = Broker(journal, self.now, policy_of=self.policy_of)
+        self.client = self.connect()
+
+    def connect(self):
+        return RecordingClient(self.broker)
+
+    def policy_of(self, name):
+        return self.policies.get(name, NO_POLICY)
+
+    def restart(self, away=0):
+        """Let another broker take over the journal after some time, as after a crash."""
+        self.now += away
+        self.begin(self.journal.restarted())
+        self.broker.restore(self.journal.clock_offset(), self.now)
+        check_broker(self.broker)
+
+    def put_with(self, tube=None, priority=None, delay=0, ttr=None, body=b"body", **attributes):
+        """Put a job; return the outcome."""
+        self.broker.use(self.client, tube or self.tube)
+        priority = self.priority if priority is None else priority
+        ttr = ttr or self.ttr
+        now = self.now
+        return self.broker.put_with(self.client, Attributes(**attributes), priority, delay, ttr, body, now, now)
+
+    def put(self, *arguments, **attributes):
+        """Put a job, or replace one; return it."""
+        assert self.put_with(*arguments, **attributes) in (DONE, REPLACED)
+        return self.broker.jobs[self.client.answers[-1][1]]
+
+    def reserve(self, *jobs):
+        for job in jobs:
+            assert self.broker.reserve_job(self.client, job.id, self.now) == DONE
+
+    def delete(self, job):
+        assert self.broker.delete(self.client, job.id, self.now) == DONE
+
+    def sleep(self, duration):
+        """Let so many nanoseconds pass."""
+        end = self.now + duration
+        while (event := self.broker.next_event()) <= end:
+            self.now = max(self.now, event)
+            self.broker.advance(self.now)
+            check_broker(self.broker)
+        self.now = end
+
+
 class MemoryJournal(Journal):
     """Keeps what it is told in a dictionary, in the order of the last change."""
 
@@ -228,6 +286,17 @@ class MemoryJournal(Journal):
         kept = set(reserved_ids)
         self.jobs = {number: job for number, job in self.jobs.items() if job.tube != tube_name or number in kept}
         return True
+
+
+class BreakingJournal(MemoryJournal):
+    """Fails to record changes while the test says so."""
+
+    breaks = False
+
+    def change(self, job):
+        if self.breaks:
+            raise RuntimeError("broken")
+        super().change(job)
 
 
 class BodilessJournal(MemoryJournal):

@@ -319,18 +319,14 @@ class Leader:
         return sorted(job.body for job in self.broker.jobs.values())
 
 
-def found_in(servers):
+async def found_in(servers):
     """The bodies that the next leader finds."""
-
-    async def work():
-        leader = Leader(servers.copy())
-        check_broker(leader.broker)
-        leader.binlog._log.check()
-        bodies = leader.bodies()
-        await leader.close()
-        return bodies
-
-    return asyncio.run(work())
+    leader = Leader(servers.copy())
+    check_broker(leader.broker)
+    leader.binlog._log.check()
+    bodies = leader.bodies()
+    await leader.close()
+    return bodies
 
 
 @pytest.fixture
@@ -338,76 +334,67 @@ def servers():
     return Servers()
 
 
-def test_jobs_of_one_leader_are_those_of_the_next(servers):
-    async def work():
-        leader = Leader(servers)
-        leader.put(b"one")
-        await leader.binlog.commit()
-        leader.put(b"two")
-        ends = leader.begin_commit()
-        await eventually_async(lambda: ends, "the commit ends")
-        assert ends == [None]
-        leader.put(b"three, which no one has asked for")
-        await leader.close()
-
-    asyncio.run(work())
-    assert found_in(servers)[-1:] == [b"two"]
-    assert len(found_in(servers)) == 3, "a leader that ends commits what is left"
+async def test_jobs_of_one_leader_are_those_of_the_next(servers):
+    leader = Leader(servers)
+    leader.put(b"one")
+    await leader.binlog.commit()
+    leader.put(b"two")
+    ends = leader.begin_commit()
+    await eventually_async(lambda: ends, "the commit ends")
+    assert ends == [None]
+    leader.put(b"three, which no one has asked for")
+    await leader.close()
+    assert (await found_in(servers))[-1:] == [b"two"]
+    assert len(await found_in(servers)) == 3, "a leader that ends commits what is left"
     assert "stopped" in servers.primary.files
 
 
-def test_a_leader_that_is_fenced_commits_nothing_more(servers):
-    async def work():
-        leader = Leader(servers)
-        leader.put(b"one")
+async def test_a_leader_that_is_fenced_commits_nothing_more(servers):
+    leader = Leader(servers)
+    leader.put(b"one")
+    await leader.binlog.commit()
+    servers.lead()
+    leader.put(b"two")
+    ends = leader.begin_commit()
+    await eventually_async(lambda: ends, "the commit ends")
+    assert isinstance(ends[0], FencedError)
+    with pytest.raises(FencedError):
         await leader.binlog.commit()
-        servers.lead()
-        leader.put(b"two")
-        ends = leader.begin_commit()
-        await eventually_async(lambda: ends, "the commit ends")
-        assert isinstance(ends[0], FencedError)
-        with pytest.raises(FencedError):
-            await leader.binlog.commit()
-        await leader.close()
-
-    asyncio.run(work())
-    assert found_in(servers) == [b"one"]
+    await leader.close()
+    assert await found_in(servers) == [b"one"]
 
 
-def test_commits_wait_while_all_jobs_are_written_anew(servers, caplog):
+async def test_commits_wait_while_all_jobs_are_written_anew(servers, caplog):
     caplog.set_level("INFO", "beanstalk_server")
 
-    async def work():
-        leader = Leader(servers)
-        for number in range(60):
-            leader.put(b"%02d" % number * 200)
-            await leader.binlog.commit()
-        await leader.settle()
-        servers.wipe()
-        servers.renew()
-        leader.put(b"in the quick way")
-        ends = leader.begin_commit()
-        leader.put(b"in the other way")
-        commit = asyncio.ensure_future(leader.binlog.commit())
-        await eventually_async(lambda: leader.rewritings, "the engine is found to be empty")
-        assert leader.binlog.admits == NONE
-        assert leader.admissions[-1] == NONE
-        assert not leader.binlog.begin_commit(True, ends.append)
-        assert ends == [] and not commit.done()
-        await commit
-        await eventually_async(lambda: ends, "the commit ends")
-        assert ends == [None]
-        assert leader.rewritings == [True, False]
-        assert leader.admissions[-1] == leader.binlog.admits == ALL
-        leader.binlog._log.check()
-        leader.put(b"afterwards")
+    leader = Leader(servers)
+    for number in range(60):
+        leader.put(b"%02d" % number * 200)
         await leader.binlog.commit()
-        await leader.close()
-        return leader.bodies()
-
-    bodies = asyncio.run(work())
+    await leader.settle()
+    servers.wipe()
+    servers.renew()
+    leader.put(b"in the quick way")
+    ends = leader.begin_commit()
+    leader.put(b"in the other way")
+    commit = asyncio.ensure_future(leader.binlog.commit())
+    await eventually_async(lambda: leader.rewritings, "the engine is found to be empty")
+    assert leader.binlog.admits == NONE
+    assert leader.admissions[-1] == NONE
+    assert not leader.binlog.begin_commit(True, ends.append)
+    assert ends == [] and not commit.done()
+    await commit
+    await eventually_async(lambda: ends, "the commit ends")
+    assert ends == [None]
+    assert leader.rewritings == [True, False]
+    assert leader.admissions[-1] == leader.binlog.admits == ALL
+    leader.binlog._log.check()
+    leader.put(b"afterwards")
+    await leader.binlog.commit()
+    await leader.close()
+    bodies = leader.bodies()
     assert len(bodies) == 63
-    assert found_in(servers) == bodies
+    assert await found_in(servers) == bodies
     lines = [line for line in caplog.messages if "anew" in line or "again" in line]
     assert lines == [
         "the engine has lost commits: its last one is 0.0; writing all 62 jobs anew",
@@ -415,78 +402,63 @@ def test_commits_wait_while_all_jobs_are_written_anew(servers, caplog):
     ]
 
 
-def test_ids_are_not_given_twice_although_the_engine_was_wiped_when_there_was_no_job(servers):
-    async def work():
-        leader = Leader(servers)
-        leader.sender.restart(servers.primary.lease.position._replace(number=10_000))
-        for _ in range(3):
-            leader.put()
-        for number in (1, 2, 3):
-            assert leader.broker.delete(leader.client, number, SECOND) == DONE
+async def test_ids_are_not_given_twice_although_the_engine_was_wiped_when_there_was_no_job(servers):
+    leader = Leader(servers)
+    leader.sender.restart(servers.primary.lease.position._replace(number=10_000))
+    for _ in range(3):
+        leader.put()
+    for number in (1, 2, 3):
+        assert leader.broker.delete(leader.client, number, SECOND) == DONE
+    await leader.binlog.commit()
+    await leader.settle()
+    await leader.close()
+    leader = Leader(servers)
+    assert leader.put() == DONE
+    assert list(leader.broker.jobs) == [4 + UNKNOWN_IDS]
+    await leader.close()
+
+
+async def test_what_was_cleared_does_not_come_back_when_everything_is_written_anew(servers):
+    leader = Leader(servers)
+    for number in range(2000):
+        leader.put(b"%d" % number)
+    await leader.binlog.commit()
+    leader.broker.use(leader.client, "other")
+    leader.put(b"kept")
+    leader.broker.clear(leader.client, "default")  # in slices, of which most are still to come
+    await leader.binlog.commit()
+    await leader.settle()
+    servers.wipe()
+    servers.renew()
+    leader.put(b"new")
+    await leader.binlog.commit()
+    leader.binlog._log.check()
+    leader.writer.close()
+    leader.lanes.close()
+    assert await found_in(servers) == [b"kept", b"new"]
+
+
+async def test_a_leader_that_gives_up_while_it_writes_everything_anew_can_be_closed(servers):
+    leader = Leader(servers)
+    for number in range(40):
+        leader.put(b"%d" % number * 100)
         await leader.binlog.commit()
-        await leader.settle()
-        await leader.close()
-
-    asyncio.run(work())
-
-    async def next_one():
-        leader = Leader(servers)
-        assert leader.put() == DONE
-        assert list(leader.broker.jobs) == [4 + UNKNOWN_IDS]
-        await leader.close()
-
-    asyncio.run(next_one())
-
-
-def test_what_was_cleared_does_not_come_back_when_everything_is_written_anew(servers):
-    async def work():
-        leader = Leader(servers)
-        for number in range(2000):
-            leader.put(b"%d" % number)
-        await leader.binlog.commit()
-        leader.broker.use(leader.client, "other")
-        leader.put(b"kept")
-        leader.broker.clear(leader.client, "default")  # in slices, of which most are still to come
-        await leader.binlog.commit()
-        await leader.settle()
-        servers.wipe()
-        servers.renew()
-        leader.put(b"new")
-        await leader.binlog.commit()
-        leader.binlog._log.check()
-        leader.writer.close()
-        leader.lanes.close()
-
-    asyncio.run(work())
-    assert found_in(servers) == [b"kept", b"new"]
-
-
-def test_a_leader_that_gives_up_while_it_writes_everything_anew_can_be_closed(servers):
-    async def work():
-        leader = Leader(servers)
-        for number in range(40):
-            leader.put(b"%d" % number * 100)
-            await leader.binlog.commit()
-        await leader.settle()
-        servers.wipe()
-        servers.renew()
-        leader.put(b"last")
-        ends = leader.begin_commit()
-        servers.before_call = lambda method: setattr(
-            servers, "is_reachable", method == "append" and not leader.rewritings
-        )
-        await eventually_async(lambda: leader.rewritings, "the engine is found to be empty")
-        leader.writer.give_up(GivenUpError("enough"))
-        await leader.close()
-        assert [str(error) for error in ends] == ["enough"]
-        assert [str(error) for error in leader.failures][:1] == ["enough"]
-
-    asyncio.run(work())
+    await leader.settle()
+    servers.wipe()
+    servers.renew()
+    leader.put(b"last")
+    ends = leader.begin_commit()
+    servers.before_call = lambda method: setattr(servers, "is_reachable", method == "append" and not leader.rewritings)
+    await eventually_async(lambda: leader.rewritings, "the engine is found to be empty")
+    leader.writer.give_up(GivenUpError("enough"))
+    await leader.close()
+    assert [str(error) for error in ends] == ["enough"]
+    assert [str(error) for error in leader.failures][:1] == ["enough"]
 
 
 @pytest.mark.parametrize("when", range(1, 6))
 @pytest.mark.parametrize("has_more", [False, True], ids=["nothing-new", "a-change"])
-def test_a_leader_that_ends_leaves_all_jobs_although_the_engine_is_wiped_meanwhile(servers, when, has_more):
+async def test_a_leader_that_ends_leaves_all_jobs_although_the_engine_is_wiped_meanwhile(servers, when, has_more):
     calls = []
 
     def wipe_once(method):
@@ -496,28 +468,25 @@ def test_a_leader_that_ends_leaves_all_jobs_although_the_engine_is_wiped_meanwhi
                 servers.wipe()
                 servers.renew()
 
-    async def work():
-        leader = Leader(servers)
-        for number in range(40):
-            leader.put(b"%d" % number * 100)
-            await leader.binlog.commit()
-        await leader.settle()
-        if has_more:
-            leader.put(b"last")
-        servers.before_call = wipe_once
-        await leader.close()
-        assert leader.failures == []
-        return leader.bodies(), leader.rewritings
-
-    bodies, rewritings = asyncio.run(work())
+    leader = Leader(servers)
+    for number in range(40):
+        leader.put(b"%d" % number * 100)
+        await leader.binlog.commit()
+    await leader.settle()
+    if has_more:
+        leader.put(b"last")
+    servers.before_call = wipe_once
+    await leader.close()
+    assert leader.failures == []
+    (bodies, rewritings) = leader.bodies(), leader.rewritings
     calls_of_an_end = 2 + has_more  # the last changes, if there are any, a checkpoint, and the mark of a clean end
     assert rewritings == ([True, False] if when <= calls_of_an_end else [])
     servers.before_call = lambda _: None
-    assert found_in(servers) == bodies
+    assert await found_in(servers) == bodies
     assert "stopped" in servers.primary.files
 
 
-def test_a_leader_that_is_fenced_when_it_leaves_its_last_mark_says_so(servers):
+async def test_a_leader_that_is_fenced_when_it_leaves_its_last_mark_says_so(servers):
     calls = []
 
     def fence(method):
@@ -526,54 +495,47 @@ def test_a_leader_that_is_fenced_when_it_leaves_its_last_mark_says_so(servers):
             if len(calls) == 2:
                 servers.lead()
 
-    async def work():
-        leader = Leader(servers)
-        leader.put(b"one")
-        await leader.binlog.commit()
-        await leader.settle()
-        servers.before_call = fence
-        await leader.close()
-        assert [type(error) for error in leader.failures] == [FencedError]
-
-    asyncio.run(work())
-    assert found_in(servers) == [b"one"]
+    leader = Leader(servers)
+    leader.put(b"one")
+    await leader.binlog.commit()
+    await leader.settle()
+    servers.before_call = fence
+    await leader.close()
+    assert [type(error) for error in leader.failures] == [FencedError]
+    assert await found_in(servers) == [b"one"]
 
 
-def test_a_full_engine_refuses_puts_and_nothing_else():
+async def test_a_full_engine_refuses_puts_and_nothing_else():
     servers = Servers(limit=20_000)
 
-    async def work():
-        leader = Leader(servers)
-        acknowledged = 0
-        for number in range(1000):
-            if leader.put(b"%03d" % number * 100) != DONE:
-                break
-            await leader.binlog.commit()
-            await leader.settle()
-            acknowledged += 1
-        assert 30 < acknowledged < 200
-        assert leader.put(bytes(300)) == OUT_OF_MEMORY
-        for number in list(leader.broker.jobs):
-            assert reserve_job(leader.broker, leader.client, number, SECOND)
-            assert leader.broker.release(leader.client, number, 1, 0, SECOND) == DONE
-            await leader.binlog.commit()
-            await leader.settle()
-            assert leader.binlog.admits == ALL
-        assert servers.primary.used() < 40_000
-        for number in list(leader.broker.jobs)[10:]:
-            assert leader.broker.delete(leader.client, number, SECOND) == DONE
-            await leader.binlog.commit()
-            await leader.settle()
-        leader.sender._tried -= 2.0  # a second has passed
-        leader.binlog._allocator.full_until = 1
-        for _ in range(30):
-            assert leader.put(bytes(300)) == DONE
-            await leader.binlog.commit()
-            await leader.settle()
-        assert not leader.directory.is_full
-        bodies = leader.bodies()
-        await leader.close()
-        return bodies
-
-    bodies = asyncio.run(work())
-    assert found_in(servers) == bodies
+    leader = Leader(servers)
+    acknowledged = 0
+    for number in range(1000):
+        if leader.put(b"%03d" % number * 100) != DONE:
+            break
+        await leader.binlog.commit()
+        await leader.settle()
+        acknowledged += 1
+    assert 30 < acknowledged < 200
+    assert leader.put(bytes(300)) == OUT_OF_MEMORY
+    for number in list(leader.broker.jobs):
+        assert reserve_job(leader.broker, leader.client, number, SECOND)
+        assert leader.broker.release(leader.client, number, 1, 0, SECOND) == DONE
+        await leader.binlog.commit()
+        await leader.settle()
+        assert leader.binlog.admits == ALL
+    assert servers.primary.used() < 40_000
+    for number in list(leader.broker.jobs)[10:]:
+        assert leader.broker.delete(leader.client, number, SECOND) == DONE
+        await leader.binlog.commit()
+        await leader.settle()
+    leader.sender._tried -= 2.0  # a second has passed
+    leader.binlog._allocator.full_until = 1
+    for _ in range(30):
+        assert leader.put(bytes(300)) == DONE
+        await leader.binlog.commit()
+        await leader.settle()
+    assert not leader.directory.is_full
+    bodies = leader.bodies()
+    await leader.close()
+    assert await found_in(servers) == bodies

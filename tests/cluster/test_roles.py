@@ -1,6 +1,7 @@
 """The roles of a node, and what its owner is told: over an engine in memory, in virtual time."""
 
 import asyncio
+import contextlib
 import heapq
 from collections import Counter
 
@@ -136,21 +137,18 @@ class Cluster:
             await node.stop()
 
 
-def virtually(test):
-    """Run a test in virtual time."""
+@pytest.fixture
+def loop_factory():
+    return VirtualLoop
 
-    def run():
-        async def body():
-            cluster = Cluster()
-            await test(cluster)
-            await cluster.stop()
 
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(body())
-
-    run.__name__ = test.__name__
-    run.__doc__ = test.__doc__
-    return run
+@pytest.fixture
+@contextlib.asynccontextmanager
+async def cluster(loop_factory):
+    """A cluster in virtual time."""
+    cluster = Cluster()
+    yield cluster
+    await cluster.stop()
 
 
 async def until(condition, what, within=100):
@@ -168,7 +166,6 @@ def kill(node):
     node.start = node.stop = None
 
 
-@virtually
 async def test_one_of_two_leads_and_the_other_knows_it(cluster):
     first, _ = await cluster.leader()
     second, owner = cluster.add("b")
@@ -178,7 +175,6 @@ async def test_one_of_two_leads_and_the_other_knows_it(cluster):
     assert owner.followed[-1].secret == "secret of a"
 
 
-@virtually
 async def test_of_several_nodes_the_one_that_a_leader_names_at_its_end_takes_the_lease_at_once(cluster):
     first, owner = await cluster.leader()
     second, _ = cluster.add("b")
@@ -197,7 +193,6 @@ async def test_of_several_nodes_the_one_that_a_leader_names_at_its_end_takes_the
     assert (second.role, second.leader) == (STANDING_BY, "c:1")
 
 
-@virtually
 async def test_a_node_that_hands_over_stays_and_leads_no_more(cluster):
     first, owner = await cluster.leader()
     second, _ = cluster.add("b")
@@ -208,7 +203,6 @@ async def test_a_node_that_hands_over_stays_and_leads_no_more(cluster):
     assert (first.role, owner.told) == (STANDING_BY, ["serves 1", "finish", "step down"])
 
 
-@virtually
 async def test_a_node_that_is_cut_off_is_suspended_before_the_other_leads(cluster):
     first, owner = await cluster.leader()
     second, _ = cluster.add("b")
@@ -224,7 +218,6 @@ async def test_a_node_that_is_cut_off_is_suspended_before_the_other_leads(cluste
     assert first.leader == "b:1"
 
 
-@virtually
 async def test_an_engine_that_fails_over_costs_a_pause_only(cluster):
     first, owner = await cluster.leader()
     _, other = cluster.add("b")
@@ -239,7 +232,6 @@ async def test_an_engine_that_fails_over_costs_a_pause_only(cluster):
     assert other.told == []
 
 
-@virtually
 async def test_a_node_that_has_no_answer_for_two_leases_is_cut_off_whatever_its_role(cluster):
     first, owner = await cluster.leader()
     _, other = cluster.add("b")
@@ -257,7 +249,6 @@ async def test_a_node_that_has_no_answer_for_two_leases_is_cut_off_whatever_its_
     assert owner.told == []
 
 
-@virtually
 async def test_without_enough_replicas_nobody_leads(cluster):
     cluster.servers.lag()
     node, owner = cluster.add("a")
@@ -267,7 +258,6 @@ async def test_without_enough_replicas_nobody_leads(cluster):
     await until(lambda: node.role == LEADS, "it leads", within=TTL)
 
 
-@virtually
 async def test_an_engine_that_was_wiped_stays_with_the_leader(cluster):
     _, owner = await cluster.leader()
     _, other = cluster.add("b")
@@ -279,7 +269,6 @@ async def test_an_engine_that_was_wiped_stays_with_the_leader(cluster):
     assert owner.position == Position(0, 0)
 
 
-@virtually
 async def test_an_engine_that_is_wiped_between_two_looks_at_an_empty_one_stays_with_its_first_leader(cluster):
     first, _ = cluster.add("a")
     await asyncio.sleep(0.1)
@@ -291,7 +280,6 @@ async def test_an_engine_that_is_wiped_between_two_looks_at_an_empty_one_stays_w
     assert (first.role, second.role, second.epoch) == (LEADS, STANDING_BY, 1)
 
 
-@virtually
 async def test_who_leads_in_an_engine_that_was_wiped_leads_on_when_the_earlier_leader_wakes(cluster):
     cluster.servers.primary.lease = Lease(3, 0, "", "z:1", "secret of z")
     first, owner = await cluster.leader()
@@ -310,7 +298,6 @@ async def test_who_leads_in_an_engine_that_was_wiped_leads_on_when_the_earlier_l
     await until(lambda: first.role == LEADS, "it leads again", within=2 * TTL)
 
 
-@virtually
 async def test_a_leader_that_finds_its_lease_lost_renews_it_at_once(cluster):
     first, _ = await cluster.leader()
     cluster.servers.wipe()
@@ -318,7 +305,6 @@ async def test_a_leader_that_finds_its_lease_lost_renews_it_at_once(cluster):
     await until(lambda: cluster.servers.primary.lease.node == "a", "the engine has it again", within=0.1)
 
 
-@virtually
 async def test_an_engine_that_was_wiped_while_nobody_reached_it_goes_back_to_whoever_has_the_jobs(cluster):
     first, owner = await cluster.leader()
     _, other = cluster.add("b")
@@ -334,7 +320,6 @@ async def test_an_engine_that_was_wiped_while_nobody_reached_it_goes_back_to_who
     assert (owner.told, other.told) == (["serves 1", "suspend", "resume"], [])
 
 
-@virtually
 async def test_a_wiped_engine_whose_leader_is_dead_is_taken_after_a_lease_and_that_is_critical(cluster):
     await cluster.leader()
     second, owner = cluster.add("b")
@@ -347,7 +332,6 @@ async def test_a_wiped_engine_whose_leader_is_dead_is_taken_after_a_lease_and_th
     assert second.epoch == 2
 
 
-@virtually
 async def test_a_commit_that_is_fenced_suspends_at_once(cluster):
     node, owner = await cluster.leader()
     cluster.servers.primary.lease = Lease(5, 0, "c", "c:1", "secret of c")
@@ -357,7 +341,6 @@ async def test_a_commit_that_is_fenced_suspends_at_once(cluster):
     assert node.epoch == 5
 
 
-@virtually
 async def test_a_node_that_cannot_serve_gives_the_lease_back_and_tries_again(cluster):
     node, owner = cluster.add("a")
     owner.fails = True
@@ -367,7 +350,6 @@ async def test_a_node_that_cannot_serve_gives_the_lease_back_and_tries_again(clu
     await until(lambda: node.role == LEADS, "it leads", within=5)
 
 
-@virtually
 async def test_the_lease_is_renewed_while_jobs_are_brought_back(cluster):
     first = cluster.add("a")
     first[1].takes = 5 * TTL
@@ -379,7 +361,6 @@ async def test_the_lease_is_renewed_while_jobs_are_brought_back(cluster):
     assert (first[0].role, other.told) == (LEADS, [])
 
 
-@virtually
 async def test_who_is_fenced_while_jobs_are_brought_back_never_serves(cluster):
     node, owner = cluster.add("a")
     owner.takes = 5
@@ -392,46 +373,37 @@ async def test_who_is_fenced_while_jobs_are_brought_back_never_serves(cluster):
 
 
 @pytest.mark.parametrize("what", ["mark", "report"])
-def test_a_node_whose_lease_cannot_be_renewed_because_of_a_bug_ends_and_does_not_stay_suspended(what, caplog):
+async def test_a_node_whose_lease_cannot_be_renewed_because_of_a_bug_ends_and_is_not_suspended(cluster, what, caplog):
     def fails(*_):
         raise ZeroDivisionError("a bug")
 
-    @virtually
-    async def ends(cluster):
-        node, owner = cluster.add("a")
-        gave_up = []
-        owner.give_up = lambda: gave_up.append("gave up")
-        await until(lambda: node.role == LEADS, "it leads")
-        if what == "mark":
-            owner.mark = fails
-        else:
-            cluster.lookouts[0]._report = fails
-        await until(lambda: gave_up, "it gives up", within=TTL / 2)
-        assert owner.told == ["serves 1"]
-
-    ends()
+    node, owner = cluster.add("a")
+    gave_up = []
+    owner.give_up = lambda: gave_up.append("gave up")
+    await until(lambda: node.role == LEADS, "it leads")
+    if what == "mark":
+        owner.mark = fails
+    else:
+        cluster.lookouts[0]._report = fails
+    await until(lambda: gave_up, "it gives up", within=TTL / 2)
+    assert owner.told == ["serves 1"]
     assert "this is a bug in the server" in caplog.text
     caplog.clear()
 
 
 @pytest.mark.parametrize("role", [STANDING_BY, TAKING_OVER, LEADS])
-def test_it_ends_in_every_role(role):
-    @virtually
-    async def ends(cluster):
-        cluster.add("b")
-        await until(lambda: cluster.nodes[0].role == LEADS, "one leads")
-        if role != STANDING_BY:
-            await cluster.nodes.pop().stop()
-        node, owner = cluster.add("a")
-        owner.takes = 5 if role == TAKING_OVER else 0
-        await until(lambda: node.role == role, "it has that role")
-        await cluster.stop()
-        assert node._task.done() and cluster.servers.primary.lease.node == ""
-
-    ends()
+async def test_it_ends_in_every_role(cluster, role):
+    cluster.add("b")
+    await until(lambda: cluster.nodes[0].role == LEADS, "one leads")
+    if role != STANDING_BY:
+        await cluster.nodes.pop().stop()
+    node, owner = cluster.add("a")
+    owner.takes = 5 if role == TAKING_OVER else 0
+    await until(lambda: node.role == role, "it has that role")
+    await cluster.stop()
+    assert node._task.done() and cluster.servers.primary.lease.node == ""
 
 
-@virtually
 async def test_it_ends_while_the_engine_is_gone(cluster):
     node, owner = await cluster.leader()
     cluster.servers.is_reachable = False
@@ -439,35 +411,26 @@ async def test_it_ends_while_the_engine_is_gone(cluster):
     assert owner.told == ["serves 1", "finish", "step down"]
 
 
-def test_the_log_complains_of_an_engine_that_does_not_answer_every_ten_seconds_only(caplog):
-    @virtually
-    async def complains(cluster):
-        cluster.add("a")
-        cluster.servers.is_reachable = False
-        await asyncio.sleep(25)
-
-    complains()
+async def test_the_log_complains_of_an_engine_that_does_not_answer_every_ten_seconds_only(cluster, caplog):
+    cluster.add("a")
+    cluster.servers.is_reachable = False
+    await asyncio.sleep(25)
     assert [record.message for record in caplog.records].count("the engine cannot be reached") == 3
 
 
-def test_two_nodes_with_one_address_do_not_take_the_lease_from_each_other_for_ever(caplog):
-    @virtually
-    async def share(cluster):
-        first, owner = cluster.add("a")
-        await until(lambda: first.role == LEADS, "the first leads")
-        second, _ = cluster.add("b")
-        second.address = second.contender.address = first.address
-        await asyncio.sleep(5 * TTL)
-        assert (first.role, second.role) == (STANDING_BY, LEADS)
-        assert second.epoch == 2
-        assert owner.followed[-1] == Lease()
-
-    share()
+async def test_two_nodes_with_one_address_do_not_take_the_lease_from_each_other_for_ever(cluster, caplog):
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "the first leads")
+    second, _ = cluster.add("b")
+    second.address = second.contender.address = first.address
+    await asyncio.sleep(5 * TTL)
+    assert (first.role, second.role) == (STANDING_BY, LEADS)
+    assert second.epoch == 2
+    assert owner.followed[-1] == Lease()
     said = "node b, which leads, has the address a:1 of this node: no two must have the same --advertise"
     assert [record.message for record in caplog.records].count(said) == 1
 
 
-@virtually
 async def test_a_shard_that_is_handed_over_is_taken_at_once_and_may_come_back(cluster):
     first, owner = await cluster.leader()
     second, other = cluster.add("b")
@@ -485,7 +448,6 @@ async def test_a_shard_that_is_handed_over_is_taken_at_once_and_may_come_back(cl
     assert other.told == ["serves 2", "finish", "step down"]
 
 
-@virtually
 async def test_a_shard_that_is_given_to_a_node_which_does_not_take_it_is_taken_by_another_one(cluster):
     first, _ = await cluster.leader()
     first.hand_over("nobody")
@@ -495,7 +457,6 @@ async def test_a_shard_that_is_given_to_a_node_which_does_not_take_it_is_taken_b
     await until(lambda: first.role == LEADS, "it leads again", within=2)
 
 
-@virtually
 async def test_who_has_nothing_to_hand_over_hands_nothing_over_later(cluster):
     first, owner = cluster.add("a")
     first.hand_over("b")
@@ -504,7 +465,6 @@ async def test_who_has_nothing_to_hand_over_hands_nothing_over_later(cluster):
     assert owner.told == ["serves 1"]
 
 
-@virtually
 async def test_a_leader_hands_over_to_whom_the_engine_names(cluster):
     _, owner = await cluster.leader()
     second, _ = cluster.add("b")
@@ -514,7 +474,6 @@ async def test_a_leader_hands_over_to_whom_the_engine_names(cluster):
     assert owner.told == ["serves 1", "hand over to b", "finish", "step down"]
 
 
-@virtually
 async def test_whoever_is_not_the_heir_of_a_dead_leader_waits_for_a_moment(cluster):
     await cluster.leader()
     second, owner = cluster.add("b")

@@ -140,17 +140,14 @@ def test_what_is_imported_comes_back_byte_for_byte(servers, source):
     assert jobs_of(to) == bodies(40)
 
 
-def test_zeros_at_the_end_of_the_last_record_come_back(servers):
-    async def work():
-        binlog = Binlog(source, segment_size=SEGMENT, in_thread=at_once)
-        broker = Broker(binlog, SECOND)
-        broker.restore(binlog.clock_offset(), SECOND)
-        client = RecordingClient(broker)
-        assert put(broker, client, body=bytes(500), now=SECOND) == DONE
-        await binlog.commit()  # and then it is killed
-
+async def test_zeros_at_the_end_of_the_last_record_come_back(servers):
     source = MemoryDirectory()
-    asyncio.run(work())
+    binlog = Binlog(source, segment_size=SEGMENT, in_thread=at_once)
+    broker = Broker(binlog, SECOND)
+    broker.restore(binlog.clock_offset(), SECOND)
+    client = RecordingClient(broker)
+    assert put(broker, client, body=bytes(500), now=SECOND) == DONE
+    await binlog.commit()  # and then it is killed
     carry(servers, source.after_a_kill())
     to = MemoryDirectory()
     export_jobs(MemoryConnector(servers), 1, to)

@@ -130,18 +130,10 @@ class Engine:
 
 
 @pytest.fixture
-def with_engine(loop_factory):
-    """Runs a coroutine function with an engine."""
-
-    def run(work):
-        async def main():
-            async with Engine() as engine:
-                await work(engine)
-
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(main())
-
-    return run
+@contextlib.asynccontextmanager
+async def engine(loop_factory):
+    async with Engine() as engine:
+        yield engine
 
 
 async def closed(writer):
@@ -150,56 +142,47 @@ async def closed(writer):
         await writer.wait_closed()
 
 
-def test_a_client_is_announced_with_its_listener_and_its_address(with_engine):
-    async def work(engine):
-        _, writer, client = await engine.connect()
-        host, port = writer.get_extra_info("sockname")
-        assert client.opening == (1, "", f"{host}:{port}")
-        await closed(writer)
-        await eventually_async(lambda: client.events == ["end"], "it has hung up")
-        await eventually_async(lambda: engine.process.listeners.taken == 0, "it is gone")
-
-    with_engine(work)
+async def test_a_client_is_announced_with_its_listener_and_its_address(engine):
+    _, writer, client = await engine.connect()
+    host, port = writer.get_extra_info("sockname")
+    assert client.opening == (1, "", f"{host}:{port}")
+    await closed(writer)
+    await eventually_async(lambda: client.events == ["end"], "it has hung up")
+    await eventually_async(lambda: engine.process.listeners.taken == 0, "it is gone")
 
 
-def test_no_more_than_a_window_is_sent_for_a_client_that_gets_no_credit(with_engine):
-    async def work(engine):
-        _, writer, client = await engine.connect()
-        client.takes = False
-        body = bytes(range(256)) * 320
-        writer.write(body)
-        await eventually_async(lambda: len(client.data) == WINDOW, "a window has come")
-        carried = next(iter(engine.process.carrier.open))
-        await eventually_async(lambda: not carried._intake.reading, "it is read from no more")
-        writer.write_eof()
-        await eventually_async(lambda: client.events == ["hangup"], "its hang-up is noticed all the same")
-        client.takes = True
-        client.consumed(WINDOW)
-        await eventually_async(lambda: client.events == ["hangup", "end"], "all has come")
-        assert client.data == body
-        await closed(writer)
-
-    with_engine(work)
+async def test_no_more_than_a_window_is_sent_for_a_client_that_gets_no_credit(engine):
+    _, writer, client = await engine.connect()
+    client.takes = False
+    body = bytes(range(256)) * 320
+    writer.write(body)
+    await eventually_async(lambda: len(client.data) == WINDOW, "a window has come")
+    carried = next(iter(engine.process.carrier.open))
+    await eventually_async(lambda: not carried._intake.reading, "it is read from no more")
+    writer.write_eof()
+    await eventually_async(lambda: client.events == ["hangup"], "its hang-up is noticed all the same")
+    client.takes = True
+    client.consumed(WINDOW)
+    await eventually_async(lambda: client.events == ["hangup", "end"], "all has come")
+    assert client.data == body
+    await closed(writer)
 
 
-def test_a_client_that_does_not_read_gets_no_more_than_it_has_credit_for(with_engine):
-    async def work(engine):
-        reader, writer, client = await engine.connect()
-        writer.transport.pause_reading()
-        sent = 0
-        while sent < 64 << 20 and client.room():
-            piece = bytes(client.room())
-            client.send(piece)
-            sent += len(piece)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(_room(client), 0.5)
-        assert sent < 64 << 20
-        writer.transport.resume_reading()
-        assert await reader.readexactly(sent) == bytes(sent)
-        await eventually_async(lambda: client.room() > WINDOW // 2, "there is room again")
-        await closed(writer)
-
-    with_engine(work)
+async def test_a_client_that_does_not_read_gets_no_more_than_it_has_credit_for(engine):
+    reader, writer, client = await engine.connect()
+    writer.transport.pause_reading()
+    sent = 0
+    while sent < 64 << 20 and client.room():
+        piece = bytes(client.room())
+        client.send(piece)
+        sent += len(piece)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_room(client), 0.5)
+    assert sent < 64 << 20
+    writer.transport.resume_reading()
+    assert await reader.readexactly(sent) == bytes(sent)
+    await eventually_async(lambda: client.room() > WINDOW // 2, "there is room again")
+    await closed(writer)
 
 
 async def _room(client):
@@ -207,34 +190,28 @@ async def _room(client):
         await asyncio.sleep(0.01)
 
 
-def test_a_client_that_is_let_go_gets_what_it_was_sent(with_engine):
-    async def work(engine):
-        for at_once in (False, True):
-            reader, writer, client = await engine.connect()
-            client.send(b"goodbye")
-            client.close_channel(at_once=at_once)
-            with contextlib.suppress(ConnectionResetError):
-                assert await reader.readexactly(7) == b"goodbye"
-                assert await reader.read() == b""
-            await closed(writer)
-        await eventually_async(lambda: not engine.process.carrier.open, "nobody is there")
-        assert engine.process.listeners.taken == 0
-
-    with_engine(work)
-
-
-def test_it_ends_with_the_link_and_disconnects_its_clients(with_engine):
-    async def work(engine):
+async def test_a_client_that_is_let_go_gets_what_it_was_sent(engine):
+    for at_once in (False, True):
         reader, writer, client = await engine.connect()
-        client.send(b"the last words")
-        engine.end.say_goodbye("the server stops")
-        assert await reader.readexactly(14) == b"the last words"
-        await engine.work
+        client.send(b"goodbye")
+        client.close_channel(at_once=at_once)
         with contextlib.suppress(ConnectionResetError):
+            assert await reader.readexactly(7) == b"goodbye"
             assert await reader.read() == b""
         await closed(writer)
+    await eventually_async(lambda: not engine.process.carrier.open, "nobody is there")
+    assert engine.process.listeners.taken == 0
 
-    with_engine(work)
+
+async def test_it_ends_with_the_link_and_disconnects_its_clients(engine):
+    reader, writer, client = await engine.connect()
+    client.send(b"the last words")
+    engine.end.say_goodbye("the server stops")
+    assert await reader.readexactly(14) == b"the last words"
+    await engine.work
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    await closed(writer)
 
 
 def test_it_ends_if_there_will_never_be_settings(loop_factory):
@@ -247,57 +224,45 @@ def test_it_ends_if_there_will_never_be_settings(loop_factory):
         assert not process.send_note(b"x"), "it has begun nothing"
 
 
-def test_listeners_come_and_go(with_engine):
-    async def work(engine):
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            here = ListenSocket(number=1, place="here", config=HERE, descriptor=engine.listening.fileno())
-            there = ListenSocket(number=2, place="there", config=HERE, descriptor=other.fileno())
-            engine.tell(here, there)
-            await eventually_async(lambda: len(engine.notes) == 2, "the settings have been taken")
-            _, first, _ = await engine.connect()
-            engine.address = other.getsockname()
-            _, second, client = await engine.connect()
-            assert client.opening[0] == 2
-            engine.tell(there)
-            await eventually_async(lambda: len(engine.notes) == 3, "the settings have been taken")
-            assert [listener_policy.number for listener_policy in engine.process.listeners.listener_policies] == [2]
-            await closed(first)
-            await closed(second)
-
-    with_engine(work)
+async def test_listeners_come_and_go(engine):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        here = ListenSocket(number=1, place="here", config=HERE, descriptor=engine.listening.fileno())
+        there = ListenSocket(number=2, place="there", config=HERE, descriptor=other.fileno())
+        engine.tell(here, there)
+        await eventually_async(lambda: len(engine.notes) == 2, "the settings have been taken")
+        _, first, _ = await engine.connect()
+        engine.address = other.getsockname()
+        _, second, client = await engine.connect()
+        assert client.opening[0] == 2
+        engine.tell(there)
+        await eventually_async(lambda: len(engine.notes) == 3, "the settings have been taken")
+        assert [listener_policy.number for listener_policy in engine.process.listeners.listener_policies] == [2]
+        await closed(first)
+        await closed(second)
 
 
-def test_settings_that_it_cannot_take_end_it(with_engine, caplog):
-    async def work(engine):
-        secure = ListenerConfig(address="127.0.0.1:0", tls_cert="/nowhere")
-        engine.tell(ListenSocket(number=2, place="there", config=secure, descriptor=engine.listening.fileno()))
-        await engine.work
-
-    with_engine(work)
+async def test_settings_that_it_cannot_take_end_it(engine, caplog):
+    secure = ListenerConfig(address="127.0.0.1:0", tls_cert="/nowhere")
+    engine.tell(ListenSocket(number=2, place="there", config=secure, descriptor=engine.listening.fileno()))
+    await engine.work
     assert "cannot take its settings" in caplog.text
 
 
-def test_no_more_settings_are_no_reason_to_end(with_engine):
-    async def work(engine):
-        engine.control.close()
-        for _ in range(2):
-            _, writer, _ = await engine.connect()
-            await closed(writer)
-        assert not engine.work.done()
-
-    with_engine(work)
-
-
-def test_a_client_that_finds_no_link_is_disconnected(with_engine):
-    async def work(engine):
-        engine.process.carrier.link = None
-        reader, writer = await asyncio.open_connection(*engine.address)
-        with contextlib.suppress(ConnectionResetError):
-            assert await reader.read() == b""
+async def test_no_more_settings_are_no_reason_to_end(engine):
+    engine.control.close()
+    for _ in range(2):
+        _, writer, _ = await engine.connect()
         await closed(writer)
-        assert not engine.process.send_note(b"x")
+    assert not engine.work.done()
 
-    with_engine(work)
+
+async def test_a_client_that_finds_no_link_is_disconnected(engine):
+    engine.process.carrier.link = None
+    reader, writer = await asyncio.open_connection(*engine.address)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    await closed(writer)
+    assert not engine.process.send_note(b"x")
 
 
 # What is sent
@@ -392,7 +357,7 @@ def test_a_process_with_more_clients_than_another_is_ahead():
     assert not first.is_ahead() and third.is_ahead()
 
 
-def test_one_that_is_ahead_leaves_clients_to_the_others_for_a_moment(with_engine, monkeypatch):
+async def test_one_that_is_ahead_leaves_clients_to_the_others_for_a_moment(engine, monkeypatch):
     class Ahead:
         def note(self, count): ...
 
@@ -403,15 +368,12 @@ def test_one_that_is_ahead_leaves_clients_to_the_others_for_a_moment(with_engine
         pauses.append(seconds)
         pause(listeners, listener, seconds, **how)
 
-    async def work(engine):
-        engine.process.listeners._process_counts = Ahead()
-        for _ in range(3):
-            _, writer, _ = await engine.connect()
-            await closed(writer)
-
     pauses, pause = [], Listeners._pause
     monkeypatch.setattr(Listeners, "_pause", noted)
-    with_engine(work)
+    engine.process.listeners._process_counts = Ahead()
+    for _ in range(3):
+        _, writer, _ = await engine.connect()
+        await closed(writer)
     assert len(pauses) >= 3 and set(pauses) == {LEAVE_TO_OTHERS}
 
 

@@ -96,8 +96,6 @@ def test_clients_of_all_processes_share_their_jobs(serve):
     ]
     callers[0].line()
     assert value(callers[0], "current-connections") == "20"
-    for caller in callers:
-        caller.close()
 
 
 def test_a_client_that_hangs_up_half_gets_its_replies(serve):
@@ -108,7 +106,6 @@ def test_a_client_that_hangs_up_half_gets_its_replies(serve):
     assert caller.rest() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nDEADLINE_SOON\r\n".replace(
         b"DEADLINE_SOON", b"TIMED_OUT"
     )
-    caller.close()
 
 
 def test_a_client_that_does_not_read_holds_up_nobody_else(serve):
@@ -130,7 +127,6 @@ def test_a_client_that_does_not_read_holds_up_nobody_else(serve):
     assert server.call(lambda: connection.transport.get_write_buffer_size()) < 8 << 20
     deaf.close()
     eventually(lambda: len(server.server.connections.open) == 1, "the client that did not read is gone")
-    other.close()
 
 
 def test_one_that_hangs_up_while_it_is_not_read_from_gets_no_job(serve):
@@ -143,8 +139,6 @@ def test_one_that_hangs_up_while_it_is_not_read_from_gets_no_job(serve):
     assert waiting.line() == b"TIMED_OUT\r\n"
     number = put(other)
     assert other.ask(b"reserve\r\n") == b"RESERVED %d 1\r\n" % number
-    waiting.close()
-    other.close()
 
 
 def test_a_reset_makes_reserved_jobs_ready(serve):
@@ -155,7 +149,6 @@ def test_a_reset_makes_reserved_jobs_ready(serve):
     worker.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     worker.close()
     assert other.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
-    other.close()
 
 
 @pytest.mark.parametrize(("processes", "most"), [(2, 5), (3, 1)])
@@ -175,8 +168,6 @@ def test_all_processes_together_take_no_more_clients_than_there_may_be(serve, ca
         eventually(lambda: connected() == most, "another one has its place")
     served = {id(each) for each in callers[3:] if each.ask(b"list-tube-used\r\n") == b"USING default\r\n"}
     assert len(served) == most
-    for caller in callers:
-        caller.close()
 
 
 # How clients are known
@@ -208,8 +199,6 @@ def test_a_proxy_speaks_for_its_client(serve, caplog):
     other.send(binary(socket.inet_aton("192.0.2.8") + socket.inet_aton("192.0.2.1") + struct.pack("!HH", 1, 2)))
     put(other)
     assert "192.0.2.8:1 connected" in caplog.text
-    caller.close()
-    other.close()
 
 
 def test_users_are_known_by_their_uids_at_a_unix_socket(serve, open_path):
@@ -231,7 +220,6 @@ def test_who_is_refused_is_in_the_log_of_the_server(serve, caplog):
         lambda: f"{name} is refused at {server.server.listener_policies[0].place}" in caplog.text, "the log says so"
     )
     assert any(line.startswith(f"{name} is refused") for line in caplog.messages), "as without I/O processes"
-    caller.close()
 
 
 # New settings
@@ -262,8 +250,6 @@ def test_new_settings_take_effect_in_all_processes(serve, tmp_path):
     reload(server, secure, users=USERS[:1])
     put(ann)
     assert not servers.accepts(plain.port)
-    ann.close()
-    bob.close()
 
 
 def test_a_listener_that_asks_for_more_lets_nobody_in_who_was_asked_for_less(serve):
@@ -275,8 +261,6 @@ def test_a_listener_that_asks_for_more_lets_nobody_in_who_was_asked_for_less(ser
     assert caller.rest() == b""
     other = server.connect()
     assert other.ask(b"put 0 0 60 1\r\n") == b"UNAUTHORIZED\r\n"
-    caller.close()
-    other.close()
 
 
 def test_nobody_is_lost_who_comes_during_a_reload(serve):
@@ -333,8 +317,6 @@ def test_the_clients_of_a_process_that_dies_are_gone_and_their_jobs_ready(serve,
     assert value(other, "current-connections") == "1"
     assert "I/O process 1 (pid " in caplog.text
     assert "has been started again" in caplog.text
-    worker.close()
-    other.close()
 
 
 def test_the_jobs_of_a_client_that_leaves_have_failed_and_those_of_a_process_that_dies_have_not(serve):
@@ -358,7 +340,6 @@ def test_whoever_comes_while_there_is_no_process_waits(serve):
     os.kill(pids(server)[0], signal.SIGKILL)
     caller = server.connect()
     put(caller)
-    caller.close()
 
 
 def test_nothing_is_lost_when_processes_are_killed_under_load(serve):
@@ -381,8 +362,6 @@ def test_a_process_that_is_stopped_is_replaced(serve):
     kill(server, sent=signal.SIGSTOP)
     other = server.connect()
     assert other.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
-    worker.close()
-    other.close()
 
 
 def test_signals_are_for_the_engine_process(serve):
@@ -393,7 +372,6 @@ def test_signals_are_for_the_engine_process(serve):
         os.kill(before[0], number)
     put(caller)
     assert pids(server) == before
-    caller.close()
 
 
 def test_no_process_outlives_the_server(launch):
@@ -408,7 +386,6 @@ def test_no_process_outlives_the_server(launch):
     eventually(lambda: not any(map(is_alive, processes)), "the I/O processes have ended")
     with contextlib.suppress(ConnectionResetError):
         assert caller.rest() == b""
-    caller.close()
 
 
 def test_a_server_that_stops_has_sent_what_it_has_answered(launch, tmp_path):
@@ -436,7 +413,6 @@ def test_a_server_that_stops_has_sent_what_it_has_answered(launch, tmp_path):
     caller = Caller(again.address)
     assert int(value(caller, "current-jobs-ready")) >= len(answered)
     assert again.stop(signal.SIGINT) == 0
-    caller.close()
 
 
 def test_stats_tells_what_the_engine_process_has_spent(serve):
@@ -444,7 +420,6 @@ def test_stats_tells_what_the_engine_process_has_spent(serve):
     caller = server.connect()
     assert value(caller, "pid") == str(os.getpid())
     assert float(value(caller, "rusage-utime")) > 0
-    caller.close()
 
 
 def test_sockets_of_systemd_are_handed_on(launch):

@@ -5,6 +5,7 @@ Once with bodies in memory, and once with a journal that takes every body out of
 and everything else is the same.
 """
 
+import functools
 import random
 
 import pytest
@@ -106,8 +107,25 @@ def ended(client, outcome):
     return DONE if outcome == PENDING and client.busy else outcome
 
 
+clients = Bundle("clients")
+
+
+def command(**strategies):
+    """A rule: a client gives a command, a nanosecond later, unless the broker owes it an answer."""
+
+    def decorate(method):
+        @functools.wraps(method)
+        def give(self, pair, *arguments, **drawn):
+            if not owes_answer(pair[0]):
+                self.step()
+                method(self, *pair, *arguments, **drawn)
+
+        return rule(pair=clients, **strategies)(give)
+
+    return decorate
+
+
 class BrokerAgainstModel(RuleBasedStateMachine):
-    clients = Bundle("clients")
     journal_type = MemoryJournal
     model_type = Model
     shards, shard = 1, 0
@@ -174,22 +192,15 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.model.disconnect(pair[1], self.now, has_left)
         self.gone.append((pair[0], list(pair[0].answers)))
 
-    @rule(pair=clients, priority=priorities, delay=delays, ttr=times_to_run)
-    def put(self, pair, priority, delay, ttr):
-        if owes_answer(pair[0]):
-            return
-        self.step()
+    @command(priority=priorities, delay=delays, ttr=times_to_run)
+    def put(self, client, mirror, priority, delay, ttr):
         job_id = self.broker.take_id()
         body = b"%d" % job_id
-        outcome = self.broker.put(pair[0], job_id, priority, delay, ttr, body, self.now, self.now)
-        assert outcome == self.model.put(pair[1], job_id, priority, delay, ttr, self.now, len(body))
+        outcome = self.broker.put(client, job_id, priority, delay, ttr, body, self.now, self.now)
+        assert outcome == self.model.put(mirror, job_id, priority, delay, ttr, self.now, len(body))
 
-    @rule(pair=clients, key=keys, replaces=st.booleans(), priority=priorities, delay=delays, ttr=times_to_run)
-    def put_keyed(self, pair, key, replaces, priority, delay, ttr):
-        client, mirror = pair
-        if owes_answer(client):
-            return
-        self.step()
+    @command(key=keys, replaces=st.booleans(), priority=priorities, delay=delays, ttr=times_to_run)
+    def put_keyed(self, client, mirror, key, replaces, priority, delay, ttr):
         job_id = self.broker.next_id
         self.bodies += 1
         body = b"body %d" % self.bodies
@@ -201,65 +212,44 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         if before or outcome == DONE:  # else the key is held
             assert self.body(before.id if before else job_id) == (body if outcome in (DONE, REPLACED) else kept)
 
-    @rule(pair=clients, priority=priorities, delay=delays, sizes=st.lists(st.integers(0, 9), min_size=1, max_size=4))
-    def put_batch(self, pair, priority, delay, sizes):
-        client, mirror = pair
-        if owes_answer(client):
-            return
-        self.step()
+    @command(priority=priorities, delay=delays, sizes=st.lists(st.integers(0, 9), min_size=1, max_size=4))
+    def put_batch(self, client, mirror, priority, delay, sizes):
         job_ids = [self.broker.next_id + number * self.broker.stride for number in range(len(sizes))]
         bodies = [bytes(size) for size in sizes]
         outcome = self.broker.put_batch(client, priority, delay, SECOND, bodies, self.now, self.now)
         assert outcome == self.model.put_batch(mirror, job_ids, priority, delay, SECOND, self.now, sizes)
 
-    @rule(pair=clients, ids=st.lists(job_ids, min_size=1, max_size=4))
-    def delete_batch(self, pair, ids):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        assert self.broker.delete_batch(pair[0], ids, self.now) == DONE
-        self.model.each(pair[1], [self.model.delete(pair[1], each, self.now) for each in ids])
+    @command(ids=st.lists(job_ids, min_size=1, max_size=4))
+    def delete_batch(self, client, mirror, ids):
+        assert self.broker.delete_batch(client, ids, self.now) == DONE
+        self.model.each(mirror, [self.model.delete(mirror, each, self.now) for each in ids])
 
-    @rule(pair=clients, ids=st.lists(job_ids, min_size=1, max_size=4), priority=priorities, delay=delays)
-    def release_batch(self, pair, ids, priority, delay):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        assert self.broker.release_batch(pair[0], ids, priority, delay, self.now) == DONE
-        done = [self.model.release(pair[1], each, priority, delay, self.now) for each in ids]
-        self.model.each(pair[1], done)
+    @command(ids=st.lists(job_ids, min_size=1, max_size=4), priority=priorities, delay=delays)
+    def release_batch(self, client, mirror, ids, priority, delay):
+        assert self.broker.release_batch(client, ids, priority, delay, self.now) == DONE
+        done = [self.model.release(mirror, each, priority, delay, self.now) for each in ids]
+        self.model.each(mirror, done)
 
-    @rule(pair=clients, ids=st.lists(job_ids, min_size=1, max_size=4))
-    def touch_batch(self, pair, ids):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        assert self.broker.touch_batch(pair[0], ids, self.now) == DONE
-        self.model.each(pair[1], [self.model.touch(pair[1], each, self.now) for each in ids])
+    @command(ids=st.lists(job_ids, min_size=1, max_size=4))
+    def touch_batch(self, client, mirror, ids):
+        assert self.broker.touch_batch(client, ids, self.now) == DONE
+        self.model.each(mirror, [self.model.touch(mirror, each, self.now) for each in ids])
 
-    @rule(pair=clients)
-    def touch_all(self, pair):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        held = [job.id for job in pair[0].reserved]
-        assert self.broker.touch_all(pair[0], self.now) == DONE
-        assert [self.model.touch(pair[1], each, self.now) for each in held] == [DONE] * len(held)
-        pair[1].answers.append(("counted", len(held)))
+    @command()
+    def touch_all(self, client, mirror):
+        held = [job.id for job in client.reserved]
+        assert self.broker.touch_all(client, self.now) == DONE
+        assert [self.model.touch(mirror, each, self.now) for each in held] == [DONE] * len(held)
+        mirror.answers.append(("counted", len(held)))
 
-    @rule(
-        pair=clients,
+    @command(
         key=st.one_of(st.just(""), keys),
         replaces=st.booleans(),
         priority=priorities,
         wait=st.integers(-SECOND, 5 * SECOND),
         ttr=times_to_run,
     )
-    def put_at(self, pair, key, replaces, priority, wait, ttr):
-        client, mirror = pair
-        if owes_answer(client):
-            return
-        self.step()
+    def put_at(self, client, mirror, key, replaces, priority, wait, ttr):
         job_id = self.broker.next_id
         at = self.now + self.wall_offset + wait
         attributes = Attributes(key=key, replaces=replaces, at=at)
@@ -270,8 +260,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def set_the_wall_clock(self, by):
         self.set_wall_offset(self.wall_offset + by)
 
-    @rule(
-        pair=clients,
+    @command(
         key=st.one_of(st.just(""), keys),
         replaces=st.booleans(),
         limit=limits,
@@ -281,11 +270,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         delay=delays,
         ttr=times_to_run,
     )
-    def put_with(self, pair, key, replaces, limit, backoff, ttl, hold, delay, ttr):
-        client, mirror = pair
-        if owes_answer(client):
-            return
-        self.step()
+    def put_with(self, client, mirror, key, replaces, limit, backoff, ttl, hold, delay, ttr):
         job_id = self.broker.next_id
         attributes = Attributes(
             key=key, replaces=replaces, max_tries=limit, backoff=backoff, ttl=ttl, key_hold=hold if key else 0
@@ -293,8 +278,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         outcome = self.broker.put_with(client, attributes, 0, delay, ttr, b"with", self.now, self.now)
         assert outcome == self.model.put_with(mirror, job_id, attributes, 0, delay, ttr, self.now, 4)
 
-    @rule(
-        pair=clients,
+    @command(
         key=st.one_of(st.just(""), keys),
         replaces=st.booleans(),
         share=shares,
@@ -303,11 +287,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         priority=st.integers(0, 1),
         delay=st.one_of(st.just(0), delays),
     )
-    def put_with_labels(self, pair, key, replaces, share, limit, count, priority, delay):
-        client, mirror = pair
-        if owes_answer(client):
-            return
-        self.step()
+    def put_with_labels(self, client, mirror, key, replaces, share, limit, count, priority, delay):
         job_id = self.broker.next_id
         labels = Labels(share=share, limit=limit, limit_count=count if limit else 0)
         attributes = Attributes(key=key, replaces=replaces and bool(key), labels=labels)
@@ -340,18 +320,12 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         outcome = self.broker.reschedule_keyed(pair[0], key, delay, self.now)
         assert outcome == self.model.reschedule(job and job.id, delay, self.now)
 
-    @rule(pair=clients, name=tubes)
-    def clear(self, pair, name):
-        if owes_answer(pair[0]):
-            return
-        assert self.broker.clear(pair[0], name) == self.model.clear(pair[1], name)
+    @command(name=tubes)
+    def clear(self, client, mirror, name):
+        assert self.broker.clear(client, name) == self.model.clear(mirror, name)
 
-    @rule(pair=clients, timeout=timeouts, batch=st.integers(0, 3))
-    def reserve(self, pair, timeout, batch):
-        client, mirror = pair
-        if owes_answer(client):
-            return
-        self.step()
+    @command(timeout=timeouts, batch=st.integers(0, 3))
+    def reserve(self, client, mirror, timeout, batch):
         if batch:
             outcome = ended(client, self.broker.reserve_batch(client, batch, timeout, self.now))
             assert outcome == self.model.reserve_batch(mirror, batch, timeout, self.now)
@@ -360,21 +334,16 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             assert outcome == self.model.reserve(mirror, timeout, self.now)
         assert client.jobs_in_safety_margin == sum(held.in_safety_margin for held in mirror.held)
 
-    @rule(pair=clients)
-    def probe(self, pair):
-        if owes_answer(pair[0]):
-            return
-        assert self.broker.probe(pair[0], self.now) == self.model.probe(pair[1])
+    @command()
+    def probe(self, client, mirror):
+        assert self.broker.probe(client, self.now) == self.model.probe(mirror)
 
-    @rule(pair=clients, job_id=job_ids)
-    def unreserve(self, pair, job_id):
-        if owes_answer(pair[0]):
-            return
-        self.step()
+    @command(job_id=job_ids)
+    def unreserve(self, client, mirror, job_id):
         lsn = self.broker.last_lsn
         job = self.model.find(job_id)
-        done = self.broker.unreserve(pair[0], job_id, self.now)
-        assert done == self.model.unreserve(pair[1], job_id, self.now)
+        done = self.broker.unreserve(client, job_id, self.now)
+        assert done == self.model.unreserve(mirror, job_id, self.now)
         assert (job and self.model.ttl_of(job)) or self.broker.last_lsn == lsn, "nothing is recorded"
 
     @rule(pair=clients)
@@ -383,135 +352,90 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         assert self.broker.stop_waiting(pair[0]) == was_waiting
         pair[1].waiting = 0
 
-    @rule(pair=clients, job_id=job_ids)
-    def reserve_job(self, pair, job_id):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        outcome = ended(pair[0], self.broker.reserve_job(pair[0], job_id, self.now))
-        assert outcome == self.model.reserve_job(pair[1], job_id, self.now)
+    @command(job_id=job_ids)
+    def reserve_job(self, client, mirror, job_id):
+        outcome = ended(client, self.broker.reserve_job(client, job_id, self.now))
+        assert outcome == self.model.reserve_job(mirror, job_id, self.now)
 
-    @rule(pair=clients, job_id=job_ids)
-    def delete(self, pair, job_id):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        assert self.broker.delete(pair[0], job_id, self.now) == self.model.delete(pair[1], job_id, self.now)
+    @command(job_id=job_ids)
+    def delete(self, client, mirror, job_id):
+        assert self.broker.delete(client, job_id, self.now) == self.model.delete(mirror, job_id, self.now)
 
-    @rule(pair=clients, job_id=job_ids, priority=priorities, delay=delays)
-    def release(self, pair, job_id, priority, delay):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        done = self.broker.release(pair[0], job_id, priority, delay, self.now)
-        assert done == self.model.release(pair[1], job_id, priority, delay, self.now)
+    @command(job_id=job_ids, priority=priorities, delay=delays)
+    def release(self, client, mirror, job_id, priority, delay):
+        done = self.broker.release(client, job_id, priority, delay, self.now)
+        assert done == self.model.release(mirror, job_id, priority, delay, self.now)
 
-    @rule(pair=clients, job_id=job_ids, priority=priorities)
-    def bury(self, pair, job_id, priority):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        done = self.broker.bury(pair[0], job_id, priority, self.now)
-        assert done == self.model.bury(pair[1], job_id, priority, self.now)
+    @command(job_id=job_ids, priority=priorities)
+    def bury(self, client, mirror, job_id, priority):
+        done = self.broker.bury(client, job_id, priority, self.now)
+        assert done == self.model.bury(mirror, job_id, priority, self.now)
 
-    @rule(pair=clients, job_id=job_ids)
-    def touch(self, pair, job_id):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        assert self.broker.touch(pair[0], job_id, self.now) == self.model.touch(pair[1], job_id, self.now)
+    @command(job_id=job_ids)
+    def touch(self, client, mirror, job_id):
+        assert self.broker.touch(client, job_id, self.now) == self.model.touch(mirror, job_id, self.now)
 
-    @rule(pair=clients, bound=st.integers(0, 3))
-    def kick(self, pair, bound):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        assert self.broker.kick(pair[0], bound, self.now) == self.model.kick(pair[1], bound, self.now)
+    @command(bound=st.integers(0, 3))
+    def kick(self, client, mirror, bound):
+        assert self.broker.kick(client, bound, self.now) == self.model.kick(mirror, bound, self.now)
 
-    @rule(pair=clients, tube=tubes, bound=st.integers(0, 3))
-    def redrive(self, pair, tube, bound):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        assert self.broker.redrive(pair[0], tube, bound, self.now) == self.model.redrive(pair[1], tube, bound, self.now)
+    @command(tube=tubes, bound=st.integers(0, 3))
+    def redrive(self, client, mirror, tube, bound):
+        assert self.broker.redrive(client, tube, bound, self.now) == self.model.redrive(mirror, tube, bound, self.now)
 
-    @rule(pair=clients, tube=tubes, state=st.sampled_from(MOVED), to=tubes, bound=st.integers(1, 3))
-    def move_jobs(self, pair, tube, state, to, bound):
-        if owes_answer(pair[0]):
-            return
-        self.step()
-        outcome = self.broker.move(pair[0], tube, STATES.index(state), to, bound, self.now)
-        assert outcome == self.model.move_jobs(pair[1], tube, state, to, bound, self.now)
+    @command(tube=tubes, state=st.sampled_from(MOVED), to=tubes, bound=st.integers(1, 3))
+    def move_jobs(self, client, mirror, tube, state, to, bound):
+        outcome = self.broker.move(client, tube, STATES.index(state), to, bound, self.now)
+        assert outcome == self.model.move_jobs(mirror, tube, state, to, bound, self.now)
 
     @rule(pair=clients, job_id=job_ids)
     def kick_job(self, pair, job_id):
         self.step()
         assert self.broker.kick_job(pair[0], job_id, self.now) == self.model.kick_job(job_id, self.now)
 
-    @rule(pair=clients, job_id=job_ids)
-    def peek(self, pair, job_id):
-        if owes_answer(pair[0]):
-            return
+    @command(job_id=job_ids)
+    def peek(self, client, mirror, job_id):
         found = self.model.find(job_id)
-        assert ended(pair[0], self.broker.peek(pair[0], job_id)) == self.model.peek(pair[1], [found] if found else [])
+        assert ended(client, self.broker.peek(client, job_id)) == self.model.peek(mirror, [found] if found else [])
 
-    @rule(pair=clients, key=keys)
-    def peek_keyed(self, pair, key):
-        if owes_answer(pair[0]):
-            return
-        found = self.model.find_keyed(pair[1].use, key)
-        assert ended(pair[0], self.broker.peek_keyed(pair[0], key)) == self.model.peek(
-            pair[1], [found] if found else []
-        )
+    @command(key=keys)
+    def peek_keyed(self, client, mirror, key):
+        found = self.model.find_keyed(mirror.use, key)
+        assert ended(client, self.broker.peek_keyed(client, key)) == self.model.peek(mirror, [found] if found else [])
 
-    @rule(pair=clients, state=st.sampled_from(["ready", "delayed", "buried"]))
-    def peek_next(self, pair, state):
-        client, mirror = pair
-        if owes_answer(client):
-            return
+    @command(state=st.sampled_from(["ready", "delayed", "buried"]))
+    def peek_next(self, client, mirror, state):
         outcome = ended(client, getattr(self.broker, f"peek_{state}")(client))
         assert outcome == self.model.peek(mirror, self.model.next_jobs(mirror.use, state))
 
-    @rule(pair=clients, tube=tubes)
-    def use(self, pair, tube):
-        if owes_answer(pair[0]):
-            return
-        self.broker.use(pair[0], tube)
-        pair[1].use, pair[1].uses = tube, True
+    @command(tube=tubes)
+    def use(self, client, mirror, tube):
+        self.broker.use(client, tube)
+        mirror.use, mirror.uses = tube, True
 
-    @rule(pair=clients)
-    def unuse(self, pair):
-        if owes_answer(pair[0]):
-            return
-        self.broker.unuse(pair[0])
-        pair[1].use, pair[1].uses = "default", False
+    @command()
+    def unuse(self, client, mirror):
+        self.broker.unuse(client)
+        mirror.use, mirror.uses = "default", False
 
-    @rule(pair=clients, tube=tubes, weight=st.sampled_from([0, 0, 1, 2, 3]))
-    def watch(self, pair, tube, weight=0):
-        if owes_answer(pair[0]):
-            return
-        self.broker.watch(pair[0], tube, True, weight)
-        self.model.watch(pair[1], tube, weight)
+    @command(tube=tubes, weight=st.sampled_from([0, 0, 1, 2, 3]))
+    def watch(self, client, mirror, tube, weight=0):
+        self.broker.watch(client, tube, True, weight)
+        self.model.watch(mirror, tube, weight)
 
-    @rule(pair=clients, mode=st.sampled_from([PRIORITY, WEIGHTED, FAIR]))
-    def set_mode(self, pair, mode):
-        if owes_answer(pair[0]):
-            return
-        self.broker.set_mode(pair[0], mode)
-        self.model.set_mode(pair[1], mode)
+    @command(mode=st.sampled_from([PRIORITY, WEIGHTED, FAIR]))
+    def set_mode(self, client, mirror, mode):
+        self.broker.set_mode(client, mode)
+        self.model.set_mode(mirror, mode)
 
-    @rule(pair=clients, tube=tubes)
-    def ignore(self, pair, tube):
-        if owes_answer(pair[0]):
-            return
-        assert self.broker.ignore(pair[0], tube) == self.model.ignore(pair[1], tube)
+    @command(tube=tubes)
+    def ignore(self, client, mirror, tube):
+        assert self.broker.ignore(client, tube) == self.model.ignore(mirror, tube)
 
-    @rule(pair=clients, tube=tubes)
-    def unwatch(self, pair, tube):
-        if owes_answer(pair[0]):
-            return
-        self.broker.unwatch(pair[0], tube)
-        self.model.unwatch(pair[1], tube)
+    @command(tube=tubes)
+    def unwatch(self, client, mirror, tube):
+        self.broker.unwatch(client, tube)
+        self.model.unwatch(mirror, tube)
 
     @rule(job_id=job_ids)
     def find_the_tube_of_a_job(self, job_id):

@@ -8,14 +8,14 @@ import pytest
 from effort import seeded
 from fields import fields_of
 from model import Model
-from virtual import MemoryJournal, RecordingClient
+from virtual import BrokerWorld, MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.durations import Durations
 from beanstalk_server.queue.job import READY, Job
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.outcome import DONE, REPLACED
-from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
+from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.policy import NO_POLICY, Policy
 from beanstalk_server.queue.stored_job import stored_job
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import MILLISECOND, SECOND
@@ -251,30 +251,21 @@ def test_the_durations_of_a_broker_are_those_that_a_recorder_computes(seed):
 NOW = 1000 * SECOND
 
 
-class World:
+class World(BrokerWorld):
     """A broker that counts, and a client."""
 
+    tube = "default"
+
     def __init__(self, journal=None, counts=True):
-        self.now = NOW
-        self.broker = Broker(journal or Journal(), NOW)
+        super().__init__(journal or Journal(), NOW)
         self.durations = Durations()
         if counts:
             self.broker.durations = self.durations
-        self.client = RecordingClient(self.broker)
 
     def put(self, delay=0, ttr=60 * SECOND, key="", **attributes):
-        found = Attributes(key=key, **attributes)
         job_id = self.broker.next_id
-        done = self.broker.put_with(self.client, found, 0, delay, ttr, b"", self.now, self.now)
-        assert done in (DONE, REPLACED)
+        super().put(delay=delay, ttr=ttr, key=key, **attributes)
         return job_id
-
-    def sleep(self, duration):
-        end = self.now + duration
-        while (event := self.broker.next_event()) <= end:
-            self.now = max(self.now, event)
-            self.broker.advance(self.now)
-        self.now = end
 
     def reserve(self):
         assert self.broker.reserve(self.client, 0, self.now) == DONE

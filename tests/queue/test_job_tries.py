@@ -2,10 +2,10 @@
 
 import pytest
 from checking import check_broker
-from virtual import MemoryJournal, RecordingClient
+from virtual import BrokerWorld, RecordingClient
 
-from beanstalk_server.queue.broker import DISCONNECT_SLICE, SLICE, Broker
-from beanstalk_server.queue.costs import FAILURE_COST, MOVE_COST, NEW_TUBE_COST
+from beanstalk_server.queue.broker import DISCONNECT_SLICE, SLICE
+from beanstalk_server.queue.costs import FAILURE_COST, NEW_TUBE_COST
 from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
@@ -17,46 +17,20 @@ from beanstalk_server.queue.job import (
 )
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.memory import LETTER_COST
-from beanstalk_server.queue.outcome import BURIED_INSTEAD, DONE, NOT_FOUND, PENDING, REPLACED
-from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
-from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.outcome import BURIED_INSTEAD, DONE, NOT_FOUND, PENDING
+from beanstalk_server.queue.policy import NO_POLICY, Policy
+from beanstalk_server.queue.units import MILLISECOND, SECOND
 
 
-class World:
-    """A broker with a journal, one client, and the policies of some tubes."""
-
-    def __init__(self, **policies):
-        self.now = SECOND
-        self.policies = policies
-        self.journal = MemoryJournal()
-        self.broker = Broker(self.journal, self.now, policy_of=self.policy_of)
-        self.client = RecordingClient(self.broker)
-
-    def policy_of(self, name):
-        return self.policies.get(name, NO_POLICY)
-
-    def restart(self):
-        """Let another broker take over the journal, as after a crash."""
-        self.journal = self.journal.restarted()
-        self.broker = Broker(self.journal, self.now, policy_of=self.policy_of)
-        self.broker.restore(self.journal.clock_offset(), self.now)
-        self.client = RecordingClient(self.broker)
-
-    def put(self, tube="t", delay=0, ttr=2 * SECOND, **demands):
-        self.broker.use(self.client, tube)
-        outcome = self.broker.put_with(self.client, Attributes(**demands), 0, delay, ttr, b"body", self.now, self.now)
-        assert outcome in (DONE, REPLACED)
-        return self.broker.jobs[self.client.answers[-1][1]]
+class World(BrokerWorld):
+    ttr = 2 * SECOND
 
     def fail(self, job, times=1, delay=0):
         """Reserve and release a job; return the last outcome."""
         for _ in range(times):
-            assert self.broker.reserve_job(self.client, job.id, self.now) == DONE
+            self.reserve(job)
             outcome = self.broker.release(self.client, job.id, 7, delay, self.now)
         return outcome
-
-    def check(self):
-        check_broker(self.broker)
 
     def redrive(self, name, bound=1000):
         """Redrive a tube; return how many jobs have come back."""
@@ -66,25 +40,11 @@ class World:
             kind, count = self.client.answers.pop()
             assert kind == "counted"
             outcome = count
-        self.check()
         return outcome
-
-    def sleep(self, seconds):
-        end = self.now + round(seconds * SECOND)
-        while (event := self.broker.next_event()) <= end:
-            self.now = max(self.now, event)
-            self.broker.advance(self.now)
-        self.check()
-        self.now = end
 
 
 def tries(job):
     return job.extras.tries, job.extras.reason
-
-
-def reserve(world, *jobs):
-    for job in jobs:
-        assert world.broker.reserve_job(world.client, job.id, world.now) == DONE
 
 
 # Limits
@@ -105,7 +65,7 @@ def test_a_job_that_fails_as_often_as_its_tube_allows_is_buried():
 def test_it_is_no_failure_that_the_server_ends_and_nothing_is_recorded_any_more(policy):
     world = World(t=policy)
     job = world.put()
-    world.broker.reserve_job(world.client, job.id, world.now)
+    world.reserve(job)
     lsn = world.broker.last_lsn
     world.broker.halt()
     world.broker.disconnect(world.client, world.now)
@@ -125,9 +85,9 @@ def test_a_worker_can_see_before_the_first_failure_how_often_a_job_may_fail():
 @pytest.mark.parametrize("policy", [NO_POLICY, Policy(key_hold=SECOND, max_jobs=9)])
 def test_where_nothing_is_asked_for_a_job_stays_as_it_is_and_no_failure_but_a_release_is_recorded(policy):
     world = World(t=policy)
-    job = world.broker.jobs[world.put(ttr=2 * SECOND).id]
+    job = world.put()
     before = job.extras
-    world.broker.reserve_job(world.client, job.id, world.now)
+    world.reserve(job)
     lsn = world.broker.last_lsn
     world.broker.disconnect(world.client, world.now)
     assert (job.state, world.broker.last_lsn) == (READY, lsn)
@@ -144,7 +104,7 @@ def test_a_backoff_doubles_with_each_failure_up_to_its_limit():
     for seconds in (1, 2, 4, 5, 5):
         assert world.fail(job) == DONE
         assert (job.state, job.deadline - world.now) == (DELAYED, seconds * SECOND)
-        world.sleep(seconds + 0.001)
+        world.sleep(seconds * SECOND + MILLISECOND)
         assert job.state == READY
     found = [world.broker.server_statistics(), world.broker.tube_statistics("t", 0)]
     assert [each.counters.retried for each in found] == [5, 5]
@@ -192,7 +152,7 @@ def dead_letters(count, **policy):
     jobs = [world.put(key=f"k{number}") for number in range(count)]
     for job in jobs:
         world.fail(job)
-    world.check()
+    check_broker(world.broker)
     return world, jobs
 
 
@@ -230,67 +190,6 @@ def test_a_cleared_dead_letter_does_not_go_back():
     assert fresh.tube.name == "t"
 
 
-def test_a_redrive_of_many_jobs_is_done_in_slices():
-    count = SLICE
-    world, jobs = dead_letters(count)
-    world.broker.cost = 0
-    assert world.broker.redrive(world.client, "dead", 9999, world.now) == PENDING
-    gone = sum(job.tube.name == "t" for job in jobs)
-    assert 0 < gone <= SLICE // MOVE_COST
-    assert gone * MOVE_COST <= world.broker.cost <= SLICE + MOVE_COST + NEW_TUBE_COST
-    assert world.client.busy
-    late = world.put()
-    world.fail(late)
-    world.sleep(0)
-    assert world.client.answers[-1] == ("counted", count), "it may go, or stay for the next"
-    assert late.tube.name == "dead"
-
-
-def test_a_redrive_is_suspended_while_the_journal_does_not_admit_it():
-    world, jobs = dead_letters(SLICE)
-    world.broker.redrive(world.client, "dead", 9999, world.now)
-    world.broker.set_admission(NONE)
-    world.sleep(0)
-    gone = sum(job.tube.name == "t" for job in jobs)
-    assert gone < SLICE // MOVE_COST + 1
-    world.broker.set_admission(ALL)
-    world.sleep(0)
-    assert world.client.answers[-1] == ("counted", SLICE)
-
-
-def test_a_client_may_disconnect_during_its_redrive():
-    world, jobs = dead_letters(SLICE)
-    world.broker.redrive(world.client, "dead", 9999, world.now)
-    world.broker.disconnect(world.client, world.now)
-    world.sleep(0)
-    assert {job.tube.name for job in jobs} == {"t"}
-
-
-class BreakingJournal(MemoryJournal):
-    breaks = False
-
-    def change(self, job):
-        if self.breaks:
-            raise RuntimeError
-        super().change(job)
-
-
-def test_a_redrive_that_fails_in_a_later_slice_is_answered():
-    world = World(t=Policy(max_tries=1, dead_tube="dead"))
-    world.journal = BreakingJournal()
-    world.broker = Broker(world.journal, world.now, policy_of=world.policy_of)
-    world.client = RecordingClient(world.broker)
-    for _ in range(SLICE):
-        world.fail(world.put())
-    world.broker.redrive(world.client, "dead", 9999, world.now)
-    world.journal.breaks = True
-    with pytest.raises(RuntimeError):
-        world.sleep(0)
-    world.journal.breaks = False
-    world.sleep(0)
-    assert world.client.answers[-1] == ("failed",) and not world.client.busy
-
-
 # What the journal does not admit
 
 
@@ -298,30 +197,28 @@ def test_a_redrive_that_fails_in_a_later_slice_is_answered():
 def test_a_job_whose_time_has_run_out_stays_reserved_until_its_failure_may_be_recorded(admits):
     world = World(t=Policy(max_tries=1))
     job, touched, plain = world.put(), world.put(), world.put("elsewhere")
-    for each in (job, touched, plain):
-        world.broker.reserve_job(world.client, each.id, world.now)
+    world.reserve(job, touched, plain)
     lsn = world.broker.last_lsn
     world.broker.set_admission(admits)
-    world.sleep(3)
+    world.sleep(3 * SECOND)
     assert (job.state, touched.state, plain.state) == (RESERVED, RESERVED, READY)
     assert world.broker.last_lsn == lsn
     assert world.broker.next_event() > world.now, "nobody polls"
     world.broker.touch(world.client, touched.id, world.now)
-    world.check()
+    check_broker(world.broker)
     world.broker.set_admission(ALL)
     assert world.broker.next_event() <= world.now
-    world.sleep(0.1)
+    world.sleep(SECOND // 10)
     assert (job.state, touched.state) == (BURIED, RESERVED)
 
 
 def test_a_disconnect_waits_until_failures_may_be_recorded():
     world = World(t=Policy(max_tries=1))
     plain, *jobs = [world.put("elsewhere"), world.put(), world.put(ttr=99 * SECOND)]
-    for each in (plain, *jobs):
-        world.broker.reserve_job(world.client, each.id, world.now)
+    world.reserve(plain, *jobs)
     world.broker.set_admission(NONE)
     world.broker.disconnect(world.client, world.now)
-    world.sleep(3)
+    world.sleep(3 * SECOND)
     assert (plain.state, *[job.state for job in jobs]) == (READY, RESERVED, RESERVED)
     world.broker.set_admission(ALL)
     world.sleep(0)
@@ -357,7 +254,7 @@ def test_a_client_that_had_many_jobs_gives_them_all_back_in_slices(policy, watch
     world = World(t=policy)
     count = 4 * DISCONNECT_SLICE
     jobs = [world.put() for _ in range(count)]
-    reserve(world, *jobs)
+    world.reserve(*jobs)
     if not watches:
         world.broker.unwatch(world.client, "default")
     world.broker.disconnect(world.client, world.now)

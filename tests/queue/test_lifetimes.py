@@ -2,71 +2,36 @@
 
 import pytest
 from checking import check_broker
-from virtual import MemoryJournal, RecordingClient
+from virtual import BrokerWorld
 
-from beanstalk_server.queue.broker import SLICE, Broker
+from beanstalk_server.queue.broker import SLICE
 from beanstalk_server.queue.costs import EXPIRY_COST
 from beanstalk_server.queue.job import READY
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
-from beanstalk_server.queue.outcome import DONE, EXISTS, PENDING, REPLACED
-from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
+from beanstalk_server.queue.outcome import DONE, EXISTS, PENDING
+from beanstalk_server.queue.policy import Policy
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import TICK
 
 HOUR = 3600 * SECOND
 
 
-class World:
-    """A broker with a journal, one client that uses and watches tube `t`, and the policies of some tubes."""
-
-    def __init__(self, journal=None, **policies):
-        self.now = SECOND
-        self.policies = policies
-        self.journal = journal or MemoryJournal()
-        self.broker = Broker(self.journal, self.now, policy_of=self.policy_of)
-        self.client = self.connect()
-
-    def policy_of(self, name):
-        return self.policies.get(name, NO_POLICY)
+class World(BrokerWorld):
+    """Its client watches tube `t`; jobs are named by their ids."""
 
     def connect(self):
-        client = RecordingClient(self.broker)
-        self.broker.use(client, "t")
+        client = super().connect()
         self.broker.watch(client, "t")
         return client
 
-    def restart(self, away=0):
-        """Let another broker take over the journal after some time, as after a crash."""
-        self.now += away
-        self.journal = self.journal.restarted()
-        self.broker = Broker(self.journal, self.now, policy_of=self.policy_of)
-        self.broker.restore(self.journal.clock_offset(), self.now)
-        self.client = self.connect()
-        check_broker(self.broker)
-
-    def put(self, delay=0, ttr=HOUR, priority=0, **demands):
-        """Put a job; return its id."""
-        assert self.put_with(delay, ttr, priority, **demands) in (DONE, REPLACED)
-        return self.client.answers[-1][1]
-
-    def put_with(self, delay=0, ttr=HOUR, priority=0, **demands):
-        return self.broker.put_with(
-            self.client, Attributes(**demands), priority, delay, ttr, b"body", self.now, self.now
-        )
+    def put(self, **how):
+        return super().put(**how).id
 
     def reserve(self, job_id):
-        assert self.broker.reserve_job(self.client, job_id, self.now) == DONE
+        super().reserve(self.broker.jobs[job_id])
 
     def delete(self, job_id):
-        assert self.broker.delete(self.client, job_id, self.now) == DONE
-
-    def sleep(self, duration):
-        end = self.now + duration
-        while (event := self.broker.next_event()) <= end:
-            self.now = max(self.now, event)
-            self.broker.advance(self.now)
-            check_broker(self.broker)
-        self.now = end
+        super().delete(self.broker.jobs[job_id])
 
     def lives_for(self, job_id, duration):
         """Whether a job is there until so long from now, and no longer."""

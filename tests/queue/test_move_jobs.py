@@ -1,83 +1,25 @@
-"""Moves: jobs go from tube to tube as they are, in order, in slices, and a restart finds each of them in one tube."""
+"""Moves and redrives: jobs go from tube to tube as they are, in slices, in order."""
 
 import pytest
 from checking import check_broker
-from virtual import MemoryJournal, RecordingClient
+from virtual import BreakingJournal, BrokerWorld, RecordingClient
 
-from beanstalk_server.queue.broker import SLICE, Broker
+from beanstalk_server.queue.broker import SLICE
 from beanstalk_server.queue.costs import MOVE_COST, NEW_TUBE_COST
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import DONE, PENDING
-from beanstalk_server.queue.policy import NO_POLICY, Attributes
+from beanstalk_server.queue.policy import Policy
 from beanstalk_server.queue.units import SECOND
 
-OFFSET = 1_700_000_000 * SECOND
 
-
-class World:
-    """A broker with a journal, one client, and the policies of some tubes."""
-
-    def __init__(self, journal=None, **policies):
-        self.now = SECOND
-        self.policies = policies
-        self.journal = journal or MemoryJournal()
-        self.broker = Broker(self.journal, self.now, policy_of=self.policy_of)
-        self.broker.set_wall_offset(OFFSET)
-        self.client = RecordingClient(self.broker)
-
-    def policy_of(self, name):
-        return self.policies.get(name, NO_POLICY)
-
-    def restart(self):
-        """Let another broker take over the journal, as after a crash."""
-        self.journal = self.journal.restarted()
-        self.broker = Broker(self.journal, self.now, policy_of=self.policy_of)
-        self.broker.restore(self.journal.clock_offset(), self.now)
-        self.client = RecordingClient(self.broker)
-
-    def put(self, tube="from", priority=5, delay=0, body=b"body", **demands):
-        self.broker.use(self.client, tube)
-        self.broker.put_with(self.client, Attributes(**demands), priority, delay, 9 * SECOND, body, self.now, self.now)
-        return self.broker.jobs[self.client.answers[-1][1]]
+class World(BrokerWorld):
+    tube, priority, ttr = "from", 5, 9 * SECOND
 
     def bury(self, *jobs):
+        self.reserve(*jobs)
         for job in jobs:
-            self.broker.reserve_job(self.client, job.id, self.now)
             self.broker.bury(self.client, job.id, job.priority, self.now)
-
-    def move(self, name, state, target, bound=1000, client=None):
-        """Move jobs; return how many have gone, or the outcome if that is something else."""
-        client = client or self.client
-        outcome = self.broker.move(client, name, state, target, bound, self.now)
-        if outcome not in (DONE, PENDING):
-            return outcome
-        self.sleep(0)
-        kind, count = client.answers[-1]
-        assert kind == "counted"
-        return count
-
-    def sleep(self, seconds):
-        end = self.now + round(seconds * SECOND)
-        while (event := self.broker.next_event()) <= end:
-            self.now = max(self.now, event)
-            self.broker.advance(self.now)
-        check_broker(self.broker)
-        self.now = end
-
-    def peek(self, tube, state):
-        """The id of the first job in a state."""
-        self.broker.use(self.client, tube)
-        outcome = getattr(self.broker, f"peek_{state}")(self.client)
-        return self.client.answers[-1][1] if outcome == DONE else None
-
-    def in_order(self, tube, state):
-        """The ids of the jobs of a tube in one state, each of which is deleted to see the next."""
-        found = []
-        while (job_id := self.peek(tube, state)) is not None:
-            found.append(job_id)
-            self.broker.delete(self.client, job_id, self.now)
-        return found
 
 
 def names(*jobs):
@@ -87,9 +29,9 @@ def names(*jobs):
 def test_a_job_keeps_all_but_its_tube():
     world = World()
     job = world.put(priority=3, key="k", max_tries=5)
-    world.broker.reserve_job(world.client, job.id, world.now)
+    world.reserve(job)
     world.broker.release(world.client, job.id, 3, 0, world.now)
-    world.sleep(2)
+    world.sleep(2 * SECOND)
 
     def told():
         found = world.broker.job_statistics(job.id, world.now)
@@ -98,7 +40,8 @@ def test_a_job_keeps_all_but_its_tube():
                 extras.kicks, extras.tries, extras.reason, extras.max_tries, job.body]  # fmt: skip
 
     before = told()
-    assert world.move("from", READY, "to") == 1
+    assert world.broker.move(world.client, "from", READY, "to", 9, world.now) == DONE
+    assert world.client.answers[-1] == ("counted", 1)
     assert told() == before
     assert job.extras.tries == 1
     assert world.broker.tube_statistics("to", world.now).total_jobs == 0, "it was not put there"
@@ -107,43 +50,67 @@ def test_a_job_keeps_all_but_its_tube():
 # Many at once
 
 
-def many(count, journal=None, **how):
-    world = World(journal)
-    return world, [world.put(**how) for _ in range(count)]
+def put_dead(world):
+    """Put a job that fails at once, and so goes from `to` to its dead tube."""
+    job = world.put("to")
+    world.reserve(job)
+    world.broker.release(world.client, job.id, 0, 0, world.now)
+    return job
+
+
+def many(count, journal=None, put=World.put, **how):
+    world = World(journal, to=Policy(max_tries=1, dead_tube="from"))
+    return world, [put(world, **how) for _ in range(count)]
+
+
+def move_all(world):
+    return world.broker.move(world.client, "from", READY, "to", 9999, world.now)
+
+
+def redrive_all(world):
+    return world.broker.redrive(world.client, "from", 9999, world.now)
 
 
 def gone(jobs):
     return sum(job.tube.name == "to" for job in jobs)
 
 
-def test_a_move_of_many_jobs_is_done_in_slices_and_those_that_come_meanwhile_stay():
-    world, jobs = many(SLICE)
+either = pytest.mark.parametrize(
+    ("put", "begin"), [(World.put, move_all), (put_dead, redrive_all)], ids=["move", "redrive"]
+)
+
+
+@either
+def test_a_move_of_many_jobs_is_done_in_slices_and_those_that_come_meanwhile_stay(put, begin):
+    world, jobs = many(SLICE, put=put)
     world.broker.cost = 0
-    assert world.broker.move(world.client, "from", READY, "to", 9999, world.now) == PENDING
+    assert begin(world) == PENDING
     assert 0 < gone(jobs) <= SLICE // MOVE_COST
-    assert world.broker.cost <= SLICE + 1 + MOVE_COST + NEW_TUBE_COST
+    assert gone(jobs) * MOVE_COST <= world.broker.cost <= SLICE + 1 + MOVE_COST + NEW_TUBE_COST
     assert world.client.busy
-    late = world.put()
+    late = put(world)
     world.sleep(0)
     assert ("counted", SLICE) in world.client.answers
     assert not world.client.busy
     assert (gone(jobs), late.tube.name) == (SLICE, "from")
 
 
-def test_it_is_suspended_while_the_journal_does_not_admit_it():
-    world, jobs = many(SLICE)
-    world.broker.move(world.client, "from", READY, "to", 9999, world.now)
+@either
+def test_it_is_suspended_while_the_journal_does_not_admit_it(put, begin):
+    world, jobs = many(SLICE, put=put)
+    begin(world)
     world.broker.set_admission(NONE)
     world.sleep(0)
-    assert gone(jobs) < SLICE
+    assert gone(jobs) < SLICE // MOVE_COST + 1
     world.broker.set_admission(ALL)
     world.sleep(0)
     assert (gone(jobs), world.client.answers[-1]) == (SLICE, ("counted", SLICE))
 
 
-def test_its_client_may_disconnect_meanwhile():
-    world, jobs = many(SLICE)
-    world.broker.move(world.client, "from", READY, "to", 9999, world.now)
+@either
+def test_its_client_may_disconnect_meanwhile(put, begin):
+    world, jobs = many(SLICE, put=put)
+    begin(world)
     world.broker.disconnect(world.client, world.now)
     world.sleep(0)
     assert gone(jobs) == SLICE
@@ -196,18 +163,10 @@ def test_two_moves_to_and_fro_come_to_an_end():
     assert set(names(*jobs)) <= {"from", "to"}
 
 
-class BreakingJournal(MemoryJournal):
-    breaks = False
-
-    def change(self, job):
-        if self.breaks:
-            raise RuntimeError
-        super().change(job)
-
-
-def test_a_move_that_fails_in_a_later_slice_is_answered():
-    world, _ = many(SLICE, BreakingJournal())
-    world.broker.move(world.client, "from", READY, "to", 9999, world.now)
+@either
+def test_a_move_that_fails_in_a_later_slice_is_answered(put, begin):
+    world, _ = many(SLICE, BreakingJournal(), put)
+    begin(world)
     world.journal.breaks = True
     with pytest.raises(RuntimeError):
         world.broker.advance(world.now)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from checking import check_broker
-from virtual import MemoryJournal, RecordingClient, put
+from virtual import BrokerWorld, MemoryJournal, RecordingClient, put
 
 from beanstalk_server.queue.broker import SLICE, Broker
 from beanstalk_server.queue.job import DELAYED, READY
@@ -20,13 +20,11 @@ EIGHT = 1_800_000_000 * SECOND
 """Eight o'clock, say."""
 
 
-class Clocks:
-    """A broker with one client, and two clocks: time passes on both, and only one of them can be set."""
+class Clocks(BrokerWorld):
+    """Two clocks: time passes on both, and only one of them can be set."""
 
     def __init__(self, journal=None, wall=EIGHT - MINUTE):
-        self.now = 5 * SECOND
-        self.broker = Broker(journal or Journal(), self.now)
-        self.client = RecordingClient(self.broker)
+        super().__init__(journal or Journal(), now=5 * SECOND)
         self.set(wall)
 
     @property
@@ -46,14 +44,6 @@ class Clocks:
         outcome = self.broker.put_with(client, asked, priority, 0, SECOND, b"x", self.now, self.now)
         assert outcome in (DONE, REPLACED)
         return self.broker.jobs[client.answers.pop()[1]]
-
-    def sleep(self, duration):
-        end = self.now + duration
-        while (event := self.broker.next_event()) <= end:
-            self.now = max(self.now, event)
-            self.broker.advance(self.now)
-            check_broker(self.broker)
-        self.now = end
 
 
 @pytest.fixture

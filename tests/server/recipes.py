@@ -1,5 +1,6 @@
 """The recipes of the documents as a test runs them: blocks of text that are files, commands, programs and servers."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -8,6 +9,7 @@ import subprocess
 import sys
 
 import programs
+import pytest
 
 from harness.servers import ROOT, Process, accepts, command, environment_of, imported, unused_port
 from harness.waiting import eventually
@@ -38,6 +40,24 @@ def blocks(page, title):
             found[-1] = (language, found[-1][1] + line)
     assert found, f"{page.name} has no section {title!r} with blocks"
     return found
+
+
+@pytest.fixture
+def follow(open_path):
+    """Begins a recipe, ends what it has started, and makes sure that all of it was followed."""
+    with contextlib.ExitStack() as stack:
+        begun = []
+
+        def begin(title, **keywords):
+            programs.find("openssl")
+            recipe = Recipe(title, open_path, **keywords)
+            stack.callback(recipe.end)
+            begun.append(recipe)
+            return recipe
+
+        yield begin
+        for recipe in begun:
+            recipe.check_that_all_was_run()
 
 
 class Proxy:

@@ -388,30 +388,26 @@ class FailingFile:
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
-def test_a_disk_that_fails_ends_the_server_and_nothing_is_acknowledged(loop_factory, tmp_path, caplog, operation):
-    async def main():
-        directory = FailingDirectory(tmp_path)
-        server = Server(Config(port=0), _journal=Binlog(directory, segment_size=4096))
-        await server.start()
-        reader, writer = await asyncio.open_connection(*server.address)
-        writer.write(b"put 0 0 60 1\r\na\r\n")
-        assert await reader.readline() == b"INSERTED 1\r\n"
-        directory.fails = operation
-        writer.write(b"put 0 0 60 1\r\nb\r\n")
-        with contextlib.suppress(ConnectionError):
-            assert await reader.read() == b""
-        await asyncio.wait_for(server.failed.wait(), 60)
-        assert isinstance(server.failure, OSError)
-        assert server.failure.errno == errno.EIO
-        await server.stop()
-        assert not server.connections.open
-        writer.close()
-        again = RealDirectory(tmp_path)
-        assert again.lock(), "the server has unlocked the directory"
-        again.unlock()
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+async def test_a_disk_that_fails_ends_the_server_and_nothing_is_acknowledged(loop_factory, tmp_path, caplog, operation):
+    directory = FailingDirectory(tmp_path)
+    server = Server(Config(port=0), _journal=Binlog(directory, segment_size=4096))
+    await server.start()
+    reader, writer = await asyncio.open_connection(*server.address)
+    writer.write(b"put 0 0 60 1\r\na\r\n")
+    assert await reader.readline() == b"INSERTED 1\r\n"
+    directory.fails = operation
+    writer.write(b"put 0 0 60 1\r\nb\r\n")
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+    await asyncio.wait_for(server.failed.wait(), 60)
+    assert isinstance(server.failure, OSError)
+    assert server.failure.errno == errno.EIO
+    await server.stop()
+    assert not server.connections.open
+    writer.close()
+    again = RealDirectory(tmp_path)
+    assert again.lock(), "the server has unlocked the directory"
+    again.unlock()
     assert "the journal failed" in caplog.text
     assert f"Input/output error: '{tmp_path}/segment.0000000001'" in caplog.text
     assert "Traceback" not in caplog.text

@@ -97,36 +97,29 @@ class Client:
 
 
 @pytest.fixture
-def serve(loop_factory, tmp_path):
-    """Runs work with a server whose bodies of more than ten bytes are on the disk only."""
+@contextlib.asynccontextmanager
+async def served(loop_factory, tmp_path):
+    """A server whose bodies of more than ten bytes are on the disk only, its disk, and what connects to it."""
+    disk = Disk(tmp_path)
+    binlog = Binlog(disk, segment_size=1 << 16, body_threshold=10, body_cache=0)
+    server = Server(Config(port=0), _journal=binlog)
+    await server.start()
+    clients = []
 
-    def run(work):
-        async def main():
-            disk = Disk(tmp_path)
-            binlog = Binlog(disk, segment_size=1 << 16, body_threshold=10, body_cache=0)
-            server = Server(Config(port=0), _journal=binlog)
-            await server.start()
-            clients = []
+    async def connect():
+        clients.append(Client(*await asyncio.open_connection(*server.address)))
+        return clients[-1]
 
-            async def connect():
-                clients.append(Client(*await asyncio.open_connection(*server.address)))
-                return clients[-1]
-
-            try:
-                await work(server, disk, connect)
-            finally:
-                disk.gate.set()
-                await asyncio.wait_for(server.stop(), 60)
-                for client in clients:
-                    await client.close()
-            again = RealDirectory(tmp_path)
-            assert again.lock(), "the server has unlocked the directory"
-            again.unlock()
-
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(main())
-
-    return run
+    try:
+        yield server, disk, connect
+    finally:
+        disk.gate.set()
+        await asyncio.wait_for(server.stop(), 60)
+        for client in clients:
+            await client.close()
+    again = RealDirectory(tmp_path)
+    assert again.lock(), "the server has unlocked the directory"
+    again.unlock()
 
 
 async def read_begins(disk, count=1):
@@ -136,211 +129,196 @@ async def read_begins(disk, count=1):
 BODY = b"a body of more than ten bytes"
 
 
-def test_a_client_that_waits_for_a_body_keeps_nobody_waiting(serve):
-    async def work(server, disk, connect):
-        worker, other = await connect(), await connect()
-        first = await other.put(BODY)
-        disk.gate.clear()
-        worker.writer.write(b"reserve\r\nlist-tube-used\r\n")
-        await read_begins(disk)
-        for _ in range(3):
-            job_id = await other.put(b"short")
-            assert await other.ask(b"reserve-with-timeout 0\r\n") == b"RESERVED %d 5\r\n" % job_id
-            assert await other.read(7) == b"short\r\n"
-            assert await other.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
-        assert await other.ask(b"delete %d\r\n" % first) == b"NOT_FOUND\r\n", "the worker has it"
-        disk.gate.set()
-        assert await worker.job() == (first, BODY)
-        assert await worker.line() == b"USING default\r\n"
-
-    serve(work)
+async def test_a_client_that_waits_for_a_body_keeps_nobody_waiting(served):
+    _, disk, connect = served
+    worker, other = await connect(), await connect()
+    first = await other.put(BODY)
+    disk.gate.clear()
+    worker.writer.write(b"reserve\r\nlist-tube-used\r\n")
+    await read_begins(disk)
+    for _ in range(3):
+        job_id = await other.put(b"short")
+        assert await other.ask(b"reserve-with-timeout 0\r\n") == b"RESERVED %d 5\r\n" % job_id
+        assert await other.read(7) == b"short\r\n"
+        assert await other.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
+    assert await other.ask(b"delete %d\r\n" % first) == b"NOT_FOUND\r\n", "the worker has it"
+    disk.gate.set()
+    assert await worker.job() == (first, BODY)
+    assert await worker.line() == b"USING default\r\n"
 
 
-def test_a_client_that_shuts_down_its_sending_side_gets_the_body_and_then_the_end(serve):
-    async def work(server, disk, connect):
-        worker = await connect()
-        job_id = await worker.put(BODY)
-        disk.gate.clear()
-        worker.writer.write(b"peek-ready\r\nreserve\r\nreserve\r\n")
-        worker.writer.write_eof()
-        await read_begins(disk)
-        disk.gate.set()
-        assert [await worker.job(), await worker.job()] == [(job_id, BODY)] * 2
-        assert await worker.line() == b"TIMED_OUT\r\n"
-        assert await worker.rest() == b""
-
-    serve(work)
+async def test_a_client_that_shuts_down_its_sending_side_gets_the_body_and_then_the_end(served):
+    _, disk, connect = served
+    worker = await connect()
+    job_id = await worker.put(BODY)
+    disk.gate.clear()
+    worker.writer.write(b"peek-ready\r\nreserve\r\nreserve\r\n")
+    worker.writer.write_eof()
+    await read_begins(disk)
+    disk.gate.set()
+    assert [await worker.job(), await worker.job()] == [(job_id, BODY)] * 2
+    assert await worker.line() == b"TIMED_OUT\r\n"
+    assert await worker.rest() == b""
 
 
 @pytest.mark.parametrize("how", ["abort", "close"])
-def test_the_job_of_a_client_that_hangs_up_during_a_read_goes_to_the_next(serve, how):
-    async def work(server, disk, connect):
-        worker, other = await connect(), await connect()
-        job_id = await other.put(BODY)
-        disk.gate.clear()
+async def test_the_job_of_a_client_that_hangs_up_during_a_read_goes_to_the_next(served, how):
+    server, disk, connect = served
+    worker, other = await connect(), await connect()
+    job_id = await other.put(BODY)
+    disk.gate.clear()
+    worker.writer.write(b"reserve\r\n")
+    await read_begins(disk)
+    other.writer.write(b"reserve\r\n")
+    await eventually_async(lambda: server.broker.waiting == 1, "the other waits")
+    if how == "abort":
+        worker.abort()
+        await eventually_async(lambda: server.broker.jobs[job_id].reserves == 2, "the other has it")
+    else:  # it may have shut down its sending side only: it has the job until it has been sent its answer
+        await worker.close()
+    disk.gate.set()
+    assert await other.job() == (job_id, BODY)
+    assert server.broker.connections == 1
+
+
+async def test_a_stop_awaits_the_read_that_is_under_way(served):
+    server, disk, connect = served
+    workers = [await connect() for _ in range(5)]
+    for _ in workers:
+        await workers[0].put(BODY)
+    disk.gate.clear()
+    workers[0].writer.write(b"reserve\r\n")
+    await read_begins(disk)
+    for worker in workers[1:]:
         worker.writer.write(b"reserve\r\n")
-        await read_begins(disk)
-        other.writer.write(b"reserve\r\n")
-        await eventually_async(lambda: server.broker.waiting == 1, "the other waits")
-        if how == "abort":
-            worker.abort()
-            await eventually_async(lambda: server.broker.jobs[job_id].reserves == 2, "the other has it")
-        else:  # it may have shut down its sending side only: it has the job until it has been sent its answer
-            await worker.close()
-        disk.gate.set()
-        assert await other.job() == (job_id, BODY)
-        assert server.broker.connections == 1
-
-    serve(work)
+    await eventually_async(lambda: server.broker.reserved == 5, "all jobs are reserved")
+    stopping = asyncio.ensure_future(server.stop())
+    await eventually_async(lambda: not server.connections.open, "the connections are closed")
+    assert not stopping.done(), "a read is under way"
+    disk.gate.set()
+    await asyncio.wait_for(stopping, 60)
+    assert not any([await worker.rest() for worker in workers])
 
 
-def test_a_stop_awaits_the_read_that_is_under_way(serve):
-    async def work(server, disk, connect):
-        workers = [await connect() for _ in range(5)]
-        for _ in workers:
-            await workers[0].put(BODY)
-        disk.gate.clear()
-        workers[0].writer.write(b"reserve\r\n")
-        await read_begins(disk)
-        for worker in workers[1:]:
-            worker.writer.write(b"reserve\r\n")
-        await eventually_async(lambda: server.broker.reserved == 5, "all jobs are reserved")
-        stopping = asyncio.ensure_future(server.stop())
-        await eventually_async(lambda: not server.connections.open, "the connections are closed")
-        assert not stopping.done(), "a read is under way"
-        disk.gate.set()
-        await asyncio.wait_for(stopping, 60)
-        assert not any([await worker.rest() for worker in workers])
-
-    serve(work)
-
-
-def test_a_body_that_cannot_be_read_ends_the_server_and_its_client_gets_nothing(serve, caplog, tmp_path):
-    async def work(server, disk, connect):
-        worker, other = await connect(), await connect()
-        await other.put(BODY)
-        await other.put(BODY)
-        disk.fails = True
-        worker.writer.write(b"reserve\r\n")
-        assert not await worker.rest()
-        assert not await other.rest()
-        await asyncio.wait_for(server.failed.wait(), 60)
-        assert server.failure.errno == errno.EIO
-
-    serve(work)
+async def test_a_body_that_cannot_be_read_ends_the_server_and_its_client_gets_nothing(served, caplog, tmp_path):
+    server, disk, connect = served
+    worker, other = await connect(), await connect()
+    await other.put(BODY)
+    await other.put(BODY)
+    disk.fails = True
+    worker.writer.write(b"reserve\r\n")
+    assert not await worker.rest()
+    assert not await other.rest()
+    await asyncio.wait_for(server.failed.wait(), 60)
+    assert server.failure.errno == errno.EIO
     assert "the journal failed" in caplog.text
     assert "Input/output error, at offset " in caplog.text
     assert f", the put of job 1: '{tmp_path}/segment.0000000001'" in caplog.text
     assert "Traceback" not in caplog.text
 
 
-def test_a_journal_that_fails_during_a_read_leaves_nothing_hanging(serve, monkeypatch):
-    async def work(server, disk, connect):
-        worker, other = await connect(), await connect()
-        await other.put(BODY)
-        disk.gate.clear()
-        worker.writer.write(b"reserve\r\n")
-        await read_begins(disk)
+async def test_a_journal_that_fails_during_a_read_leaves_nothing_hanging(served, monkeypatch):
+    server, disk, connect = served
+    worker, other = await connect(), await connect()
+    await other.put(BODY)
+    disk.gate.clear()
+    worker.writer.write(b"reserve\r\n")
+    await read_begins(disk)
 
-        def fail(*arguments):
-            raise OSError(errno.ENOSPC, "No space left on device")
+    def fail(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(server.journal._writer, "write", fail)
-        other.writer.write(b"put 0 0 60 1\r\nx\r\n")
-        await asyncio.wait_for(server.failed.wait(), 60)
-        assert not await other.rest()
-        assert not await worker.rest()
-        disk.gate.set()
-
-    serve(work)
+    monkeypatch.setattr(server.journal._writer, "write", fail)
+    other.writer.write(b"put 0 0 60 1\r\nx\r\n")
+    await asyncio.wait_for(server.failed.wait(), 60)
+    assert not await other.rest()
+    assert not await worker.rest()
+    disk.gate.set()
 
 
-def test_many_workers_that_come_and_go_get_every_body_byte_for_byte(serve):
-    async def work(server, disk, connect):
-        rng = random.Random(1)
-        count = examples(80)
-        bodies = {}
-        gone = set()
-        producer = await connect()
+async def test_many_workers_that_come_and_go_get_every_body_byte_for_byte(served):
+    server, disk, connect = served
+    rng = random.Random(1)
+    count = examples(80)
+    bodies = {}
+    gone = set()
+    producer = await connect()
 
-        async def produce():
-            for job_id in range(1, count + 1):
-                bodies[job_id] = rng.randbytes(rng.choice((5, 50, 500, 5000, 30_000)))
-                assert await producer.put(bodies[job_id], ttr=1) == job_id
+    async def produce():
+        for job_id in range(1, count + 1):
+            bodies[job_id] = rng.randbytes(rng.choice((5, 50, 500, 5000, 30_000)))
+            assert await producer.put(bodies[job_id], ttr=1) == job_id
 
-        async def consume():
-            while len(gone) < count:
-                worker = await connect()
-                for _ in range(rng.randrange(1, 12)):
-                    how = rng.randrange(4)
-                    if how == 0:
-                        worker.writer.write(b"peek-ready\r\n")
-                    elif how == 1:
-                        worker.writer.write(b"reserve-batch %d 0\r\n" % rng.randrange(1, 9))
-                    else:
-                        worker.writer.write(b"reserve-with-timeout 0\r\n")
-                    if rng.random() < 0.1:
-                        await asyncio.sleep(0)
-                        worker.abort()
-                        break
-                    word, *numbers = (await worker.line()).split()
-                    found = []
-                    if word in (b"RESERVED", b"FOUND"):
-                        found = [(int(numbers[0]), (await worker.read(int(numbers[1]) + 2))[:-2])]
-                    elif word == b"RESERVED_BATCH":
-                        found = [await worker.job() for _ in range(int(numbers[0]))]
-                    for job_id, body in found:
-                        assert body == bodies[job_id]
-                        deletes = word != b"FOUND" and rng.random() < 0.8
-                        if deletes and await worker.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n":
-                            assert job_id not in gone
-                            gone.add(job_id)
+    async def consume():
+        while len(gone) < count:
+            worker = await connect()
+            for _ in range(rng.randrange(1, 12)):
+                how = rng.randrange(4)
+                if how == 0:
+                    worker.writer.write(b"peek-ready\r\n")
+                elif how == 1:
+                    worker.writer.write(b"reserve-batch %d 0\r\n" % rng.randrange(1, 9))
                 else:
-                    await worker.close()
+                    worker.writer.write(b"reserve-with-timeout 0\r\n")
+                if rng.random() < 0.1:
+                    await asyncio.sleep(0)
+                    worker.abort()
+                    break
+                word, *numbers = (await worker.line()).split()
+                found = []
+                if word in (b"RESERVED", b"FOUND"):
+                    found = [(int(numbers[0]), (await worker.read(int(numbers[1]) + 2))[:-2])]
+                elif word == b"RESERVED_BATCH":
+                    found = [await worker.job() for _ in range(int(numbers[0]))]
+                for job_id, body in found:
+                    assert body == bodies[job_id]
+                    deletes = word != b"FOUND" and rng.random() < 0.8
+                    if deletes and await worker.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n":
+                        assert job_id not in gone
+                        gone.add(job_id)
+            else:
+                await worker.close()
 
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(produce())
-            for _ in range(10):
-                tasks.create_task(consume())
-        assert len(gone) == count and not len(server.broker.jobs)
-        assert disk.reading > 0
-
-    serve(work)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(produce())
+        for _ in range(10):
+            tasks.create_task(consume())
+    assert len(gone) == count and not len(server.broker.jobs)
+    assert disk.reading > 0
 
 
-def test_nothing_is_left_of_clients_and_jobs_without_the_cycle_collector(serve):
+async def test_nothing_is_left_of_clients_and_jobs_without_the_cycle_collector(served):
     kinds = ("Session", "Connection", "Job", "ReservedDelivery", "BatchDelivery", "FoundDelivery", "_Request", "Place")
 
     def left():
         names = [type(found).__name__ for found in gc.get_objects()]
         return {kind: names.count(kind) for kind in kinds}
 
-    async def work(server, disk, connect):
-        async def alone():
-            await eventually_async(lambda: not server.connections.open, "nobody is connected")
-            await eventually_async(lambda: server.journal._fetches.task is None, "nothing is read")
-            await eventually_async(lambda: server.journal._upkeep is None, "nothing is cleaned")
+    server, _, connect = served
 
-        gc.collect()
-        before = left()
-        gc.disable()
-        try:
-            for first in range(1, 60, 3):
-                worker, other = await connect(), await connect()
-                other.writer.write(b"reserve\r\n")
-                for _ in range(3):
-                    await worker.put(BODY)
-                worker.writer.write(b"reserve-batch 2 0\r\npeek %d\r\nquit\r\n" % first)
-                await worker.rest()
-                other.abort()
-            cleaner = await connect()
-            while server.broker.jobs:
-                for job_id in list(server.broker.jobs):
-                    await cleaner.ask(b"delete %d\r\n" % job_id)
-            await cleaner.close()
-            await alone()
-            assert left() == before
-        finally:
-            gc.enable()
+    async def alone():
+        await eventually_async(lambda: not server.connections.open, "nobody is connected")
+        await eventually_async(lambda: server.journal._fetches.task is None, "nothing is read")
+        await eventually_async(lambda: server.journal._upkeep is None, "nothing is cleaned")
 
-    serve(work)
+    gc.collect()
+    before = left()
+    gc.disable()
+    try:
+        for first in range(1, 60, 3):
+            worker, other = await connect(), await connect()
+            other.writer.write(b"reserve\r\n")
+            for _ in range(3):
+                await worker.put(BODY)
+            worker.writer.write(b"reserve-batch 2 0\r\npeek %d\r\nquit\r\n" % first)
+            await worker.rest()
+            other.abort()
+        cleaner = await connect()
+        while server.broker.jobs:
+            for job_id in list(server.broker.jobs):
+                await cleaner.ask(b"delete %d\r\n" % job_id)
+        await cleaner.close()
+        await alone()
+        assert left() == before
+    finally:
+        gc.enable()

@@ -29,7 +29,6 @@ def test_a_client_that_half_closes_is_told_what_has_become_of_much_work(server):
     eventually(lambda: server.call(lambda: server.server.broker.waiting), "it waits")
     caller.socket.shutdown(socket.SHUT_WR)
     assert caller.rest() == b"TIMED_OUT\r\nKICKED 1000\r\nCLEARED 1000\r\nUSING default\r\n"
-    caller.close()
 
 
 def test_a_client_that_pipelines_100000_commands_and_reads_later(server):
@@ -45,8 +44,6 @@ def test_a_client_that_pipelines_100000_commands_and_reads_later(server):
         if not data or received or random.random() < 0.2:
             with contextlib.suppress(BlockingIOError):
                 received += len(caller.socket.recv(1 << 20))
-    caller.close()
-    other.close()
 
 
 def waiting(server):
@@ -81,8 +78,6 @@ def test_a_client_that_never_reads_is_not_read_from(server):
     while piece := caller.socket.recv(1 << 20):
         received += len(piece)
     assert received == sent // len(b"peek-ready\r\n") * size
-    caller.close()
-    producer.close()
 
 
 def test_a_client_may_send_much_after_a_reserve_that_waits(server):
@@ -109,8 +104,6 @@ def test_a_client_may_send_much_after_a_reserve_that_waits(server):
         with contextlib.suppress(BlockingIOError):
             received += len(caller.socket.recv(1 << 20))
     assert received == expected
-    caller.close()
-    producer.close()
 
 
 @pytest.mark.parametrize("ending", ["shutdown", "close", "reset"])
@@ -130,27 +123,22 @@ def test_a_client_that_is_not_read_from_while_it_waits_is_seen_to_hang_up(server
     eventually(lambda: server.call(lambda: server.server.broker.connections) == 1, "only the producer is connected")
     producer.ask(b"put 0 0 1 1\r\nx\r\n")
     assert server.call(lambda: server.server.broker.ready) == 1
-    producer.close()
 
 
-def test_hundreds_of_clients_that_pipeline_do_not_keep_another_waiting_for_long(loop_factory):
-    async def main():
-        loop = asyncio.get_running_loop()
-        async with Server(Config(port=0)) as server:
-            callers = [Caller(server.address) for _ in range(100)]
-            other = Caller(server.address)
-            for caller in callers:
-                caller.send(b"reserve-with-timeout 0\r\n" * 1000)
-            other.send(b"list-tube-used\r\n")
-            other.socket.setblocking(False)
-            assert await loop.sock_recv(other.socket, 100) == b"USING default\r\n"
-            done = server.info.counts[DIALECTS["1.13"].with_arguments[b"reserve-with-timeout"].counter]
-            assert done < 30_000, "after all the others"
-            for caller in [*callers, other]:
-                caller.close()
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+async def test_hundreds_of_clients_that_pipeline_do_not_keep_another_waiting_for_long(loop_factory):
+    loop = asyncio.get_running_loop()
+    async with Server(Config(port=0)) as server:
+        callers = [Caller(server.address) for _ in range(100)]
+        other = Caller(server.address)
+        for caller in callers:
+            caller.send(b"reserve-with-timeout 0\r\n" * 1000)
+        other.send(b"list-tube-used\r\n")
+        other.socket.setblocking(False)
+        assert await loop.sock_recv(other.socket, 100) == b"USING default\r\n"
+        done = server.info.counts[DIALECTS["1.13"].with_arguments[b"reserve-with-timeout"].counter]
+        assert done < 30_000, "after all the others"
+        for caller in [*callers, other]:
+            caller.close()
 
 
 def test_every_connection_sends_at_once_and_is_kept_alive(server):
@@ -160,7 +148,6 @@ def test_every_connection_sends_at_once_and_is_kept_alive(server):
     sock = connection.transport.get_extra_info("socket")
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-    caller.close()
 
 
 def test_nothing_is_left_of_clients_and_jobs_that_are_gone_without_the_cycle_collector(server):

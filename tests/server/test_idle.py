@@ -193,8 +193,6 @@ def test_idle_clients_of_real_sockets_are_disconnected(run, tmp_path, kind):
     assert holder.read(3) == b"x\r\n"
     assert holder.ask(b"release 1 0 0\r\n") == b"RELEASED\r\n"
     assert worker.line() == b"RESERVED 1 1\r\n"
-    for caller in (worker, holder, idle):
-        caller.close()
 
 
 def sweep_twice(server):

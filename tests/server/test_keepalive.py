@@ -56,7 +56,6 @@ def test_a_client_has_it(run, tmp_path, kind):
         caller.send(b"PROXY UNKNOWN\r\n")
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     assert of_accepted(server) == [DEFAULT]
-    caller.close()
 
 
 def test_an_operator_has_it(run):
@@ -66,7 +65,6 @@ def test_an_operator_has_it(run):
     caller.ask(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     (connection,) = server.call(lambda: list(http.connections._all))
     assert server.call(lambda: options(connection._transport.get_extra_info("socket"))) == DEFAULT
-    caller.close()
 
 
 def test_io_processes_accept_at_sockets_that_have_it(run):

@@ -342,11 +342,7 @@ def test_a_client_that_fails_at_the_goodbye_is_disconnected_and_no_other(caplog)
     assert "this is a bug in the server" in caplog.text
 
 
-def test_a_goodbye_arrives_while_much_is_on_its_way_to_the_leader(loop_factory):
-    async def main():
-        async with Leader(Config(port=0)) as leader:
-            await hand_over(leader)
-
+async def test_a_goodbye_arrives_while_much_is_on_its_way_to_the_leader(loop_factory):
     async def hand_over(leader):
         loop = asyncio.get_running_loop()
         lost = []
@@ -383,8 +379,8 @@ def test_a_goodbye_arrives_while_much_is_on_its_way_to_the_leader(loop_factory):
         (found,) = leader.links._ends
         return found
 
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+    async with Leader(Config(port=0)) as leader:
+        await hand_over(leader)
 
 
 # Whatever clients are doing

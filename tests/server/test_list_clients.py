@@ -32,8 +32,6 @@ def test_all_clients_are_listed_by_the_addresses_that_they_have_connected_from(r
         "worker": 1,
     }
     assert (found[name_of(producer)]["using"], found[name_of(producer)]["state"]) == ("b", "idle")
-    worker.close()
-    producer.close()
 
 
 def test_who_does_not_read_is_blocked(run):
@@ -48,7 +46,6 @@ def test_who_does_not_read_is_blocked(run):
             return {each["name"]: each["state"] for each in client.list_clients()}[name_of(caller)]
 
         eventually(lambda: state() == "blocked", "it is blocked")
-    caller.close()
 
 
 def test_clients_of_unix_sockets_have_users_and_names_too(run, tmp_path):
@@ -72,4 +69,3 @@ def test_clients_behind_io_processes_have_the_addresses_that_they_have_connected
     caller = Caller(server.address)
     with Client(server.address) as client:
         assert name_of(caller) in {each["name"] for each in client.list_clients()}
-    caller.close()

@@ -9,7 +9,6 @@ import beanstalk_client
 import programs
 import pytest
 from beanstalk_client import Client
-from recipes import Recipe
 
 from harness.servers import ROOT
 from harness.waiting import eventually
@@ -22,23 +21,6 @@ PORTS = ("11300", "11301", "11302", "6379", "6380")
 
 LEADS_WITHIN = 90
 """Seconds until a node must lead: many times the lease."""
-
-
-@pytest.fixture
-def follow(open_path):
-    """Begins a recipe, ends what it has started, and makes sure that all of it was followed."""
-    with contextlib.ExitStack() as stack:
-        begun = []
-
-        def begin(title):
-            recipe = Recipe(title, open_path, page=PAGE, ports=PORTS)
-            stack.callback(recipe.end)
-            begun.append(recipe)
-            return recipe
-
-        yield begin
-        for recipe in begun:
-            recipe.check_that_all_was_run()
 
 
 def address(recipe, port="11300"):
@@ -66,7 +48,7 @@ def restart(recipe):
 
 def test_upgrade_from_beanstalkd_and_back(follow, open_path):
     programs.find("beanstalkd")
-    recipe = follow("Upgrade from beanstalkd")
+    recipe = follow("Upgrade from beanstalkd", page=PAGE, ports=PORTS)
     beanstalkd = recipe.serve_proxy("11300")
     with beanstalk_client.Client(address(recipe), use="mail") as queue:
         for number in range(3):
@@ -89,7 +71,7 @@ def test_upgrade_from_beanstalkd_and_back(follow, open_path):
 
 
 def test_upgrade_of_this_server(follow):
-    recipe = follow("Upgrade this server")
+    recipe = follow("Upgrade this server", page=PAGE, ports=PORTS)
     recipe.serve()
     with connect(recipe) as queue:
         queue.put("x")
@@ -102,7 +84,7 @@ def test_upgrade_of_this_server(follow):
 
 
 def test_backup_and_restore(follow):
-    recipe = follow("Back up and restore")
+    recipe = follow("Back up and restore", page=PAGE, ports=PORTS)
     recipe.serve()
     with connect(recipe) as queue:
         queue.put("before the backup")
@@ -119,7 +101,7 @@ def test_backup_and_restore(follow):
 
 
 def test_move_to_another_host(follow):
-    recipe = follow("Move to another host")
+    recipe = follow("Move to another host", page=PAGE, ports=PORTS)
     recipe.serve()
     with connect(recipe) as queue:
         queue.put("moved", priority=7)
@@ -171,7 +153,7 @@ def test_a_full_disk(follow, open_path):
     with contextlib.ExitStack() as stack:
         place = open_path / "var-lib-beanstalk"
         stack.enter_context(small_disk(place))
-        recipe = follow("A full disk")
+        recipe = follow("A full disk", page=PAGE, ports=PORTS)
         stack.callback(recipe.end)
         recipe.serve()
         elsewhere = place / "log"
@@ -205,7 +187,7 @@ def puts(queue):
 
 
 def test_a_slow_consumer(follow):
-    recipe = follow("A slow consumer")
+    recipe = follow("A slow consumer", page=PAGE, ports=PORTS)
     recipe.write()
     recipe.serve()
     with connect(recipe, use="pictures") as producer, connect(recipe, watch="pictures") as worker:
@@ -226,7 +208,7 @@ def test_a_slow_consumer(follow):
 
 
 def test_a_poisoned_job(follow):
-    recipe = follow("A poisoned job")
+    recipe = follow("A poisoned job", page=PAGE, ports=PORTS)
     recipe.write()
     recipe.serve()
     with connect(recipe, use="mail", watch="mail") as queue:
@@ -261,7 +243,7 @@ def is_listed(recipe, node):
 @pytest.mark.slow
 def test_replace_a_node_of_a_cluster(follow):
     programs.find("redis-server")
-    recipe = follow("Replace a node of a cluster")
+    recipe = follow("Replace a node of a cluster", page=PAGE, ports=PORTS)
     recipe.run()
     for port in ("6379", "6380"):
         recipe.serve_proxy(port)

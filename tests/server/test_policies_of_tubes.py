@@ -40,7 +40,6 @@ def test_a_tube_has_the_policy_of_its_section_when_it_is_made(run, io_processes)
     assert policy_in(server, "mail-1") is policy_in(server, "mail-2")
     assert policy_in(server, "mail-1").max_tries == 3
     assert policy_in(server, "other") is NO_POLICY
-    caller.close()
 
 
 def test_a_tube_that_comes_back_from_the_binlog_has_its_policy(run, tmp_path, loop_factory):
@@ -88,7 +87,6 @@ def test_a_reload_changes_the_policies_of_tubes_that_exist(run, caplog, io_proce
     eventually(lambda: policy_in(server, "bill") is NO_POLICY, "it has none any more")
     assert policy_in(server, "mail-1") is NO_POLICY
     assert policies_logged(caplog)[2:] == ['tube "mail-*" is gone', 'tube "bill" is gone']
-    caller.close()
 
 
 def test_a_server_without_policies_gets_its_first_by_a_reload(run):

@@ -10,31 +10,13 @@ import greenstalk
 import programs
 import pytest
 from beanstalk_client import Client, ForbiddenError, UnauthorizedError
-from recipes import DIRECTORIES, PAGE, PORTS, Recipe
+from recipes import DIRECTORIES, PAGE, PORTS
 
 from harness.servers import ROOT
 from harness.waiting import eventually
 
 STRANGER = 65534
 """A number that is neither root's nor that of the one that runs the tests."""
-
-
-@pytest.fixture
-def follow(open_path):
-    """Begins a recipe, ends what it has started, and makes sure that all of it was followed."""
-    with contextlib.ExitStack() as stack:
-        begun = []
-
-        def begin(title, **keywords):
-            programs.find("openssl")
-            recipe = Recipe(title, open_path, **keywords)
-            stack.callback(recipe.end)
-            begun.append(recipe)
-            return recipe
-
-        yield begin
-        for recipe in begun:
-            recipe.check_that_all_was_run()
 
 
 @contextlib.contextmanager

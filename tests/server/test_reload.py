@@ -159,8 +159,6 @@ def test_whoever_came_in_where_nobody_was_asked_becomes_that_listeners_user(serv
     reload(server, listener(), users=())
     assert caller.rest() == b""
     assert other.ask(b"use mail\r\n") == b"USING mail\r\n"
-    caller.close()
-    other.close()
 
 
 def test_whoever_was_not_asked_is_closed_when_the_listener_asks(serve):
@@ -174,7 +172,6 @@ def test_whoever_was_not_asked_is_closed_when_the_listener_asks(serve):
     reload(server, listener())
     caller = Caller(server.address)
     assert caller.ask(b"use mail\r\n") == b"USING mail\r\n"
-    caller.close()
 
 
 def test_whoever_is_not_known_yet_begins_anew_when_the_listener_asks_otherwise(serve):
@@ -213,8 +210,7 @@ def test_listeners_come_and_go_and_their_connections_stay(serve, tmp_path, caplo
     assert f"reloaded: listens on 127.0.0.1:{new} (user billing), 127.0.0.1:{first[1]};" in caplog.text
     reload(server, listener(), users=(BILLING,))
     assert callers[1].rest() == b""
-    for caller in [*callers, waiting]:
-        caller.close()
+    waiting.close()
 
 
 def test_whoever_may_still_do_everything_after_its_listener_is_gone_is_told(serve, caplog):
@@ -252,8 +248,6 @@ def test_a_handshake_under_authorities_that_are_replaced_is_not_ended(serve, tmp
         answer = begun.socket.recv(65536)
     assert answer == b"", "it is let in by nobody"
     assert known.ask(b"use mail\r\n") == b"USING mail\r\n", "its user is there"
-    known.close()
-    begun.close()
 
 
 def test_whoever_is_not_known_yet_goes_with_its_listener(serve):
@@ -263,7 +257,6 @@ def test_whoever_is_not_known_yet_goes_with_its_listener(serve):
     eventually(lambda: pending(server) == 1, "it has arrived")
     reload(server, listener())
     assert caller.rest() == b""
-    caller.close()
 
 
 def test_a_listener_that_stays_keeps_its_socket_and_who_waits_there(serve):
@@ -281,8 +274,6 @@ def test_a_listener_that_stays_keeps_its_socket_and_who_waits_there(serve):
     first.close()
     assert waiting.line() == b"USING mail\r\n"
     assert other.line() == b"USING mail\r\n"
-    waiting.close()
-    other.close()
 
 
 # All or nothing

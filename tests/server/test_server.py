@@ -27,19 +27,15 @@ from harness.servers import run_to_end
 from harness.waiting import eventually
 
 
-def test_a_server_inside_a_program(loop_factory):
-    async def main():
-        async with Server(Config(port=0)) as server:
-            host, port = server.address
-            reader, writer = await asyncio.open_connection(host, port)
-            writer.write(b"put 0 0 1 5\r\nhello\r\nreserve\r\n")
-            assert await reader.readexactly(33) == b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\n"
-            writer.close()
-        with pytest.raises(OSError, match=r"refused|Connect call failed"):
-            await asyncio.open_connection(host, port)
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+async def test_a_server_inside_a_program(loop_factory):
+    async with Server(Config(port=0)) as server:
+        host, port = server.address
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"put 0 0 1 5\r\nhello\r\nreserve\r\n")
+        assert await reader.readexactly(33) == b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\n"
+        writer.close()
+    with pytest.raises(OSError, match=r"refused|Connect call failed"):
+        await asyncio.open_connection(host, port)
 
 
 def test_a_server_that_has_stopped_is_freed_with_the_jobs_that_are_left(loop_factory):
@@ -76,7 +72,6 @@ def test_hosts_and_addresses(run, host):
     server = run(listen=host)
     caller = Caller((host, server.address[1]) if host == "::1" else ("127.0.0.1", server.address[1]))
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
 
 
 def test_the_log_shows_version_address_and_changed_settings(launch):
@@ -197,7 +192,6 @@ def test_a_unix_socket_left_by_a_dead_server_is_replaced_and_a_live_one_is_not(r
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     assert str(start_error(listen=f"unix:{path}")) == f"-l/--listen unix:{path}: another server is listening there"
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
 
 
 def test_the_unix_socket_is_gone_when_the_server_has_stopped(launch, tmp_path):
@@ -256,8 +250,6 @@ def test_it_stops_cleanly_within_a_second_with_thousands_of_clients(launch, numb
     assert callers[-1].line() == b"INSERTED %d\r\n" % len(callers)
     assert process.stop(number) == 0
     assert "Traceback" not in process.log
-    for caller in callers:
-        caller.close()
 
 
 def test_a_client_that_speaks_http_is_disconnected_counted_and_logged(run, caplog):
@@ -487,32 +479,24 @@ def test_help_and_version():
 # What goes wrong while it runs
 
 
-def test_a_connection_that_arrives_while_the_server_stops_does_not_keep_it(loop_factory):
-    async def main():
-        server = Server(Config(port=0))
-        await server.start()
-        callers = [Caller(server.address) for _ in range(50)]  # all of them wait to be accepted
-        await asyncio.sleep(0)
-        await asyncio.wait_for(server.stop(), 60)
-        assert (server.listeners.taken, len(server.connections.open)) == (0, 0)
-        for caller in callers:
-            caller.close()
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+async def test_a_connection_that_arrives_while_the_server_stops_does_not_keep_it(loop_factory):
+    server = Server(Config(port=0))
+    await server.start()
+    callers = [Caller(server.address) for _ in range(50)]  # all of them wait to be accepted
+    await asyncio.sleep(0)
+    await asyncio.wait_for(server.stop(), 60)
+    assert (server.listeners.taken, len(server.connections.open)) == (0, 0)
+    for caller in callers:
+        caller.close()
 
 
-def test_a_server_may_be_stopped_twice(loop_factory):
-    async def main():
-        async with Server(Config(port=0)) as server:
-            address = server.address
-            await server.stop()
-            await server.stop()
-        with pytest.raises(ConnectionRefusedError):
-            Caller(address)
-
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+async def test_a_server_may_be_stopped_twice(loop_factory):
+    async with Server(Config(port=0)) as server:
+        address = server.address
+        await server.stop()
+        await server.stop()
+    with pytest.raises(ConnectionRefusedError):
+        Caller(address)
 
 
 def test_a_socket_path_that_has_become_anothers_is_left_alone(launch, tmp_path):
@@ -549,8 +533,6 @@ def test_a_timer_that_fails_does_not_stop_the_others(run, caplog):
     server.call(fail_soon)
     assert other.ask(b"reserve-with-timeout 2\r\n") == b"RESERVED 1 1\r\n"
     assert "NotImplementedError" in caplog.text
-    caller.close()
-    other.close()
 
 
 def test_a_connection_that_fails_is_dropped_and_the_others_are_not(run, caplog):
@@ -577,8 +559,6 @@ def test_a_connection_that_fails_is_dropped_and_the_others_are_not(run, caplog):
     assert caller.rest() == b""
     assert "RuntimeError: broken" in caplog.text
     assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
-    other.close()
 
 
 def test_a_client_whose_hangup_cannot_be_watched_is_served_all_the_same(run, caplog):
@@ -599,8 +579,6 @@ def test_a_client_whose_hangup_cannot_be_watched_is_served_all_the_same(run, cap
     producer.ask(b"put 0 0 1 1\r\nx\r\n")
     assert caller.line() == b"RESERVED 1 1\r\n"
     assert caller.read(3 + 100_000) == b"x\r\n" + b"USING aa\r\n" * 10_000
-    caller.close()
-    producer.close()
 
 
 def test_running_out_of_files_is_logged_and_accepting_goes_on_later(run, caplog):
@@ -623,7 +601,6 @@ def test_running_out_of_files_is_logged_and_accepting_goes_on_later(run, caplog)
     server.call(listeners.accept_again, listener)
     caller = server.connect()
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
 
 
 @pytest.mark.parametrize("limit", ["the limit on open files", "--max-connections"])
@@ -651,7 +628,6 @@ def test_a_client_that_comes_when_all_connections_are_taken_waits_until_one_is_g
         caller.close()
     other = server.connect()
     assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    other.close()
 
 
 def test_clients_are_counted_at_all_listeners_together_and_operators_at_none(run, tmp_path):
@@ -694,7 +670,6 @@ def test_a_reload_changes_how_many_clients_there_may_be(run):
     assert server.call(lambda: server.server.listeners.taken) == 1
     callers[2].close()
     assert late.line() == b"USING default\r\n"
-    late.close()
 
 
 def test_malformed_numbers_and_hosts_are_refused_in_one_line():

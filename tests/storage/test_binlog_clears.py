@@ -63,11 +63,9 @@ class Process:
         return {job.id: job.key for job in self.broker.jobs.values()}
 
 
-def run(work):
-    """Do some work on an empty directory; return the directory."""
-    directory = MemoryDirectory()
-    asyncio.run(work(directory))
-    return directory
+@pytest.fixture
+def directory():
+    return MemoryDirectory()
 
 
 def come_back(directory):
@@ -91,36 +89,32 @@ async def clear_and_take_the_key(directory):
 LEFT = {3: "k2", 700: "k699", MANY + 1: "k0"}
 
 
-def test_a_process_that_is_killed_in_the_middle_of_a_clear_has_cleared():
-    assert come_back(run(clear_and_take_the_key).after_a_kill()) == LEFT
+async def test_a_process_that_is_killed_in_the_middle_of_a_clear_has_cleared(directory):
+    await clear_and_take_the_key(directory)
+    assert come_back(directory.after_a_kill()) == LEFT
 
 
-def test_a_process_that_stops_in_the_middle_of_a_clear_has_cleared():
-    async def work(directory):
-        process = await clear_and_take_the_key(directory)
-        await process.binlog.close()
-
-    assert come_back(run(work)) == LEFT
+async def test_a_process_that_stops_in_the_middle_of_a_clear_has_cleared(directory):
+    process = await clear_and_take_the_key(directory)
+    await process.binlog.close()
+    assert come_back(directory) == LEFT
 
 
-def test_jobs_of_a_client_that_is_gone_are_not_cleared_while_they_are_returned():
-    async def work(directory):
-        process = Process(directory)
-        for _ in range(MANY):
-            process.put()
-        process.reserve(*range(1, MANY))
-        process.broker.disconnect(process.other, SECOND)
-        returned = process.broker.tubes.default.ready.jobs[0].id
-        kept = {job.id for job in process.broker.tubes.default.reserved}
-        assert 0 < len(kept) < MANY - 1
-        assert returned not in kept
-        process.clear()
-        await process.binlog.commit()
-        process.advance()
-        assert set(process.broker.jobs) == kept
-        assert set(come_back(directory.after_a_kill())) == kept
-
-    run(work)
+async def test_jobs_of_a_client_that_is_gone_are_not_cleared_while_they_are_returned(directory):
+    process = Process(directory)
+    for _ in range(MANY):
+        process.put()
+    process.reserve(*range(1, MANY))
+    process.broker.disconnect(process.other, SECOND)
+    returned = process.broker.tubes.default.ready.jobs[0].id
+    kept = {job.id for job in process.broker.tubes.default.reserved}
+    assert 0 < len(kept) < MANY - 1
+    assert returned not in kept
+    process.clear()
+    await process.binlog.commit()
+    process.advance()
+    assert set(process.broker.jobs) == kept
+    assert set(come_back(directory.after_a_kill())) == kept
 
 
 def test_a_clear_happens_as_a_whole_or_not_at_all_wherever_the_machine_stops():
@@ -157,73 +151,64 @@ def test_a_clear_happens_as_a_whole_or_not_at_all_wherever_the_machine_stops():
     assert set(found) == {MANY, 3, 4}
 
 
-def test_a_clear_undoes_nothing_that_came_after_it():
+async def test_a_clear_undoes_nothing_that_came_after_it(directory):
     """Each of two clears keeps what was reserved at its time, and what was put, released or moved afterwards."""
 
-    async def work(directory):
-        process = Process(directory, segment_size=4096)
-        for _ in range(4):
-            process.put(body=bytes(300))
-        process.reserve(2, 3)
-        assert process.clear() == (DONE, [("counted", 2)])
+    process = Process(directory, segment_size=4096)
+    for _ in range(4):
         process.put(body=bytes(300))
-        assert process.broker.release(process.other, 3, 0, 0, SECOND) == DONE
-        assert process.clear() == (DONE, [("counted", 2)])
-        process.put(delay=SECOND)
-        process.broker.use(process.client, "other")
-        for _ in range(200):  # until the first segment is cleaned
-            number = process.put(body=bytes(300))
-            await process.binlog.commit()
-            process.broker.delete(process.client, number, SECOND)
-            await process.settle()
-        process.put()
+    process.reserve(2, 3)
+    assert process.clear() == (DONE, [("counted", 2)])
+    process.put(body=bytes(300))
+    assert process.broker.release(process.other, 3, 0, 0, SECOND) == DONE
+    assert process.clear() == (DONE, [("counted", 2)])
+    process.put(delay=SECOND)
+    process.broker.use(process.client, "other")
+    for _ in range(200):  # until the first segment is cleaned
+        number = process.put(body=bytes(300))
         await process.binlog.commit()
-        assert process.binlog._log.segments[0].sequence > 1
-        assert set(come_back(directory.after_a_kill())) == set(process.broker.jobs) == {2, 6, 207}
-
-    run(work)
-
-
-def test_cleaning_does_not_bring_back_what_a_clear_has_taken_out():
-    async def work(directory):
-        process = Process(directory, segment_size=65536)
-        for _ in range(MANY):
-            process.put(body=bytes(40))
-        await process.binlog.commit()
-        assert process.clear() == (PENDING, [])
-        await process.binlog.commit()
-        log = process.binlog._log
-        assert len(log.segments) > 1
-        while not log.clean():
-            log.check()
-        await process.binlog.commit()
-        assert come_back(directory.after_a_kill()) == {}
-        process.advance()
-        assert (process.client.answers, log.room.live_size) == ([("counted", MANY)], 0)
-
-    run(work)
-
-
-def test_a_clear_that_finds_no_room_changes_nothing():
-    async def work(directory):
-        process = Process(directory, segment_size=4096)
-        for _ in range(2000):
-            process.put()
-        process.reserve(*range(1, 1999))  # 16 kB to record
-        await process.binlog.commit()
+        process.broker.delete(process.client, number, SECOND)
         await process.settle()
-        directory.capacity = 0
-        assert process.clear() == (OUT_OF_MEMORY, [])
-        check_broker(process.broker)
-        await process.binlog.commit()
-        assert len(process.broker.jobs) == len(come_back(directory_with_room(directory))) == 2000
-        directory.capacity = 1 << 40
-        process.binlog._allocator.full_until = 0
-        assert process.clear() == (DONE, [("counted", 2)])
-        await process.binlog.commit()
-        assert set(come_back(directory.after_a_kill())) == set(range(1, 1999))
+    process.put()
+    await process.binlog.commit()
+    assert process.binlog._log.segments[0].sequence > 1
+    assert set(come_back(directory.after_a_kill())) == set(process.broker.jobs) == {2, 6, 207}
 
-    run(work)
+
+async def test_cleaning_does_not_bring_back_what_a_clear_has_taken_out(directory):
+    process = Process(directory, segment_size=65536)
+    for _ in range(MANY):
+        process.put(body=bytes(40))
+    await process.binlog.commit()
+    assert process.clear() == (PENDING, [])
+    await process.binlog.commit()
+    log = process.binlog._log
+    assert len(log.segments) > 1
+    while not log.clean():
+        log.check()
+    await process.binlog.commit()
+    assert come_back(directory.after_a_kill()) == {}
+    process.advance()
+    assert (process.client.answers, log.room.live_size) == ([("counted", MANY)], 0)
+
+
+async def test_a_clear_that_finds_no_room_changes_nothing(directory):
+    process = Process(directory, segment_size=4096)
+    for _ in range(2000):
+        process.put()
+    process.reserve(*range(1, 1999))  # 16 kB to record
+    await process.binlog.commit()
+    await process.settle()
+    directory.capacity = 0
+    assert process.clear() == (OUT_OF_MEMORY, [])
+    check_broker(process.broker)
+    await process.binlog.commit()
+    assert len(process.broker.jobs) == len(come_back(directory_with_room(directory))) == 2000
+    directory.capacity = 1 << 40
+    process.binlog._allocator.full_until = 0
+    assert process.clear() == (DONE, [("counted", 2)])
+    await process.binlog.commit()
+    assert set(come_back(directory.after_a_kill())) == set(range(1, 1999))
 
 
 def directory_with_room(directory):
@@ -232,17 +217,14 @@ def directory_with_room(directory):
     return again
 
 
-def test_a_key_that_names_two_jobs_is_reported_and_the_younger_job_keeps_it(caplog):
+async def test_a_key_that_names_two_jobs_is_reported_and_the_younger_job_keeps_it(directory, caplog):
     """Such a binlog may come from a server before this version of the format."""
 
-    async def work(directory):
-        process = Process(directory)
-        process.put("k")
-        process.broker.tubes.default.keys.remove(process.broker.jobs[1])  # a bug
-        process.put("k")
-        await process.binlog.commit()
-
-    directory = run(work)
+    process = Process(directory)
+    process.put("k")
+    process.broker.tubes.default.keys.remove(process.broker.jobs[1])  # a bug
+    process.put("k")
+    await process.binlog.commit()
     caplog.set_level(logging.WARNING)
     assert come_back(directory.after_a_kill()) == {1: "", 2: "k"}
     assert "job 1 loses its key 'k' in tube 'default': job 2 has it too" in caplog.text

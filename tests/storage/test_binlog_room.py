@@ -113,7 +113,7 @@ SEGMENT_SIZES = (4096, 8192, 12_288, 65_536, 1 << 20)
 
 
 @seeded(12)
-def test_the_directory_takes_no_more_than_twice_the_live_records_and_two_segments(seed):
+async def test_the_directory_takes_no_more_than_twice_the_live_records_and_two_segments(seed):
     """Whatever the sizes of jobs against those of segments, and however long they live."""
     rng = random.Random(seed)
     segment_size = rng.choice(SEGMENT_SIZES)
@@ -122,41 +122,38 @@ def test_the_directory_takes_no_more_than_twice_the_live_records_and_two_segment
     alive = rng.randrange(1, 31)
     batch = rng.choice((1, 5, 50))
 
-    async def work():
-        queue = Queue(MemoryDirectory(), segment_size)
-        for size in lasting:
-            assert await queue.put(size)
-        await queue.commit()
-        jobs = []
-        total = 0
-        for count in range(3000):
-            size = passing[count % len(passing)]
-            total += size + 200
-            if total > 40 * segment_size + 4_000_000 * (segment_size > 65_536):
-                break
-            jobs.append(await queue.put(size))
-            assert jobs[-1] is not None
-            if len(jobs) > alive:
-                await queue.delete(jobs.pop(count * 7919 % len(jobs)))
-            if count % batch == 0:
-                await queue.commit()
-            # Between two commits nothing is cleaned, and what is moved takes its place twice.
-            largest = max(segment.size for segment in queue.log.segments)
-            assert queue.directory.used() <= 2 * (queue.bound() + largest + segment_size + batch * max(passing))
-        await queue.commit()
-        assert queue.directory.used() <= queue.bound(), (queue.directory.used(), queue.bound())
-        queue.check()
-        for number in jobs:
-            await queue.delete(number)
-        await queue.commit()
-        assert queue.directory.used() <= queue.bound()
-        await queue.stop()
-
-    asyncio.run(work())
+    queue = Queue(MemoryDirectory(), segment_size)
+    for size in lasting:
+        assert await queue.put(size)
+    await queue.commit()
+    jobs = []
+    total = 0
+    for count in range(3000):
+        size = passing[count % len(passing)]
+        total += size + 200
+        if total > 40 * segment_size + 4_000_000 * (segment_size > 65_536):
+            break
+        jobs.append(await queue.put(size))
+        assert jobs[-1] is not None
+        if len(jobs) > alive:
+            await queue.delete(jobs.pop(count * 7919 % len(jobs)))
+        if count % batch == 0:
+            await queue.commit()
+        # Between two commits nothing is cleaned, and what is moved takes its place twice.
+        largest = max(segment.size for segment in queue.log.segments)
+        assert queue.directory.used() <= 2 * (queue.bound() + largest + segment_size + batch * max(passing))
+    await queue.commit()
+    assert queue.directory.used() <= queue.bound(), (queue.directory.used(), queue.bound())
+    queue.check()
+    for number in jobs:
+        await queue.delete(number)
+    await queue.commit()
+    assert queue.directory.used() <= queue.bound()
+    await queue.stop()
 
 
 @seeded(12)
-def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed):
+async def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed):
     """No matter how large the jobs are and what fills the disk, and across stops, kills and starts."""
     rng = random.Random(seed)
     segment_size = rng.choice(SEGMENT_SIZES)
@@ -164,109 +161,100 @@ def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed):
     taken_by_others = rng.random() < 0.5
     capacity = rng.randrange(3, 13) * max(segment_size, *[size + 200 for size in job_sizes])
 
-    async def work():
-        is_mixed = max(job_sizes) + 200 > segment_size // 4  # of records
-        queue = Queue(MemoryDirectory(capacity=capacity), segment_size)
-        jobs = []
+    is_mixed = max(job_sizes) + 200 > segment_size // 4  # of records
+    queue = Queue(MemoryDirectory(capacity=capacity), segment_size)
+    jobs = []
 
-        async def delete(number):
-            try:
-                await queue.delete(number)
-            except NoRoomError:
-                assert is_mixed  # rare: nothing fits anywhere, until the disk has room again
-                queue.directory.ballast -= 4 * segment_size
-                await queue.delete(number)
+    async def delete(number):
+        try:
+            await queue.delete(number)
+        except NoRoomError:
+            assert is_mixed  # rare: nothing fits anywhere, until the disk has room again
+            queue.directory.ballast -= 4 * segment_size
+            await queue.delete(number)
 
-        most = rng.randrange(1, 30) if taken_by_others else 3000
-        while len(jobs) < most:
-            number = await queue.put(rng.choice(job_sizes), rng.choice((0, 0, 1000 * SECOND)))
-            if number is None:
-                break
-            jobs.append(number)
-            if rng.random() < 0.3:
-                await queue.commit()
-        await queue.commit()
-        for _ in range(3):
-            queue.directory.ballast += queue.directory.free()
-            for _ in range(200 if jobs else 0):
-                try:
-                    await queue.change(rng.choice(jobs))
-                except NoRoomError:
-                    assert is_mixed  # then changes may have to wait until something is deleted
-                    break
-                if rng.random() < 0.7:
-                    await queue.commit()
+    most = rng.randrange(1, 30) if taken_by_others else 3000
+    while len(jobs) < most:
+        number = await queue.put(rng.choice(job_sizes), rng.choice((0, 0, 1000 * SECOND)))
+        if number is None:
+            break
+        jobs.append(number)
+        if rng.random() < 0.3:
             await queue.commit()
-            queue.check()
-            is_killed = rng.random() < 0.5
-            if not is_killed:
-                await queue.stop()
-            queue = queue.restarted(is_killed)
-            queue.directory.ballast += queue.directory.free()
-            if jobs:
-                await delete(jobs.pop(rng.randrange(len(jobs))))
+    await queue.commit()
+    for _ in range(3):
+        queue.directory.ballast += queue.directory.free()
+        for _ in range(200 if jobs else 0):
+            try:
+                await queue.change(rng.choice(jobs))
+            except NoRoomError:
+                assert is_mixed  # then changes may have to wait until something is deleted
+                break
+            if rng.random() < 0.7:
                 await queue.commit()
-            assert sorted(queue.broker.jobs) == sorted(jobs)
-        for number in jobs:
-            await delete(number)
-            if rng.random() < 0.5:
-                await queue.commit()
-        await queue.commit()
-        assert not queue.broker.jobs
-        queue.directory.ballast = 0
-        queue.now += 2 * SECOND
-        assert await queue.put(100), "there is room again"
         await queue.commit()
         queue.check()
-        await queue.stop()
-
-    asyncio.run(work())
+        is_killed = rng.random() < 0.5
+        if not is_killed:
+            await queue.stop()
+        queue = queue.restarted(is_killed)
+        queue.directory.ballast += queue.directory.free()
+        if jobs:
+            await delete(jobs.pop(rng.randrange(len(jobs))))
+            await queue.commit()
+        assert sorted(queue.broker.jobs) == sorted(jobs)
+    for number in jobs:
+        await delete(number)
+        if rng.random() < 0.5:
+            await queue.commit()
+    await queue.commit()
+    assert not queue.broker.jobs
+    queue.directory.ballast = 0
+    queue.now += 2 * SECOND
+    assert await queue.put(100), "there is room again"
+    await queue.commit()
+    queue.check()
+    await queue.stop()
 
 
 @pytest.mark.parametrize("capacity", [2.5, 3.5])
 @pytest.mark.parametrize("size", [10, 1000, 5000])
 @pytest.mark.parametrize("share", [0.2, 0.94])
-def test_deletions_make_room_for_as_many_puts_on_a_full_disk(capacity, size, share):
+async def test_deletions_make_room_for_as_many_puts_on_a_full_disk(capacity, size, share):
     """Even on a disk with room for one segment and one spare."""
     segment_size = 1 << 18
 
-    async def work():
-        queue = Queue(MemoryDirectory(capacity=int(capacity * segment_size)), segment_size)
-        jobs = []
+    queue = Queue(MemoryDirectory(capacity=int(capacity * segment_size)), segment_size)
+    jobs = []
 
-        async def fill():
-            while number := await queue.put(size):
-                jobs.append(number)
-                if len(jobs) % 50 == 0:
-                    await queue.commit()
-            await queue.commit()
-
-        await fill()
-        most = len(jobs)
-        for number in jobs[: int(most * share)]:
-            await queue.delete(number)
-        del jobs[: int(most * share)]
+    async def fill():
+        while number := await queue.put(size):
+            jobs.append(number)
+            if len(jobs) % 50 == 0:
+                await queue.commit()
         await queue.commit()
-        await fill()
-        queue.now += 2 * SECOND  # after which a full disk is tried again
-        await fill()
-        assert len(jobs) > most * 0.9
-        queue.check()
-        await queue.stop()
 
-    asyncio.run(work())
+    await fill()
+    most = len(jobs)
+    for number in jobs[: int(most * share)]:
+        await queue.delete(number)
+    del jobs[: int(most * share)]
+    await queue.commit()
+    await fill()
+    queue.now += 2 * SECOND  # after which a full disk is tried again
+    await fill()
+    assert len(jobs) > most * 0.9
+    queue.check()
+    await queue.stop()
 
 
 @pytest.mark.parametrize("free", [0, 4096, 8192, 16_384])
-def test_on_a_full_disk_without_jobs_no_client_waits(free):
-    async def work():
-        queue = Queue(MemoryDirectory(capacity=free), 12_288)
-        await queue.commit()
-        assert queue.binlog.admits == ALL
-        assert await queue.put(10_000) is None
-        await queue.stop()
-
-    asyncio.run(work())
+async def test_on_a_full_disk_without_jobs_no_client_waits(free):
+    queue = Queue(MemoryDirectory(capacity=free), 12_288)
+    await queue.commit()
+    assert queue.binlog.admits == ALL
+    assert await queue.put(10_000) is None
+    await queue.stop()
 
 
 def remove_files(directory, beginning=""):
@@ -276,117 +264,99 @@ def remove_files(directory, beginning=""):
             directory.remove(name)
 
 
-def test_spares_that_somebody_removes_are_made_anew_when_they_are_needed():
-    async def work():
-        queue = Queue(MemoryDirectory(), 4096)
-        kept = []
-        for size in [20_000, 20_000, *([1000] * 40)]:  # the large spares of large jobs are superfluous later
-            remove_files(queue.directory, "spare.")
-            kept.append(await queue.put(size))
-            await queue.commit()
-        for _ in range(35):
-            remove_files(queue.directory, "spare.")
-            await queue.delete(kept.pop(0))
-            await queue.commit()
-        queue = queue.restarted(is_killed=True)
-        assert sorted(queue.broker.jobs) == kept
-        await queue.stop()
-
-    asyncio.run(work())
-
-
-def test_nothing_more_is_acknowledged_when_somebody_has_removed_all_files():
-    async def work():
-        queue = Queue(MemoryDirectory(), 4096)
-        await queue.put(1000)
+async def test_spares_that_somebody_removes_are_made_anew_when_they_are_needed():
+    queue = Queue(MemoryDirectory(), 4096)
+    kept = []
+    for size in [20_000, 20_000, *([1000] * 40)]:  # the large spares of large jobs are superfluous later
+        remove_files(queue.directory, "spare.")
+        kept.append(await queue.put(size))
         await queue.commit()
-        remove_files(queue.directory)
-
-        async def put_more():
-            for _ in range(10):
-                await queue.put(1000)
-                await queue.commit()
-
-        with pytest.raises(FileNotFoundError):
-            await put_more()
-        await queue.binlog.close()
-
-    asyncio.run(work())
-
-
-def test_starts_without_any_traffic_leave_the_directory_as_it_is():
-    async def work():
-        queue = Queue(MemoryDirectory(), 4096)
-        assert await queue.put(100)
+    for _ in range(35):
+        remove_files(queue.directory, "spare.")
+        await queue.delete(kept.pop(0))
         await queue.commit()
-        used = []
-        for number in range(6):
-            if number % 2:
-                await queue.stop()
-            queue = queue.restarted(number % 2 == 0)
-            used.append(queue.directory.used())
-        assert max(used) < used[0] + 64  # DIR/stopped is new
-        await queue.stop()
+    queue = queue.restarted(is_killed=True)
+    assert sorted(queue.broker.jobs) == kept
+    await queue.stop()
 
-    asyncio.run(work())
+
+async def test_nothing_more_is_acknowledged_when_somebody_has_removed_all_files():
+    queue = Queue(MemoryDirectory(), 4096)
+    await queue.put(1000)
+    await queue.commit()
+    remove_files(queue.directory)
+
+    async def put_more():
+        for _ in range(10):
+            await queue.put(1000)
+            await queue.commit()
+
+    with pytest.raises(FileNotFoundError):
+        await put_more()
+    await queue.binlog.close()
+
+
+async def test_starts_without_any_traffic_leave_the_directory_as_it_is():
+    queue = Queue(MemoryDirectory(), 4096)
+    assert await queue.put(100)
+    await queue.commit()
+    used = []
+    for number in range(6):
+        if number % 2:
+            await queue.stop()
+        queue = queue.restarted(number % 2 == 0)
+        used.append(queue.directory.used())
+    assert max(used) < used[0] + 64  # DIR/stopped is new
+    await queue.stop()
 
 
 @pytest.mark.interpreted  # a method is replaced
-def test_cleaning_is_written_in_pieces():
+async def test_cleaning_is_written_in_pieces():
     """So that no client waits for all of it: what is pending never exceeds the limit of a commit by much."""
 
-    async def work():
-        queue = Queue(MemoryDirectory(), 8 << 20)
-        jobs = [await queue.put(20_000) for _ in range(1000)]
-        await queue.binlog.commit()
-        pending = []
-        take = queue.log.take
-        queue.log.take = lambda *clocks: (pending.append(queue.log.room.pending), take(*clocks))[1]
-        for number in jobs[::2]:
-            await queue.delete(number)
-        await queue.commit()
-        assert queue.log.migrated > 100
-        assert max(pending) < 2 * COMMIT_LIMIT
-        await queue.stop()
-
-    asyncio.run(work())
+    queue = Queue(MemoryDirectory(), 8 << 20)
+    jobs = [await queue.put(20_000) for _ in range(1000)]
+    await queue.binlog.commit()
+    pending = []
+    take = queue.log.take
+    queue.log.take = lambda *clocks: (pending.append(queue.log.room.pending), take(*clocks))[1]
+    for number in jobs[::2]:
+        await queue.delete(number)
+    await queue.commit()
+    assert queue.log.migrated > 100
+    assert max(pending) < 2 * COMMIT_LIMIT
+    await queue.stop()
 
 
-def test_changes_that_outrun_the_upkeep_make_room_on_the_spot():
+async def test_changes_that_outrun_the_upkeep_make_room_on_the_spot():
     """As when a tube is kicked while the disk is slow: the disk has room, but no spare is ready yet."""
 
-    async def work():
-        queue = Queue(MemoryDirectory(), 4096)
-        for _ in range(500):
-            assert await queue.put(0, 100 * SECOND)
-        await queue.binlog.commit()
-        broker, client = queue.broker, queue.client
-        for _ in range(10):
-            for number in list(broker.jobs):  # and none of them waits
-                assert broker.kick_job(client, number, SECOND) == DONE
-                assert reserve_job(broker, client, number, SECOND)
-                assert broker.release(client, number, 1, 100 * SECOND, SECOND) == DONE
-        for number in list(broker.jobs):
-            assert broker.delete(client, number, SECOND) == DONE
-        await queue.commit()
-        queue.check()
-        await queue.stop()
-
-    asyncio.run(work())
+    queue = Queue(MemoryDirectory(), 4096)
+    for _ in range(500):
+        assert await queue.put(0, 100 * SECOND)
+    await queue.binlog.commit()
+    broker, client = queue.broker, queue.client
+    for _ in range(10):
+        for number in list(broker.jobs):  # and none of them waits
+            assert broker.kick_job(client, number, SECOND) == DONE
+            assert reserve_job(broker, client, number, SECOND)
+            assert broker.release(client, number, 1, 100 * SECOND, SECOND) == DONE
+    for number in list(broker.jobs):
+        assert broker.delete(client, number, SECOND) == DONE
+    await queue.commit()
+    queue.check()
+    await queue.stop()
 
 
-def test_changes_that_find_no_room_anywhere_fail_the_commit_that_they_belong_to():
+async def test_changes_that_find_no_room_anywhere_fail_the_commit_that_they_belong_to():
     """A session that waits when the binlog asks for it never makes such changes."""
 
-    async def work():
-        queue = Queue(MemoryDirectory(), 4096)
-        assert await queue.put(0, 100 * SECOND)
-        await queue.commit()
-        queue.directory.ballast += queue.directory.free()
-        for _ in range(1000):
-            queue.broker.reschedule(queue.client, 1, 100 * SECOND, SECOND)
-        with pytest.raises(OSError, match="the disk is full, and the room for changes is used up"):
-            await queue.binlog.commit()
-        await queue.binlog.close()
-
-    asyncio.run(work())
+    queue = Queue(MemoryDirectory(), 4096)
+    assert await queue.put(0, 100 * SECOND)
+    await queue.commit()
+    queue.directory.ballast += queue.directory.free()
+    for _ in range(1000):
+        queue.broker.reschedule(queue.client, 1, 100 * SECOND, SECOND)
+    with pytest.raises(OSError, match="the disk is full, and the room for changes is used up"):
+        await queue.binlog.commit()
+    await queue.binlog.close()

@@ -145,147 +145,128 @@ class Process:
                 assert self.binlog.body_size(job) == len(self.bodies[job.id])
 
 
-def run(work):
-    directory = MemoryDirectory()
-    asyncio.run(work(directory))
-    return directory
+@pytest.fixture
+def directory():
+    return MemoryDirectory()
 
 
-def test_a_body_leaves_memory_when_it_has_been_written():
-    async def work(directory):
-        process = Process(directory, threshold=10)
-        long, short = process.put(b"x" * 11), process.put(b"y" * 10)
-        assert process.in_memory() == [long, short]
-        await process.commit()
-        assert process.in_memory() == [short]
-        assert process.binlog.body_size(process.job(long)) == 11
-        process.fetch(long, short)
-        assert process.got == 0, "never within the call"
-        await process.settle()
-        assert process.got == process.rounds == 1
-        assert process.in_memory() == [short]
-        process.check()
-
-    run(work)
+async def test_a_body_leaves_memory_when_it_has_been_written(directory):
+    process = Process(directory, threshold=10)
+    long, short = process.put(b"x" * 11), process.put(b"y" * 10)
+    assert process.in_memory() == [long, short]
+    await process.commit()
+    assert process.in_memory() == [short]
+    assert process.binlog.body_size(process.job(long)) == 11
+    process.fetch(long, short)
+    assert process.got == 0, "never within the call"
+    await process.settle()
+    assert process.got == process.rounds == 1
+    assert process.in_memory() == [short]
+    process.check()
 
 
-def test_the_latest_bodies_stay_in_memory_as_far_as_the_cache_goes():
-    async def work(directory):
-        process = Process(directory, cache=250)
-        jobs = [process.put(bytes([number]) * 100) for number in range(5)]
-        await process.commit()
-        assert process.in_memory() == jobs[3:]
-        process.fetch(jobs[0])  # it is the latest then
-        await process.settle()
-        assert process.in_memory() == [jobs[0], jobs[4]]
-        process.broker.delete(process.client, jobs[0], process.now)
-        process.check()
-
-    run(work)
+async def test_the_latest_bodies_stay_in_memory_as_far_as_the_cache_goes(directory):
+    process = Process(directory, cache=250)
+    jobs = [process.put(bytes([number]) * 100) for number in range(5)]
+    await process.commit()
+    assert process.in_memory() == jobs[3:]
+    process.fetch(jobs[0])  # it is the latest then
+    await process.settle()
+    assert process.in_memory() == [jobs[0], jobs[4]]
+    process.broker.delete(process.client, jobs[0], process.now)
+    process.check()
 
 
-def test_a_body_that_is_in_memory_when_it_is_asked_for_may_leave_before_the_others_have_come():
-    async def work(directory):
-        process = Process(directory, cache=150)
-        old = process.put(b"a" * 100)
-        new = process.put(b"b" * 100)
-        await process.commit()
-        assert process.in_memory() == [new]
-        process.fetch(old, new)
-        process.put(b"c" * 100)
-        await process.commit()
-        await process.settle()
-        assert process.got == 1
-
-    run(work)
+async def test_a_body_that_is_in_memory_when_it_is_asked_for_may_leave_before_the_others_have_come(directory):
+    process = Process(directory, cache=150)
+    old = process.put(b"a" * 100)
+    new = process.put(b"b" * 100)
+    await process.commit()
+    assert process.in_memory() == [new]
+    process.fetch(old, new)
+    process.put(b"c" * 100)
+    await process.commit()
+    await process.settle()
+    assert process.got == 1
 
 
-def test_what_is_asked_for_at_once_is_read_at_once():
-    async def work(directory):
-        calls = []
+async def test_what_is_asked_for_at_once_is_read_at_once(directory):
+    calls = []
 
-        async def in_thread(work):
-            calls.append(work)
-            return await at_once(work)
+    async def in_thread(work):
+        calls.append(work)
+        return await at_once(work)
 
-        process = Process(directory, in_thread=in_thread, segment_size=1 << 20)
-        jobs = [process.put(bytes([number]) * 100) for number in range(50)]
-        await process.commit()
-        await process.settle()
-        calls.clear()
-        operations = directory.operations
-        for job_id in jobs:
-            process.fetch(job_id)
-        await process.settle()
-        assert process.rounds == len(calls) == 1
-        assert directory.operations - operations == 2, "the file is opened and read once"
-        directory.has_cached = lambda: True
-        process.fetch(*jobs)
-        await process.settle()
-        assert (process.rounds, len(calls), directory.operations - operations) == (2, 1, 2)
-        process.broker.clear(process.client, "default")
-        await process.commit()
-        await process.binlog.close()
-        assert directory.opened == 0
-
-    run(work)
+    process = Process(directory, in_thread=in_thread, segment_size=1 << 20)
+    jobs = [process.put(bytes([number]) * 100) for number in range(50)]
+    await process.commit()
+    await process.settle()
+    calls.clear()
+    operations = directory.operations
+    for job_id in jobs:
+        process.fetch(job_id)
+    await process.settle()
+    assert process.rounds == len(calls) == 1
+    assert directory.operations - operations == 2, "the file is opened and read once"
+    directory.has_cached = lambda: True
+    process.fetch(*jobs)
+    await process.settle()
+    assert (process.rounds, len(calls), directory.operations - operations) == (2, 1, 2)
+    process.broker.clear(process.client, "default")
+    await process.commit()
+    await process.binlog.close()
+    assert directory.opened == 0
 
 
-def test_others_have_their_turn_between_two_rounds_even_if_nothing_has_to_be_read():
-    async def work(directory):
-        process = Process(directory, segment_size=1 << 20)
-        jobs = [process.put(b"%d" % number) for number in range(2000)]
-        await process.commit()
-        process.fetch(jobs[0])  # the file is open then
-        await process.settle()
-        directory.has_cached = lambda: True
-        for job_id in jobs:
-            process.fetch(job_id)
-        while process.asked > process.got:
-            before = process.rounds
-            await asyncio.sleep(0)
-            assert process.rounds <= before + 1
-        assert process.rounds > 2
-
-    run(work)
-
-
-def test_no_segment_goes_while_a_body_is_read_from_it():
-    async def work(directory):
-        gate = asyncio.Event()
-        gate.set()
-
-        async def in_thread(work):
-            if "BodyReader" in repr(work):
-                await gate.wait()
-            return await at_once(work)
-
-        process = Process(directory, in_thread=in_thread)
-        first = process.put(b"a" * 500)
-        await process.commit()
-        await process.settle()
-        oldest = segment_names(directory)[0]
-        gate.clear()
-        process.fetch(first)
+async def test_others_have_their_turn_between_two_rounds_even_if_nothing_has_to_be_read(directory):
+    process = Process(directory, segment_size=1 << 20)
+    jobs = [process.put(b"%d" % number) for number in range(2000)]
+    await process.commit()
+    process.fetch(jobs[0])  # the file is open then
+    await process.settle()
+    directory.has_cached = lambda: True
+    for job_id in jobs:
+        process.fetch(job_id)
+    while process.asked > process.got:
+        before = process.rounds
         await asyncio.sleep(0)
-        process.broker.delete(process.client, first, process.now)
-        for _ in range(30):
-            job_id = process.put(b"b" * 500)
-            await process.commit()
-            process.broker.delete(process.client, job_id, process.now)
-            await process.commit()
-            for _ in range(20):
-                await asyncio.sleep(0)
-        assert oldest in segment_names(directory)
-        gate.set()
-        await process.settle()
-        assert process.got == 1
-        await process.commit()
-        await process.settle()
-        assert oldest not in segment_names(directory)
-        process.check()
+        assert process.rounds <= before + 1
+    assert process.rounds > 2
 
-    run(work)
+
+async def test_no_segment_goes_while_a_body_is_read_from_it(directory):
+    gate = asyncio.Event()
+    gate.set()
+
+    async def in_thread(work):
+        if "BodyReader" in repr(work):
+            await gate.wait()
+        return await at_once(work)
+
+    process = Process(directory, in_thread=in_thread)
+    first = process.put(b"a" * 500)
+    await process.commit()
+    await process.settle()
+    oldest = segment_names(directory)[0]
+    gate.clear()
+    process.fetch(first)
+    await asyncio.sleep(0)
+    process.broker.delete(process.client, first, process.now)
+    for _ in range(30):
+        job_id = process.put(b"b" * 500)
+        await process.commit()
+        process.broker.delete(process.client, job_id, process.now)
+        await process.commit()
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert oldest in segment_names(directory)
+    gate.set()
+    await process.settle()
+    assert process.got == 1
+    await process.commit()
+    await process.settle()
+    assert oldest not in segment_names(directory)
+    process.check()
 
 
 PRECIOUS = b"precious" * 10
@@ -312,202 +293,172 @@ def damage(directory, body=PRECIOUS):
     raise AssertionError("the body is on the disk")
 
 
-def test_a_body_that_is_damaged_on_the_disk_fails_the_journal_and_reaches_nobody():
-    async def work(directory):
-        process, job_id = await keep_precious(directory)
-        name = damage(directory)
-        process.fetch(job_id)
-        await eventually_async(lambda: process.failures, "the journal fails")
-        assert process.got == 0
-        offset = process.binlog._log.segments[0].offsets[0]
-        assert f"damaged at offset {offset}, the put of job {job_id}: bad checksum" in str(process.failures[0])
-        assert name in str(process.failures[0])
-        with pytest.raises(OSError, match="damaged"):
-            await process.binlog.commit()
-        process.fetch(job_id)
-        await process.binlog.close()
-        assert process.got == 0
-
-    run(work)
+async def test_a_body_that_is_damaged_on_the_disk_fails_the_journal_and_reaches_nobody(directory):
+    process, job_id = await keep_precious(directory)
+    name = damage(directory)
+    process.fetch(job_id)
+    await eventually_async(lambda: process.failures, "the journal fails")
+    assert process.got == 0
+    offset = process.binlog._log.segments[0].offsets[0]
+    assert f"damaged at offset {offset}, the put of job {job_id}: bad checksum" in str(process.failures[0])
+    assert name in str(process.failures[0])
+    with pytest.raises(OSError, match="damaged"):
+        await process.binlog.commit()
+    process.fetch(job_id)
+    await process.binlog.close()
+    assert process.got == 0
 
 
-def test_a_body_that_cannot_be_stored_keeps_no_segment():
-    async def work(directory):
-        process, job_id = await keep_precious(directory)
-        damage(directory)
-        with pytest.raises(OSError, match="damaged"):
-            process.binlog.stored(process.broker.jobs[job_id])
-        assert process.binlog._log.segments[0].reads == 0
-        await process.binlog.close()
-
-    run(work)
+async def test_a_body_that_cannot_be_stored_keeps_no_segment(directory):
+    process, job_id = await keep_precious(directory)
+    damage(directory)
+    with pytest.raises(OSError, match="damaged"):
+        process.binlog.stored(process.broker.jobs[job_id])
+    assert process.binlog._log.segments[0].reads == 0
+    await process.binlog.close()
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_damage_in_the_last_commit_is_not_taken_for_a_torn_write_once_a_read_has_found_it(waits):
-    async def work(directory):
-        process, job_id = await keep_precious(directory, before=b"the first commit")
-        damage(directory)
-        if waits:
-            process.put(b"not acknowledged")
-        process.fetch(job_id)
-        await eventually_async(lambda: process.failures, "the journal fails")
-        await process.binlog.close()
-        assert len(process.failures) == 1
-        with pytest.raises(OSError, match="damaged"):
-            await process.binlog.commit()  # that of a server which has waited for the end of `close`
-        with pytest.raises(StorageError, match="damaged at offset"):
-            Process(directory)
-
-    run(work)
+async def test_damage_in_the_last_commit_is_not_taken_for_a_torn_write_once_a_read_has_found_it(directory, waits):
+    process, job_id = await keep_precious(directory, before=b"the first commit")
+    damage(directory)
+    if waits:
+        process.put(b"not acknowledged")
+    process.fetch(job_id)
+    await eventually_async(lambda: process.failures, "the journal fails")
+    await process.binlog.close()
+    assert len(process.failures) == 1
+    with pytest.raises(OSError, match="damaged"):
+        await process.binlog.commit()  # that of a server which has waited for the end of `close`
+    with pytest.raises(StorageError, match="damaged at offset"):
+        Process(directory)
 
 
-def test_cleaning_that_finds_damage_does_not_hide_it():
-    async def work(directory):
-        process, job_id = await keep_precious(directory, before=b"the first commit")
-        damage(directory)
-        await process.binlog._in_thread(process.binlog._log.seal)
-        process.binlog._room.is_cleaning = True
-        process.binlog._schedule_upkeep()
-        await eventually_async(lambda: process.failures, "the journal fails")
-        assert f"the put of job {job_id}: bad checksum" in str(process.failures[0])
-        await process.binlog.close()
-        with pytest.raises(StorageError, match="damaged at offset"):
-            Process(directory)
-
-    run(work)
+async def test_cleaning_that_finds_damage_does_not_hide_it(directory):
+    process, job_id = await keep_precious(directory, before=b"the first commit")
+    damage(directory)
+    await process.binlog._in_thread(process.binlog._log.seal)
+    process.binlog._room.is_cleaning = True
+    process.binlog._schedule_upkeep()
+    await eventually_async(lambda: process.failures, "the journal fails")
+    assert f"the put of job {job_id}: bad checksum" in str(process.failures[0])
+    await process.binlog.close()
+    with pytest.raises(StorageError, match="damaged at offset"):
+        Process(directory)
 
 
 @pytest.mark.parametrize("operation", ["open", "read"])
-def test_a_body_that_cannot_be_read_fails_the_journal(operation):
-    async def work(directory):
-        process, job_id = await keep_precious(directory)
-        await process.settle()
-        directory.fail[operation] = errno.EIO
-        process.fetch(job_id)
-        await eventually_async(lambda: process.failures, "the journal fails")
-        assert f"failed on demand, at offset 118, the put of job {job_id}" in str(process.failures[0])
-        assert "segment.0000000001" in str(process.failures[0])
-        await process.binlog.close()
-
-    run(work)
+async def test_a_body_that_cannot_be_read_fails_the_journal(directory, operation):
+    process, job_id = await keep_precious(directory)
+    await process.settle()
+    directory.fail[operation] = errno.EIO
+    process.fetch(job_id)
+    await eventually_async(lambda: process.failures, "the journal fails")
+    assert f"failed on demand, at offset 118, the put of job {job_id}" in str(process.failures[0])
+    assert "segment.0000000001" in str(process.failures[0])
+    await process.binlog.close()
 
 
-def test_a_file_that_has_become_shorter_fails_the_journal():
-    async def work(directory):
-        process, job_id = await keep_precious(directory)
-        await process.settle()
-        directory.nodes[segment_names(directory)[0][1]].data[150:] = b""
-        process.fetch(job_id)
-        await eventually_async(lambda: process.failures, "the journal fails")
-        assert "the record is missing" in str(process.failures[0])
-        await process.binlog.close()
-
-    run(work)
+async def test_a_file_that_has_become_shorter_fails_the_journal(directory):
+    process, job_id = await keep_precious(directory)
+    await process.settle()
+    directory.nodes[segment_names(directory)[0][1]].data[150:] = b""
+    process.fetch(job_id)
+    await eventually_async(lambda: process.failures, "the journal fails")
+    assert "the record is missing" in str(process.failures[0])
+    await process.binlog.close()
 
 
-def test_cleaning_never_copies_damage():
+async def test_cleaning_never_copies_damage(directory):
     """A record with a bad checksum must not get a good one."""
 
-    async def work(directory):
-        process, kept = await keep_precious(directory)
-        damage(directory)
-        for _ in range(100):
-            job_id = process.put(b"b" * 500)
-            if process.failures:
-                break
-            await process.binlog.commit()
-            process.broker.delete(process.client, job_id, process.now)
-            await eventually_async(lambda: process.binlog._upkeep is None, "the upkeep ends")
-            if process.failures:
-                break
-        assert f"the put of job {kept}: bad checksum" in str(process.failures[0])
-        await process.binlog.close()
-
-    run(work)
+    process, kept = await keep_precious(directory)
+    damage(directory)
+    for _ in range(100):
+        job_id = process.put(b"b" * 500)
+        if process.failures:
+            break
+        await process.binlog.commit()
+        process.broker.delete(process.client, job_id, process.now)
+        await eventually_async(lambda: process.binlog._upkeep is None, "the upkeep ends")
+        if process.failures:
+            break
+    assert f"the put of job {kept}: bad checksum" in str(process.failures[0])
+    await process.binlog.close()
 
 
-def test_what_cleaning_has_moved_leaves_memory_while_it_goes_on():
+async def test_what_cleaning_has_moved_leaves_memory_while_it_goes_on(directory):
     """Otherwise, a busy server would hold all bodies of a segment until it is clean."""
 
-    async def work(directory):
-        process = Process(directory, segment_size=1 << 18)
-        ids = [process.put(bytes([65 + number]) * 30_000) for number in range(6)]
-        await process.commit()
-        await process.settle()
-        log, writer = process.binlog._log, process.binlog._writer
-        log.seal()
-        assert not log.clean()
-        log.lend(BodyReader(directory).read(log.wanted))
-        assert not log.clean()
-        moved = process.in_memory()
-        assert ids[: len(moved)] == moved
-        batches = log.take(0, 0)
-        writer.write(batches, True)
-        log.clean()  # beside the write
-        log.confirm(batches, writer.tail)
-        process.check()
-        assert 0 < len(moved) < 6
-        assert process.in_memory() == [job_id for job_id in ids if job_id not in moved][: len(process.in_memory())]
-        await process.binlog.close()
-
-    run(work)
+    process = Process(directory, segment_size=1 << 18)
+    ids = [process.put(bytes([65 + number]) * 30_000) for number in range(6)]
+    await process.commit()
+    await process.settle()
+    log, writer = process.binlog._log, process.binlog._writer
+    log.seal()
+    assert not log.clean()
+    log.lend(BodyReader(directory).read(log.wanted))
+    assert not log.clean()
+    moved = process.in_memory()
+    assert ids[: len(moved)] == moved
+    batches = log.take(0, 0)
+    writer.write(batches, True)
+    log.clean()  # beside the write
+    log.confirm(batches, writer.tail)
+    process.check()
+    assert 0 < len(moved) < 6
+    assert process.in_memory() == [job_id for job_id in ids if job_id not in moved][: len(process.in_memory())]
+    await process.binlog.close()
 
 
-def test_a_start_brings_no_long_body_into_memory():
-    async def work(directory):
-        process = Process(directory, threshold=100)
-        for size in (99, 100, 101, 3000, 50_000):
-            process.put(bytes(size))
-        await process.commit()
-        await process.settle()
-        again = Process(directory.after_a_kill(), process.bodies, threshold=100)
-        assert again.in_memory() == [1, 2]
-        again.fetch(1, 2, 3, 4, 5)
-        await again.settle()
-        again.check()
-
-    run(work)
+async def test_a_start_brings_no_long_body_into_memory(directory):
+    process = Process(directory, threshold=100)
+    for size in (99, 100, 101, 3000, 50_000):
+        process.put(bytes(size))
+    await process.commit()
+    await process.settle()
+    again = Process(directory.after_a_kill(), process.bodies, threshold=100)
+    assert again.in_memory() == [1, 2]
+    again.fetch(1, 2, 3, 4, 5)
+    await again.settle()
+    again.check()
 
 
 SIZES = (0, 1, 30, 31, 100, 700, 3000, 6000)
 
 
 @seeded(20)
-def test_whatever_happens_to_a_job_its_body_is_what_was_put(seed):
+async def test_whatever_happens_to_a_job_its_body_is_what_was_put(seed):
     """Through releases, deletions, clears, cleaning, kills and starts, with fetches under way at any moment."""
     rng = random.Random(seed)
     threshold = rng.choice((0, 30, 500))
     cache = rng.choice((0, 1000, 20_000))
     job_sizes = rng.choices(SIZES, k=rng.randrange(1, 5))
 
-    async def work():
-        async def in_thread(work):
-            for _ in range(rng.randrange(6)):
-                await asyncio.sleep(0)
-            return work()
+    async def in_thread(work):
+        for _ in range(rng.randrange(6)):
+            await asyncio.sleep(0)
+        return work()
 
-        directory = MemoryDirectory()
+    directory = MemoryDirectory()
+    directory.has_cached = lambda: rng.random() < 0.5
+    process = Process(directory, None, threshold, cache, in_thread)
+    for _ in range(4):
+        await live(process, rng, job_sizes)
+        process.check()
+        bodies = process.bodies
+        directory = process.directory
+        if rng.random() < 0.5:
+            await process.binlog.close()
+            assert not process.failures
+        else:
+            directory = directory.after_a_kill()
         directory.has_cached = lambda: rng.random() < 0.5
-        process = Process(directory, None, threshold, cache, in_thread)
-        for _ in range(4):
-            await live(process, rng, job_sizes)
-            process.check()
-            bodies = process.bodies
-            directory = process.directory
-            if rng.random() < 0.5:
-                await process.binlog.close()
-                assert not process.failures
-            else:
-                directory = directory.after_a_kill()
-            directory.has_cached = lambda: rng.random() < 0.5
-            process = Process(directory, bodies, threshold, cache, in_thread)
-            assert {job.id: process.binlog.stored(job).body for job in process.broker.jobs.values()} == {
-                job_id: body for job_id, body in bodies.items() if job_id in process.broker.jobs
-            }
-        await process.settle()
-
-    asyncio.run(work())
+        process = Process(directory, bodies, threshold, cache, in_thread)
+        assert {job.id: process.binlog.stored(job).body for job in process.broker.jobs.values()} == {
+            job_id: body for job_id, body in bodies.items() if job_id in process.broker.jobs
+        }
+    await process.settle()
 
 
 def work(process, rng, chosen):
@@ -580,94 +531,79 @@ async def live(process, rng, job_sizes):
     assert process.compared
 
 
-def test_the_bodies_of_a_takeover_leave_memory():
-    async def work(directory):
-        bodies = {number: bytes([number]) * (5000 if number % 2 else 50) for number in range(1, 30)}
-        write(directory, [StoredJob(number, "tube", ttr=SECOND, body=body) for number, body in bodies.items()])
-        process = Process(directory, bodies, threshold=100)
-        assert process.in_memory() == [number for number in bodies if not number % 2]
-        process.fetch(*bodies)
-        await process.settle()
-        process.check()
-        await process.binlog.close()
-        assert directory.opened == 0
-
-    run(work)
+async def test_the_bodies_of_a_takeover_leave_memory(directory):
+    bodies = {number: bytes([number]) * (5000 if number % 2 else 50) for number in range(1, 30)}
+    write(directory, [StoredJob(number, "tube", ttr=SECOND, body=body) for number, body in bodies.items()])
+    process = Process(directory, bodies, threshold=100)
+    assert process.in_memory() == [number for number in bodies if not number % 2]
+    process.fetch(*bodies)
+    await process.settle()
+    process.check()
+    await process.binlog.close()
+    assert directory.opened == 0
 
 
-def test_a_salvage_rewrites_bodies_without_holding_them():
-    async def work(directory):
-        process = Process(directory)
-        for number in range(20):
-            process.put(bytes([number]) * 700)
-        await process.commit()
-        await process.settle()
-        damage(directory, b"\x03" * 700)
-        again = Process(directory.after_a_kill(), process.bodies, salvage=True)
-        assert sorted(again.broker.jobs) == [number for number in process.bodies if number != 4]
-        assert again.in_memory() == []
-        again.fetch(*again.broker.jobs)
-        await again.settle()
-        again.check()
-        with inspect(again.directory.after_a_kill()) as binlog:
-            assert {job.id: job.body for job in binlog.live(print)} == {
-                number: body for number, body in process.bodies.items() if number != 4
-            }
-            assert binlog.directory.opened == 0
-
-    run(work)
+async def test_a_salvage_rewrites_bodies_without_holding_them(directory):
+    process = Process(directory)
+    for number in range(20):
+        process.put(bytes([number]) * 700)
+    await process.commit()
+    await process.settle()
+    damage(directory, b"\x03" * 700)
+    again = Process(directory.after_a_kill(), process.bodies, salvage=True)
+    assert sorted(again.broker.jobs) == [number for number in process.bodies if number != 4]
+    assert again.in_memory() == []
+    again.fetch(*again.broker.jobs)
+    await again.settle()
+    again.check()
+    with inspect(again.directory.after_a_kill()) as binlog:
+        assert {job.id: job.body for job in binlog.live(print)} == {
+            number: body for number, body in process.bodies.items() if number != 4
+        }
+        assert binlog.directory.opened == 0
 
 
-def test_jobs_number_few_segments_however_many_come_and_go():
+async def test_jobs_number_few_segments_however_many_come_and_go(directory):
     """And stats-job still shows the number of the file."""
 
-    async def work(directory):
-        process = Process(directory)
-        for _ in range(100):
-            job_id = process.put(b"a" * 1500)
-            await process.commit()
-            job = process.job(job_id)
-            shown = process.broker.job_statistics(job_id, process.now).file
-            assert shown == process.binlog._log.segment_of(job).sequence
-            process.broker.delete(process.client, job_id, process.now)
-            await process.commit()
-            await process.settle()
-        assert process.binlog._log.sequence > 30
-        assert len(process.binlog._log.slots) < 10
-        process.check()
-
-    run(work)
-
-
-def test_a_record_of_another_job_is_not_taken_for_the_one_that_is_wanted():
-    async def work(directory):
-        process = Process(directory)
-        first, second = process.put(b"a" * 50), process.put(b"b" * 50)
+    process = Process(directory)
+    for _ in range(100):
+        job_id = process.put(b"a" * 1500)
         await process.commit()
-        log, reader = process.binlog._log, BodyReader(directory)
-        place = log.place_to_read(process.job(first))
-        assert reader.read_one(place) == b"a" * 50
-        with pytest.raises(OSError, match="another record is in its place"):
-            reader.read([place._replace(job_id=second)])
-
-    run(work)
-
-
-def test_reading_many_segments_keeps_few_files_open(tmp_path):
-    async def work():
-        process = Process(RealDirectory(tmp_path))
-        jobs = [process.put(random.Random(number).randbytes(2000)) for number in range(40)]
+        job = process.job(job_id)
+        shown = process.broker.job_statistics(job_id, process.now).file
+        assert shown == process.binlog._log.segment_of(job).sequence
+        process.broker.delete(process.client, job_id, process.now)
         await process.commit()
         await process.settle()
-        for _ in range(2):
-            process.fetch(*jobs)
-            await process.settle()
-        assert process.got == 2
-        assert len(process.binlog._fetching_reader._files) == OPEN_FILES
-        await process.binlog.close()
-        assert not process.binlog._fetching_reader._files
+    assert process.binlog._log.sequence > 30
+    assert len(process.binlog._log.slots) < 10
+    process.check()
 
-    asyncio.run(work())
+
+async def test_a_record_of_another_job_is_not_taken_for_the_one_that_is_wanted(directory):
+    process = Process(directory)
+    first, second = process.put(b"a" * 50), process.put(b"b" * 50)
+    await process.commit()
+    log, reader = process.binlog._log, BodyReader(directory)
+    place = log.place_to_read(process.job(first))
+    assert reader.read_one(place) == b"a" * 50
+    with pytest.raises(OSError, match="another record is in its place"):
+        reader.read([place._replace(job_id=second)])
+
+
+async def test_reading_many_segments_keeps_few_files_open(tmp_path):
+    process = Process(RealDirectory(tmp_path))
+    jobs = [process.put(random.Random(number).randbytes(2000)) for number in range(40)]
+    await process.commit()
+    await process.settle()
+    for _ in range(2):
+        process.fetch(*jobs)
+        await process.settle()
+    assert process.got == 2
+    assert len(process.binlog._fetching_reader._files) == OPEN_FILES
+    await process.binlog.close()
+    assert not process.binlog._fetching_reader._files
 
 
 def test_what_the_system_has_in_memory_is_read_without_waiting_for_the_disk(tmp_path):

@@ -17,11 +17,6 @@ LARGEST = b"4294967295"
 LARGEST_SECONDS = b"4294967295.999"
 
 
-@pytest.fixture
-def client():
-    return World().connect()
-
-
 def read(text):
     arguments = Arguments()
     return arguments.put if read_put_with(text, arguments) else None

@@ -24,13 +24,6 @@ NOBODY = User("nobody")
 BILLING = User("billing", produce=["mail", "bill"], consume=["bill"], inspect=["default"])
 
 
-@pytest.fixture
-def world():
-    world = World()
-    yield world
-    world.check()
-
-
 def watched(client):
     return names(client.send(b"list-tubes-watched\r\n"))
 

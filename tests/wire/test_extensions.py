@@ -13,18 +13,6 @@ from beanstalk_server.queue.journal import Journal
 BAD = b"BAD_FORMAT\r\n"
 
 
-@pytest.fixture
-def world():
-    world = World()
-    yield world
-    world.check()
-
-
-@pytest.fixture
-def client(world):
-    return world.connect()
-
-
 def keyed(command, key=b"k", priority=0, delay=b"0", ttr=b"60", body=b"x"):
     return b"%b %b %d %b %b %d\r\n%b\r\n" % (command, key, priority, delay, ttr, len(body), body)
 

@@ -16,11 +16,6 @@ def world():
     return World(policies={"tried": Policy(max_tries=1, dead_tube="dead")})
 
 
-@pytest.fixture
-def client(world):
-    return world.connect()
-
-
 def put(client, attributes, tube="default", delay=0, body=b"body"):
     """Put a job; return its id."""
     line = b"put-with 0 %d 60 %d %b\r\n%b\r\n" % (delay, len(body), attributes.encode(), body)

@@ -1,7 +1,6 @@
 """list-clients: what it tells of each client, in slices, the one that comes and goes meanwhile."""
 
 import pytest
-from virtual import World
 
 from beanstalk_server.access.user import User
 from beanstalk_server.queue.units import SECOND
@@ -31,11 +30,6 @@ class Named(ClientList):
         ]
 
     gone = ()
-
-
-@pytest.fixture
-def world():
-    return World()
 
 
 def entries(reply):

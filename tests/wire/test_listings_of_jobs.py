@@ -9,16 +9,6 @@ from beanstalk_server.wire.listings import PAGE_ENTRIES
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 
-@pytest.fixture
-def world():
-    return World()
-
-
-@pytest.fixture
-def client(world):
-    return world.connect()
-
-
 def page(client, state="ready", position="0", count=1000, tube="default"):
     return read(client.send(f"list-jobs {tube} {state} {position} {count}\r\n".encode()))
 
@@ -161,4 +151,3 @@ def test_a_client_may_disconnect_during_its_page(world, client):
     world.answered.clear()
     client.disconnect()
     assert not world.answered and client.read() == b""
-    world.check()

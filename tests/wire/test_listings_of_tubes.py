@@ -13,11 +13,6 @@ from beanstalk_server.wire.listings import PAGE_ENTRIES
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 
-@pytest.fixture
-def world():
-    return World()
-
-
 def page(client, first="-", count=PAGE_ENTRIES):
     """What a page says: where the next one begins, and its entries."""
     return read(client.send(b"stats-tubes %b %d\r\n" % (first.encode(), count)))

@@ -19,11 +19,6 @@ def world():
     world.check()
 
 
-@pytest.fixture
-def client(world):
-    return world.connect()
-
-
 def memory(client):
     found = client.yaml(b"stats")
     return int(found["current-memory"]), int(found["max-memory"])

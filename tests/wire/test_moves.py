@@ -15,11 +15,6 @@ READERS = {
 }
 
 
-@pytest.fixture
-def client():
-    return World().connect()
-
-
 def moved(client, rest=b""):
     """What a client is answered that has moved to a server without jobs, and sends the rest there."""
     assert client.session.can_move()

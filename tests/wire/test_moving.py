@@ -13,16 +13,6 @@ FORBIDDEN = b"FORBIDDEN\r\n"
 BAD_FORMAT = b"BAD_FORMAT\r\n"
 
 
-@pytest.fixture
-def world():
-    return World()
-
-
-@pytest.fixture
-def client(world):
-    return world.connect()
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

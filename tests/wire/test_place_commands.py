@@ -7,11 +7,6 @@ from beanstalk_server.access.user import User
 
 
 @pytest.fixture
-def world():
-    return World()
-
-
-@pytest.fixture
 def place(world):
     return world.connect(is_place=True, counted=False)
 
@@ -188,7 +183,6 @@ def test_a_job_that_is_unreserved_is_ready_as_if_nothing_had_been(world, place, 
     job = producer.yaml(b"stats-job 1")
     assert (job["state"], job["reserves"], job["releases"], job["timeouts"]) == ("ready", "0", "0", "0")
     assert place.send(b"probe\r\n") == b"BEST 1 1\r\n", "it has its old place"
-    world.check()
 
 
 # unuse and unwatch

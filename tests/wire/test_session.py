@@ -15,19 +15,6 @@ from beanstalk_server.queue.costs import KICK_COST
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
-
-@pytest.fixture
-def world():
-    world = World()
-    yield world
-    world.check()
-
-
-@pytest.fixture
-def client(world):
-    return world.connect()
-
-
 # Lines
 
 
@@ -747,7 +734,6 @@ def test_a_client_is_restored_with_the_tubes_that_it_uses_and_watches(world, cli
     assert [tube.name for tube in client.session.watched] == watched
     world.check()
     client.disconnect()
-    world.check()
 
 
 @pytest.mark.parametrize(
@@ -757,4 +743,3 @@ def test_a_restored_client_watches_only_what_its_user_may_consume_from(world, co
     client = world.connect(User("ann", consume=consume))
     client.session.restore("default", ["a", "b", "c"])
     assert sorted(tube.name for tube in client.session.watched) == left
-    world.check()

@@ -104,7 +104,6 @@ def test_an_operator_sees_what_clients_do(run):
     assert found["beanstalkd_commands_total", "put"] == 1
     status, body = ask(place(server), "/stats.json")
     assert (status, json.loads(body)["server"]["current-jobs-ready"]) == (200, 1)
-    caller.close()
 
 
 @pytest.mark.slow
@@ -124,7 +123,6 @@ def test_promtool_has_nothing_to_say(run, tmp_path):
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    caller.close()
 
 
 def test_scrapes_under_load_lose_nothing_and_count_everything(run):
@@ -174,7 +172,6 @@ def test_what_is_measured_is_shown(run, tmp_path):
     assert found["beanstalkd_timer_lateness_seconds_count",] == 0
     assert found["beanstalkd_commit_seconds_count",] == 2
     assert found["beanstalkd_loop_held_seconds_count",] >= 0
-    caller.close()
 
 
 def test_nothing_is_measured_without_operators(run):
@@ -255,7 +252,6 @@ def test_a_body_that_nobody_wants_does_not_keep_its_sender_from_the_answer(run):
     caller.send(b"POST /metrics HTTP/1.1\r\nHost: here\r\nContent-Length: 200000\r\n\r\n" + bytes(200000))
     assert caller.line() == b"HTTP/1.1 405 Method Not Allowed\r\n"
     caller.rest()
-    caller.close()
 
 
 # Bounds
@@ -274,7 +270,6 @@ def test_operators_get_an_answer_when_all_connections_of_clients_are_taken(run):
     eventually(lambda: server.call(lambda: server.server.listeners._full), "all are taken")
     assert ask(place(server), "/healthz")[0] == 200
     assert figures(place(server))["beanstalkd_current_connections",] == 0
-    waiting.close()
 
 
 def test_more_operators_than_there_may_be_do_not_keep_out_others(run):
@@ -350,7 +345,6 @@ def test_jobs_that_have_been_recovered_meanwhile_are_there(run, tmp_path):
     assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
     assert caller.read(3) == b"x\r\n"
     assert caller.ask(b"put 0 0 60 1\r\ny\r\n") == b"INSERTED 4\r\n"
-    caller.close()
 
 
 def test_a_binlog_that_cannot_be_used_ends_a_start_with_http_too(tmp_path, loop_factory):
@@ -401,7 +395,6 @@ def test_a_server_that_drains_is_not_ready_until_it_drains_no_more(run):
     caller = server.connect()
     assert caller.ask(b"undrain\r\n") == b"NOT_DRAINING\r\n"
     assert ask(place(server), "/readyz") == (200, "ok\n")
-    caller.close()
 
 
 def test_a_server_that_stops_says_so_until_the_last_commit(run, monkeypatch):
@@ -535,4 +528,3 @@ def test_io_processes_leave_operators_to_the_process_with_the_jobs(run):
     found = figures(place(server))
     assert found["beanstalkd_current_jobs", "ready"] == 1
     assert found["beanstalkd_current_connections",] == 1
-    caller.close()

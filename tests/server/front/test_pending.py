@@ -30,12 +30,17 @@ LOCAL = binary(command=0x20, family=0x00)
 
 @pytest.fixture
 def serve(run):
-    """Starts a server with one listener and two users."""
+    """Starts a server with one listener and two users; in the end no client may be left there."""
+    started = []
 
     def start(address="127.0.0.1:0", **keys):
-        return run(listeners=(ListenerConfig(address=address, **keys),), users=(BILLING, OTHER))
+        started.append(run(listeners=(ListenerConfig(address=address, **keys),), users=(BILLING, OTHER)))
+        return started[-1]
 
-    return start
+    yield start
+    for server in started:
+        if server.server.pending is not None:  # some clients must say who they are
+            nobody_is_left(server)
 
 
 @pytest.fixture
@@ -53,15 +58,12 @@ def test_a_client_with_a_token_is_its_user(server):
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
     assert users(server) == ["billing"]
     assert (pending(server), taken(server)) == (0, 1)
-    caller.close()
-    nobody_is_left(server)
 
 
 def test_what_follows_the_token_is_done_in_order(server):
     caller = server.connect()
     caller.send(AUTH + b"use bill-1\r\nput 0 0 60 5\r\nhello\r\nlist-tube-used\r\nquit\r\n")
     assert caller.rest() == b"AUTHENTICATED\r\nUSING bill-1\r\nINSERTED 1\r\nUSING bill-1\r\n"
-    caller.close()
 
 
 def test_a_client_that_half_closes_behind_its_token_gets_all_replies(server):
@@ -69,7 +71,6 @@ def test_a_client_that_half_closes_behind_its_token_gets_all_replies(server):
     caller.send(AUTH + b"use bill-1\r\n")
     caller.socket.shutdown(socket.SHUT_WR)
     assert caller.rest() == b"AUTHENTICATED\r\nUSING bill-1\r\n"
-    caller.close()
 
 
 def test_a_client_may_give_another_token_later_and_a_wrong_one_ends_it(server):
@@ -81,7 +82,6 @@ def test_a_client_may_give_another_token_later_and_a_wrong_one_ends_it(server):
     caller.send(b"auth wrong\r\nlist-tube-used\r\n")
     assert caller.rest() == b"UNAUTHORIZED\r\n"
     assert server.server.listeners.failures == 1
-    caller.close()
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,6 @@ def test_a_line_without_an_end_is_not_waited_for(server):
     eventually(lambda: pending(server) == 1, "it is not known")
     caller.send(b"x")
     assert caller.rest() == b"UNAUTHORIZED\r\n"
-    caller.close()
 
 
 def test_the_longest_line_is_read(server, caplog):
@@ -137,7 +136,6 @@ def test_a_refusal_reaches_a_client_that_goes_on_sending(server):
             caller.send(b"put 0 0 60 9990\r\n" + bytes(9990) + b"\r\n")
         assert caller.rest() == b"UNAUTHORIZED\r\n"
         caller.close()
-    nobody_is_left(server)
 
 
 @pytest.mark.parametrize(
@@ -173,8 +171,6 @@ def test_a_client_that_is_refused_and_does_not_hang_up_is_cut_off_in_the_end(ser
     assert caller.rest() == b""
     assert pending(server) == 1
     let_time_pass(server, TIME_LIMIT)
-    nobody_is_left(server)
-    caller.close()
 
 
 def test_quit_closes_and_is_no_failure(server, caplog):
@@ -242,7 +238,6 @@ def test_whoever_comes_in_at_a_listener_with_a_user_is_that_user(serve, tmp_path
     assert caller.ask(b"auth others-token\r\n") == b"UNKNOWN_COMMAND\r\n"
     assert users(server) == ["billing"]
     assert server.server.pending is None
-    caller.close()
 
 
 def test_the_peer_of_a_unix_socket_is_known_by_its_uid(serve, tmp_path):
@@ -252,8 +247,6 @@ def test_the_peer_of_a_unix_socket_is_known_by_its_uid(serve, tmp_path):
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
     assert caller.ask(b"auth others-token\r\n") == b"UNKNOWN_COMMAND\r\n"
     assert users(server) == ["billing"]
-    caller.close()
-    nobody_is_left(server)
 
 
 def test_a_peer_whose_uid_is_no_users_is_refused(run, tmp_path, caplog):
@@ -289,7 +282,6 @@ def test_a_proxy_that_speaks_for_itself_is_served(serve, header):
     server = serve(proxy_protocol=True, trusted=("127.0.0.1",))
     caller = server.connect()
     assert caller.ask(header + b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
 
 
 def test_the_header_of_a_proxy_that_is_not_trusted_is_not_read(serve, caplog):
@@ -344,14 +336,12 @@ def test_a_proxy_on_a_dual_stack_socket_is_known_by_its_ipv4_address(serve):
     server = serve("[::]:0", proxy_protocol=True, trusted=("127.0.0.1",))
     caller = Caller(("127.0.0.1", server.address[1]))
     assert caller.ask(PROXY + b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
 
 
 def test_who_may_open_a_unix_socket_is_a_trusted_proxy(serve, tmp_path):
     server = serve(f"unix:{tmp_path}/s", proxy_protocol=True)
     caller = server.connect()
     assert caller.ask(PROXY + b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
 
 
 def test_the_name_in_a_certificate_comes_from_the_proxy(serve, caplog):
@@ -372,7 +362,6 @@ def test_the_name_in_a_certificate_comes_from_the_proxy(serve, caplog):
         caller.close()
         assert f"192.0.2.7:12345 is refused at 127.0.0.1:{server.address[1]}: {reason}" in caplog.text
         caplog.clear()
-    nobody_is_left(server)
 
 
 def test_a_proxy_that_looks_whether_the_server_is_alive_is_no_failure(serve, caplog):
@@ -404,8 +393,6 @@ def test_a_token_through_tls(serve, files):
     caller = connect_tls(server)
     caller.send(AUTH + b"use bill-1\r\nuse mail\r\nquit\r\n")
     assert caller.rest() == b"AUTHENTICATED\r\nUSING bill-1\r\nFORBIDDEN\r\n"
-    caller.close()
-    nobody_is_left(server)
 
 
 def test_a_refusal_through_tls_is_whole(serve, files):
@@ -416,7 +403,6 @@ def test_a_refusal_through_tls_is_whole(serve, files):
         caller.send(bytes(50_000))
         assert caller.rest() == b"UNAUTHORIZED\r\n"
         caller.close()
-    nobody_is_left(server)
 
 
 def test_tls_behind_a_proxy(serve, files, caplog):
@@ -436,8 +422,6 @@ def test_whoever_may_come_in_through_tls_needs_no_name(serve, files):
     caller = connect_tls(server)
     assert caller.ask(b"use mail\r\n") == b"USING mail\r\n"
     assert users(server) == ["nobody"]
-    caller.close()
-    nobody_is_left(server)
 
 
 def test_a_handshake_that_fails_or_takes_too_long_leaves_nothing_behind(serve, files, caplog):
@@ -501,8 +485,6 @@ def test_who_is_not_known_after_ten_seconds_is_closed(server, caplog):
     assert caplog.text.count("not authenticated within 10 s") == 2
     assert (server.server.pending.timeouts, server.server.listeners.failures) == (2, 0)
     assert known.ask(b"use bill-1\r\n") == b"USING bill-1\r\n"
-    known.close()
-    nobody_is_left(server)
 
 
 def test_when_a_thousand_are_not_known_the_oldest_gives_way(server, caplog):
@@ -550,7 +532,6 @@ def test_those_who_are_not_known_take_half_of_the_connections_that_there_may_be(
     assert caller.ask(AUTH) == b"AUTHENTICATED\r\n"
     for each in [caller, *idle]:
         each.close()
-    nobody_is_left(server)
 
 
 def test_a_client_that_leaves_while_it_waits_for_its_turn_leaves_nothing_behind(server):

@@ -97,7 +97,6 @@ def test_a_client_that_reads_nothing_is_read_from_no_more_and_gets_everything_la
         assert caller.line() == b"FOUND 1 60000\r\n"
         assert caller.read(len(body) + 2) == body + b"\r\n"
     sender.join()
-    caller.close()
 
 
 # Who is let in

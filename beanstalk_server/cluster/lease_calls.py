@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
 from typing import Any, Final, TypeVar
 
-from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, LeaseRegistry, Report
+from beanstalk_server.cluster.engine.interface import Engine, EngineError, Lease, LeaseCall, Report
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
@@ -34,7 +34,7 @@ class LeaseCalls:
     """Asks for all shards of one node, until `close`.
 
     Args:
-        registry: a connection for these calls alone.
+        engine: a connection for these calls alone.
         ttl: of the leases, in nanoseconds.
         report: returns what the node says of itself.
         on_silence: called when the engine has not answered for long, again and again, until it does.
@@ -44,14 +44,14 @@ class LeaseCalls:
 
     def __init__(
         self,
-        registry: LeaseRegistry,
+        engine: Engine,
         ttl: int,
         report: Callable[[], Report],
         on_silence: Callable[[], None],
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None,
         clock: Callable[[], int] = monotonic_ns,
     ) -> None:
-        self.registry = registry
+        self.engine = engine
         self._ttl = ttl
         self._report = report
         self._on_silence = on_silence
@@ -80,14 +80,14 @@ class LeaseCalls:
             self._task = loop.create_task(self._work())
         return await future
 
-    async def call(self, call: Callable[[LeaseRegistry], T]) -> T:
+    async def call(self, call: Callable[[Engine], T]) -> T:
         """Make a call that is about no lease.
 
         Raises:
             EngineError: it has failed.
         """
         try:
-            answer: T = await self._in_thread(lambda: call(self.registry))
+            answer: T = await self._in_thread(lambda: call(self.engine))
         except EngineError as error:
             self._note_silence(error)
             raise
@@ -101,11 +101,11 @@ class LeaseCalls:
     async def report(self) -> None:
         """Say at once what has changed about the node, if the engine answers."""
         report = self._report()
-        await self._in_thread(lambda: self.registry.perform([], report))
+        await self._in_thread(lambda: self.engine.perform([], report))
 
     def close(self) -> None:
         """Close the connection; what is under way fails."""
-        self.registry.close()
+        self.engine.close()
         if self._threads is not None:
             self._threads.shutdown()
 
@@ -130,7 +130,7 @@ class LeaseCalls:
         answers: list[Lease | EngineError]
         try:
             report = self._report() if is_due else None
-            answers = await self._in_thread(lambda: self.registry.perform(calls, report))
+            answers = await self._in_thread(lambda: self.engine.perform(calls, report))
         except Exception as error:
             for _, future in asked:
                 if not future.done():

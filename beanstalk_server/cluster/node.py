@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import gc
 import ipaddress
 import logging
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.balancer import Balancer
 from beanstalk_server.cluster.commit_sender import kept_within
-from beanstalk_server.cluster.engine.interface import Connector, EngineError, EngineRefusedError, Load, Member, Report
+from beanstalk_server.cluster.engine.interface import Connect, EngineError, EngineRefusedError, Load, Member, Report
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.cluster.lease_calls import LeaseCalls
@@ -65,28 +66,28 @@ class Node(Host):
     """A server of a cluster: each shard that it leads has a service.
 
     Args:
-        connector: makes connections to the engine.
+        connect: makes connections to the engine.
         make_io: as in Host.
 
     Raises:
-        StartError: as `connector_of` does.
+        StartError: as `connect_of` does.
     """
 
     def __init__(
         self,
         config: Config,
         *,
-        connector: Connector | None = None,
+        connect: Connect | None = None,
         make_io: MakeIo | None = None,
     ) -> None:
         self._policies_of_shards: dict[int, PolicyOf] = {}  # of those that have been led, with the present settings
         super().__init__(config, make_io)
         self.name = os.urandom(8).hex()
-        self.connector = connector or connector_of(config)
+        self.connect = connect or connect_of(config)
         ttl = config.lease_ttl * SECOND
         self.lanes: Lanes
         self.gathering = Gathering()
-        self.lease_calls = LeaseCalls(self.connector.registry(), ttl, self._report, self._cut_off)
+        self.lease_calls = LeaseCalls(self.connect(), ttl, self._report, self._cut_off)
         self._failed = asyncio.Event()
         self._failure: Exception | None = None
         self._checking: asyncio.Task[None] | None = None  # until the engine has been asked whether it is good enough
@@ -115,7 +116,7 @@ class Node(Host):
         Raises:
             StartError: a socket cannot be opened, the engine refuses this node, or it would lose jobs.
         """
-        self.lanes = Lanes(self.connector.committer(), pace=self.gathering)
+        self.lanes = Lanes(self.connect(), pace=self.gathering)
         try:
             is_checked = await self._check()
             self._address = self.balancer.address = await self._open_links()
@@ -170,8 +171,8 @@ class Node(Host):
         """
         wanted = self.config.shards
         try:
-            found = await self.lease_calls.call(lambda registry: registry.shards(wanted))
-            faults = await self.lease_calls.call(lambda registry: registry.check())
+            found = await self.lease_calls.call(lambda engine: engine.shards(wanted))
+            faults = await self.lease_calls.call(lambda engine: engine.check())
         except EngineRefusedError as error:
             raise StartError(f"{self.config.place('cluster')}: {error}", BAD_OPTION) from error
         except EngineError:  # which the log has been told
@@ -274,7 +275,7 @@ class Node(Host):
     # What its balancer and its lease_calls ask
 
     async def _find_members(self) -> list[Member]:
-        return await self.lease_calls.call(lambda registry: registry.members())
+        return await self.lease_calls.call(lambda engine: engine.members())
 
     def _find_linked(self) -> set[str]:
         return {link.peer for link in self.links.links}
@@ -432,7 +433,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def connector_of(config: Config) -> Connector:
+def connect_of(config: Config) -> Connect:
     """What makes connections to the engine that the settings name.
 
     Raises:
@@ -441,7 +442,8 @@ def connector_of(config: Config) -> Connector:
     mistakes = missing_for_engine(config.cluster)
     if mistakes:
         raise StartError("\n".join(map(str, mistakes)), BAD_OPTION)
-    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
+    from beanstalk_server.cluster.engine.redis.engine import RedisEngine
 
     timeout = min(2.0, config.lease_ttl / 5)
-    return RedisConnector(config.cluster, config.cluster_name, config.replicas, timeout=timeout)
+    url = read_url(config.cluster)
+    return functools.partial(RedisEngine, url, config.cluster_name, config.replicas, timeout=timeout)

@@ -20,7 +20,7 @@ from beanstalk_server.access.user import User
 from beanstalk_server.cluster.balancer import Balancer
 from beanstalk_server.cluster.commit_sender import CommitSender, FencedError
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine.interface import START, Connector, Lease, Position
+from beanstalk_server.cluster.engine.interface import START, Connect, Lease, Position
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
@@ -71,7 +71,7 @@ class ShardNode(Protocol):
     links: LinkListener
     clients: Clients
 
-    connector: Connector
+    connect: Connect
     """To the engine."""
     lanes: Lanes
     """For the commits."""
@@ -305,10 +305,9 @@ class Shard:
     def _make_journal(self, lease: Lease) -> tuple[EngineBinlog, EngineWriter]:
         """The journal of the leader with this lease."""
         config = self.owner.config
-        engine = self.owner.connector.engine(self.index)
         sender = CommitSender(lease, config.replicas)
-        directory = EngineDirectory(engine, sender)
-        writer = EngineWriter(engine, directory, sender, self.owner.lanes, self.index)
+        directory = EngineDirectory(self.owner.connect(), sender, shard=self.index)
+        writer = EngineWriter(directory, sender, self.owner.lanes)
         writer.on_lost_lease = self.roles.renew_soon
         return EngineBinlog(directory, writer, segment_size=config.segment_size), writer
 

@@ -9,10 +9,11 @@ import contextvars
 import logging
 import random
 from collections import Counter
+from functools import partial
 
 from checking import check_broker
 
-from beanstalk_server.cluster import sender
+from beanstalk_server.cluster import commit_sender
 from beanstalk_server.cluster.node import Node
 from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.queue.job import STATES
@@ -20,7 +21,7 @@ from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.settings.options import Config
 from beanstalk_server.settings.sections import TubeConfig
 from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of, values_of
-from tests.cluster.simulation.engines import SimulatedConnector, SimulatedServers
+from tests.cluster.simulation.engines import SimulatedEngine, SimulatedServers
 from tests.cluster.simulation.faults import GUEST, Faults
 from tests.cluster.simulation.network import Network
 from tests.cluster.simulation.patches import virtual
@@ -195,7 +196,9 @@ class SimulatedCluster:
         self.rng = random.Random(f"faults {seed}")
         self.ttl = self.rng.choice((2, 4, 4, 8))
         self.replicas = self.rng.choice((1, 1, 1, 2))
-        self.kept = self.rng.choice((sender.KEPT, sender.KEPT, 5000))  # bytes of commits that can be sent again
+        self.kept = self.rng.choice(
+            (commit_sender.KEPT, commit_sender.KEPT, 5000)
+        )  # bytes of commits that can be sent again
         self.client_count = self.rng.choice((3, 6, 12))
         self.history = History()
         self.problems = []
@@ -277,7 +280,7 @@ class SimulatedCluster:
                     port=0,
                     tubes=[TubeConfig(match=name, **values_of(policy)) for name, policy in self.policed.items()],
                 ),
-                connector=SimulatedConnector(self.servers, self.replicas),
+                connect=partial(SimulatedEngine, self.servers, self.replicas),
             )
             node.cluster, node.process = self, process
             self.nodes[name] = node
@@ -369,7 +372,7 @@ class SimulatedCluster:
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
         originals = self._watch_links()
-        kept, sender.KEPT = sender.KEPT, self.kept
+        kept, commit_sender.KEPT = commit_sender.KEPT, self.kept
         try:
             with virtual(self.loop, random.Random(f"secrets {self.seed}")):
                 self._run()
@@ -378,7 +381,7 @@ class SimulatedCluster:
         finally:
             logger.handlers, logger.propagate = handlers, propagates
             logger.setLevel(level)
-            sender.KEPT = kept
+            commit_sender.KEPT = kept
             for name, original in originals.items():
                 setattr(LinkEnd, name, original)
         return self.problems

@@ -6,7 +6,6 @@ Results go to standard output, errors and progress to standard error.
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -127,18 +126,17 @@ def opened(options: argparse.Namespace) -> Iterator[Connect]:
     mistakes = missing_for_engine(options.url)
     if mistakes:
         raise ConfigError(*[mistake.said for mistake in mistakes])
-    from beanstalk_server.cluster.engine.redis.engine import RedisEngine
-    from beanstalk_server.settings.engine_url import read_url
+    from beanstalk_server.cluster.engine.choice import connect_to
 
     given = {"cluster_name": options.cluster_name, "replicas": options.replicas}
     if getattr(options, "shards", 0):
         given["shards"] = options.shards
     Config(**given)  # which checks them
     try:
-        url = read_url(options.url)
+        connect = connect_to(options.url, options.cluster_name, options.replicas)
     except ValueError as error:
         raise ConfigError(f"URL: {error}") from error
-    yield functools.partial(RedisEngine, url, options.cluster_name, options.replicas)
+    yield connect
 
 
 def _status(options: argparse.Namespace) -> int:

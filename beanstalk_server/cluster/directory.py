@@ -148,7 +148,7 @@ class EngineDirectory:
         self.on_refusal: Callable[[], None] | None = None
         """Called when nothing could be created because the engine is full."""
         self._engine = engine
-        self._sender = sender
+        self.sender = sender
         self._new_retries = partial(_Retries, timeout, clock, sleep)
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
@@ -287,7 +287,7 @@ class EngineDirectory:
 
     def _send(self) -> bool:
         """Send what was collected, and wait until it is durable; return whether the engine was full."""
-        sender = self._sender
+        sender = self.sender
         if self._operations:
             if sender is None:
                 raise OSError(errno.EROFS, "the engine is only read")

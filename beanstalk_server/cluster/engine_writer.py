@@ -51,7 +51,6 @@ class EngineWriter:
 
     Args:
         directory: collects; used by this object alone from `start` on.
-        sender: the same that the directory has used.
         lanes: has a lane for the shard until the writer is closed.
         clock: seconds, monotonic.
     """
@@ -59,7 +58,6 @@ class EngineWriter:
     def __init__(
         self,
         directory: EngineDirectory,
-        sender: CommitSender,
         lanes: Lanes,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -68,7 +66,8 @@ class EngineWriter:
         self.on_lost_lease: Callable[[], None] | None = None
         """Called when a commit waits for the engine to get the lease again, which it has lost."""
         self._directory = directory
-        self._sender = sender
+        assert directory.sender is not None, "it is written to"
+        self._sender: CommitSender = directory.sender
         self._lanes = lanes
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()  # in the order of their positions

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import functools
 import gc
 import ipaddress
 import logging
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.balancer import Balancer
 from beanstalk_server.cluster.commit_sender import kept_within
+from beanstalk_server.cluster.engine.choice import connect_to
 from beanstalk_server.cluster.engine.interface import Connect, EngineError, EngineRefusedError, Load, Member, Report
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.lease import OBSERVATIONS
@@ -127,8 +127,6 @@ class Node(Host):
             self._close()
             raise
         self._ask_for_users()
-        for shard in self.shards:
-            shard.prepare(self._address)
         if is_checked:
             self._start_shards()
         else:
@@ -140,7 +138,7 @@ class Node(Host):
 
     def _start_shards(self) -> None:
         for shard in self.shards:
-            shard.start()
+            shard.roles.start(self._address)
         self.balancer.start()
 
     async def _check_later(self) -> None:
@@ -442,8 +440,4 @@ def connect_of(config: Config) -> Connect:
     mistakes = missing_for_engine(config.cluster)
     if mistakes:
         raise StartError("\n".join(map(str, mistakes)), BAD_OPTION)
-    from beanstalk_server.cluster.engine.redis.engine import RedisEngine
-
-    timeout = min(2.0, config.lease_ttl / 5)
-    url = read_url(config.cluster)
-    return functools.partial(RedisEngine, url, config.cluster_name, config.replicas, timeout=timeout)
+    return connect_to(config.cluster, config.cluster_name, config.replicas, min(2.0, config.lease_ttl / 5))

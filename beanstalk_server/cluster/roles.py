@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
-from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, mark, observe, release, renew, take
+from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, observe, release, renew, take
 from beanstalk_server.cluster.lease import (
     DEFERENCES,
     FENCED,
@@ -102,7 +102,6 @@ class Roles:
     Args:
         shard: its number.
         node: the id of this node.
-        address: HOST:PORT where it takes links.
         ttl: of the lease, in nanoseconds.
         ask: makes a call to the engine.
         logger: where to say what happens.
@@ -114,7 +113,6 @@ class Roles:
         self,
         shard: int,
         node: str,
-        address: str,
         ttl: int,
         owner: ShardActions,
         ask: Callable[[LeaseCall], Awaitable[Lease]],
@@ -124,14 +122,14 @@ class Roles:
     ) -> None:
         self.shard = shard
         self.node = node
-        self.address = address
+        self.address = ""  # HOST:PORT where it takes links
         self.ttl = ttl
         self.owner = owner
         self.role = STANDING_BY
         self.contends = True  # else it only stands by
         self.tenure: Tenure | None = None  # while it has the lease
         self.lost: Lease | None = None  # the lease, while any node may take it
-        self.contender = Contender(node, address, ttl)
+        self.contender = Contender(node, "", ttl)
         self._ask = ask
         self._log = logger
         self._clock = clock
@@ -168,8 +166,13 @@ class Roles:
             return self._successor
         return self.lease.node or self.lease.successor
 
-    def start(self) -> None:
-        """Stand by from now on, and lead when no other node does."""
+    def start(self, address: str) -> None:
+        """Stand by from now on, and lead when no other node does.
+
+        Args:
+            address: HOST:PORT where this node takes links.
+        """
+        self.address = address
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -257,9 +260,7 @@ class Roles:
             await self._sleep(self.ttl // OBSERVATIONS)
         while not self._stopping:
             self._awake.clear()
-            lease = await self._call(observe(self.shard))
-            if lease is not None and not lease.epoch and not lease.renewals:
-                lease = await self._call(mark(self.shard, secrets.randbits(48) | 1))
+            lease = await self._call(observe(self.shard, secrets.randbits(48) | 1))
             if lease is None:
                 contender.lose_sight()
                 self.lost = None

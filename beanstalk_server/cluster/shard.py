@@ -107,7 +107,7 @@ class ShardNode(Protocol):
 
 
 class Shard:
-    """A shard, from `prepare` to `stop`.
+    """A shard, from the `start` of its roles to `stop`.
 
     Args:
         index: its number.
@@ -117,7 +117,7 @@ class Shard:
         self.index = index
         self.owner = owner
         self.log = log_of_shard(log, index, owner.config.shards)
-        self.roles: Roles
+        self.roles = Roles(index, owner.name, owner.config.lease_ttl * SECOND, self, owner.lease_calls.ask, self.log)
         self.service: Service | None = None  # while it leads
         self.link = LeaderLink(
             index,
@@ -125,7 +125,7 @@ class Shard:
             functools.partial(owner.clients.follow, index),
             functools.partial(owner.clients.lose, index),
             self._on_gone,
-            lambda: self.roles.look(),
+            self.roles.look,
             log=self.log,
             keepalive=owner.config.keepalive,
         )
@@ -143,20 +143,6 @@ class Shard:
     def leads(self) -> bool:
         """Whether its clients are served here."""
         return self.service is not None
-
-    def prepare(self, address: str) -> None:
-        """Be ready for `start`.
-
-        Args:
-            address: where this node takes links.
-        """
-        owner = self.owner
-        ttl = owner.config.lease_ttl * SECOND
-        self.roles = Roles(self.index, owner.name, address, ttl, self, owner.lease_calls.ask, self.log)
-
-    def start(self) -> None:
-        """Follow the leader, or lead, as the engine says."""
-        self.roles.start()
 
     async def stop(self, successor: str) -> None:
         """Stop leading and following.
@@ -305,9 +291,8 @@ class Shard:
     def _make_journal(self, lease: Lease) -> tuple[EngineBinlog, EngineWriter]:
         """The journal of the leader with this lease."""
         config = self.owner.config
-        sender = CommitSender(lease, config.replicas)
-        directory = EngineDirectory(self.owner.connect(), sender, shard=self.index)
-        writer = EngineWriter(directory, sender, self.owner.lanes)
+        directory = EngineDirectory(self.owner.connect(), CommitSender(lease, config.replicas), shard=self.index)
+        writer = EngineWriter(directory, self.owner.lanes)
         writer.on_lost_lease = self.roles.renew_soon
         return EngineBinlog(directory, writer, segment_size=config.segment_size), writer
 
@@ -317,27 +302,20 @@ class Shard:
         await service.give_up()
         self.owner.on_garbage()
 
-    def suspend(self) -> None:
-        self._hold("lease")
-
-    def resume(self) -> None:
-        self._end_hold("lease")
-
     def _on_rewriting(self, is_rewriting: bool) -> None:
         if is_rewriting:
-            self._hold("rewriting")
+            self.suspend("rewriting")
         else:
-            self._end_hold("rewriting")
+            self.resume("rewriting")
         self._limit_finish()
 
-    def _hold(self, why: str) -> None:
-        """Hand nothing out."""
+    def suspend(self, why: str = "lease") -> None:
         assert self.service is not None, "it leads"
         self._holds.add(why)
         self.service.turns.suspend()
 
-    def _end_hold(self, why: str) -> None:
-        """Undo `_hold`, if there is no other reason."""
+    def resume(self, why: str = "lease") -> None:
+        """Undo `suspend`, if there is no other reason."""
         assert self.service is not None, "it leads"
         self._holds.discard(why)
         if not self._holds:
@@ -353,7 +331,7 @@ class Shard:
     def renewed(self, lease: Lease, mark: Position) -> None:
         if self.leads and not self._is_finished:
             self._note_lease_end()
-            self._end_hold("lease")
+            self.resume()
             self._writer.check(lease.position, mark)
 
     def _note_lease_end(self) -> None:
@@ -364,12 +342,12 @@ class Shard:
     def _on_lease_end(self) -> None:
         """The lease has run out, and no timer has said so: the process was stopped for a while."""
         self.roles.check()
-        self._hold("lease")
+        self.suspend()
 
     async def finish(self) -> None:
         service = self.service
         assert service is not None, "it leads"
-        self._hold("end")
+        self.suspend("end")
         service.broker.halt()
         service.connections.send_replies()
         try:
@@ -397,7 +375,7 @@ class Shard:
         if service is None:
             return
         owner = self.owner
-        self._hold("end")
+        self.suspend("end")
         if self._is_finished:
             service.connections.send_replies()  # of those who have been told since the last commit to wait no longer
         # First, because the jobs of those who leave would be given to clients at other nodes who wait for one.

@@ -20,6 +20,7 @@ from beanstalk_server.cluster.commit_sender import CommitSender
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.division import divide, join
 from beanstalk_server.cluster.engine.interface import (
+    LARGEST,
     Connect,
     Engine,
     File,
@@ -50,9 +51,6 @@ RENEWAL_INTERVAL: Final = 0.5
 
 WATCH: Final = 10.0
 """Seconds for which a leader is watched that may be gone: as many as a lease lasts by default."""
-
-LARGEST: Final = 1 << 29
-"""Bytes of a string of Redis at most."""
 
 ATTEMPTS: Final = 100
 """How often what has changed meanwhile is copied."""

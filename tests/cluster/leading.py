@@ -44,7 +44,7 @@ class Leader:
         sender = CommitSender(lease._replace(position=Position(1, 1)), 1)
         self.directory = EngineDirectory(self.servers.engine(), sender, shard=shard)
         self.directory.lock()
-        self.writer = EngineWriter(self.directory, sender, node.lanes)
+        self.writer = EngineWriter(self.directory, node.lanes)
         self.file = self.directory.open("a")
         self.writer.start()
         self.ends = []

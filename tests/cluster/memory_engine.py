@@ -10,8 +10,8 @@ from functools import partial
 
 from beanstalk_server.cluster.engine.interface import (
     CREATE,
-    MARK,
     MOVE,
+    OBSERVE,
     RELEASE,
     REMOVE,
     RENAME,
@@ -339,7 +339,7 @@ class MemoryEngine:
             return error
 
     def _lease(self, call):
-        if call.what == MARK:
+        if call.what == OBSERVE:
             self._mark(call.shard, call.lease.renewals)
         elif call.what == TAKE:
             self._take(call.shard, call.seen, call.lease)
@@ -385,7 +385,7 @@ class MemoryEngine:
 
     def _mark(self, shard, number):
         held = self.servers.primary.of(shard).lease
-        if not held.epoch and not held.renewals:
+        if number and not held.epoch and not held.renewals:
             self.servers.change("lease", shard, held._replace(renewals=number), 0)
 
     def _take(self, shard, seen, lease):

@@ -153,7 +153,7 @@ class EngineLife(Life):
         sender = CommitSender(servers.lead(), 1, kept=KEPT)
         directory = EngineDirectory(servers.engine(), sender, "engine", sleep=lambda _: None)
         lanes = Lanes(servers.engine(), SeededThread(self.rng))
-        self.writer = EngineWriter(directory, sender, lanes)
+        self.writer = EngineWriter(directory, lanes)
         self.rewritings = []
         binlog = EngineBinlog(directory, self.writer, **options)
         binlog.on_rewriting = self.rewritings.append
@@ -283,7 +283,7 @@ class Leader:
         self.sender = CommitSender(servers.lead(), 1, kept=KEPT)
         self.directory = EngineDirectory(servers.engine(), self.sender, "engine", sleep=lambda _: None)
         self.lanes = Lanes(servers.engine())
-        self.writer = EngineWriter(self.directory, self.sender, self.lanes)
+        self.writer = EngineWriter(self.directory, self.lanes)
         self.binlog = EngineBinlog(self.directory, self.writer, segment_size=SEGMENT)
         self.failures = []
         self.binlog.on_failure = self.failures.append

@@ -6,6 +6,7 @@ import pytest
 from commits import MINE, OTHER, Journal
 from memory_engine import Servers
 
+from beanstalk_server.cluster.engine.choice import connect_to
 from beanstalk_server.cluster.engine.interface import (
     CREATE,
     REMOVE,
@@ -26,7 +27,6 @@ from beanstalk_server.cluster.engine.interface import (
     renew,
     take,
 )
-from beanstalk_server.settings.engine_url import read_url
 from harness.engines import Alone
 from harness.waiting import eventually
 
@@ -34,13 +34,13 @@ from harness.waiting import eventually
 @pytest.fixture
 def connect():
     """Names an engine in Redis: the result makes connections to it, which are closed at the end."""
-    from beanstalk_server.cluster.engine.redis.engine import RedisEngine
-
     made = []
 
-    def connect(url, *arguments, **options):
+    def connect(*arguments, **options):
+        connect_once = connect_to(*arguments, **options)
+
         def make():
-            made.append(RedisEngine(read_url(url), *arguments, **options))
+            made.append(connect_once())
             return made[-1]
 
         return make

@@ -110,7 +110,6 @@ class Cluster:
         roles = owner.roles = Roles(
             0,
             name,
-            f"{name}:1",
             TTL * SECOND,
             owner,
             lease_calls.ask,
@@ -118,7 +117,7 @@ class Cluster:
             draw_secret=lambda: f"secret of {name}",
         )
         roles.engine = engine
-        roles.start()
+        roles.start(f"{name}:1")
         self.nodes.append(roles)
         self.lookouts.append(lease_calls)
         return roles, owner

@@ -58,7 +58,7 @@ class Lease(NamedTuple):
     epoch: int = 0
     """Goes up with each leader; 0 if there has never been one."""
     renewals: int = 0
-    """Goes up with each renewal. Before there is a leader, it is what `mark` has drawn."""
+    """Goes up with each renewal. Before there is a leader, it is a number of `observe`."""
     node: str = ""
     """The id of the leader, or "" if it has given the lease back."""
     address: str = ""
@@ -135,7 +135,6 @@ class Member(NamedTuple):
 # Calls about a lease
 
 OBSERVE: Final = "observe"
-MARK: Final = "mark"
 TAKE: Final = "take"
 RENEW: Final = "renew"
 RELEASE: Final = "release"
@@ -146,10 +145,10 @@ class LeaseCall(NamedTuple):
     """A call about the lease of one shard. The functions below make them."""
 
     what: str
-    """OBSERVE, MARK, TAKE, RENEW, RELEASE or MOVE."""
+    """OBSERVE, TAKE, RENEW, RELEASE or MOVE."""
     shard: int
     lease: Lease = Lease()
-    """The one to take, or that the node has; for a mark, one with its number."""
+    """The one to take, or that the node has; for a look, one with its number."""
     seen: Lease = Lease()
     """The one that the engine must still have, for a lease to be taken."""
     successor: str = ""
@@ -158,17 +157,14 @@ class LeaseCall(NamedTuple):
     """Whether a renewal gives the lease to an engine that has lost it."""
 
 
-def observe(shard: int) -> LeaseCall:
-    """Look who leads. The position and the TTL of the answer may be those of an earlier look at the same leader."""
-    return LeaseCall(OBSERVE, shard)
+def observe(shard: int, number: int = 0) -> LeaseCall:
+    """Look who leads. The position and the TTL of the answer may be those of an earlier look at the same leader.
 
-
-def mark(shard: int, number: int) -> LeaseCall:
-    """Give an engine without a leader this number for its count of renewals, unless it has one.
-
-    An engine that is wiped has another one then. So a node finds out, although the engine was empty at both looks.
+    Args:
+        number: what an engine gets for its count of renewals that has had no leader, unless it has one; 0 for nothing.
+            An engine that is wiped has another one then. So a node finds out, although it was empty at both looks.
     """
-    return LeaseCall(MARK, shard, Lease(renewals=number))
+    return LeaseCall(OBSERVE, shard, Lease(renewals=number))
 
 
 def take(shard: int, seen: Lease, lease: Lease) -> LeaseCall:
@@ -269,6 +265,10 @@ class CommitCall(NamedTuple):
     commit: Commit
     may_exceed: bool
     """Go beyond the engine's limit of memory. If not, the answer there is an EngineFullError."""
+
+
+LARGEST: Final = 1 << 29
+"""Bytes of a file at most: a string of Redis has no more."""
 
 
 class File(NamedTuple):

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_server.cluster.engine.interface import (
-    MARK,
     MOVE,
     OBSERVE,
     RELEASE,
@@ -57,6 +56,9 @@ LEASE_FIELDS: Final = tuple([each.encode() for each in scripts.FIELDS])
 
 LOOK: Final = "look"
 """A call like OBSERVE, with all fields in its answer."""
+
+MARK: Final = "mark"
+"""The same, of an engine that gets a number if it has none."""
 
 
 class RedisEngine:
@@ -120,7 +122,7 @@ class RedisEngine:
         leases = [self._lease(call, done) for call, done in zip(calls, results, strict=True)]
         unknown = [index for index, lease in enumerate(leases) if lease is None]
         if unknown:
-            looks = [calls[index]._replace(what=LOOK) for index in unknown]
+            looks = [calls[index]._replace(what=MARK if calls[index].lease.renewals else LOOK) for index in unknown]
             results = self._calls.perform([self._request(look) for look in looks])
             for index, look, done in zip(unknown, looks, results, strict=True):
                 leases[index] = self._lease(look, done)
@@ -170,7 +172,7 @@ class RedisEngine:
         what, shard, own, *_ = call
         try:
             if what == OBSERVE:
-                return self._glanced(shard, done.reply)
+                return self._glanced(call, done.reply)
             lease = self._seen[shard] = lease_of(done.reply, self._shards)
             if what in (TAKE, RENEW) and lease.is_same(own):
                 self._must_be_enough(shard, done.replicas, "the lease")
@@ -178,11 +180,13 @@ class RedisEngine:
             return without_frames(error)
         return lease
 
-    def _glanced(self, shard: int, reply: Reply) -> Lease | None:
-        seen = self._seen.get(shard)
+    def _glanced(self, call: LeaseCall, reply: Reply) -> Lease | None:
+        seen = self._seen.get(call.shard)
         with understood():
             epoch, node, renewals, successor = lists_of(reply)
             if seen is None or number_of(epoch) != seen.epoch or text_of(node) != seen.node:
+                return None
+            if call.lease.renewals and not (seen.epoch or number_of(renewals)):
                 return None
             return seen._replace(renewals=number_of(renewals), successor=text_of(successor))
 

@@ -232,12 +232,14 @@ class Node(Host):
         return found
 
     def find_user(self, name: str) -> User | None:
+        """The user of a client that comes by a link."""
         for listener_policy in self.listener_policies:
             if listener_policy.accounts is not None:
                 return listener_policy.accounts.by_name(name)
         return None
 
     def on_services(self) -> None:
+        """Note that another number of shards is led here."""
         services = self.services()
         most = self.config.max_memory
         kept = kept_within(most)
@@ -251,15 +253,18 @@ class Node(Host):
                 service.measure(self.measurements)
 
     def led(self) -> int:
+        """How many shards are led here."""
         return len(self.services())
 
     def on_garbage(self) -> None:
+        """Free what is left of a service, at some time: its parts refer to each other."""
         self._garbage += 1
         if self._garbage >= MOST_GARBAGE or not self.services():
             self._garbage = 0
             asyncio.get_running_loop().call_soon(gc.collect)  # when the last frame has let go of it
 
     def fail(self, error: Exception) -> None:
+        """End the process: it can go on in no role."""
         if self._failure is None:
             self._failure = error
             self._failed.set()

@@ -14,40 +14,29 @@ import asyncio
 import functools
 import logging
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.access.user import User
-from beanstalk_server.cluster.balancer import Balancer
 from beanstalk_server.cluster.commit_sender import CommitSender, FencedError
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine.interface import START, Connect, Lease, Position
+from beanstalk_server.cluster.engine.interface import START, Lease, Position
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
-from beanstalk_server.cluster.lanes import Lanes
-from beanstalk_server.cluster.lease_calls import LeaseCalls
-from beanstalk_server.cluster.links import LeaderLink, LinkListener
+from beanstalk_server.cluster.links import LeaderLink
 from beanstalk_server.cluster.roles import IS_SUSPENDED, LEADS, Roles, TakeOverError
 from beanstalk_server.events import event, log_of_shard
 from beanstalk_server.queue.histogram import MICROSECOND
 from beanstalk_server.queue.journal import ALL, Journal, RestoreInterruptedError
-from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import MILLISECOND, SECOND
-from beanstalk_server.routing.clients import Clients
 from beanstalk_server.server.alarm import finest_alarm
-from beanstalk_server.server.commits import Gathering
-from beanstalk_server.server.front.listeners import Listeners
-from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.service import Service
-from beanstalk_server.server.slow import SlowLog
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.options import Config
 from beanstalk_server.storage.errors import DAMAGED
-from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.yaml import Rows
 
 if TYPE_CHECKING:
     from beanstalk_server.admin.metrics import ShardFigures
+    from beanstalk_server.cluster.node import Node
 
 FINISH_WITHIN: Final = 5
 """Seconds after which a node that hands over waits for the engine no longer, unless that has lost what only the node
@@ -56,64 +45,15 @@ has."""
 log = logging.getLogger("beanstalk_server")
 
 
-class ShardNode(Protocol):
-    """What a shard has of its node."""
-
-    config: Config
-    name: str
-    """The id of the node."""
-    info: ServerInfo
-    """The process, as stats shows it."""
-    listeners: Listeners
-    hangups: HangupWatch
-    slow: SlowLog | None
-    """Logs what takes long."""
-    links: LinkListener
-    clients: Clients
-
-    connect: Connect
-    """To the engine."""
-    lanes: Lanes
-    """For the commits."""
-    gathering: Gathering
-    """Of those commits."""
-    lease_calls: LeaseCalls
-    """For the leases."""
-    balancer: Balancer
-    """What this node gives away and takes."""
-    drains_in_place: bool
-    """Whether it leads although it is draining."""
-
-    def policy_of(self, shard: int) -> PolicyOf:
-        """What finds the policies of the tubes of a shard."""
-
-    def find_user(self, name: str) -> User | None:
-        """The user of a client that comes by a link."""
-
-    def on_services(self) -> None:
-        """Note that another number of shards is led here."""
-
-    def led(self) -> int:
-        """How many shards are led here."""
-
-    def on_garbage(self) -> None:
-        """Free what is left of a service, at some time: its parts refer to each other."""
-
-    def is_stopping(self) -> bool:
-        """Whether the process ends."""
-
-    def fail(self, error: Exception) -> None:
-        """End the process: it can go on in no role."""
-
-
 class Shard:
     """A shard, from the `start` of its roles to `stop`.
 
     Args:
         index: its number.
+        owner: the node.
     """
 
-    def __init__(self, index: int, owner: ShardNode) -> None:
+    def __init__(self, index: int, owner: Node) -> None:
         self.index = index
         self.owner = owner
         self.log = log_of_shard(log, index, owner.config.shards)

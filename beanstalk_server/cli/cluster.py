@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Final
 
 from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.tool import ToolParser, run_tool
@@ -18,18 +18,6 @@ from beanstalk_server.cluster.engine.interface import Connect, Engine, EngineErr
 from beanstalk_server.settings.declaration import ConfigError
 from beanstalk_server.settings.options import Config
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
-
-if TYPE_CHECKING:
-    from beanstalk_server.cluster.engine.redis.servers import Condition
-
-
-@runtime_checkable
-class Inspectable(Protocol):
-    """An engine that also reports the condition of its servers."""
-
-    def inspect(self) -> list[Condition]:
-        """The condition of each server."""
-
 
 VARIABLES: Final[Mapping[str, str]] = {
     "url": "BEANSTALK_SERVER_CLUSTER",
@@ -142,7 +130,7 @@ def opened(options: argparse.Namespace) -> Iterator[Connect]:
 def _status(options: argparse.Namespace) -> int:
     with opened(options) as connect, closing(connect()) as engine:
         shards = engine.shards(0) or 1
-        conditions = engine.inspect() if isinstance(engine, Inspectable) else []
+        conditions = engine.inspect()
         leases = [made(each) for each in engine.perform([observe(shard) for shard in range(shards)])]
         members = sorted(engine.members(), key=lambda each: each.address)
         journals = [_journal(engine, shard) for shard in range(shards)]

@@ -60,21 +60,17 @@ class LeaseCalls:
             self._threads = ThreadPoolExecutor(1, "lease")
         self._in_thread = in_thread or self._in_own_thread
         self._clock = clock
-        self._waiting: list[tuple[LeaseCall, asyncio.Future[Lease]]] = []
+        self._waiting: list[tuple[LeaseCall, asyncio.Future[Lease | None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._reported = -1  # when the node has last said that it is alive
         self._silent_since = -1  # when the engine has begun not to answer at all
         self._failing: set[int] = set()  # the shards whose last call has failed
         self._complained = -1  # when the log has been told about that last
 
-    async def ask(self, call: LeaseCall) -> Lease:
-        """Make a call, together with others; return the lease as it is then.
-
-        Raises:
-            EngineError: it has failed.
-        """
+    async def ask(self, call: LeaseCall) -> Lease | None:
+        """Make a call, together with others; return the lease as it is then, or None if it has failed, as is logged."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Lease] = loop.create_future()
+        future: asyncio.Future[Lease | None] = loop.create_future()
         self._waiting.append((call, future))
         if self._task is None:
             self._task = loop.create_task(self._work())
@@ -122,7 +118,7 @@ class LeaseCalls:
         finally:
             self._task = None
 
-    async def _perform(self, asked: list[tuple[LeaseCall, asyncio.Future[Lease]]]) -> None:
+    async def _perform(self, asked: list[tuple[LeaseCall, asyncio.Future[Lease | None]]]) -> None:
         """Make calls at once, and answer those who have asked for them."""
         calls = [call for call, _ in asked]
         now = self._clock()
@@ -138,17 +134,15 @@ class LeaseCalls:
             raise
         failure = None
         for (call, future), answer in zip(asked, answers, strict=True):
+            lease = None
             if isinstance(answer, EngineError):
                 failure = answer
                 self._failing.add(call.shard)
             else:
+                lease = answer
                 self._failing.discard(call.shard)
-            if future.done():
-                continue  # the caller has been cancelled
-            if isinstance(answer, EngineError):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+            if not future.done():  # else the caller has been cancelled
+                future.set_result(lease)
         if all(isinstance(answer, EngineError) for answer in answers):
             assert failure is not None, "each of them is one"
             self._note_silence(failure)

@@ -91,8 +91,7 @@ class Shard:
             successor: the node that is to lead; "" for any node.
         """
         self.interrupt()
-        self.roles.retire(successor)
-        await self.roles.stop()
+        await self.roles.stop(successor)
         await self.link.stop()
 
     def interrupt(self) -> None:

@@ -1,4 +1,4 @@
-"""Leases and commits of many shards, in memory and in Redis: what LeaseRegistry and Committer say holds for both."""
+"""Leases and commits of many shards, in memory and in Redis: one behaviour of both."""
 
 import threading
 

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from hashlib import sha1
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from beanstalk_server.settings.engine_url import Host
+
 T = TypeVar("T")
 
 
@@ -290,6 +292,29 @@ def lacks_end(name: str, wanted: int, found: int) -> str:
     return "" if found >= wanted else f"{name}: {wanted} bytes were written, and {found} are there"
 
 
+class Replica(NamedTuple):
+    """A replica, as its primary sees it."""
+
+    host: Host
+    is_online: bool
+    """Whether it has a copy, and follows."""
+    lag: int
+    """Bytes of changes that it has not confirmed yet."""
+
+
+class Condition(NamedTuple):
+    """How a server is."""
+
+    name: str
+    """The program, with its version."""
+    host: Host
+    memory: int
+    """Bytes in use."""
+    limit: int
+    """Bytes that it may use; 0 for any number."""
+    replicas: tuple[Replica, ...]
+
+
 class Engine(Protocol):
     """A connection to an engine, made with the first call. All methods block; one thread at a time makes calls.
 
@@ -338,6 +363,9 @@ class Engine(Protocol):
 
     def check(self) -> list[str]:
         """What in the engine's settings would lose jobs: a sentence each, with the value and what would be right."""
+
+    def inspect(self) -> list[Condition]:
+        """How the servers are that have any shard, and their replicas; none of an engine that does not say."""
 
     def close(self) -> None:
         """Close all connections. Calls in other threads end with an EngineError."""

@@ -21,6 +21,7 @@ from beanstalk_server.cluster.engine.interface import (
     TAKE,
     Answer,
     CommitCall,
+    Condition,
     EngineError,
     File,
     Lease,
@@ -35,7 +36,7 @@ from beanstalk_server.cluster.engine.redis.calls import UNSENT, Done, RedisCalls
 from beanstalk_server.cluster.engine.redis.connection import RedisConnection, without_frames
 from beanstalk_server.cluster.engine.redis.replies import lease_of, members_of, position_of
 from beanstalk_server.cluster.engine.redis.resp import Reply, lists_of, number_of, pack, text_of, understood
-from beanstalk_server.cluster.engine.redis.servers import Condition, condition_of, faults
+from beanstalk_server.cluster.engine.redis.servers import condition_of, faults
 from beanstalk_server.cluster.engine.redis.topology import Topology
 from beanstalk_server.settings.engine_url import CLUSTER, EngineURL
 
@@ -105,11 +106,6 @@ class RedisEngine:
         return [fault for each in found for fault in each]
 
     def inspect(self) -> list[Condition]:
-        """How the servers are that have any shard, and their replicas.
-
-        Raises:
-            EngineError: one of them does not say.
-        """
         return self._calls.of_primaries(range(self._shards or 1), condition_of)
 
     # Leases

@@ -57,7 +57,7 @@ class EngineDisk:
         self.servers.misses_files = False
         self.nodes.update(nodes or {})
         sender = CommitSender(self.servers.lead(), 0)
-        self._directory = EngineDirectory(self.servers.connect(0), sender, "memory", timeout=0.0)
+        self._directory = EngineDirectory(self.servers.engine(0), sender, "memory", timeout=0.0)
         self.lock()  # files are looked at before a binlog begins
         self.servers.before_call = self.servers.after_call = self._touch
         self.operations = 0

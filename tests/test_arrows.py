@@ -23,6 +23,7 @@ ROOMS = [
 
 CIRCLES = {
     "beanstalk_server": [
+        "cluster.node cluster.shard",
         "queue.client queue.durations queue.fair_heap queue.groups queue.heap queue.job queue.policy "
         "queue.reserved_jobs queue.table queue.throttle queue.tube queue.wall_clock queue.weights",
         "routing.branch routing.operations routing.reserving routing.router",

@@ -10,26 +10,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Final
 
 from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.tool import ToolParser, run_tool
-from beanstalk_server.cluster.engine.interface import Connector, EngineError, Lease, made, observe
+from beanstalk_server.cluster.engine.interface import Connect, Engine, EngineError, Lease, made, move, observe
 from beanstalk_server.settings.declaration import ConfigError
 from beanstalk_server.settings.options import Config
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
-
-if TYPE_CHECKING:
-    from beanstalk_server.cluster.engine.redis.servers import Condition
-
-
-@runtime_checkable
-class Inspectable(Protocol):
-    """A registry that also reports the condition of its servers."""
-
-    def inspect(self) -> list[Condition]:
-        """The condition of each server."""
-
 
 VARIABLES: Final[Mapping[str, str]] = {
     "url": "BEANSTALK_SERVER_CLUSTER",
@@ -115,7 +103,7 @@ def _parser() -> ToolParser:
 
 
 @contextmanager
-def opened(options: argparse.Namespace) -> Iterator[Connector]:
+def opened(options: argparse.Namespace) -> Iterator[Connect]:
     """Connect to the engine that the options of a tool name.
 
     Raises:
@@ -126,26 +114,27 @@ def opened(options: argparse.Namespace) -> Iterator[Connector]:
     mistakes = missing_for_engine(options.url)
     if mistakes:
         raise ConfigError(*[mistake.said for mistake in mistakes])
-    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
+    from beanstalk_server.cluster.engine.choice import connect_to
 
     given = {"cluster_name": options.cluster_name, "replicas": options.replicas}
     if getattr(options, "shards", 0):
         given["shards"] = options.shards
     Config(**given)  # which checks them
     try:
-        yield RedisConnector(options.url, options.cluster_name, options.replicas)
+        connect = connect_to(options.url, options.cluster_name, options.replicas)
     except ValueError as error:
         raise ConfigError(f"URL: {error}") from error
+    yield connect
 
 
 def _status(options: argparse.Namespace) -> int:
-    with opened(options) as connector, closing(connector.registry()) as registry:
-        shards = registry.shards(0) or 1
-        conditions = registry.inspect() if isinstance(registry, Inspectable) else []
-        leases = [made(each) for each in registry.perform([observe(shard) for shard in range(shards)])]
-        members = sorted(registry.members(), key=lambda each: each.address)
-        journals = [_journal(connector, shard) for shard in range(shards)]
-        faults = registry.check()
+    with opened(options) as connect, closing(connect()) as engine:
+        shards = engine.shards(0) or 1
+        conditions = engine.inspect()
+        leases = [made(each) for each in engine.perform([observe(shard) for shard in range(shards)])]
+        members = sorted(engine.members(), key=lambda each: each.address)
+        journals = [_journal(engine, shard) for shard in range(shards)]
+        faults = engine.check()
     for condition in conditions:
         limit = f" of {_counted(condition.limit, 'byte')}" if condition.limit else ""
         _show("engine", f"{condition.name} at {condition.host}, {_counted(condition.memory, 'byte')} in use{limit}")
@@ -183,27 +172,26 @@ def _position(lease: Lease) -> str:
     return f"{lease.position.epoch}.{lease.position.number}"
 
 
-def _journal(connector: Connector, shard: int) -> str:
+def _journal(engine: Engine, shard: int) -> str:
     """The number and the sizes of the files of a shard."""
-    with closing(connector.engine(shard)) as engine:
-        files = engine.files()
+    files = engine.files(shard)
     size = _counted(sum(file.size for file in files.values()), "byte")
     length = _counted(sum(file.length for file in files.values()), "byte")
     return f"{_counted(len(files), 'file')} of {size}, {length} of them in memory"
 
 
 def _move(options: argparse.Namespace) -> int:
-    with opened(options) as connector, closing(connector.registry()) as registry:
-        shards = registry.shards(0) or 1
+    with opened(options) as connect, closing(connect()) as engine:
+        shards = engine.shards(0) or 1
         if not 0 <= options.shard < shards:
             raise ConfigError(f"SHARD: bad value {options.shard}: must be 0 to {shards - 1}")
-        members = registry.members()
+        members = engine.members()
         node = next((each for each in members if options.node in (each.node, each.address)), None)
         if node is None:
             raise StorageError(f"the engine: no node {options.node} has reported within the last minute")
-        lease = registry.request_move(options.shard, node.node)
+        lease = made(engine.perform([move(options.shard, node.node)])[0])
         if lease.node == node.node:
-            registry.request_move(options.shard, "")  # and it is to go on
+            made(engine.perform([move(options.shard, "")])[0])  # and it is to go on
     if lease.node == node.node:
         _say(f"{node.address} leads shard {options.shard} already")
         return 0
@@ -218,9 +206,9 @@ def _import(options: argparse.Namespace) -> int:
     from beanstalk_server.storage.disk import RealDirectory
 
     source = RealDirectory(options.directory)
-    with opened(options) as connector, _progress() as on_progress:
-        shards = options.shards or _shards(connector)
-        names = import_jobs(connector, shards, options.replicas, source, on_progress)
+    with opened(options) as connect, _progress() as on_progress:
+        shards = options.shards or _shards(connect)
+        names = import_jobs(connect, shards, options.replicas, source, on_progress)
     into = f" into {shards} shards, with new ids" if shards > 1 else ""
     print(f"imported {_counted(len(names), 'file')} from {options.directory}{into}: nodes may start")
     return 0
@@ -230,9 +218,9 @@ def _export(options: argparse.Namespace) -> int:
     from beanstalk_server.cluster.transfer import export_jobs
     from beanstalk_server.storage.disk import RealDirectory
 
-    with opened(options) as connector, _progress() as on_progress:
-        shards = _shards(connector)
-        count = export_jobs(connector, shards, RealDirectory(options.directory), on_progress)
+    with opened(options) as connect, _progress() as on_progress:
+        shards = _shards(connect)
+        count = export_jobs(connect, shards, RealDirectory(options.directory), on_progress)
     of = f" with the jobs of {shards} shards" if shards > 1 else ""
     print(f"exported {_counted(count, 'segment')}{of} to {options.directory}")
     return 0
@@ -246,19 +234,19 @@ def _verify(options: argparse.Namespace) -> int:
     from beanstalk_server.storage.inspection import inspect
 
     status = 0
-    with opened(options) as connector, _progress() as on_progress:
-        shards = _shards(connector)
+    with opened(options) as connect, closing(connect()) as engine, _progress() as on_progress:
+        shards = engine.shards(0) or 1
         for shard in range(shards):
-            with closing(connector.engine(shard)) as engine, TemporaryDirectory(prefix="beanstalk-server-") as path:
+            with TemporaryDirectory(prefix="beanstalk-server-") as path:
                 to = RealDirectory(path)
                 if shards > 1:
                     print(f"shard {shard}")
-                if damage := engine.damage():
+                if damage := engine.damage(shard):
                     _say(f"damaged: {damage}")
                     status = DAMAGED
                     continue
-                copy_mark(engine, to)
-                if not copy_segments(engine, to, on_progress=on_progress):
+                copy_mark(engine, shard, to)
+                if not copy_segments(engine, shard, to, on_progress=on_progress):
                     if shards == 1:
                         raise StorageError(NO_JOBS)
                     print("has never had a job")
@@ -268,10 +256,10 @@ def _verify(options: argparse.Namespace) -> int:
     return status
 
 
-def _shards(connector: Connector) -> int:
+def _shards(connect: Connect) -> int:
     """The number of shards of an engine; 1 if it is new."""
-    with closing(connector.registry()) as registry:
-        return registry.shards(0) or 1
+    with closing(connect()) as engine:
+        return engine.shards(0) or 1
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from beanstalk_server.cluster.engine.interface import (
     RENAME,
     RESIZE,
     WRITE,
-    Answer,
+    CommitCall,
     Engine,
     EngineError,
     EngineFullError,
@@ -122,6 +122,7 @@ class EngineDirectory:
         engine: used by one thread at a time.
         sender: makes the commits; None for a directory that is only read.
         path: for messages.
+        shard: its number.
         may_exceed: whether what the direct way sends may go beyond the engine's limit of memory.
         timeout: seconds for which the direct way waits for the engine.
     """
@@ -132,12 +133,14 @@ class EngineDirectory:
         sender: CommitSender | None,
         path: str = "engine",
         *,
+        shard: int = 0,
         may_exceed: bool = True,
         timeout: float = ENGINE_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.path = Path(path)
+        self.shard = shard
         self.is_direct = True
         self.is_full = False
         """Set by the sender of what is collected: nothing new is created."""
@@ -145,7 +148,7 @@ class EngineDirectory:
         self.on_refusal: Callable[[], None] | None = None
         """Called when nothing could be created because the engine is full."""
         self._engine = engine
-        self._sender = sender
+        self.sender = sender
         self._new_retries = partial(_Retries, timeout, clock, sleep)
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
@@ -165,8 +168,8 @@ class EngineDirectory:
 
     def lock(self) -> bool:
         """Find out what the engine holds. The epoch keeps other nodes out."""
-        self.adopt(self._ask(self._engine.files))
-        if damage := self._ask(self._engine.damage):
+        self.adopt(self._ask(self.fetch))
+        if damage := self._ask(lambda: self._engine.damage(self.shard)):
             raise StorageError(f"{self.path}: damaged: {damage}; {HOW_TO_SALVAGE}", DAMAGED)
         return True
 
@@ -231,10 +234,22 @@ class EngineDirectory:
         self._size = 0
         return taken
 
+    def fetch(self) -> dict[str, EngineEntry]:
+        """The files that the engine has now.
+
+        Raises:
+            EngineError: it does not say.
+        """
+        return self._engine.files(self.shard)
+
     def adopt(self, files: dict[str, EngineEntry]) -> None:
         """Begin with these files, which the engine has; what was collected is void."""
         self.take()
         self._entries = {name: _Entry(name, file.size, file.length) for name, file in files.items()}
+
+    def disconnect(self) -> None:
+        """Close the connection to the engine."""
+        self._engine.close()
 
     def all_names(self) -> list[str]:
         """The names of all files, those in subdirectories included."""
@@ -257,7 +272,7 @@ class EngineDirectory:
         if not self.is_direct:
             raise OSError(errno.EIO, "nothing is read from the engine while it is written to", name)
         self._send()
-        data = self._ask(lambda: self._engine.read(name, offset, size))
+        data = self._ask(lambda: self._engine.read(self.shard, name, offset, size))
         if len(data) < size:
             raise OSError(errno.EIO, "the engine has lost a part of the file", name)
         return data
@@ -272,7 +287,7 @@ class EngineDirectory:
 
     def _send(self) -> bool:
         """Send what was collected, and wait until it is durable; return whether the engine was full."""
-        sender = self._sender
+        sender = self.sender
         if self._operations:
             if sender is None:
                 raise OSError(errno.EROFS, "the engine is only read")
@@ -282,13 +297,9 @@ class EngineDirectory:
         retries = self._new_retries()
         exceeds = False
         while (commit := sender.next()) is not None:
-            reply: Answer | EngineError
-            try:
-                reply = self._engine.append(commit, may_exceed=exceeds)
-            except EngineRefusedError as error:
-                raise OSError(errno.EACCES, str(error)) from error
-            except EngineError as error:
-                reply = error
+            reply = self._engine.append([CommitCall(self.shard, commit, exceeds)])[0]
+            if isinstance(reply, EngineRefusedError):
+                raise OSError(errno.EACCES, str(reply)) from reply
             is_full = isinstance(reply, EngineFullError)
             if is_full and not self.may_exceed:
                 raise OSError(errno.ENOSPC, FULL)

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from beanstalk_server.cluster.commit_sender import CommitSender, DivergedError
 from beanstalk_server.cluster.directory import FIRST_PAUSE, LONGEST_PAUSE, EngineDirectory
-from beanstalk_server.cluster.engine.interface import Answer, CommitCall, Engine, EngineError, Position
+from beanstalk_server.cluster.engine.interface import Answer, CommitCall, EngineError, Position
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.events import event
 from beanstalk_server.queue.histogram import RecentHistogram
@@ -50,32 +50,25 @@ class EngineWriter:
     """Sends the commits of one leader, one at a time. Belongs to one event loop.
 
     Args:
-        engine: the shard, to begin anew; used by this object alone from `start` on.
-        directory: collects.
-        sender: the same that the directory has used.
+        directory: collects; used by this object alone from `start` on.
         lanes: has a lane for the shard until the writer is closed.
-        shard: its number.
         clock: seconds, monotonic.
     """
 
     def __init__(
         self,
-        engine: Engine,
         directory: EngineDirectory,
-        sender: CommitSender,
         lanes: Lanes,
-        shard: int,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.latency = RecentHistogram()
         """How long commits have taken, from their beginning until they were durable."""
         self.on_lost_lease: Callable[[], None] | None = None
         """Called when a commit waits for the engine to get the lease again, which it has lost."""
-        self._engine = engine
         self._directory = directory
-        self._sender = sender
+        assert directory.sender is not None, "it is written to"
+        self._sender: CommitSender = directory.sender
         self._lanes = lanes
-        self._shard = shard
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()  # in the order of their positions
         self._is_busy = False  # the lane has a commit, or a pause is under way
@@ -85,7 +78,7 @@ class EngineWriter:
         self._failed_at = 0.0  # since when no commit has been taken; 0 if the last one was
         self._is_reported = False  # the log knows about that
         self._failure: BaseException | None = None  # why nothing is sent
-        lanes.open(shard)
+        lanes.open(directory.shard)
 
     @property
     def epoch(self) -> int:
@@ -157,8 +150,8 @@ class EngineWriter:
     def give_up(self, error: BaseException) -> None:
         """Send nothing more, and end everything that is under way with this error."""
         self._end(error)
-        self._lanes.shut(self._shard)
-        self._engine.close()
+        self._lanes.shut(self._directory.shard)
+        self._directory.disconnect()
 
     async def restart(self) -> None:
         """Begin anew after DivergedError, with the files and the position that the engine has now.
@@ -171,7 +164,7 @@ class EngineWriter:
         pause = FIRST_PAUSE
         while True:
             try:
-                files = await self._lanes.run(self._engine.files)
+                files = await self._lanes.run(self._directory.fetch)
             except EngineError as error:
                 self._note_failure(str(error))
                 await asyncio.sleep(pause)
@@ -193,7 +186,7 @@ class EngineWriter:
         if commit is not None:
             self._is_busy = True
             self._exceeds = self._sender.may_exceed(self._clock())
-            self._lanes.append(CommitCall(self._shard, commit, self._exceeds), self._on_answer, wait)
+            self._lanes.append(CommitCall(self._directory.shard, commit, self._exceeds), self._on_answer, wait)
 
     def _on_answer(self, answer: Answer | BaseException) -> None:
         self._is_busy = False

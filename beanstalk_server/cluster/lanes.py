@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from beanstalk_server.cluster.engine.interface import Answer, CommitCall, Committer
+from beanstalk_server.cluster.engine.interface import Answer, CommitCall, Engine
 from beanstalk_server.storage.write_thread import Writer, WriteThread
 
 T = TypeVar("T")
@@ -45,13 +45,13 @@ class Lanes:
     """All lanes of a node. Belongs to one event loop.
 
     Args:
-        committer: used by this object alone.
+        engine: a connection that this object alone uses.
         worker: where the engine is asked; tests replace it.
         pace: synchronizes the commits of several lanes.
     """
 
-    def __init__(self, committer: Committer, worker: Writer | None = None, pace: Pace | None = None) -> None:
-        self._committer = committer
+    def __init__(self, engine: Engine, worker: Writer | None = None, pace: Pace | None = None) -> None:
+        self._engine = engine
         self._pace = pace
         self._worker: Final = worker or WriteThread("engine")
         self._open: set[int] = set()  # the shards that have a lane
@@ -94,7 +94,7 @@ class Lanes:
     def close(self) -> None:
         """End the thread. What is still under way is abandoned."""
         self._queue.clear()
-        self._committer.close()
+        self._engine.close()
         self._worker.close()
 
     # Sending
@@ -139,7 +139,7 @@ class Lanes:
 
     def _append(self) -> None:
         """In the thread."""
-        self._answers = list(self._committer.append([each.call for each in self._sent]))
+        self._answers = list(self._engine.append([each.call for each in self._sent]))
 
     def _on_end(self, error: BaseException | None) -> None:
         if error is not None:

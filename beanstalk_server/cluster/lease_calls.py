@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
 from typing import Any, Final, TypeVar
 
-from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, LeaseRegistry, Report
+from beanstalk_server.cluster.engine.interface import Engine, EngineError, Lease, LeaseCall, Report
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
@@ -34,7 +34,7 @@ class LeaseCalls:
     """Asks for all shards of one node, until `close`.
 
     Args:
-        registry: a connection for these calls alone.
+        engine: a connection for these calls alone.
         ttl: of the leases, in nanoseconds.
         report: returns what the node says of itself.
         on_silence: called when the engine has not answered for long, again and again, until it does.
@@ -44,14 +44,14 @@ class LeaseCalls:
 
     def __init__(
         self,
-        registry: LeaseRegistry,
+        engine: Engine,
         ttl: int,
         report: Callable[[], Report],
         on_silence: Callable[[], None],
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None,
         clock: Callable[[], int] = monotonic_ns,
     ) -> None:
-        self.registry = registry
+        self.engine = engine
         self._ttl = ttl
         self._report = report
         self._on_silence = on_silence
@@ -60,34 +60,30 @@ class LeaseCalls:
             self._threads = ThreadPoolExecutor(1, "lease")
         self._in_thread = in_thread or self._in_own_thread
         self._clock = clock
-        self._waiting: list[tuple[LeaseCall, asyncio.Future[Lease]]] = []
+        self._waiting: list[tuple[LeaseCall, asyncio.Future[Lease | None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._reported = -1  # when the node has last said that it is alive
         self._silent_since = -1  # when the engine has begun not to answer at all
         self._failing: set[int] = set()  # the shards whose last call has failed
         self._complained = -1  # when the log has been told about that last
 
-    async def ask(self, call: LeaseCall) -> Lease:
-        """Make a call, together with others; return the lease as it is then.
-
-        Raises:
-            EngineError: it has failed.
-        """
+    async def ask(self, call: LeaseCall) -> Lease | None:
+        """Make a call, together with others; return the lease as it is then, or None if it has failed, as is logged."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Lease] = loop.create_future()
+        future: asyncio.Future[Lease | None] = loop.create_future()
         self._waiting.append((call, future))
         if self._task is None:
             self._task = loop.create_task(self._work())
         return await future
 
-    async def call(self, call: Callable[[LeaseRegistry], T]) -> T:
+    async def call(self, call: Callable[[Engine], T]) -> T:
         """Make a call that is about no lease.
 
         Raises:
             EngineError: it has failed.
         """
         try:
-            answer: T = await self._in_thread(lambda: call(self.registry))
+            answer: T = await self._in_thread(lambda: call(self.engine))
         except EngineError as error:
             self._note_silence(error)
             raise
@@ -101,11 +97,11 @@ class LeaseCalls:
     async def report(self) -> None:
         """Say at once what has changed about the node, if the engine answers."""
         report = self._report()
-        await self._in_thread(lambda: self.registry.perform([], report))
+        await self._in_thread(lambda: self.engine.perform([], report))
 
     def close(self) -> None:
         """Close the connection; what is under way fails."""
-        self.registry.close()
+        self.engine.close()
         if self._threads is not None:
             self._threads.shutdown()
 
@@ -122,7 +118,7 @@ class LeaseCalls:
         finally:
             self._task = None
 
-    async def _perform(self, asked: list[tuple[LeaseCall, asyncio.Future[Lease]]]) -> None:
+    async def _perform(self, asked: list[tuple[LeaseCall, asyncio.Future[Lease | None]]]) -> None:
         """Make calls at once, and answer those who have asked for them."""
         calls = [call for call, _ in asked]
         now = self._clock()
@@ -130,7 +126,7 @@ class LeaseCalls:
         answers: list[Lease | EngineError]
         try:
             report = self._report() if is_due else None
-            answers = await self._in_thread(lambda: self.registry.perform(calls, report))
+            answers = await self._in_thread(lambda: self.engine.perform(calls, report))
         except Exception as error:
             for _, future in asked:
                 if not future.done():
@@ -138,17 +134,15 @@ class LeaseCalls:
             raise
         failure = None
         for (call, future), answer in zip(asked, answers, strict=True):
+            lease = None
             if isinstance(answer, EngineError):
                 failure = answer
                 self._failing.add(call.shard)
             else:
+                lease = answer
                 self._failing.discard(call.shard)
-            if future.done():
-                continue  # the caller has been cancelled
-            if isinstance(answer, EngineError):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+            if not future.done():  # else the caller has been cancelled
+                future.set_result(lease)
         if all(isinstance(answer, EngineError) for answer in answers):
             assert failure is not None, "each of them is one"
             self._note_silence(failure)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.balancer import Balancer
 from beanstalk_server.cluster.commit_sender import kept_within
-from beanstalk_server.cluster.engine.interface import Connector, EngineError, EngineRefusedError, Load, Member, Report
+from beanstalk_server.cluster.engine.choice import connect_to
+from beanstalk_server.cluster.engine.interface import Connect, EngineError, EngineRefusedError, Load, Member, Report
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.cluster.lease_calls import LeaseCalls
@@ -65,28 +66,28 @@ class Node(Host):
     """A server of a cluster: each shard that it leads has a service.
 
     Args:
-        connector: makes connections to the engine.
+        connect: makes connections to the engine.
         make_io: as in Host.
 
     Raises:
-        StartError: as `connector_of` does.
+        StartError: as `connect_of` does.
     """
 
     def __init__(
         self,
         config: Config,
         *,
-        connector: Connector | None = None,
+        connect: Connect | None = None,
         make_io: MakeIo | None = None,
     ) -> None:
         self._policies_of_shards: dict[int, PolicyOf] = {}  # of those that have been led, with the present settings
         super().__init__(config, make_io)
         self.name = os.urandom(8).hex()
-        self.connector = connector or connector_of(config)
+        self.connect = connect or connect_of(config)
         ttl = config.lease_ttl * SECOND
         self.lanes: Lanes
         self.gathering = Gathering()
-        self.lease_calls = LeaseCalls(self.connector.registry(), ttl, self._report, self._cut_off)
+        self.lease_calls = LeaseCalls(self.connect(), ttl, self._report, self._cut_off)
         self._failed = asyncio.Event()
         self._failure: Exception | None = None
         self._checking: asyncio.Task[None] | None = None  # until the engine has been asked whether it is good enough
@@ -115,7 +116,7 @@ class Node(Host):
         Raises:
             StartError: a socket cannot be opened, the engine refuses this node, or it would lose jobs.
         """
-        self.lanes = Lanes(self.connector.committer(), pace=self.gathering)
+        self.lanes = Lanes(self.connect(), pace=self.gathering)
         try:
             is_checked = await self._check()
             self._address = self.balancer.address = await self._open_links()
@@ -126,8 +127,6 @@ class Node(Host):
             self._close()
             raise
         self._ask_for_users()
-        for shard in self.shards:
-            shard.prepare(self._address)
         if is_checked:
             self._start_shards()
         else:
@@ -139,7 +138,7 @@ class Node(Host):
 
     def _start_shards(self) -> None:
         for shard in self.shards:
-            shard.start()
+            shard.roles.start(self._address)
         self.balancer.start()
 
     async def _check_later(self) -> None:
@@ -170,8 +169,8 @@ class Node(Host):
         """
         wanted = self.config.shards
         try:
-            found = await self.lease_calls.call(lambda registry: registry.shards(wanted))
-            faults = await self.lease_calls.call(lambda registry: registry.check())
+            found = await self.lease_calls.call(lambda engine: engine.shards(wanted))
+            faults = await self.lease_calls.call(lambda engine: engine.check())
         except EngineRefusedError as error:
             raise StartError(f"{self.config.place('cluster')}: {error}", BAD_OPTION) from error
         except EngineError:  # which the log has been told
@@ -233,12 +232,14 @@ class Node(Host):
         return found
 
     def find_user(self, name: str) -> User | None:
+        """The user of a client that comes by a link."""
         for listener_policy in self.listener_policies:
             if listener_policy.accounts is not None:
                 return listener_policy.accounts.by_name(name)
         return None
 
     def on_services(self) -> None:
+        """Note that another number of shards is led here."""
         services = self.services()
         most = self.config.max_memory
         kept = kept_within(most)
@@ -252,15 +253,18 @@ class Node(Host):
                 service.measure(self.measurements)
 
     def led(self) -> int:
+        """How many shards are led here."""
         return len(self.services())
 
     def on_garbage(self) -> None:
+        """Free what is left of a service, at some time: its parts refer to each other."""
         self._garbage += 1
         if self._garbage >= MOST_GARBAGE or not self.services():
             self._garbage = 0
             asyncio.get_running_loop().call_soon(gc.collect)  # when the last frame has let go of it
 
     def fail(self, error: Exception) -> None:
+        """End the process: it can go on in no role."""
         if self._failure is None:
             self._failure = error
             self._failed.set()
@@ -274,7 +278,7 @@ class Node(Host):
     # What its balancer and its lease_calls ask
 
     async def _find_members(self) -> list[Member]:
-        return await self.lease_calls.call(lambda registry: registry.members())
+        return await self.lease_calls.call(lambda engine: engine.members())
 
     def _find_linked(self) -> set[str]:
         return {link.peer for link in self.links.links}
@@ -432,7 +436,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def connector_of(config: Config) -> Connector:
+def connect_of(config: Config) -> Connect:
     """What makes connections to the engine that the settings name.
 
     Raises:
@@ -441,7 +445,4 @@ def connector_of(config: Config) -> Connector:
     mistakes = missing_for_engine(config.cluster)
     if mistakes:
         raise StartError("\n".join(map(str, mistakes)), BAD_OPTION)
-    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
-
-    timeout = min(2.0, config.lease_ttl / 5)
-    return RedisConnector(config.cluster, config.cluster_name, config.replicas, timeout=timeout)
+    return connect_to(config.cluster, config.cluster_name, config.replicas, min(2.0, config.lease_ttl / 5))

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
-from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, mark, observe, release, renew, take
+from beanstalk_server.cluster.engine.interface import Lease, LeaseCall, observe, release, renew, take
 from beanstalk_server.cluster.lease import (
     DEFERENCES,
     FENCED,
@@ -102,9 +102,8 @@ class Roles:
     Args:
         shard: its number.
         node: the id of this node.
-        address: HOST:PORT where it takes links.
         ttl: of the lease, in nanoseconds.
-        ask: makes a call to the engine.
+        ask: makes a call to the engine; returns None if it has failed.
         logger: where to say what happens.
         clock: nanoseconds.
         draw_secret: makes what the nodes prove to know.
@@ -114,24 +113,23 @@ class Roles:
         self,
         shard: int,
         node: str,
-        address: str,
         ttl: int,
         owner: ShardActions,
-        ask: Callable[[LeaseCall], Awaitable[Lease]],
+        ask: Callable[[LeaseCall], Awaitable[Lease | None]],
         logger: Log = log,
         clock: Callable[[], int] = monotonic_ns,
         draw_secret: Callable[[], str] = lambda: secrets.token_hex(32),
     ) -> None:
         self.shard = shard
         self.node = node
-        self.address = address
+        self.address = ""  # HOST:PORT where it takes links
         self.ttl = ttl
         self.owner = owner
         self.role = STANDING_BY
         self.contends = True  # else it only stands by
         self.tenure: Tenure | None = None  # while it has the lease
         self.lost: Lease | None = None  # the lease, while any node may take it
-        self.contender = Contender(node, address, ttl)
+        self.contender = Contender(node, "", ttl)
         self._ask = ask
         self._log = logger
         self._clock = clock
@@ -168,14 +166,23 @@ class Roles:
             return self._successor
         return self.lease.node or self.lease.successor
 
-    def start(self) -> None:
-        """Stand by from now on, and lead when no other node does."""
+    def start(self, address: str) -> None:
+        """Stand by from now on, and lead when no other node does.
+
+        Args:
+            address: HOST:PORT where this node takes links.
+        """
+        self.address = address
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def stop(self) -> None:
-        """Give the lease back, if this node has it, and take none any more."""
+    async def stop(self, successor: str = "") -> None:
+        """Give the lease back, if this node has it, and take none any more; return when that is done.
+
+        Args:
+            successor: as in `retire`.
+        """
         self._stopping = True
-        self.retire()
+        self.retire(successor)
         if self._task is not None:
             await self._task
 
@@ -257,9 +264,7 @@ class Roles:
             await self._sleep(self.ttl // OBSERVATIONS)
         while not self._stopping:
             self._awake.clear()
-            lease = await self._call(observe(self.shard))
-            if lease is not None and not lease.epoch and not lease.renewals:
-                lease = await self._call(mark(self.shard, secrets.randbits(48) | 1))
+            lease = await self._ask(observe(self.shard, secrets.randbits(48) | 1))
             if lease is None:
                 contender.lose_sight()
                 self.lost = None
@@ -318,7 +323,7 @@ class Roles:
             )
         sent = self._clock()
         while not self._stopping and self._clock() - sent < self.ttl:
-            lease = await self._call(take(self.shard, seen, claim))
+            lease = await self._ask(take(self.shard, seen, claim))
             if lease is None:
                 await self._sleep(self.ttl // RETRIES)
                 continue
@@ -406,7 +411,7 @@ class Roles:
             self._is_overdue.clear()
             sent = self._clock()
             mark = self.owner.mark()
-            lease = await self._call(renew(self.shard, tenure.lease, restores=tenure.may_restore(sent)))
+            lease = await self._ask(renew(self.shard, tenure.lease, restores=tenure.may_restore(sent)))
             if lease is None:
                 tenure.lose_sight(self._clock())
             else:
@@ -443,7 +448,7 @@ class Roles:
             self._timer = asyncio.get_running_loop().call_later(left, self._settle)
 
     async def _give_back(self, lease: Lease) -> None:
-        answer = await self._call(release(self.shard, lease, self._successor))
+        answer = await self._ask(release(self.shard, lease, self._successor))
         if answer is None:
             self._log.warning(
                 "the lease could not be given back: another node takes over when it has run out",
@@ -451,15 +456,6 @@ class Roles:
             )
         else:
             self._log.info("the lease has been given back", event("lease-given-back"))
-
-    # Calls
-
-    async def _call(self, call: LeaseCall) -> Lease | None:
-        """Make a call; None if it has failed."""
-        try:
-            return await self._ask(call)
-        except EngineError:  # which the log has been told
-            return None
 
     async def _sleep(self, duration: int) -> None:
         """Let this many nanoseconds pass, or fewer if something happens."""

@@ -14,40 +14,29 @@ import asyncio
 import functools
 import logging
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.access.user import User
-from beanstalk_server.cluster.balancer import Balancer
 from beanstalk_server.cluster.commit_sender import CommitSender, FencedError
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine.interface import START, Connector, Lease, Position
+from beanstalk_server.cluster.engine.interface import START, Lease, Position
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
-from beanstalk_server.cluster.lanes import Lanes
-from beanstalk_server.cluster.lease_calls import LeaseCalls
-from beanstalk_server.cluster.links import LeaderLink, LinkListener
+from beanstalk_server.cluster.links import LeaderLink
 from beanstalk_server.cluster.roles import IS_SUSPENDED, LEADS, Roles, TakeOverError
 from beanstalk_server.events import event, log_of_shard
 from beanstalk_server.queue.histogram import MICROSECOND
 from beanstalk_server.queue.journal import ALL, Journal, RestoreInterruptedError
-from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import MILLISECOND, SECOND
-from beanstalk_server.routing.clients import Clients
 from beanstalk_server.server.alarm import finest_alarm
-from beanstalk_server.server.commits import Gathering
-from beanstalk_server.server.front.listeners import Listeners
-from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.service import Service
-from beanstalk_server.server.slow import SlowLog
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.options import Config
 from beanstalk_server.storage.errors import DAMAGED
-from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.yaml import Rows
 
 if TYPE_CHECKING:
     from beanstalk_server.admin.metrics import ShardFigures
+    from beanstalk_server.cluster.node import Node
 
 FINISH_WITHIN: Final = 5
 """Seconds after which a node that hands over waits for the engine no longer, unless that has lost what only the node
@@ -56,68 +45,19 @@ has."""
 log = logging.getLogger("beanstalk_server")
 
 
-class ShardNode(Protocol):
-    """What a shard has of its node."""
-
-    config: Config
-    name: str
-    """The id of the node."""
-    info: ServerInfo
-    """The process, as stats shows it."""
-    listeners: Listeners
-    hangups: HangupWatch
-    slow: SlowLog | None
-    """Logs what takes long."""
-    links: LinkListener
-    clients: Clients
-
-    connector: Connector
-    """To the engine."""
-    lanes: Lanes
-    """For the commits."""
-    gathering: Gathering
-    """Of those commits."""
-    lease_calls: LeaseCalls
-    """For the leases."""
-    balancer: Balancer
-    """What this node gives away and takes."""
-    drains_in_place: bool
-    """Whether it leads although it is draining."""
-
-    def policy_of(self, shard: int) -> PolicyOf:
-        """What finds the policies of the tubes of a shard."""
-
-    def find_user(self, name: str) -> User | None:
-        """The user of a client that comes by a link."""
-
-    def on_services(self) -> None:
-        """Note that another number of shards is led here."""
-
-    def led(self) -> int:
-        """How many shards are led here."""
-
-    def on_garbage(self) -> None:
-        """Free what is left of a service, at some time: its parts refer to each other."""
-
-    def is_stopping(self) -> bool:
-        """Whether the process ends."""
-
-    def fail(self, error: Exception) -> None:
-        """End the process: it can go on in no role."""
-
-
 class Shard:
-    """A shard, from `prepare` to `stop`.
+    """A shard, from the `start` of its roles to `stop`.
 
     Args:
         index: its number.
+        owner: the node.
     """
 
-    def __init__(self, index: int, owner: ShardNode) -> None:
+    def __init__(self, index: int, owner: Node) -> None:
         self.index = index
         self.owner = owner
         self.log = log_of_shard(log, index, owner.config.shards)
-        self.roles: Roles
+        self.roles = Roles(index, owner.name, owner.config.lease_ttl * SECOND, self, owner.lease_calls.ask, self.log)
         self.service: Service | None = None  # while it leads
         self.link = LeaderLink(
             index,
@@ -125,7 +65,7 @@ class Shard:
             functools.partial(owner.clients.follow, index),
             functools.partial(owner.clients.lose, index),
             self._on_gone,
-            lambda: self.roles.look(),
+            self.roles.look,
             log=self.log,
             keepalive=owner.config.keepalive,
         )
@@ -144,20 +84,6 @@ class Shard:
         """Whether its clients are served here."""
         return self.service is not None
 
-    def prepare(self, address: str) -> None:
-        """Be ready for `start`.
-
-        Args:
-            address: where this node takes links.
-        """
-        owner = self.owner
-        ttl = owner.config.lease_ttl * SECOND
-        self.roles = Roles(self.index, owner.name, address, ttl, self, owner.lease_calls.ask, self.log)
-
-    def start(self) -> None:
-        """Follow the leader, or lead, as the engine says."""
-        self.roles.start()
-
     async def stop(self, successor: str) -> None:
         """Stop leading and following.
 
@@ -165,8 +91,7 @@ class Shard:
             successor: the node that is to lead; "" for any node.
         """
         self.interrupt()
-        self.roles.retire(successor)
-        await self.roles.stop()
+        await self.roles.stop(successor)
         await self.link.stop()
 
     def interrupt(self) -> None:
@@ -305,10 +230,8 @@ class Shard:
     def _make_journal(self, lease: Lease) -> tuple[EngineBinlog, EngineWriter]:
         """The journal of the leader with this lease."""
         config = self.owner.config
-        engine = self.owner.connector.engine(self.index)
-        sender = CommitSender(lease, config.replicas)
-        directory = EngineDirectory(engine, sender)
-        writer = EngineWriter(engine, directory, sender, self.owner.lanes, self.index)
+        directory = EngineDirectory(self.owner.connect(), CommitSender(lease, config.replicas), shard=self.index)
+        writer = EngineWriter(directory, self.owner.lanes)
         writer.on_lost_lease = self.roles.renew_soon
         return EngineBinlog(directory, writer, segment_size=config.segment_size), writer
 
@@ -318,27 +241,20 @@ class Shard:
         await service.give_up()
         self.owner.on_garbage()
 
-    def suspend(self) -> None:
-        self._hold("lease")
-
-    def resume(self) -> None:
-        self._end_hold("lease")
-
     def _on_rewriting(self, is_rewriting: bool) -> None:
         if is_rewriting:
-            self._hold("rewriting")
+            self.suspend("rewriting")
         else:
-            self._end_hold("rewriting")
+            self.resume("rewriting")
         self._limit_finish()
 
-    def _hold(self, why: str) -> None:
-        """Hand nothing out."""
+    def suspend(self, why: str = "lease") -> None:
         assert self.service is not None, "it leads"
         self._holds.add(why)
         self.service.turns.suspend()
 
-    def _end_hold(self, why: str) -> None:
-        """Undo `_hold`, if there is no other reason."""
+    def resume(self, why: str = "lease") -> None:
+        """Undo `suspend`, if there is no other reason."""
         assert self.service is not None, "it leads"
         self._holds.discard(why)
         if not self._holds:
@@ -354,7 +270,7 @@ class Shard:
     def renewed(self, lease: Lease, mark: Position) -> None:
         if self.leads and not self._is_finished:
             self._note_lease_end()
-            self._end_hold("lease")
+            self.resume()
             self._writer.check(lease.position, mark)
 
     def _note_lease_end(self) -> None:
@@ -365,12 +281,12 @@ class Shard:
     def _on_lease_end(self) -> None:
         """The lease has run out, and no timer has said so: the process was stopped for a while."""
         self.roles.check()
-        self._hold("lease")
+        self.suspend()
 
     async def finish(self) -> None:
         service = self.service
         assert service is not None, "it leads"
-        self._hold("end")
+        self.suspend("end")
         service.broker.halt()
         service.connections.send_replies()
         try:
@@ -398,7 +314,7 @@ class Shard:
         if service is None:
             return
         owner = self.owner
-        self._hold("end")
+        self.suspend("end")
         if self._is_finished:
             service.connections.send_replies()  # of those who have been told since the last commit to wait no longer
         # First, because the jobs of those who leave would be given to clients at other nodes who wait for one.

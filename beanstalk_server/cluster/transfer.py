@@ -20,12 +20,12 @@ from beanstalk_server.cluster.commit_sender import CommitSender
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.division import divide, join
 from beanstalk_server.cluster.engine.interface import (
-    Connector,
+    LARGEST,
+    Connect,
     Engine,
     File,
     Lease,
     LeaseCall,
-    LeaseRegistry,
     made,
     observe,
     release,
@@ -51,9 +51,6 @@ RENEWAL_INTERVAL: Final = 0.5
 
 WATCH: Final = 10.0
 """Seconds for which a leader is watched that may be gone: as many as a lease lasts by default."""
-
-LARGEST: Final = 1 << 29
-"""Bytes of a string of Redis at most."""
 
 ATTEMPTS: Final = 100
 """How often what has changed meanwhile is copied."""
@@ -81,8 +78,10 @@ class _Progress:
 # From the engine
 
 
-def copy_segments(engine: Engine, to: Directory, inside: str = "", on_progress: Progress | None = None) -> list[str]:
-    """Copy all segments of the engine into a directory, as they were at some moment; return their names.
+def copy_segments(
+    engine: Engine, shard: int, to: Directory, inside: str = "", on_progress: Progress | None = None
+) -> list[str]:
+    """Copy all segments of a shard into a directory, as they were at some moment; return their names.
 
     A shard that has never had a job has none, also if a node has led it.
 
@@ -97,14 +96,14 @@ def copy_segments(engine: Engine, to: Directory, inside: str = "", on_progress: 
     copied: dict[str, int] = {}  # bytes of each
     progress = _Progress(on_progress)
     for _ in range(ATTEMPTS):
-        files = _segments(engine)
+        files = _segments(engine, shard)
         progress.total = progress.done + sum(file.length - copied.get(name, 0) for name, file in files.items())
         for name in [name for name in copied if name not in files]:
             to.remove(_path(inside, name))
             del copied[name]
         for name in sorted(files):
-            copied[name] = _copy(engine, to, inside, name, copied.get(name, -1), files[name], progress)
-        there = engine.files()
+            copied[name] = _copy(engine, shard, to, inside, name, copied.get(name, -1), files[name], progress)
+        there = engine.files(shard)
         if all(name in there for name in files):
             to.sync(inside)
             to.sync()
@@ -112,7 +111,7 @@ def copy_segments(engine: Engine, to: Directory, inside: str = "", on_progress: 
     raise StorageError(f"the engine: its segments go faster than they can be copied, {ATTEMPTS} times in a row")
 
 
-def export_jobs(connector: Connector, shards: int, to: Directory, on_progress: Progress | None = None) -> int:
+def export_jobs(connect: Connect, shards: int, to: Directory, on_progress: Progress | None = None) -> int:
     """Make a directory that a server can start on with -b, with the jobs of all shards; return its number of segments.
 
     Each shard is as it was at some moment, and ids are what they were.
@@ -122,16 +121,16 @@ def export_jobs(connector: Connector, shards: int, to: Directory, on_progress: P
         EngineError: the engine cannot be reached.
     """
     if shards == 1:
-        with closing(connector.engine(0)) as engine, _made_empty(to):
+        with closing(connect()) as engine, _made_empty(to):
             _export_segments(engine, to, on_progress)
             return len(segment_names(to))
     with TemporaryDirectory(prefix="beanstalk-server-") as path:
         copies = []
-        for shard in range(shards):
-            copy = RealDirectory(Path(path) / str(shard))
-            copy.make()
-            with closing(connector.engine(shard)) as engine:
-                if copy_segments(engine, copy, on_progress=on_progress):
+        with closing(connect()) as engine:
+            for shard in range(shards):
+                copy = RealDirectory(Path(path) / str(shard))
+                copy.make()
+                if copy_segments(engine, shard, copy, on_progress=on_progress):
                     copies.append(copy)
         if not copies:
             raise StorageError(NO_JOBS)
@@ -140,11 +139,11 @@ def export_jobs(connector: Connector, shards: int, to: Directory, on_progress: P
             return len(segment_names(to))
 
 
-def copy_mark(engine: Engine, to: Directory) -> None:
+def copy_mark(engine: Engine, shard: int, to: Directory) -> None:
     """Copy the mark of a clean stop, if there is one, before the segments: any later change makes it void."""
-    files = engine.files()
+    files = engine.files(shard)
     if STOPPED in files:
-        _copy(engine, to, "", STOPPED, -1, files[STOPPED], _Progress(None))
+        _copy(engine, shard, to, "", STOPPED, -1, files[STOPPED], _Progress(None))
 
 
 @contextmanager
@@ -175,7 +174,7 @@ def _made_empty(to: Directory) -> Iterator[None]:
 def _export_segments(engine: Engine, to: Directory, on_progress: Progress | None) -> None:
     """Write the segments of a shard into an empty directory as they are: all of them, or none."""
     to.make_directory(REWRITING)
-    if not copy_segments(engine, to, REWRITING, on_progress):
+    if not copy_segments(engine, 0, to, REWRITING, on_progress):
         raise StorageError(NO_JOBS)
     complete = to.create(COMPLETE)
     complete.write(0, json.dumps({"aside": REWRITING, "kept": [], "removed": []}).encode())
@@ -185,9 +184,9 @@ def _export_segments(engine: Engine, to: Directory, on_progress: Progress | None
     finish_rewriting(to)
 
 
-def _segments(engine: Engine) -> dict[str, File]:
+def _segments(engine: Engine, shard: int) -> dict[str, File]:
     directory = EngineDirectory(engine, None)
-    files = engine.files()
+    files = engine.files(shard)
     directory.adopt(files)
     names = directory.names()
     if old := file_names(names):
@@ -199,7 +198,9 @@ def _segments(engine: Engine) -> dict[str, File]:
     return {name: files[name] for _, name in segment_names(directory)}
 
 
-def _copy(engine: Engine, to: Directory, inside: str, name: str, done: int, there: File, progress: _Progress) -> int:
+def _copy(
+    engine: Engine, shard: int, to: Directory, inside: str, name: str, done: int, there: File, progress: _Progress
+) -> int:
     """Copy a file from the byte `done` on, or all of it if that is below 0; return how many bytes the copy has.
 
     The zeros at its end take no room, but a record may end with them.
@@ -209,7 +210,7 @@ def _copy(engine: Engine, to: Directory, inside: str, name: str, done: int, ther
     done = max(done, 0)
     try:
         while done < there.length:
-            data = engine.read(name, done, min(CHUNK, there.length - done))
+            data = engine.read(shard, name, done, min(CHUNK, there.length - done))
             if not data:  # it has gone
                 break
             file.write(done, data)
@@ -231,7 +232,7 @@ def _path(inside: str, name: str) -> str:
 
 
 def import_jobs(
-    connector: Connector,
+    connect: Connect,
     shards: int,
     replicas: int,
     source: Directory,
@@ -271,9 +272,9 @@ def import_jobs(
             parts = [(each, [name for _, name in segment_names(each)]) for each in directories]
         progress = _Progress(on_progress)
         progress.total = sum(_size_of(each, name) for each, found in parts for name in found)
-        registry = connector.registry()
-        stack.callback(registry.close)
-        leases = stack.enter_context(_leading(registry, shards, clock, sleep))
+        engine = connect()
+        stack.callback(engine.close)
+        leases = stack.enter_context(_leading(engine, shards, clock, sleep))
         renewed = clock()
 
         def on_copied(size: int) -> None:
@@ -281,10 +282,10 @@ def import_jobs(
             progress.add(size)
             if clock() - renewed >= RENEWAL_INTERVAL:
                 renewed = clock()
-                _perform(registry, [renew(shard, lease) for shard, lease in enumerate(leases)])
+                _perform(engine, [renew(shard, lease) for shard, lease in enumerate(leases)])
 
         written = [
-            stack.enter_context(_written(connector.engine(shard), CommitSender(lease, replicas), *part, on_copied))
+            stack.enter_context(_written(engine, shard, CommitSender(lease, replicas), *part, on_copied))
             for shard, (lease, part) in enumerate(zip(leases, parts, strict=True))
         ]
         for to, (_, found) in zip(written, parts, strict=True):
@@ -339,24 +340,24 @@ def _names(source: Directory) -> list[str]:
 
 @contextmanager
 def _leading(
-    registry: LeaseRegistry, shards: int, clock: Callable[[], float], sleep: Callable[[float], None]
+    engine: Engine, shards: int, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> Iterator[list[Lease]]:
     """Hold the leases of all shards, so that no node leads meanwhile."""
-    if members := registry.members():
+    if members := engine.members():
         raise StorageError(
             f"the engine: the node at {members[0].address} uses it: stop all nodes, and wait for a minute"
         )
-    found = registry.shards(shards)
+    found = engine.shards(shards)
     if found != shards:
         raise StorageError(
             f"the engine: has {found} shard{'s' if found != 1 else ''}, and not {shards}: must be as many"
         )
     looks = [observe(shard) for shard in range(shards)]
-    seen = _perform(registry, looks)
+    seen = _perform(engine, looks)
     until = clock() + WATCH
     while any(each.node for each in seen) and clock() < until:  # perhaps they are gone
         sleep(RENEWAL_INTERVAL)
-        for before, lease in zip(seen, _perform(registry, looks), strict=True):
+        for before, lease in zip(seen, _perform(engine, looks), strict=True):
             if (lease.epoch, lease.renewals) != (before.epoch, before.renewals):
                 raise _leads(lease)
     node, secret = f"import-{secrets.token_hex(4)}", secrets.token_hex(16)
@@ -364,22 +365,22 @@ def _leading(
     leases: list[Lease] = []
     try:
         calls = [take(shard, before, claim) for shard, (before, claim) in enumerate(zip(seen, claims, strict=True))]
-        leases = _perform(registry, calls)
+        leases = _perform(engine, calls)
         for lease, claim in zip(leases, claims, strict=True):
             if (lease.epoch, lease.secret) != (claim.epoch, claim.secret):
                 raise _leads(lease)
         yield leases
     finally:
-        registry.perform([release(shard, lease) for shard, lease in enumerate(leases) if lease.node == node])
+        engine.perform([release(shard, lease) for shard, lease in enumerate(leases) if lease.node == node])
 
 
 def _leads(lease: Lease) -> StorageError:
     return StorageError(f"the engine: the node at {lease.address} leads: stop all nodes, and wait for a minute")
 
 
-def _perform(registry: LeaseRegistry, calls: list[LeaseCall]) -> list[Lease]:
+def _perform(engine: Engine, calls: list[LeaseCall]) -> list[Lease]:
     """Make calls that must all succeed."""
-    return [made(lease) for lease in registry.perform(calls)]
+    return [made(lease) for lease in engine.perform(calls)]
 
 
 def _size_of(source: Directory, name: str) -> int:
@@ -394,10 +395,15 @@ def _size_of(source: Directory, name: str) -> int:
 
 @contextmanager
 def _written(
-    engine: Engine, sender: CommitSender, source: Directory, names: list[str], on_copied: Callable[[int], None]
+    engine: Engine,
+    shard: int,
+    sender: CommitSender,
+    source: Directory,
+    names: list[str],
+    on_copied: Callable[[int], None],
 ) -> Iterator[EngineDirectory]:
     """Write the files of a shard, where no node looks for them yet; remove them if what follows fails."""
-    to = EngineDirectory(engine, sender, may_exceed=False)
+    to = EngineDirectory(engine, sender, shard=shard, may_exceed=False)
     try:
         to.lock()
         if held := [name for _, name in segment_names(to)] + file_names(to.names()):
@@ -414,8 +420,6 @@ def _written(
             raise
     except OSError as error:
         raise StorageError(f"the engine: cannot be written to: {error.strerror or error}") from error
-    finally:
-        engine.close()
 
 
 def _write(source: Directory, name: str, to: EngineDirectory, on_copied: Callable[[int], None]) -> None:

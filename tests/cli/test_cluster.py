@@ -3,13 +3,13 @@
 from contextlib import contextmanager
 
 import pytest
-from memory_engine import MemoryConnector, Servers
+from memory_engine import Servers
 
 from beanstalk_server.cli import cluster
 from beanstalk_server.cli.server import main
 from beanstalk_server.cluster.commit_sender import CommitSender
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine.interface import WRITE, EngineError, Lease, Load, Report, observe, take
+from beanstalk_server.cluster.engine.interface import WRITE, EngineError, Lease, Load, Report, move, observe, take
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.settings.declaration import BAD_OPTION
@@ -29,7 +29,7 @@ def servers(monkeypatch):
     @contextmanager
     def opened(options):
         assert options.url == URL
-        yield MemoryConnector(servers)
+        yield servers.engine
 
     monkeypatch.setattr(cluster, "opened", opened)
     return servers
@@ -74,7 +74,7 @@ def test_damage_in_the_engine_is_found(servers, source, capsys):
 
 def start(servers):
     """As a node does that takes over."""
-    directory = EngineDirectory(servers.connect(), CommitSender(servers.lead(), 1))
+    directory = EngineDirectory(servers.engine(), CommitSender(servers.lead(), 1))
     lock_directory(directory)
     recover(directory, Replay(IdTable()), salvage=False, segment_size=1 << 20, draw_salt=lambda: 5)
 
@@ -158,30 +158,30 @@ def test_damage_in_any_shard_is_found(servers, source, capsys):
 
 
 def test_a_shard_that_has_never_had_a_job_has_nothing_to_verify(servers, capsys):
-    MemoryConnector(servers).registry().shards(2)
+    servers.engine().shards(2)
     assert main(["cluster", "verify", URL]) == 0
     assert capsys.readouterr().out == "".join(f"shard {number}\nhas never had a job\n" for number in range(2))
 
 
 @pytest.fixture
-def registry(servers):
+def engine(servers):
     """That of two nodes, of which one leads shard 1 of two."""
-    registry = MemoryConnector(servers).registry()
-    registry.shards(2)
+    engine = servers.engine()
+    engine.shards(2)
     lease = Lease(1, 0, "a", "here:1", "secret")
-    registry.perform([take(1, Lease(), lease)], Report("a", "here:1", Load(1, 20, 3000)))
-    registry.perform([], Report("b", "there:2"))
-    return registry
+    engine.perform([take(1, Lease(), lease)], Report("a", "here:1", Load(1, 20, 3000)))
+    engine.perform([], Report("b", "there:2"))
+    return engine
 
 
 @pytest.mark.parametrize("node", ["b", "there:2"])
-def test_the_leader_of_a_shard_is_asked_to_hand_it_over(registry, capsys, node):
+def test_the_leader_of_a_shard_is_asked_to_hand_it_over(engine, capsys, node):
     assert main(["cluster", "move", URL, "1", node]) == 0
     assert capsys.readouterr().out == "here:1 is asked to hand shard 1 over to there:2\n"
-    assert registry.perform([observe(1)])[0].successor == "b"
+    assert engine.perform([observe(1)])[0].successor == "b"
     assert main(["cluster", "move", URL, "1", "a"]) == 0
     assert capsys.readouterr().out == "here:1 leads shard 1 already\n"
-    assert registry.perform([observe(1)])[0].successor == "", "and is to go on"
+    assert engine.perform([observe(1)])[0].successor == "", "and is to go on"
 
 
 @pytest.mark.parametrize(
@@ -192,13 +192,13 @@ def test_the_leader_of_a_shard_is_asked_to_hand_it_over(registry, capsys, node):
         (["2", "b"], BAD_OPTION, "SHARD: bad value 2: must be 0 to 1"),
     ],
 )
-def test_a_move_that_is_not_possible_is_refused(registry, capsys, arguments, status, message):
+def test_a_move_that_is_not_possible_is_refused(engine, capsys, arguments, status, message):
     assert main(["cluster", "move", URL, *arguments]) == status
     assert capsys.readouterr().err == f"beanstalk-server cluster: {message}\n"
 
 
-def test_what_the_engine_says_sends_a_terminal_nothing(registry, servers, capsys):
-    registry.perform([take(0, Lease(), Lease(1, 0, "c", "\x1b[31m:1\n", "secret"))], Report("c", "\x1b[31m:1\n"))
+def test_what_the_engine_says_sends_a_terminal_nothing(engine, servers, capsys):
+    engine.perform([take(0, Lease(), Lease(1, 0, "c", "\x1b[31m:1\n", "secret"))], Report("c", "\x1b[31m:1\n"))
     assert main(["cluster", "status", URL]) == 0
     assert main(["cluster", "move", URL, "0", "b"]) == 0
     servers.before_call = refuse
@@ -213,8 +213,8 @@ def refuse(_):
     raise EngineError("ERR \x1b[31m\nforged")
 
 
-def test_status_shows_all_shards_and_what_each_node_has_to_do(registry, capsys):
-    registry.request_move(1, "b")
+def test_status_shows_all_shards_and_what_each_node_has_to_do(engine, capsys):
+    engine.perform([move(1, "b")])
     assert main(["cluster", "status", URL]) == 0
     assert capsys.readouterr().out == (
         "node       here:1, leads 1 shard, 20 jobs of 3,000 bytes, seen 0.0 s ago, node a\n"

@@ -70,12 +70,12 @@ def name(request):
 @pytest.fixture
 def open_engine():
     """Opens engines in Redis, which are closed at the end."""
-    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
+    from beanstalk_server.cluster.engine.choice import connect_to
 
     engines = []
 
     def open_engine(url, name, replicas=1, shard=0, **options):
-        engines.append(OneShard(RedisConnector(url, name, replicas, **options), shard))
+        engines.append(OneShard(connect_to(url, name, replicas, **options)(), shard))
         return engines[-1]
 
     yield open_engine

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import inspect
 
-from memory_engine import MemoryConnector, Servers
+from memory_engine import Servers
 
 from beanstalk_server.cluster.commit_sender import CommitSender
 from beanstalk_server.cluster.directory import EngineDirectory
@@ -15,20 +15,20 @@ from harness.waiting import eventually_async
 
 
 class Spy:
-    """A committer that notes which shards it is called for."""
+    """An engine that notes which shards it is called for."""
 
-    def __init__(self, committer):
-        self._committer = committer
+    def __init__(self, engine):
+        self._engine = engine
         self.calls = []
         self.on_call = lambda: None
 
     def append(self, calls):
         self.calls.append(sorted(call.shard for call in calls))
         self.on_call()
-        return self._committer.append(calls)
+        return self._engine.append(calls)
 
     def close(self):
-        self._committer.close()
+        self._engine.close()
 
 
 class Leader:
@@ -37,15 +37,14 @@ class Leader:
     def __init__(self, node, shard):
         self.shard = shard
         self.servers = node.servers
-        engine = node.connector.engine(shard)
         lease = self.servers.lead(shard)
-        before = EngineDirectory(engine, CommitSender(lease, 1))
+        before = EngineDirectory(self.servers.engine(), CommitSender(lease, 1), shard=shard)
         before.create("a")
         before.sync()
         sender = CommitSender(lease._replace(position=Position(1, 1)), 1)
-        self.directory = EngineDirectory(engine, sender)
+        self.directory = EngineDirectory(self.servers.engine(), sender, shard=shard)
         self.directory.lock()
-        self.writer = EngineWriter(engine, self.directory, sender, node.lanes, shard)
+        self.writer = EngineWriter(self.directory, node.lanes)
         self.file = self.directory.open("a")
         self.writer.start()
         self.ends = []
@@ -89,10 +88,9 @@ class LeadingNode:
 
     def __init__(self, servers, shards):
         self.servers = servers
-        self.connector = MemoryConnector(servers)
-        self.committer = Spy(self.connector.committer())
+        self.engine = Spy(servers.engine())
         self.pace = Joining()
-        self.lanes = Lanes(self.committer, pace=self.pace)
+        self.lanes = Lanes(self.engine, pace=self.pace)
         self.leaders = [Leader(self, shard) for shard in range(shards)]
 
 

@@ -1,15 +1,17 @@
 """An engine in memory that breaks on purpose: a primary and its replicas, which may lag, fail over, fill up, be wiped.
 
-`Servers` is what fails: the tests say how. `MemoryEngine`, `MemoryRegistry` and `MemoryCommitter` are connections to
-them, as a node has them (`MemoryConnector` makes all three), and do exactly what `cluster/engine/interface.py` says.
+`Servers` is what fails: the tests say how. `MemoryEngine` is a connection to them, and does exactly what
+`cluster/engine/interface.py` says.
 Nothing waits here: what would take time fails at once.
 """
 
 from collections import deque
+from functools import partial
 
 from beanstalk_server.cluster.engine.interface import (
     CREATE,
-    MARK,
+    MOVE,
+    OBSERVE,
     RELEASE,
     REMOVE,
     RENAME,
@@ -18,6 +20,7 @@ from beanstalk_server.cluster.engine.interface import (
     TAKE,
     WRITE,
     Answer,
+    CommitCall,
     EngineError,
     EngineFullError,
     EngineRefusedError,
@@ -189,9 +192,13 @@ class Servers:
         """What `check` finds."""
         self.calls = 0
 
+    def engine(self, replicas=1):
+        """A connection that waits for this many replicas."""
+        return MemoryEngine(self, replicas)
+
     def connect(self, replicas=1, shard=0):
-        """Connections to one shard that wait for this many replicas."""
-        return OneShard(MemoryConnector(self, replicas), shard)
+        """A connection to one shard."""
+        return OneShard(self.engine(replicas), shard)
 
     def change(self, *effect):
         """Apply an effect in the primary, and in all replicas that do not lag."""
@@ -256,13 +263,14 @@ def _is(held, lease):
     return (held.epoch, held.secret) == (lease.epoch, lease.secret)
 
 
-class _Connection:
+class MemoryEngine:
     """One connection, which breaks when its servers do."""
 
-    def __init__(self, servers, replicas):
+    def __init__(self, servers, replicas=1):
         self.servers = servers
         self.replicas = replicas
         self.is_open = True
+        self._shards = 0  # how many there are, as far as it knows
 
     def close(self):
         self.is_open = False
@@ -293,102 +301,6 @@ class _Connection:
         if confirmed < self.replicas:
             raise EngineError(f"{confirmed} of {self.replicas} replicas have confirmed")
 
-    # What the engine does at once
-
-    def _mark(self, shard, number):
-        held = self.servers.primary.of(shard).lease
-        if not held.epoch and not held.renewals:
-            self.servers.change("lease", shard, held._replace(renewals=number), 0)
-
-    def _take(self, shard, seen, lease, shards=0):
-        servers = self.servers
-        held = servers.primary.of(shard).lease
-        if (_is(held, seen) and held.renewals == seen.renewals) or _is(held, lease):
-            servers.change("lease", shard, lease._replace(position=held.position, successor=""), shards)
-            self._wait()
-
-    def _renew(self, shard, lease, shards=0, *, restores=True):
-        servers = self.servers
-        held = servers.primary.of(shard).lease
-        if restores and lease.follows(held):
-            renewed = lease._replace(renewals=lease.renewals + 1, position=held.position, successor="")
-            servers.change("lease", shard, renewed, shards)
-            self._wait()
-        elif _is(held, lease) and held.node == lease.node:
-            servers.change("lease", shard, held._replace(renewals=held.renewals + 1), 0)
-            self._wait()
-
-    def _release(self, shard, lease, successor, shards=0):
-        held = self.servers.primary.of(shard).lease
-        if _is(held, lease):
-            self.servers.change("lease", shard, held._replace(node="", successor=successor), shards)
-
-    def _append(self, shard, commit, may_exceed):
-        servers = self.servers
-        if not may_exceed and servers.limit is not None and servers.primary.used() > servers.limit:
-            raise EngineFullError("the engine has reached its limit of memory")
-        held = servers.primary.of(shard).lease
-        epoch = commit.position.epoch
-        if (held.epoch, held.stamp.encode()) != (epoch, commit.stamp):
-            return Answer(held.epoch, None, 0)
-        if held.position == commit.before:
-            servers.change("commit", shard, commit)
-        elif held.position == commit.position:
-            servers.change("lease", shard, held, 0)
-        else:
-            return Answer(epoch, held.position, 0)
-        return Answer(epoch, commit.position, servers.confirmed())
-
-    def _members(self):
-        now = self.servers.clock()
-        nodes = self.servers.primary.nodes.items()
-        return [
-            Member(node, address, now - seen, load, takes)
-            for node, (address, seen, load, takes) in nodes
-            if now - seen <= FORGET
-        ]
-
-
-class MemoryEngine(_Connection):
-    """One connection to one shard, as `cluster.engine.Engine` has it."""
-
-    def __init__(self, servers, replicas, shard=0):
-        super().__init__(servers, replicas)
-        self.shard = shard
-
-    def look(self):
-        self._begin("look")
-        return self._end("look", self.servers.primary.of(self.shard).lease)
-
-    def append(self, commit, *, may_exceed):
-        self._begin("append")
-        return self._end("append", self._append(self.shard, commit, may_exceed))
-
-    def files(self):
-        files = self._begin("files").primary.of(self.shard).files.items()
-        found = {name: File(max(size, len(data)), len(data)) for name, (size, data) in files}
-        return self._end("files", found)
-
-    def damage(self):
-        data = self._begin("damage").primary.of(self.shard)
-        found = lacks(data.count, len(data.files)) if self.servers.misses_files else ""
-        if not found and data.tail and self.servers.misses_files:
-            name, length = data.tail
-            found = lacks_end(name, length, len(data.files.get(name, (0, b""))[1]))
-        return self._end("damage", found)
-
-    def read(self, name, offset, size):
-        _, data = self._begin("read").primary.of(self.shard).files.get(name, (0, b""))
-        return self._end("read", bytes(data[offset : offset + size]))
-
-
-class MemoryRegistry(_Connection):
-    """One connection to all leases, as `cluster.engine.LeaseRegistry` has it."""
-
-    def __init__(self, servers, replicas):
-        super().__init__(servers, replicas)
-        self._shards = 0  # how many there are, as far as it knows
-
     def shards(self, wanted):
         servers = self._begin("shards")
         primary = servers.primary
@@ -408,99 +320,147 @@ class MemoryRegistry(_Connection):
             servers = self._begin("perform")
             if report is not None:
                 servers.change("report", report, servers.clock())
-            return self._end("perform", [self._made(call) for call in calls])
+            return self._end("perform", [self._made(call.what, self._lease, call) for call in calls])
         except EngineError as error:
             return [error for _ in calls]
-
-    def _made(self, call):
-        try:
-            self.servers.before_call(call.what)
-            if call.what == MARK:
-                self._mark(call.shard, call.lease.renewals)
-            elif call.what == TAKE:
-                self._take(call.shard, call.seen, call.lease, self._shards)
-            elif call.what == RENEW:
-                self._renew(call.shard, call.lease, self._shards, restores=call.restores)
-            elif call.what == RELEASE:
-                self._release(call.shard, call.lease, call.successor, self._shards)
-            return self.servers.primary.of(call.shard).lease
-        except EngineError as error:
-            return error
-
-    def members(self):
-        self._begin("members")
-        return self._end("members", self._members())
-
-    def request_move(self, shard, node):
-        servers = self._begin("request_move")
-        held = servers.primary.of(shard).lease
-        if held.node:
-            servers.change("lease", shard, held._replace(successor=node), 0)
-        return self._end("request_move", servers.primary.of(shard).lease)
-
-    def check(self):
-        return self._end("check", list(self._begin("check").faults))
-
-
-class MemoryCommitter(_Connection):
-    """One connection to all journals, as `cluster.engine.Committer` has it."""
 
     def append(self, calls):
         try:
             self._begin("append")
-            return self._end("append", [self._made(call) for call in calls])
+            return self._end("append", [self._made(call.shard, self._commit, *call) for call in calls])
         except EngineError as error:
             return [error for _ in calls]
 
-    def _made(self, call):
+    def _made(self, name, make, *arguments):
         try:
-            self.servers.before_call(call.shard)
-            return self._append(call.shard, call.commit, call.may_exceed)
+            self.servers.before_call(name)
+            return make(*arguments)
         except EngineError as error:
             return error
 
+    def _lease(self, call):
+        if call.what == OBSERVE:
+            self._mark(call.shard, call.lease.renewals)
+        elif call.what == TAKE:
+            self._take(call.shard, call.seen, call.lease)
+        elif call.what == RENEW:
+            self._renew(call.shard, call.lease, restores=call.restores)
+        elif call.what == RELEASE:
+            self._release(call.shard, call.lease, call.successor)
+        elif call.what == MOVE:
+            self._move(call.shard, call.successor)
+        return self.servers.primary.of(call.shard).lease
 
-class MemoryConnector:
-    """Makes connections, as `cluster.engine.Connector` does."""
+    def members(self):
+        now = self._begin("members").clock()
+        nodes = self.servers.primary.nodes.items()
+        found = [
+            Member(node, address, now - seen, load, takes)
+            for node, (address, seen, load, takes) in nodes
+            if now - seen <= FORGET
+        ]
+        return self._end("members", found)
 
-    def __init__(self, servers, replicas=1):
-        self.servers = servers
-        self.replicas = replicas
+    def inspect(self):
+        return []
 
-    def engine(self, shard):
-        return MemoryEngine(self.servers, self.replicas, shard)
+    def check(self):
+        return self._end("check", list(self._begin("check").faults))
 
-    def registry(self):
-        return MemoryRegistry(self.servers, self.replicas)
+    def files(self, shard):
+        files = self._begin("files").primary.of(shard).files.items()
+        found = {name: File(max(size, len(data)), len(data)) for name, (size, data) in files}
+        return self._end("files", found)
 
-    def committer(self):
-        return MemoryCommitter(self.servers, self.replicas)
+    def damage(self, shard):
+        data = self._begin("damage").primary.of(shard)
+        found = lacks(data.count, len(data.files)) if self.servers.misses_files else ""
+        if not found and data.tail and self.servers.misses_files:
+            name, length = data.tail
+            found = lacks_end(name, length, len(data.files.get(name, (0, b""))[1]))
+        return self._end("damage", found)
+
+    def read(self, shard, name, offset, size):
+        _, data = self._begin("read").primary.of(shard).files.get(name, (0, b""))
+        return self._end("read", bytes(data[offset : offset + size]))
+
+    # What the engine does at once
+
+    def _mark(self, shard, number):
+        held = self.servers.primary.of(shard).lease
+        if number and not held.epoch and not held.renewals:
+            self.servers.change("lease", shard, held._replace(renewals=number), 0)
+
+    def _take(self, shard, seen, lease):
+        servers = self.servers
+        held = servers.primary.of(shard).lease
+        if (_is(held, seen) and held.renewals == seen.renewals) or _is(held, lease):
+            servers.change("lease", shard, lease._replace(position=held.position, successor=""), self._shards)
+            self._wait()
+
+    def _renew(self, shard, lease, *, restores=True):
+        servers = self.servers
+        held = servers.primary.of(shard).lease
+        if restores and lease.follows(held):
+            renewed = lease._replace(renewals=lease.renewals + 1, position=held.position, successor="")
+            servers.change("lease", shard, renewed, self._shards)
+            self._wait()
+        elif _is(held, lease) and held.node == lease.node:
+            servers.change("lease", shard, held._replace(renewals=held.renewals + 1), 0)
+            self._wait()
+
+    def _release(self, shard, lease, successor):
+        held = self.servers.primary.of(shard).lease
+        if _is(held, lease):
+            self.servers.change("lease", shard, held._replace(node="", successor=successor), self._shards)
+
+    def _move(self, shard, node):
+        held = self.servers.primary.of(shard).lease
+        if held.node:
+            self.servers.change("lease", shard, held._replace(successor=node), 0)
+
+    def _commit(self, shard, commit, may_exceed):
+        servers = self.servers
+        if not may_exceed and servers.limit is not None and servers.primary.used() > servers.limit:
+            raise EngineFullError("the engine has reached its limit of memory")
+        held = servers.primary.of(shard).lease
+        epoch = commit.position.epoch
+        if (held.epoch, held.stamp.encode()) != (epoch, commit.stamp):
+            return Answer(held.epoch, None, 0)
+        if held.position == commit.before:
+            servers.change("commit", shard, commit)
+        elif held.position == commit.position:
+            servers.change("lease", shard, held, 0)
+        else:
+            return Answer(epoch, held.position, 0)
+        return Answer(epoch, commit.position, servers.confirmed())
 
 
 class OneShard:
-    """A connection to one shard, and one to its lease, of whatever engine, as if they were one; failures are raised."""
+    """A connection to any engine, for one shard; failures are raised."""
 
-    def __init__(self, connector, shard=0):
+    def __init__(self, engine, shard=0):
         self.shard = shard
-        self.engine = connector.engine(shard)
-        self.registry = connector.registry()
-        self.look, self.append, self.files, self.damage, self.read = (
-            getattr(self.engine, name) for name in ("look", "append", "files", "damage", "read")
+        self.engine = engine
+        self.files, self.damage, self.read = (
+            partial(getattr(engine, name), shard) for name in ("files", "damage", "read")
         )
-        self.members, self.check = self.registry.members, self.registry.check
+        self.members, self.check, self.close = engine.members, engine.check, engine.close
+
+    def append(self, commit, *, may_exceed):
+        return made(self.engine.append([CommitCall(self.shard, commit, may_exceed)])[0])
+
+    def look(self):
+        return made(self.engine.perform([observe(self.shard)])[0])
 
     def observe(self, node, address):
-        return made(self.registry.perform([observe(self.shard)], Report(node, address))[0])
+        return made(self.engine.perform([observe(self.shard)], Report(node, address))[0])
 
     def take(self, seen, lease):
-        return made(self.registry.perform([take(self.shard, seen, lease)])[0])
+        return made(self.engine.perform([take(self.shard, seen, lease)])[0])
 
     def renew(self, lease, **options):
-        return made(self.registry.perform([renew(self.shard, lease, **options)])[0])
+        return made(self.engine.perform([renew(self.shard, lease, **options)])[0])
 
     def release(self, lease):
-        return made(self.registry.perform([release(self.shard, lease)])[0])
-
-    def close(self):
-        self.engine.close()
-        self.registry.close()
+        return made(self.engine.perform([release(self.shard, lease)])[0])

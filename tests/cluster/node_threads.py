@@ -4,7 +4,7 @@ import asyncio
 import threading
 from contextlib import ExitStack
 
-from memory_engine import MemoryConnector, Servers
+from memory_engine import Servers
 
 from beanstalk_server import Config
 from beanstalk_server.cluster.node import Node
@@ -34,23 +34,6 @@ class Locked:
         return call
 
 
-class LockedConnector(MemoryConnector):
-    """Makes them."""
-
-    def __init__(self, servers, lock):
-        super().__init__(servers)
-        self._lock = lock
-
-    def engine(self, shard):
-        return Locked(super().engine(shard), self._lock)
-
-    def registry(self):
-        return Locked(super().registry(), self._lock)
-
-    def committer(self):
-        return Locked(super().committer(), self._lock)
-
-
 class Cluster:
     """Nodes, each in a thread, over an engine that the test breaks."""
 
@@ -73,12 +56,11 @@ class Cluster:
 
     def make(self, config):
         make_io = IoProcesses if config.io_processes else None
-        connector = LockedConnector(self.servers, self.lock)
-        return Node(config, connector=connector, make_io=make_io)
+        return Node(config, connect=self.connect_engine, make_io=make_io)
 
-    def make_registry(self):
-        """A connection to the leases, as a tool has it."""
-        return LockedConnector(self.servers, self.lock).registry()
+    def connect_engine(self):
+        """A connection to the engine, as a node or a tool has it."""
+        return Locked(self.servers.engine(), self.lock)
 
     def two(self, leads=None, **options):
         """A leader, and a node that stands by and passes clients on.

@@ -39,7 +39,7 @@ def opened(servers, clock=None, **options):
     clock = clock or Clock()
     sender = CommitSender(servers.lead(), 1)
     directory = EngineDirectory(
-        servers.connect(), sender, "engine", clock=lambda: clock.now, sleep=clock.sleep, **options
+        servers.engine(), sender, "engine", clock=lambda: clock.now, sleep=clock.sleep, **options
     )
     assert directory.lock()
     return directory
@@ -259,7 +259,7 @@ def test_a_file_that_has_become_shorter_is_an_error(servers):
 
 def test_a_directory_that_is_only_read_cannot_be_changed(servers):
     opened(servers).create("a", 10).sync()
-    directory = EngineDirectory(servers.connect(), None)
+    directory = EngineDirectory(servers.engine(), None)
     directory.lock()
     assert directory.open("a").read(0, 10) == bytes(10)
     directory.remove("a")

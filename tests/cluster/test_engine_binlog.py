@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from lives import SEGMENT, Clocks, History, Life, live, run_life
 from memory_disk import Crash
-from memory_engine import MemoryCommitter, Servers
+from memory_engine import Servers
 from policy_lives import PolicyLife
 from virtual import RecordingClient, put, reserve_job
 
@@ -150,11 +150,10 @@ class EngineLife(Life):
     def open(self, **options):
         del options["sync_interval"]
         servers = self.directory.servers
-        engine = servers.connect()
         sender = CommitSender(servers.lead(), 1, kept=KEPT)
-        directory = EngineDirectory(engine, sender, "engine", sleep=lambda _: None)
-        lanes = Lanes(MemoryCommitter(servers, 1), SeededThread(self.rng))
-        self.writer = EngineWriter(engine, directory, sender, lanes, 0)
+        directory = EngineDirectory(servers.engine(), sender, "engine", sleep=lambda _: None)
+        lanes = Lanes(servers.engine(), SeededThread(self.rng))
+        self.writer = EngineWriter(directory, lanes)
         self.rewritings = []
         binlog = EngineBinlog(directory, self.writer, **options)
         binlog.on_rewriting = self.rewritings.append
@@ -280,12 +279,11 @@ class Leader:
     """A leader with a broker, on servers that do as they are told."""
 
     def __init__(self, servers):
-        engine = servers.connect()
         self.servers = servers
         self.sender = CommitSender(servers.lead(), 1, kept=KEPT)
-        self.directory = EngineDirectory(engine, self.sender, "engine", sleep=lambda _: None)
-        self.lanes = Lanes(MemoryCommitter(servers, 1))
-        self.writer = EngineWriter(engine, self.directory, self.sender, self.lanes, 0)
+        self.directory = EngineDirectory(servers.engine(), self.sender, "engine", sleep=lambda _: None)
+        self.lanes = Lanes(servers.engine())
+        self.writer = EngineWriter(self.directory, self.lanes)
         self.binlog = EngineBinlog(self.directory, self.writer, segment_size=SEGMENT)
         self.failures = []
         self.binlog.on_failure = self.failures.append

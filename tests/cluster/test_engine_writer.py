@@ -216,7 +216,7 @@ async def test_whoever_gives_up_waits_for_nothing(node, step):
             raise EngineError("closed")
 
     closed = threading.Event()
-    close, node.committer.close = node.committer.close, lambda: (close(), closed.set())
+    close, node.engine.close = node.engine.close, lambda: (close(), closed.set())
     servers.before_call = hang
     step.write(b"one")
     step.write(b"two")

@@ -16,17 +16,17 @@ from harness.waiting import WITHIN, eventually_async
 async def test_commits_of_one_round_of_the_event_loop_leave_together(node, *leaders):
     for leader in leaders:
         leader.write(b"%d" % leader.shard, WITHIN)
-    assert node.committer.calls == [], "perhaps others have something, too"
+    assert node.engine.calls == [], "perhaps others have something, too"
     for leader in leaders:
         assert await leader.ended(1) == [b"%d" % leader.shard]
         assert leader.stored() == b"%d" % leader.shard
-    assert node.committer.calls == [[0, 1, 2, 3]]
+    assert node.engine.calls == [[0, 1, 2, 3]]
 
 
 @on(4)
 async def test_what_comes_while_the_engine_is_asked_leaves_together(node, first, *others):
     asked, answering = threading.Event(), threading.Event()
-    node.committer.on_call = lambda: (asked.set(), answering.wait(WITHIN))
+    node.engine.on_call = lambda: (asked.set(), answering.wait(WITHIN))
     first.write(b"one")
     await eventually_async(asked.is_set, "the engine is asked")
     for leader in (*others, first):
@@ -36,7 +36,7 @@ async def test_what_comes_while_the_engine_is_asked_leaves_together(node, first,
     await first.ended(2)
     for leader in others:
         await leader.ended(1)
-    assert node.committer.calls == [[0], [0, 1, 2, 3]]
+    assert node.engine.calls == [[0], [0, 1, 2, 3]]
 
 
 @on(3)
@@ -46,21 +46,21 @@ async def test_whoever_has_something_joins_a_write_before_it_leaves(node, *leade
     for leader in leaders:
         await leader.ended(1)
     await asyncio.sleep(0)
-    assert node.committer.calls == [[0, 1, 2]]
+    assert node.engine.calls == [[0, 1, 2]]
     assert node.pace.told == ["join", "hold", "release"], "no other write was scheduled"
 
 
 @on(3)
 async def test_nobody_is_let_go_while_another_write_follows_which_may_be_joined(node, first, second, third):
     asked, answering = threading.Event(), threading.Event()
-    node.committer.on_call = lambda: (asked.set(), answering.wait(WITHIN))
+    node.engine.on_call = lambda: (asked.set(), answering.wait(WITHIN))
     first.write()
     await eventually_async(asked.is_set, "the engine is asked")
     second.write()
     node.pace.joiners = [third.write]
     answering.set()
     await third.ended(1)
-    assert node.committer.calls == [[0], [1, 2]]
+    assert node.engine.calls == [[0], [1, 2]]
     assert node.pace.told == ["join", "hold", "join", "hold", "release"]
 
 
@@ -78,7 +78,7 @@ async def test_a_write_leaves_although_one_that_joins_it_fails(node, first, seco
     await first.ended(1)
     await second.ended(1)
     assert [type(error) for error in errors] == [LookupError]
-    assert node.committer.calls == [[0, 1]]
+    assert node.engine.calls == [[0, 1]]
 
 
 @on(1)
@@ -127,7 +127,7 @@ async def test_a_shard_that_finds_the_engine_full_is_alone_with_that(node, big, 
 @on(3)
 async def test_whoever_gives_up_disturbs_no_other(node, first, second, third):
     asked, answering = threading.Event(), threading.Event()
-    node.committer.on_call = lambda: (asked.set(), answering.wait(WITHIN))
+    node.engine.on_call = lambda: (asked.set(), answering.wait(WITHIN))
     for leader in node.leaders:
         leader.write(b"one")
     await eventually_async(asked.is_set, "the engine is asked")
@@ -141,7 +141,7 @@ async def test_whoever_gives_up_disturbs_no_other(node, first, second, third):
     first.write(b"three")
     await first.ended(2)
     assert [str(each) for each in first.ends] == ["enough", "enough"]
-    assert node.committer.calls == [[0, 1, 2], [1, 2]]
+    assert node.engine.calls == [[0, 1, 2], [1, 2]]
 
 
 @on(3)
@@ -150,7 +150,7 @@ async def test_what_was_given_up_before_it_left_is_not_sent(node, first, second,
     second.write(b"one")
     first.writer.give_up(GivenUpError("enough"))
     assert await second.ended(1) == [b"one"]
-    assert node.committer.calls == [[1]]
+    assert node.engine.calls == [[1]]
     assert first.stored() == b""
 
 
@@ -184,7 +184,7 @@ async def test_an_error_that_nobody_expects_ends_all_that_were_sent_together(nod
     def fail():
         raise ZeroDivisionError
 
-    node.committer.on_call = fail
+    node.engine.on_call = fail
     for leader in leaders:
         leader.write(b"one")
     for leader in leaders:

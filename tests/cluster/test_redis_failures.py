@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 from commits import MINE, Journal
 
+from beanstalk_server.cluster.engine.choice import connect_to
 from beanstalk_server.cluster.engine.interface import (
     CREATE,
     EngineError,
@@ -20,7 +21,6 @@ from beanstalk_server.cluster.engine.interface import (
 )
 from beanstalk_server.cluster.engine.redis import resp, scripts
 from beanstalk_server.cluster.engine.redis.connection import RedisConnection
-from beanstalk_server.cluster.engine.redis.connector import RedisConnector
 from beanstalk_server.settings.engine_url import read_url
 from harness.engines import Alone
 from harness.waiting import eventually
@@ -223,18 +223,15 @@ def test_what_no_engine_answers_is_an_error_of_the_engine(pretended, open_engine
         pretended.others[b"INFO"] = b"$0\r\n\r\n"
     if asked == "damage":
         pretended.others[b"HGETALL"] = b"*0\r\n"
-    connector = RedisConnector(pretended.url, "x", 1, timeout=0.5)
-    with closing(connector.registry()) as registry, closing(connector.engine(0)) as engine:
-        call = getattr(registry, asked, None) or getattr(engine, asked)
-        with pytest.raises(EngineError, match="unexpected reply"):
-            call()
+    with pytest.raises(EngineError, match="unexpected reply"):
+        getattr(open_engine(pretended.url, "x", timeout=0.5), asked)()
 
 
 def test_replicas_that_are_not_listed_are_not_waited_for(pretended):
     text = b"connected_slaves:999999999999\r\nslave0:ip=here,port=1,state=online,offset=0"
     pretended.others[b"INFO"] = b"$%d\r\n%b\r\n" % (len(text), text)
-    with closing(RedisConnector(pretended.url, "x", 1, timeout=0.5).registry()) as registry:
-        assert [replica.host.name for replica in registry.inspect()[0].replicas] == ["here"]
+    with closing(connect_to(pretended.url, "x", 1, timeout=0.5)()) as engine:
+        assert [replica.host.name for replica in engine.inspect()[0].replicas] == ["here"]
 
 
 def test_slots_that_nobody_has_are_an_error_of_the_engine(pretended, open_engine):

@@ -158,7 +158,7 @@ def test_the_user_that_the_document_makes_may_do_everything(redis, open_engine, 
     assert engine.check() == []
     assert not caplog.records
     engine.members()
-    engine.registry.inspect()
+    engine.engine.inspect()
 
 
 # Settings

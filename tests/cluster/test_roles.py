@@ -6,9 +6,9 @@ import heapq
 from collections import Counter
 
 import pytest
-from memory_engine import MemoryRegistry, Servers
+from memory_engine import Servers
 
-from beanstalk_server.cluster.engine.interface import Lease, Position, Report
+from beanstalk_server.cluster.engine.interface import Lease, Position, Report, move
 from beanstalk_server.cluster.lease_calls import LeaseCalls
 from beanstalk_server.cluster.roles import IS_SUSPENDED, LEADS, STANDING_BY, TAKING_OVER, Roles, TakeOverError
 from beanstalk_server.queue.units import SECOND
@@ -104,22 +104,21 @@ class Cluster:
         def clock():
             return round(asyncio.get_running_loop().time() * SECOND)
 
-        registry = MemoryRegistry(self.servers, 1)
+        engine = self.servers.engine()
         lease_calls = LeaseCalls(
-            registry, TTL * SECOND, lambda: Report(name, f"{name}:1"), owner.cut_off, in_thread=in_thread, clock=clock
+            engine, TTL * SECOND, lambda: Report(name, f"{name}:1"), owner.cut_off, in_thread=in_thread, clock=clock
         )
         roles = owner.roles = Roles(
             0,
             name,
-            f"{name}:1",
             TTL * SECOND,
             owner,
             lease_calls.ask,
             clock=clock,
             draw_secret=lambda: f"secret of {name}",
         )
-        roles.registry = registry
-        roles.start()
+        roles.engine = engine
+        roles.start(f"{name}:1")
         self.nodes.append(roles)
         self.lookouts.append(lease_calls)
         return roles, owner
@@ -162,7 +161,7 @@ async def until(condition, what, within=100):
 def kill(node):
     """End a node as SIGKILL does."""
     node._task.cancel()
-    node.registry.close()
+    node.engine.close()
     node.start = node.stop = None
 
 
@@ -207,12 +206,12 @@ async def test_a_node_that_is_cut_off_is_suspended_before_the_other_leads(cluste
     first, owner = await cluster.leader()
     second, _ = cluster.add("b")
     await asyncio.sleep(5)
-    first.registry.close()
+    first.engine.close()
     await until(lambda: first.role == IS_SUSPENDED, "it is suspended", within=TTL)
     assert second.role == STANDING_BY
     await until(lambda: second.role == LEADS, "the other leads", within=TTL)
     assert owner.told == ["serves 1", "suspend"]
-    first.registry.is_open = True
+    first.engine.is_open = True
     await until(lambda: first.role == STANDING_BY, "it is fenced", within=1)
     assert owner.told == ["serves 1", "suspend", "step down"]
     assert first.leader == "b:1"
@@ -284,12 +283,12 @@ async def test_who_leads_in_an_engine_that_was_wiped_leads_on_when_the_earlier_l
     cluster.servers.primary.lease = Lease(3, 0, "", "z:1", "secret of z")
     first, owner = await cluster.leader()
     assert first.epoch == 4
-    first.registry.close()  # as if it was stopped
+    first.engine.close()  # as if it was stopped
     cluster.servers.wipe()
     second, other = cluster.add("b")
     await until(lambda: second.role == LEADS, "the other leads", within=2 * TTL)
     assert second.epoch == 1
-    first.registry.is_open = True
+    first.engine.is_open = True
     await until(lambda: first.role == STANDING_BY, "it is fenced", within=1)
     await asyncio.sleep(3 * TTL)
     assert (owner.told, other.told) == (["serves 4", "suspend", "step down"], ["serves 1"])
@@ -469,7 +468,7 @@ async def test_a_leader_hands_over_to_whom_the_engine_names(cluster):
     _, owner = await cluster.leader()
     second, _ = cluster.add("b")
     await asyncio.sleep(1)
-    MemoryRegistry(cluster.servers, 1).request_move(0, "b")
+    cluster.servers.engine().perform([move(0, "b")])
     await until(lambda: second.role == LEADS, "the other leads", within=TTL / 2)
     assert owner.told == ["serves 1", "hand over to b", "finish", "step down"]
 

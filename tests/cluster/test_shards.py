@@ -5,6 +5,7 @@ import logging
 import pytest
 from node_threads import put, stats
 
+from beanstalk_server.cluster.engine.interface import move
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.declaration import BAD_OPTION
 from beanstalk_server.wire.places import Places
@@ -58,15 +59,14 @@ def test_an_operator_moves_a_shard(cluster, nodes):
     first, second = nodes(2, shards=3)
     more, fewer = (first, second) if len(led(first)) == 2 else (second, first)
     moved = led(more)[0]
-    registry = cluster.make_registry()
-    registry.request_move(moved, fewer.server.name)
+    cluster.connect_engine().perform([move(moved, fewer.server.name)])
     eventually(lambda: moved in led(fewer), "it has moved")
     assert counts(more, fewer) == [1, 2]
 
 
 def test_a_move_to_a_node_that_is_not_there_does_not_happen(cluster, nodes):
     (node,) = nodes(1)
-    cluster.make_registry().request_move(0, "nobody")
+    cluster.connect_engine().perform([move(0, "nobody")])
     before = cluster.servers.primary.lease.renewals
     eventually(lambda: cluster.servers.primary.lease.renewals > before + 5, "the leader has seen it")
     assert led(node) == [0, 1, 2, 3]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from memory_disk import MemoryDirectory, Node
-from memory_engine import MemoryConnector, Servers
+from memory_engine import Servers
 from virtual import RecordingClient, put
 
 from beanstalk_server.cluster.commit_sender import CommitSender
@@ -84,12 +84,12 @@ def bodies(count):
 
 def in_engine(servers):
     """The directory that a node would find."""
-    return EngineDirectory(servers.connect(), CommitSender(servers.lead(), 1))
+    return EngineDirectory(servers.engine(), CommitSender(servers.lead(), 1))
 
 
 def carry(servers, source, clock=None, shards=1, **options):
     clock = clock or Clock()
-    return import_jobs(MemoryConnector(servers), shards, 1, source, clock=clock, sleep=clock.sleep, **options)
+    return import_jobs(servers.engine, shards, 1, source, clock=clock, sleep=clock.sleep, **options)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_files_of_beanstalkd_are_imported_and_taken_over_by_the_first_node(serve
     names = carry(servers, source)
     assert names[0] == "binlog.1"
     with pytest.raises(StorageError, match="start a node, which takes over"):
-        export_jobs(MemoryConnector(servers), 1, MemoryDirectory())
+        export_jobs(servers.engine, 1, MemoryDirectory())
     assert jobs_of(in_engine(servers.copy())) == [b"%d" % number for number in range(1, 9)]
 
 
@@ -132,7 +132,7 @@ def test_what_is_imported_comes_back_byte_for_byte(servers, source):
     carry(servers, source)
     to = MemoryDirectory()
     names = [name for _, name in segment_names(source)]
-    assert export_jobs(MemoryConnector(servers), 1, to) == len(names)
+    assert export_jobs(servers.engine, 1, to) == len(names)
     for name in names:
         data = bytes(source.nodes[name].data)
         assert data.startswith(bytes(to.nodes[name].data))
@@ -150,14 +150,14 @@ async def test_zeros_at_the_end_of_the_last_record_come_back(servers):
     await binlog.commit()  # and then it is killed
     carry(servers, source.after_a_kill())
     to = MemoryDirectory()
-    export_jobs(MemoryConnector(servers), 1, to)
+    export_jobs(servers.engine, 1, to)
     assert jobs_of(to) == [bytes(500)]
 
 
 def test_an_export_is_on_the_disk_when_it_is_done(servers, source):
     carry(servers, source)
     to = MemoryDirectory()
-    export_jobs(MemoryConnector(servers), 1, to)
+    export_jobs(servers.engine, 1, to)
     assert jobs_of(to.after_a_crash()) == bodies(40)
 
 
@@ -173,7 +173,7 @@ def test_an_export_that_is_interrupted_is_no_binlog(servers, source):
 
     servers.before_call = fail
     with pytest.raises(EngineError):
-        export_jobs(MemoryConnector(servers), 1, to)
+        export_jobs(servers.engine, 1, to)
     assert not to.nodes
 
 
@@ -194,7 +194,7 @@ def test_a_copy_is_whole_although_a_node_writes_and_removes_segments_meanwhile(s
 
     servers.before_call = write
     to = MemoryDirectory()
-    copy_segments(servers.connect(), to)
+    copy_segments(servers.engine(), 0, to)
     found = jobs_of(to)
     assert found == bodies(len(found)), "as it was at some moment"
     assert len(found) >= 40
@@ -211,21 +211,21 @@ def test_a_segment_that_goes_while_it_is_copied_is_not_in_the_copy(servers, sour
 
     servers.after_call = remove
     to = MemoryDirectory()
-    names = copy_segments(servers.connect(), to)
+    names = copy_segments(servers.engine(), 0, to)
     assert oldest not in names
     assert sorted(to.nodes) == names
 
 
 def test_an_engine_without_jobs_has_nothing_to_export(servers):
     with pytest.raises(StorageError, match="holds no jobs"):
-        export_jobs(MemoryConnector(servers), 1, MemoryDirectory())
+        export_jobs(servers.engine, 1, MemoryDirectory())
 
 
 def test_a_directory_with_anything_in_it_is_not_exported_to(servers, source):
     carry(servers, source)
     to = MemoryDirectory({"notes": Node(b"mine")})
     with pytest.raises(StorageError, match="is not empty"):
-        export_jobs(MemoryConnector(servers), 1, to)
+        export_jobs(servers.engine, 1, to)
     assert contents(to) == {"notes": b"mine"}
 
 
@@ -234,7 +234,7 @@ def test_a_directory_in_which_a_start_was_interrupted_keeps_all_when_it_is_not_e
     there = {REWRITING: b"", f"{REWRITING}/segment.1": b"the only copy"}
     to = MemoryDirectory({name: Node(data) for name, data in there.items()})
     with pytest.raises(StorageError, match="is not empty"):
-        export_jobs(MemoryConnector(servers), 1, to)
+        export_jobs(servers.engine, 1, to)
     assert contents(to) == there
 
 
@@ -322,7 +322,7 @@ def test_an_import_that_is_killed_is_no_binlog(servers, source):
 
     servers.before_call = stop
     with pytest.raises(KeyboardInterrupt):
-        import_jobs(MemoryConnector(servers), 1, 1, source)
+        import_jobs(servers.engine, 1, 1, source)
     assert servers.primary.files
     assert jobs_of(in_engine(servers.copy())) == []
     servers.before_call = lambda method: None
@@ -370,7 +370,7 @@ def deadlines_in(directory):
 def node_finds(servers, shard):
     """The jobs that a node would find in a shard, by their ids: the bodies."""
     servers = servers.copy()
-    directory = EngineDirectory(servers.connect(shard=shard), CommitSender(servers.lead(shard), 1))
+    directory = EngineDirectory(servers.engine(), CommitSender(servers.lead(shard), 1), shard=shard)
     assert directory.lock()
     replay = Replay(IdTable(SHARDS, shard))
     recover(directory, replay, salvage=False, segment_size=SEGMENT, draw_salt=lambda: 5)
@@ -388,10 +388,10 @@ def test_jobs_are_divided_among_shards_by_their_tubes_and_joined_again(servers):
         expected[shard][job_id * SHARDS + shard] = (tube, body)
     assert all(expected), "each shard has some"
     assert [node_finds(servers, shard) for shard in range(SHARDS)] == expected
-    assert MemoryConnector(servers).registry().shards(0) == SHARDS
+    assert servers.engine().shards(0) == SHARDS
     assert [servers.primary.of(shard).lease.node for shard in range(SHARDS)] == [""] * SHARDS
     to = MemoryDirectory()
-    assert export_jobs(MemoryConnector(servers), SHARDS, to) == len(segment_names(to))
+    assert export_jobs(servers.engine, SHARDS, to) == len(segment_names(to))
     assert {job_id // SHARDS: job for job_id, job in stored_in(to).items()} == jobs
     deadlines = {job_id // SHARDS: deadline for job_id, deadline in deadlines_in(to).items()}
     assert deadlines == pytest.approx(deadlines_in(source), abs=SECOND, rel=0)
@@ -426,7 +426,7 @@ def test_files_of_beanstalkd_are_divided_too(servers):
     writer.write(source, jobs, next_id=21, size=2000)
     carry(servers, source, shards=SHARDS)
     to = MemoryDirectory()
-    export_jobs(MemoryConnector(servers), SHARDS, to)
+    export_jobs(servers.engine, SHARDS, to)
     assert {job_id // SHARDS: body for job_id, (_, body, *_) in stored_in(to).items()} == {
         number: b"%d" % number for number in range(1, 9)
     }
@@ -437,7 +437,7 @@ def test_ids_go_on_behind_all_that_were_ever_given(servers):
     writer.write(source, [], next_id=21, size=2000)
     carry(servers, source, shards=SHARDS)
     to = MemoryDirectory()
-    export_jobs(MemoryConnector(servers), SHARDS, to)
+    export_jobs(servers.engine, SHARDS, to)
     with inspect(to) as binlog:
         assert list(binlog.live(pytest.fail)) == []
         assert binlog.next_id >= 21 * SHARDS
@@ -467,15 +467,15 @@ def test_an_import_that_ends_when_some_shards_have_their_jobs_leaves_none(server
 
 
 def test_nothing_is_imported_into_an_engine_with_another_number_of_shards(servers, source):
-    MemoryConnector(servers).registry().shards(8)
+    servers.engine().shards(8)
     with pytest.raises(StorageError, match="has 8 shards, and not 3"):
         carry(servers, source, shards=SHARDS)
     assert not servers.primary.files
 
 
 def test_one_shard_that_has_jobs_keeps_all_from_being_imported(servers, source):
-    MemoryConnector(servers).registry().shards(SHARDS)
-    last = EngineDirectory(servers.connect(shard=2), CommitSender(servers.lead(2), 1))
+    servers.engine().shards(SHARDS)
+    last = EngineDirectory(servers.engine(), CommitSender(servers.lead(2), 1), shard=2)
     last.create("segment.0000000001", 10)
     last.sync()
     with pytest.raises(StorageError, match="holds a journal already"):
@@ -486,10 +486,10 @@ def test_one_shard_that_has_jobs_keeps_all_from_being_imported(servers, source):
 
 
 def test_no_shard_is_exported_before_there_are_jobs(servers):
-    MemoryConnector(servers).registry().shards(SHARDS)
+    servers.engine().shards(SHARDS)
     to = MemoryDirectory()
     with pytest.raises(StorageError, match="holds no jobs"):
-        export_jobs(MemoryConnector(servers), SHARDS, to)
+        export_jobs(servers.engine, SHARDS, to)
     assert not to.nodes
 
 
@@ -499,11 +499,11 @@ def test_a_shard_that_was_led_and_has_never_had_a_job_keeps_no_other_from_being_
     carry(servers, source, shards=SHARDS)
     shard = next(each for each in range(SHARDS) if not node_finds(servers, each))
     servers.primary.of(shard).files.clear()
-    led = EngineDirectory(servers.connect(shard=shard), CommitSender(servers.lead(shard), 1))
+    led = EngineDirectory(servers.engine(), CommitSender(servers.lead(shard), 1), shard=shard)
     led.create("spare.1", SEGMENT)  # which a leader takes ahead
     led.sync()
     to = MemoryDirectory()
-    export_jobs(MemoryConnector(servers), SHARDS, to)
+    export_jobs(servers.engine, SHARDS, to)
     assert len(stored_in(to)) == 3
 
 
@@ -513,7 +513,7 @@ def test_shards_are_not_joined_in_a_directory_that_has_anything(servers):
     carry(servers, source, shards=SHARDS)
     to = MemoryDirectory({"notes": Node(b"mine")})
     with pytest.raises(StorageError, match="is not empty"):
-        export_jobs(MemoryConnector(servers), SHARDS, to)
+        export_jobs(servers.engine, SHARDS, to)
     assert contents(to) == {"notes": b"mine"}
 
 

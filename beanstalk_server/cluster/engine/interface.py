@@ -3,21 +3,22 @@
 The engine holds, for each shard, the files of one binlog, the position of the last commit to them, and the lease of the
 leader. All that changes in it is decided there, at once, by a comparison of leases and positions. So it does not matter
 how often a call is made, or whether its answer was lost. A lease is its epoch and its stamp: an engine that was wiped
-gives the same epoch to another leader. A node has three kinds of connections (a `Connector` makes them):
+gives the same epoch to another leader.
 
-    Engine         to one shard: its files, for a new leader, and for tools
-    LeaseRegistry  to all shards: their leases, how many there are, and which nodes
-    Committer      to all shards: their commits
+    perform       takes, renews and gives back the leases of any shards
+    append        appends commits to the journals of any shards
+    files, read   names the files of a shard, and reads them
 
-What concerns many shards is one call with an answer for each, because sending costs more than what is sent. All methods
-block, and one object is used by one thread at a time.
+What concerns many shards is one call with an answer for each, because sending costs more than what is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha1
 from typing import Final, NamedTuple, Protocol, TypeVar
+
+from beanstalk_server.settings.engine_url import Host
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class Lease(NamedTuple):
     epoch: int = 0
     """Goes up with each leader; 0 if there has never been one."""
     renewals: int = 0
-    """Goes up with each renewal. Before there is a leader, it is what `mark` has drawn."""
+    """Goes up with each renewal. Before there is a leader, it is a number of `observe`."""
     node: str = ""
     """The id of the leader, or "" if it has given the lease back."""
     address: str = ""
@@ -136,39 +137,36 @@ class Member(NamedTuple):
 # Calls about a lease
 
 OBSERVE: Final = "observe"
-MARK: Final = "mark"
 TAKE: Final = "take"
 RENEW: Final = "renew"
 RELEASE: Final = "release"
+MOVE: Final = "move"
 
 
 class LeaseCall(NamedTuple):
     """A call about the lease of one shard. The functions below make them."""
 
     what: str
-    """OBSERVE, MARK, TAKE, RENEW or RELEASE."""
+    """OBSERVE, TAKE, RENEW, RELEASE or MOVE."""
     shard: int
     lease: Lease = Lease()
-    """The one to take, or that the node has; for a mark, one with its number."""
+    """The one to take, or that the node has; for a look, one with its number."""
     seen: Lease = Lease()
     """The one that the engine must still have, for a lease to be taken."""
     successor: str = ""
-    """The node that takes a lease that is given back."""
+    """The node that takes a lease that is given back, or that the leader is to hand over to."""
     restores: bool = True
     """Whether a renewal gives the lease to an engine that has lost it."""
 
 
-def observe(shard: int) -> LeaseCall:
-    """Look who leads. The position and the TTL of the answer may be those of an earlier look at the same leader."""
-    return LeaseCall(OBSERVE, shard)
+def observe(shard: int, number: int = 0) -> LeaseCall:
+    """Look who leads. The position and the TTL of the answer may be those of an earlier look at the same leader.
 
-
-def mark(shard: int, number: int) -> LeaseCall:
-    """Give an engine without a leader this number for its count of renewals, unless it has one.
-
-    An engine that is wiped has another one then. So a node finds out, although the engine was empty at both looks.
+    Args:
+        number: what an engine gets for its count of renewals that has had no leader, unless it has one; 0 for nothing.
+            An engine that is wiped has another one then. So a node finds out, although it was empty at both looks.
     """
-    return LeaseCall(MARK, shard, Lease(renewals=number))
+    return LeaseCall(OBSERVE, shard, Lease(renewals=number))
 
 
 def take(shard: int, seen: Lease, lease: Lease) -> LeaseCall:
@@ -193,6 +191,14 @@ def renew(shard: int, lease: Lease, *, restores: bool = True) -> LeaseCall:
 def release(shard: int, lease: Lease, successor: str = "") -> LeaseCall:
     """Give the lease back, if the engine still has it, to this node or to any."""
     return LeaseCall(RELEASE, shard, lease, successor=successor)
+
+
+def move(shard: int, node: str) -> LeaseCall:
+    """Ask the leader of a shard, if there is one, to hand over to a node; "" takes that back.
+
+    The request ends with the leader.
+    """
+    return LeaseCall(MOVE, shard, successor=node)
 
 
 # Operations on files
@@ -263,6 +269,10 @@ class CommitCall(NamedTuple):
     """Go beyond the engine's limit of memory. If not, the answer there is an EngineFullError."""
 
 
+LARGEST: Final = 1 << 29
+"""Bytes of a file at most: a string of Redis has no more."""
+
+
 class File(NamedTuple):
     """A file in the engine."""
 
@@ -282,36 +292,34 @@ def lacks_end(name: str, wanted: int, found: int) -> str:
     return "" if found >= wanted else f"{name}: {wanted} bytes were written, and {found} are there"
 
 
+class Replica(NamedTuple):
+    """A replica, as its primary sees it."""
+
+    host: Host
+    is_online: bool
+    """Whether it has a copy, and follows."""
+    lag: int
+    """Bytes of changes that it has not confirmed yet."""
+
+
+class Condition(NamedTuple):
+    """How a server is."""
+
+    name: str
+    """The program, with its version."""
+    host: Host
+    memory: int
+    """Bytes in use."""
+    limit: int
+    """Bytes that it may use; 0 for any number."""
+    replicas: tuple[Replica, ...]
+
+
 class Engine(Protocol):
-    """One shard of an engine. All methods raise EngineError, and mean the same when they are called again."""
+    """A connection to an engine, made with the first call. All methods block; one thread at a time makes calls.
 
-    def look(self) -> Lease:
-        """Who leads."""
-
-    def append(self, commit: Commit, *, may_exceed: bool) -> Answer:
-        """Make a commit if its leader has the lease and the last position is its `before`; wait for the replicas.
-
-        If its own position is the last one, it is written once more, so that waiting for the replicas means something.
-
-        Args:
-            may_exceed: go beyond the limit of memory. If not, EngineFullError is raised there.
-        """
-
-    def files(self) -> dict[str, File]:
-        """All files by name."""
-
-    def damage(self) -> str:
-        """What is missing of that which the last commit has left; "" if nothing is, as far as it was written down."""
-
-    def read(self, name: str, offset: int, size: int) -> bytes:
-        """The bytes of a file from the offset on: fewer than `size` where its length ends. No zeros are added."""
-
-    def close(self) -> None:
-        """Close all connections. Calls in other threads end with an EngineError."""
-
-
-class LeaseRegistry(Protocol):
-    """The leases of all shards, and the nodes. All methods mean the same when they are called again."""
+    A method that does not return its errors raises EngineError, and means the same when it is called again.
+    """
 
     def shards(self, wanted: int) -> int:
         """How many shards there are. If that has never been fixed, it is fixed by this call.
@@ -333,54 +341,35 @@ class LeaseRegistry(Protocol):
             report: shows that a node is alive. One that does not arrive is not told of: the next one comes soon.
         """
 
+    def append(self, calls: Sequence[CommitCall]) -> list[Answer | EngineError]:
+        """Make commits, in one write for each primary; return the answer to each, or why it has failed.
+
+        A commit is made if its leader has the lease and the last position is its `before`. If its own position is the
+        last one, it is written once more, so that waiting for the replicas means something. All commits wait for the
+        replicas together. No two are of the same shard.
+        """
+
+    def files(self, shard: int) -> dict[str, File]:
+        """All files of a shard by name."""
+
+    def damage(self, shard: int) -> str:
+        """What is missing of that which the last commit has left; "" if nothing is, as far as it was written down."""
+
+    def read(self, shard: int, name: str, offset: int, size: int) -> bytes:
+        """The bytes of a file from the offset on: fewer than `size` where its length ends. No zeros are added."""
+
     def members(self) -> list[Member]:
-        """The nodes that have reported within the last minute.
-
-        Raises:
-            EngineError: the engine cannot be asked.
-        """
-
-    def request_move(self, shard: int, node: str) -> Lease:
-        """Ask the leader of a shard to hand over to a node; "" takes that back. Return the lease as it is then.
-
-        Nothing happens if the shard has no leader. The request ends with the leader.
-
-        Raises:
-            EngineError: the engine cannot be asked.
-        """
+        """The nodes that have reported within the last minute."""
 
     def check(self) -> list[str]:
-        """What in the engine's settings would lose jobs: a sentence each, with the value and what would be right.
+        """What in the engine's settings would lose jobs: a sentence each, with the value and what would be right."""
 
-        Raises:
-            EngineError: the engine cannot be asked.
-        """
-
-    def close(self) -> None:
-        """Close all connections. Calls in other threads end with an EngineError."""
-
-
-class Committer(Protocol):
-    """Makes the commits of all shards that a node leads."""
-
-    def append(self, calls: Sequence[CommitCall]) -> list[Answer | EngineError]:
-        """Make commits, each as `Engine.append` does; return the answer to each, or why it has failed.
-
-        They leave in one write for each primary, and wait for the replicas together. No two are of the same shard.
-        """
+    def inspect(self) -> list[Condition]:
+        """How the servers are that have any shard, and their replicas; none of an engine that does not say."""
 
     def close(self) -> None:
         """Close all connections. Calls in other threads end with an EngineError."""
 
 
-class Connector(Protocol):
-    """Makes connections to one engine. They are not connected before they are used."""
-
-    def engine(self, shard: int) -> Engine:
-        """To one shard."""
-
-    def registry(self) -> LeaseRegistry:
-        """To all leases."""
-
-    def committer(self) -> Committer:
-        """To all journals."""
+Connect = Callable[[], Engine]
+"""Makes a connection to one engine."""

@@ -9,6 +9,7 @@ import contextvars
 import logging
 import random
 from collections import Counter
+from functools import partial
 
 from checking import check_broker
 
@@ -20,7 +21,7 @@ from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.settings.options import Config
 from beanstalk_server.settings.sections import TubeConfig
 from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of, values_of
-from tests.cluster.simulation.engines import SimulatedConnector, SimulatedServers
+from tests.cluster.simulation.engines import SimulatedEngine, SimulatedServers
 from tests.cluster.simulation.faults import GUEST, Faults
 from tests.cluster.simulation.network import Network
 from tests.cluster.simulation.patches import virtual
@@ -279,7 +280,7 @@ class SimulatedCluster:
                     port=0,
                     tubes=[TubeConfig(match=name, **values_of(policy)) for name, policy in self.policed.items()],
                 ),
-                connector=SimulatedConnector(self.servers, self.replicas),
+                connect=partial(SimulatedEngine, self.servers, self.replicas),
             )
             node.cluster, node.process = self, process
             self.nodes[name] = node

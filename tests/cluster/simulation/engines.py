@@ -8,7 +8,7 @@ import contextvars
 from functools import partial
 
 from beanstalk_server.cluster.engine.interface import RENEW, TAKE, Answer, EngineError
-from tests.cluster.memory_engine import MemoryCommitter, MemoryEngine, MemoryRegistry, Servers
+from tests.cluster.memory_engine import MemoryEngine, Servers
 from tests.cluster.simulation.virtual_loop import PROCESS, SECOND, this_thread
 
 TIMEOUT = 1 * SECOND
@@ -91,105 +91,95 @@ class SimulatedServers(Servers):
         self._ask_again()
 
 
-class _Connection:
-    """What all connections of a process have in common: a call takes time, in a thread."""
+class SimulatedEngine(MemoryEngine):
+    """One connection of the process that makes it: a call takes time, in a thread."""
 
-    process = None
+    def __init__(self, servers, replicas):
+        super().__init__(servers, replicas)
+        self.process = PROCESS.get()
 
     def _wait(self):
         """What waits for replicas is `_call`."""
 
-    def _call(self, method, waits, *args, **options):
-        """Make a call of the class beside this one.
+    def _call(self, method, *args, judge=None):
+        """Make a call of the engine in memory.
 
         Args:
-            waits: whether it waits for replicas, if it changes something.
+            judge: returns the answer when it is known how many replicas have confirmed it; None if it waits for none.
         """
         baton = this_thread()
         servers, network, loop = self.servers, self.servers.network, self.servers.loop
         if not self.is_open:
             raise EngineError("the connection is closed")
-        call = partial(getattr(super(), method), *args, **options)
+        call = partial(getattr(super(), method), *args)
         if baton is None:  # on the event loop, which must not wait
             if network.is_cut(self.process.name, HOST) or servers.paused_until > loop.now or not servers.is_reachable:
                 raise EngineError("the engine cannot be reached")
             before = servers.offset
             answer = call()
-            confirmed = servers.confirmed_at(servers.offset) if waits and servers.offset > before else None
-            return self._judge(answer, confirmed, args)
-        return _Call(self, waits, call, args, baton).run()
-
-    def _judge(self, answer, confirmed, args):
-        """The answer to a call that a number of replicas have confirmed; None: it waits for none."""
-        if confirmed is None:
+            if judge is not None and servers.offset > before:
+                return judge(answer, servers.confirmed_at(servers.offset))
             return answer
-        if isinstance(answer, Answer):
-            return answer._replace(replicas=confirmed)
-        if confirmed < self.replicas:
-            raise self._too_few(confirmed)
-        return answer
+        return _Call(self, judge, call, baton).run()
 
     def _too_few(self, confirmed):
-        return EngineError(f"{confirmed} of {self.replicas} replicas have confirmed")
+        return (
+            EngineError(f"{confirmed} of {self.replicas} replicas have confirmed")
+            if confirmed < self.replicas
+            else None
+        )
 
+    def shards(self, wanted):
+        def judge(answer, confirmed):
+            if error := self._too_few(confirmed):
+                raise error
+            return answer
 
-def _through(method, *, waits=False):
-    """A method that calls that of the connection in memory."""
-
-    def call(self, *args, **options):
-        return self._call(method, waits, *args, **options)
-
-    return call
-
-
-class SimulatedEngine(_Connection, MemoryEngine):
-    """One connection of a process to one shard."""
-
-    append = _through("append", waits=True)
-    files, damage, read = map(_through, ("files", "damage", "read"))
-
-
-class SimulatedRegistry(_Connection, MemoryRegistry):
-    """One connection of a process to all leases."""
-
-    shards = _through("shards", waits=True)
-    members, request_move, check = map(_through, ("members", "request_move", "check"))
+        return self._call("shards", wanted, judge=judge)
 
     def perform(self, calls, report=None):
-        try:
-            return self._call("perform", any(call.what in (TAKE, RENEW) for call in calls), calls, report)
-        except EngineError as error:
-            return [error for _ in calls]
+        def judge(leases, confirmed):
+            error = self._too_few(confirmed)
+            return [
+                error if error and call.what in (TAKE, RENEW) else lease
+                for call, lease in zip(calls, leases, strict=True)
+            ]
 
-    def _judge(self, answer, confirmed, args):
-        if not isinstance(answer, list) or confirmed is None or confirmed >= self.replicas:
-            return super()._judge(answer, confirmed, args)
-        return [
-            self._too_few(confirmed) if call.what in (TAKE, RENEW) else lease
-            for call, lease in zip(args[0], answer, strict=True)
-        ]
-
-
-class SimulatedCommitter(_Connection, MemoryCommitter):
-    """One connection of a process to all journals."""
+        return self._each("perform", calls, report, judge=judge)
 
     def append(self, calls):
+        def judge(answers, confirmed):
+            return [each._replace(replicas=confirmed) if isinstance(each, Answer) else each for each in answers]
+
+        return self._each("append", calls, judge=judge)
+
+    def _each(self, method, calls, *args, judge):
         try:
-            return self._call("append", True, calls)
+            return self._call(method, calls, *args, judge=judge)
         except EngineError as error:
             return [error for _ in calls]
 
-    def _judge(self, answer, confirmed, args):
-        if confirmed is None:
-            return answer
-        return [each._replace(replicas=confirmed) if isinstance(each, Answer) else each for each in answer]
+    def files(self, shard):
+        return self._call("files", shard)
+
+    def damage(self, shard):
+        return self._call("damage", shard)
+
+    def read(self, *args):
+        return self._call("read", *args)
+
+    def members(self):
+        return self._call("members")
+
+    def check(self):
+        return self._call("check")
 
 
 class _Call:
     """One call on its way to the engine and back."""
 
-    def __init__(self, engine, waits, call, args, baton):
-        self.engine, self.waits, self.call, self.args, self.baton = engine, waits, call, args, baton
+    def __init__(self, engine, judge, call, baton):
+        self.engine, self.judge, self.call, self.baton = engine, judge, call, baton
         self.servers = engine.servers
         self.loop = engine.servers.loop
         self.network = engine.servers.network
@@ -242,7 +232,7 @@ class _Call:
             self._answer(answer, error)
             return
         offset = servers.offset
-        if not self.waits:
+        if self.judge is None:
             self._answer(answer, None)
             return
         deadline = self.loop.now + TIMEOUT // 2
@@ -254,7 +244,7 @@ class _Call:
             confirmed = servers.confirmed_at(offset)
             if confirmed >= self.engine.replicas or self.loop.now >= deadline:
                 try:
-                    self._answer(self.engine._judge(answer, confirmed, self.args), None)
+                    self._answer(self.judge(answer, confirmed), None)
                 except EngineError as error:
                     self._answer(None, error)
             else:
@@ -273,25 +263,3 @@ class _Call:
             self.servers.lost_answers -= 1
             return  # it is given up some time
         self.network.carry(HOST, self.engine.process.name, lambda: self._end(answer, error))
-
-
-class SimulatedConnector:
-    """Makes the connections of the process that makes it."""
-
-    def __init__(self, servers, replicas):
-        self.servers = servers
-        self.replicas = replicas
-        self.process = PROCESS.get()
-
-    def engine(self, shard=0):
-        return self._of_process(SimulatedEngine(self.servers, self.replicas, shard))
-
-    def registry(self):
-        return self._of_process(SimulatedRegistry(self.servers, self.replicas))
-
-    def committer(self):
-        return self._of_process(SimulatedCommitter(self.servers, self.replicas))
-
-    def _of_process(self, connection):
-        connection.process = self.process
-        return connection

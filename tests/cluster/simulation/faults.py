@@ -8,8 +8,8 @@ well, and nothing else goes wrong until the engine has everything again.
 import contextlib
 import contextvars
 
-from beanstalk_server.cluster.engine.interface import EngineError
-from tests.cluster.memory_engine import MemoryRegistry
+from beanstalk_server.cluster.engine.interface import EngineError, made, move
+from tests.cluster.memory_engine import MemoryEngine
 from tests.cluster.simulation.engines import HOST
 from tests.cluster.simulation.virtual_loop import SECOND
 
@@ -204,7 +204,7 @@ class Faults:
         if leader is None or not others:
             return None
         with contextlib.suppress(EngineError):  # the operator is told so
-            MemoryRegistry(cluster.servers, 0).request_move(shard, self.rng.choice(others).name)
+            made(MemoryEngine(cluster.servers, 0).perform([move(shard, self.rng.choice(others).name)])[0])
         return "move shard"
 
     def come_or_go(self):

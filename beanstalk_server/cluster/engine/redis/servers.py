@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Final, NamedTuple
+from typing import Final
 
-from beanstalk_server.cluster.engine.interface import EngineError, EngineRefusedError
+from beanstalk_server.cluster.engine.interface import Condition, EngineError, EngineRefusedError, Replica
 from beanstalk_server.cluster.engine.redis.connection import RedisConnection
 from beanstalk_server.cluster.engine.redis.resp import ResponseError, pack, text_of, understood
 from beanstalk_server.events import event
@@ -31,29 +31,6 @@ BACKLOG: Final = 16 << 20
 """Bytes: what a busy leader writes in a second or two, for a replica that was away that long."""
 
 log = logging.getLogger("beanstalk_server")
-
-
-class Replica(NamedTuple):
-    """A replica, as its primary sees it."""
-
-    host: Host
-    is_online: bool
-    """Whether it has a copy, and follows."""
-    lag: int
-    """Bytes of changes that it has not confirmed yet."""
-
-
-class Condition(NamedTuple):
-    """How a server is."""
-
-    name: str
-    """The program, with its version."""
-    host: Host
-    memory: int
-    """Bytes in use."""
-    limit: int
-    """Bytes that it may use; 0 for any number."""
-    replicas: tuple[Replica, ...]
 
 
 def condition_of(connection: RedisConnection) -> Condition:

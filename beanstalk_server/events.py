@@ -26,7 +26,7 @@ def event(name: str, **fields: object) -> dict[str, object]:
 
 
 def event_of(record: logging.LogRecord) -> Mapping[str, object]:
-    """What `event` has made for a line; empty for a line of somebody else's."""
+    """What `event` has made for a line; empty for a line of another library."""
     fields = record.args
     return fields if isinstance(fields, Mapping) and NAME in fields else {}
 

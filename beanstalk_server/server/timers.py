@@ -47,11 +47,9 @@ class Timers:
 
     def __init__(self, broker: Broker, turns: Turns, clock_offset: Callable[[], int] = clock_offset) -> None:
         self._broker = broker
-        self.wheel = broker.wheel
         self._turns = turns
         self.clock_offset = clock_offset
         self.slow: SlowLog | None = None  # is told how late time is
-        self.deadline = END_OF_TIME  # nanoseconds: what the alarm is set for
         self._alarm_set = 0  # nanoseconds: when it was set, if it is logged how late it is
         self._alarm: Alarm | None = None  # from `start` on
 
@@ -59,7 +57,8 @@ class Timers:
         """Wake this event loop from now on."""
         self._loop = loop
         self._alarm = LoopAlarm(loop, self._turns.clock, self._advance)
-        self._turns.timers = self
+        self._turns.wheel = self._broker.wheel
+        self._turns.set_alarm = self.set_alarm
 
     def use_alarm(self, make_alarm: AlarmMaker) -> None:
         """Be woken by another alarm than the event loop's from now on."""
@@ -78,10 +77,10 @@ class Timers:
     def set_alarm(self) -> None:
         """Set the alarm for the broker's next event, if anything may come due."""
         if self._turns.halted or self._alarm is None:
-            self.deadline = END_OF_TIME  # so that the first look afterwards sets it
+            self._turns.alarm_at = END_OF_TIME  # so that the first look afterwards sets it
             return
         when = self._broker.next_event()
-        self.deadline = when
+        self._turns.alarm_at = when
         if self.slow is not None:
             self._alarm_set = self._turns.clock()
         if when < END_OF_TIME:
@@ -97,10 +96,11 @@ class Timers:
         if now >= turns.lease_end:
             turns.lose_lease()
         if turns.halted:
-            self.deadline = END_OF_TIME
+            turns.alarm_at = END_OF_TIME
             return
         if self.slow is not None:
-            self.slow.note_timer(now - max(self.deadline, self._alarm_set))  # what is due at once has no deadline
+            # What is due at once has no deadline.
+            self.slow.note_timer(now - max(turns.alarm_at, self._alarm_set))
         end = now + ADVANCE_TIME
         if broker.follows_wall_clock():
             broker.set_wall_offset(self.clock_offset())

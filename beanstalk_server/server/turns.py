@@ -27,12 +27,11 @@ from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.native import mypyc_attr
-from beanstalk_server.queue.wheel import END_OF_TIME
+from beanstalk_server.queue.wheel import END_OF_TIME, Wheel
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 if TYPE_CHECKING:
     from beanstalk_server.server.slow import SlowLog
-    from beanstalk_server.server.timers import Timers
 
 ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
 """The budget of one round of the event loop, in the unit of SESSION_QUANTUM: one to two milliseconds."""
@@ -85,7 +84,9 @@ class Turns:
         self.blocked: deque[Runnable] = deque()  # clients whose next command the journal does not admit yet
         self.handshakes: deque[Runnable] = deque()  # TLS connections whose handshake can go on
         self.admits_all = True  # the journal does
-        self.timers: Timers | None = None  # of the broker: turns may have set one that is due before the others
+        self.wheel: Wheel | None = None  # of the broker: turns may have set a timer that is due before the others
+        self.alarm_at = END_OF_TIME  # nanoseconds: the moment that the broker's alarm is set for
+        self.set_alarm: Callable[[], None] | None = None  # sets it anew
         self.serving = False  # turns are being given from the queues
         self.slow: SlowLog | None = None  # is told how long turns take
         self.slow_served = False  # one of the slow has had a turn in this round
@@ -208,9 +209,9 @@ class Turns:
         """Give the turns that have been promised."""
         if self.queue or self.slow_turns or self.blocked:
             self.serve_queues()
-        timers = self.timers
-        if timers is not None and timers.wheel.next_event < timers.deadline:
-            timers.set_alarm()
+        wheel = self.wheel
+        if wheel is not None and wheel.next_event < self.alarm_at and self.set_alarm is not None:
+            self.set_alarm()
 
     def run_pending_soon(self) -> None:
         """Call `run_pending` in a new round: for callers that must do nothing more in this one."""

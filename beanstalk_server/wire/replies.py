@@ -37,13 +37,8 @@ def best(priority: int, job_id: int) -> bytes:
     return b"BEST %d %d\r\n" % (priority, job_id)
 
 
-# The replies of most commands: their ids, sizes and bodies are filled in without a call.
-INSERTED: Final = b"INSERTED %d\r\n"
-RESERVED: Final = b"RESERVED %d %d\r\n%b\r\n"
-
-
 def reserved_batch(jobs: list[tuple[int, bytes]]) -> bytes:
-    replies = [RESERVED % (job_id, len(body), body) for job_id, body in jobs]
+    replies = [b"RESERVED %d %d\r\n%b\r\n" % (job_id, len(body), body) for job_id, body in jobs]
     return b"".join([b"RESERVED_BATCH %d\r\n" % len(jobs), *replies])
 
 

@@ -499,7 +499,7 @@ class Session(Client):
 
     def on_reserved(self, job: Job) -> None:
         body = job.body
-        self._answer(replies.RESERVED % (job.id, len(body), body))
+        self._answer(b"RESERVED %d %d\r\n%b\r\n" % (job.id, len(body), body))
 
     def on_reserved_batch(self, jobs: list[Job]) -> None:
         self._answer(replies.reserved_batch([(job.id, job.body) for job in jobs]))
@@ -696,7 +696,7 @@ class Session(Client):
 
     def _settle_put(self, outcome: Outcome) -> None:
         if outcome == DONE:
-            self.replies.append(replies.INSERTED % self.job_id)
+            self.replies.append(b"INSERTED %d\r\n" % self.job_id)
         elif outcome == REPLACED:
             self.replies.append(replies.replaced(self.job_id))
         elif outcome == EXISTS:

@@ -50,7 +50,7 @@ class Address(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether nobody is on the way to it, as far as the address says."""
+        """Whether its bytes stay on this machine, as far as the address says."""
         if self.path or self.host == "localhost":
             return True
         return self.is_ip and ipaddress.ip_address(self.host).is_loopback

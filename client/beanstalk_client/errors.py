@@ -25,7 +25,7 @@ def shown(what: object, longest: int = 160) -> str:
 
 
 class Error(Exception):
-    """Whatever this package raises about a server.
+    """The base of all errors of this package about a server.
 
     Example:
         try:
@@ -205,7 +205,7 @@ class NotFoundError(BeanstalkdError):
     """
 
     reply = "NOT_FOUND"
-    meaning = "there is no such job or tube, or it is in another state, or somebody else has reserved it"
+    meaning = "there is no such job or tube, or it is in another state, or another client has reserved it"
 
 
 class NotIgnoredError(BeanstalkdError):

@@ -36,7 +36,7 @@ MAX_DIGITS: Final = 20
 """The most digits of a number in a reply: an id has 64 bits."""
 
 MAX_BODY: Final = 1 << 30
-"""Bytes of a reply's body: servers take no larger job, and whatever announces more makes no sense."""
+"""Bytes of a reply's body: servers take no larger job, and a reply that announces more makes no sense."""
 
 MAX_BATCH: Final = 512
 """The most jobs of a batch."""

@@ -1,7 +1,7 @@
 """What servers answer as YAML, as values: statistics, lists of names, pages of entries.
 
 Only the little YAML that beanstalk servers write: `key: value` lines, `- name` lines, and entries as flow mappings on
-one line each. Whatever else comes is a ValueError. Must never do any I/O.
+one line each. Anything else is a ValueError. Must never do any I/O.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ async def test_a_slow_host_holds_up_no_other(server, monkeypatch):
     async with (
         Receiver({"/slow": slow}) as receiver,
         AsyncClient(server, encoding=None, use=TUBE) as queue,
-        delivering(server, at_once=10, per_host=2, waiting=8),
+        delivering(server, at_once=10, per_host=2, waiting=8, limits=Limits(timeout=300)),
     ):
         for number in range(100):
             await queue.put(Request(receiver.url("/slow", "slow.test"), id=f"slow-{number}").to_body())

@@ -84,6 +84,7 @@ SOCKETS = (
     "tests/settings/test_options.py",
     "tests/test_examples.py",
     "tests/test_pool.py",
+    "tests/test_walks.py",
 )
 
 

@@ -172,3 +172,6 @@ def test_a_move_that_fails_in_a_later_slice_is_answered(put, begin):
         world.broker.advance(world.now)
     assert world.client.answers[-1] == ("failed",)
     assert not world.client.busy
+    world.journal.breaks = False
+    world.sleep(0)
+    assert world.broker.kick(world.client, 1, world.now) == DONE

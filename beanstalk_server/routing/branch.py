@@ -220,7 +220,7 @@ class Branch:
     # What the place calls
 
     def on_leader(self) -> None:
-        """Somebody leads the shard: open a place there, if the client still needs one."""
+        """The shard has a leader: open a place there, if the client still needs one."""
         if self.place is None and self.router.keeps(self) and self.reopen():
             self.router.on_leader(self)
 
@@ -293,7 +293,7 @@ class Branch:
     # Sending
 
     def send(self, data: bytes) -> None:
-        """Send bytes as soon as there is room for them. Somebody must lead."""
+        """Send bytes as soon as there is room for them. The shard must have a leader."""
         place = self.place
         assert place is not None, "there is a leader"
         if self.unsent:

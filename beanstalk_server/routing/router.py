@@ -5,7 +5,7 @@
     of the tube in use       put, put-with, the keyed commands, peek-ready, peek-delayed, peek-buried, kick
     of the tube named        use, watch, ignore, pause-tube, stats-tube, clear-tube, redrive, list-jobs, move-jobs
     of the group's tube      stats-group, cancel-group
-    of the job               whatever has an id; delete-batch, release-batch and touch-batch are an operation if the
+    of the job               commands with an id; delete-batch, release-batch and touch-batch are an operation if the
                              jobs are of several shards
     of the watched tubes     reserve, reserve-with-timeout, reserve-batch; an operation if there are several
     all of them              stats, list-tubes, stats-tubes, list-clients, drain, undrain: operations
@@ -927,7 +927,7 @@ class _Gone:
         return None
 
     def on_output(self) -> None:
-        """Nobody is there who would look."""
+        """No owner is left to look."""
 
 
 _GONE: Final = _Gone()

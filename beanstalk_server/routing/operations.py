@@ -325,8 +325,8 @@ class Mode(Operation):
 
 
 class Ignore(_OfTube):
-    """Watch a tube no more. A shard may be left without any, and only the last of all stays. No shard refuses that, so it
-    need not wait for a leader."""
+    """Watch a tube no more. A shard may be left without any, and only the last of all stays. No shard refuses that, so
+    it need not wait for a leader."""
 
     def begin(self) -> None:
         name = self.text

@@ -25,7 +25,7 @@ from beanstalk_server.wire.commands import IGNORE, Command
 from beanstalk_server.wire.grammar import Arguments
 from beanstalk_server.wire.places import EVERYTHING, GROUP, JOB, JOBS, NAMED, Places
 from beanstalk_server.wire.server_info import ServerInfo
-from beanstalk_server.wire.session import Session
+from beanstalk_server.wire.session import OUTCOME, Session
 
 
 def _wait_elsewhere(_session: Session, _arguments: Arguments, _now: int) -> Outcome:
@@ -81,7 +81,7 @@ class SettledSession(Session):
         """
         assert self.is_away, "only a line leads away"
         self.is_away = self.is_settled = False
-        self.pending = None
+        self._end_wait()
         self.dialect = self.server.linked_dialect
         self.is_stopped = False
         self.input_ended = False  # it is the client's input that has ended, not that of a place
@@ -129,6 +129,7 @@ class SettledSession(Session):
         if is_elsewhere:
             self.framer.put_back(line)
             self.pending = _AWAY
+            self.wait = OUTCOME
             self.is_away = True
             self.on_unsettled()
         return is_elsewhere

@@ -26,7 +26,7 @@ from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.wire.listings import ClientList, ListedClient
 from beanstalk_server.wire.server_info import ServerInfo
-from beanstalk_server.wire.session import AWAITED, SEEN, SESSION_QUANTUM, UNSEEN, Session
+from beanstalk_server.wire.session import ADMISSION, NOTHING, ROUND, SESSION_QUANTUM, Session
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
@@ -173,7 +173,7 @@ class Connection(CommitWaiter):
             turns.lose_lease()
             self._queue_input(data)
             return
-        session.hangups = UNSEEN
+        session.sees_hangups = False
         session.receive(data, now)
         turns.budget -= SESSION_QUANTUM - session.budget + IO_COST + (len(data) >> TRANSFER_SHIFT)
         if session.replies:
@@ -188,8 +188,8 @@ class Connection(CommitWaiter):
         """Leave what has come to a later turn."""
         self.turns.budget -= READ_COST + (len(data) >> TRANSFER_SHIFT)
         session = self.session
-        if session.hangups == SEEN:
-            session.hangups = UNSEEN
+        if session.wait != ROUND:
+            session.sees_hangups = False
         session.queue_input(data)
         self.turns.enqueue(self)
         self._regulate()
@@ -293,7 +293,7 @@ class Connection(CommitWaiter):
     def is_idle(self) -> bool:
         """Whether the client waits for no job and holds none, and has been answered."""
         session = self.session
-        if session.pending is not None or session.has_more or session.blocked or session.output_paused:
+        if session.wait != NOTHING or session.output_paused:
             return False
         if self.queued or self.uncommitted or len(session.reserved):
             return False
@@ -391,10 +391,10 @@ class Connection(CommitWaiter):
                 elif not session.input_ended:
                     self._read(False)  # what comes after a quit is not read
             return
-        if session.blocked:
+        if session.wait == ADMISSION:
             self.turns.block(self)
         if session.has_more and not session.output_paused and self.uncommitted_size <= UNCOMMITTED_LIMIT:
-            if session.hangups == AWAITED and not self.queued:
+            if session.wait == ROUND and not self.queued:
                 self.turns.enqueue_next_round(self)
             else:
                 self.turns.enqueue(self)

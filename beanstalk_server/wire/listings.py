@@ -184,10 +184,7 @@ def entry(client: ListedClient, now: int) -> str:
     """
     session = client.session
     user = session.user
-    if client.is_blocked or session.output_paused or session.blocked:
-        state = "blocked"
-    else:
-        state = "waiting" if session.waiting else "idle"
+    state = "blocked" if client.is_blocked or session.is_blocked else "waiting" if session.waiting else "idle"
     return (
         f'- {{name: "{quoted(client.name)}", user: "{"" if user is None else quoted(user.name)}", state: "{state}", '
         f"producer: {int(session.producer)}, worker: {int(session.worker)}, "

@@ -1,14 +1,22 @@
 """One client's conversation: bytes in, replies out, in the order of the commands.
 
-The owner of a session passes it the bytes that come (`receive`), and sends what `take_replies` returns. A session stops
+The owner of a session passes it the bytes that come (`receive`), and sends what `take_replies` returns. `wait` says
+why the next command is not done yet, and what ends that:
 
-    while the outcome of a command is pending: a reserve waits, say, or a kick of many jobs is under way;
-    while its client does not read its replies (`pause_output`);
-    while the journal does not admit the next command (`blocked`);
-    when its turn has cost SESSION_QUANTUM (`has_more`): a client that sends a hundred thousand commands at once must
-    not keep the others waiting.
+    wait        because                                               until
+    ----------  ----------------------------------------------------  ------------------------------------------------
+    NOTHING     nothing has come, or only a part of it                `receive`
+    TURN        the turn has cost SESSION_QUANTUM: a client that      the next turn
+                sends a hundred thousand commands at once must not
+                keep the others waiting
+    ROUND       the command tells of other clients, and the event     the next turn in another round of the event loop
+                loop has not reported yet which of them have hung up
+    ADMISSION   the journal does not admit it                         a turn when `Broker.admits` has changed
+    OUTCOME     the outcome of the one before is pending: a reserve   `on_reserved`, `on_counted`, `on_outcome`, …;
+                waits, say, or a kick of many jobs is under way       cancel-reserve; a hang-up, if it waits for a job
+    LISTING     the reply to the one before is long                   the next turns
 
-The rest of the input waits for the next `run`.
+Nothing is done, either, while the client does not read its replies (`pause_output`), or once it is `closed`.
 
 No reply is sent before the changes up to `reply_lsn` are durable. That is the last change there was when the client was
 told what has become of a job, by its own command or another's: EXISTS or NOT_FOUND waits as INSERTED and DELETED do.
@@ -95,10 +103,13 @@ SESSION_QUANTUM: Final = 128
 WATCHED_SLICE: Final = 256
 """The most watched tubes that are looked at in one go when the user has changed: fewer if it has many odd patterns."""
 
-# Whether the event loop has reported all hang-ups that came before the input.
-SEEN: Final = 0
-UNSEEN: Final = 1  # not yet, perhaps
-AWAITED: Final = 2  # it has when the next turn begins
+# Why the next command is not done yet: the table above.
+NOTHING: Final = 0
+TURN: Final = 1
+ROUND: Final = 2
+ADMISSION: Final = 3
+OUTCOME: Final = 4
+LISTING: Final = 5
 
 _FRAMING_REPLIES: Final[dict[int, bytes]] = {
     BODY_WITHOUT_CRLF: replies.EXPECTED_CRLF,
@@ -171,8 +182,7 @@ class Session(Client):
         self.reply_lsn = 0  # the LSN of the last change that the replies report
         self.consumed = 0  # bytes of commands and bodies that have been done since replies were last taken
         self.budget = SESSION_QUANTUM  # how much more this turn may cost
-        self.has_more = False  # the turn was over before the input was: `run` can go on at once
-        self.blocked = False  # the next command waits until the journal admits it
+        self.wait = NOTHING  # why the next command is not done yet
         self.closed = False  # nothing more is answered: its owner sends what `take_replies` returns, and hangs up
         self.speaks_http = False  # it is closed because of that
         self.input_ended = False  # the client has shut down its sending side, and all that it sent has come
@@ -181,10 +191,10 @@ class Session(Client):
         self.is_stopped = False  # the next await, which has come and has not been done, must not wait
         self.is_settled = False  # lines that concern other shards are to be done elsewhere: `needs_routing` is asked
         self.closes_after_put = closes_after_put
-        self.hangups = SEEN  # whether the event loop has reported those who had hung up before the input came
+        self.sees_hangups = True  # the event loop has reported all clients that hung up before the input came
         self.is_strict = False  # if the body that is skipped does not end with CR LF, nothing more is answered
         self.malformed_puts = 0  # how many its owner has not been told of
-        self.pending: Command | None = None  # the command whose outcome is still to come; no other is done before
+        self.pending: Command | None = None  # the command whose outcome, or whose long reply, is still to come
         self.put: Put | None = None  # the put whose body is to come
         self.put_at = 0  # when its line came, in nanoseconds
         self.job_id = 0  # of the put that is under way
@@ -217,24 +227,25 @@ class Session(Client):
             self.framer.feed(data)
 
     def run(self, now: int) -> None:
-        """Do the commands that have come, until one has to wait or the turn is over (then `has_more` is set)."""
+        """Do the commands that have come, for one turn, unless what is waited for has not come."""
         queue = self.queue
         queue.cost = 0
         self.budget = SESSION_QUANTUM
-        self.blocked = False
-        if (
-            self.pending is not None
-            and not self._gives_up_waiting()
-            and not self._calls_off_waiting()
-            and not self._ends_listing(now)
-        ):
+        wait = self.wait
+        if wait == OUTCOME and not self._gives_up_waiting() and not self._calls_off_waiting():
+            return
+        if wait == LISTING and not self._ends_listing(now):
             return
         if self.output_paused or self.closed:
             self.budget -= queue.cost
+            if wait == ADMISSION:
+                self.wait = NOTHING  # `resume_output` goes on, with any admission
             return
         if self.unchecked and not self._check_watched():
             return
-        self.has_more = False
+        if wait == ROUND:
+            self.sees_hangups = True
+        self.wait = NOTHING
         lsn = queue.last_lsn
         framer = self.framer
         self._do_commands(framer, now)
@@ -245,11 +256,16 @@ class Session(Client):
             self.reply_lsn = queue.last_lsn
         self._end_turn()
 
+    def _end_wait(self) -> None:
+        """Let the next command be done: the pending one has been answered."""
+        self.pending = None
+        self.wait = NOTHING
+
     def _gives_up_waiting(self) -> bool:
         """Answer TIMED_OUT if the pending command is a reserve that may wait no longer; return whether it was."""
         if self.may_wait or not self.queue.stop_waiting(self):
             return False
-        self.pending = None
+        self._end_wait()
         self.replies.append(replies.TIMED_OUT)
         return True
 
@@ -263,15 +279,15 @@ class Session(Client):
         self.framer.take()
         self.server.counts[CANCEL_RESERVE.counter] += 1
         self.budget -= 1
-        self.pending = None
+        self._end_wait()
         self.replies.append(replies.CANCELLED)
         return True
 
     def _ends_listing(self, now: int) -> bool:
-        """Go on with the long answer that is pending, if one is; return whether it has been given."""
-        if self.listing is None or self.output_paused or not self._go_on_listing(now):
+        """Go on with the long answer that is pending; return whether it has been given."""
+        if self.output_paused or not self._go_on_listing(now):
             return False
-        self.pending = None
+        self._end_wait()
         return True
 
     def _end_turn(self) -> None:
@@ -282,7 +298,7 @@ class Session(Client):
         """
         if self.closed:
             self.framer.clear()
-        elif self.input_ended and self.pending is None and not self.has_more and not self.blocked:
+        elif self.input_ended and self.wait == NOTHING:
             self.closed = True
 
     def take_replies(self) -> bytes:
@@ -316,7 +332,7 @@ class Session(Client):
         If it has come and has not been done yet, because it is not its turn, it does not wait when it is.
         """
         if self.queue.stop_waiting(self):
-            self.pending = None
+            self._end_wait()
             self.replies.append(replies.TIMED_OUT)
             self.on_answer()
         elif self.framer.data:
@@ -397,7 +413,7 @@ class Session(Client):
             else:
                 return
         if self.queue.stop_waiting(self):
-            self.pending = None
+            self._end_wait()
             self.refuse(replies.FORBIDDEN, "reserve needs the right to consume, which has been withdrawn")
             self.on_answer()
         self.unchecked = len(watched)
@@ -423,9 +439,7 @@ class Session(Client):
     def has_nothing(self) -> bool:
         """Whether a probe would be answered NOTHING now, and change nothing. False, too, if that is not known."""
         return (
-            self.pending is None
-            and not self.has_more
-            and not self.blocked
+            self.wait == NOTHING
             and not self.closed
             and not self.unchecked
             and not self.replies
@@ -438,7 +452,7 @@ class Session(Client):
         be lost, it has not been given half of anything, and what it has sent of a command has been kept."""
         if self.closed or self.replies or self.framer.has_dropped():
             return False
-        return self.pending is None or self.waiting or self.listing is not None
+        return self.wait != OUTCOME or self.waiting
 
     def take_commands(self, now: int) -> bytes:
         """What the client, who `can_move`, has sent and has not been answered, as another server is to get it.
@@ -472,6 +486,16 @@ class Session(Client):
         self.on_answer = _ignore
         self.listing = self.search = None
         self.queue.disconnect(self, now, has_left)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `run` can go on at once, or in the next round."""
+        return self.wait == TURN or self.wait == ROUND
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it goes on only when the journal admits that, or its client reads its replies."""
+        return self.wait == ADMISSION or self.output_paused
 
     @property
     def input_size(self) -> int:
@@ -544,7 +568,7 @@ class Session(Client):
             self._end_pending(command)
 
     def _end_pending(self, command: Command) -> None:
-        self.pending = None
+        self._end_wait()
         if command.needs != NONE:
             self.wait_for_changes()
         self.on_answer()
@@ -572,6 +596,7 @@ class Session(Client):
                 self.replies.append(replies.counted(command.counts, self.count, self.missing))
         elif outcome == PENDING:
             self.pending = command
+            self.wait = OUTCOME if self.listing is None else LISTING
         elif outcome != ANSWERED:
             self.replies.append(_REPLIES[outcome])
             if outcome in (NOT_FOUND, TOO_LATE):
@@ -662,14 +687,11 @@ class Session(Client):
             self.closed = self.closes_after_put or (self.is_strict if put is None else put.is_extension())
 
     def awaits_hangups(self, line: bytes) -> bool:
-        """Put the line back, and end the turn, if the event loop may not have reported all earlier hang-ups yet. The
-        next turn must begin when it has."""
-        if self.hangups != UNSEEN:
-            self.hangups = SEEN
+        """Put the line back, and wait for another round, if the event loop may not have reported all hang-ups yet."""
+        if self.sees_hangups:
             return False
-        self.hangups = AWAITED
         self.framer.put_back(line)
-        self.budget = 0
+        self.wait = ROUND
         return True
 
     def _end_put(self, body: bytes, now: int) -> None:
@@ -710,12 +732,13 @@ class Session(Client):
 
     def _do_commands(self, framer: Framer, now: int) -> None:
         queue = self.queue
-        while self.pending is None and not self.closed:
+        while self.wait == NOTHING and not self.closed:
             if self.budget <= queue.cost:
-                self.has_more = framer.data != b""
+                if framer.data:
+                    self.wait = TURN
                 return
-            if queue.admits != ALL and self._is_blocked(framer):
-                self.blocked = True
+            if queue.admits != ALL and self._awaits_admission(framer):
+                self.wait = ADMISSION
                 return
             found = framer.next() if framer.data else NEED_MORE
             if found == NEED_MORE:
@@ -751,7 +774,7 @@ class Session(Client):
                 )
                 self.replies.append(replies.INTERNAL_ERROR)
 
-    def _is_blocked(self, framer: Framer) -> bool:
+    def _awaits_admission(self, framer: Framer) -> bool:
         """Whether the journal does not admit what comes next: a command, or the end of a put's body."""
         if framer.begins_with(CHANGES):
             return True

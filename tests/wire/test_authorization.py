@@ -12,7 +12,7 @@ from beanstalk_server.access.user import User
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL
-from beanstalk_server.wire.session import SESSION_QUANTUM, WATCHED_SLICE
+from beanstalk_server.wire.session import ADMISSION, SESSION_QUANTUM, WATCHED_SLICE
 
 BAD = b"BAD_FORMAT\r\n"
 FORBIDDEN = b"FORBIDDEN\r\n"
@@ -119,7 +119,7 @@ def test_a_command_that_the_journal_does_not_admit_is_refused_when_it_does(world
     world.connect().put()
     client = world.connect(BILLING)
     world.broker.set_admission(admits)
-    assert client.send(b"kick-job 1\r\n") == b"" and client.session.blocked
+    assert client.send(b"kick-job 1\r\n") == b"" and client.session.wait == ADMISSION
     world.broker.set_admission(ALL)
     client.go_on()
     assert client.read() == FORBIDDEN

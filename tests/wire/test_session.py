@@ -13,7 +13,7 @@ from beanstalk_server.access.user import User
 from beanstalk_server.queue.broker import FREE_WATCHES, MOST_WATCHED, MOST_WATCHES, SLICE
 from beanstalk_server.queue.costs import KICK_COST
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
-from beanstalk_server.wire.session import SESSION_QUANTUM
+from beanstalk_server.wire.session import ADMISSION, SESSION_QUANTUM
 
 # Lines
 
@@ -633,7 +633,7 @@ def test_a_command_that_the_journal_does_not_admit_waits(admits, waits, goes_on)
     for command in waits:
         waiting = world.connect()
         assert waiting.send(command + b"\r\nlist-tube-used\r\n") == b"", command
-        assert waiting.session.blocked
+        assert waiting.session.wait == ADMISSION
         world.broker.set_admission(ALL)
         waiting.go_on()
         assert waiting.read().endswith(b"USING default\r\n")
@@ -645,9 +645,9 @@ def test_a_put_that_the_journal_does_not_admit_waits_when_its_body_ends():
     caller = world.connect()
     world.broker.set_admission(NONE)
     assert caller.send(b"put 0 0 60 5\r\nab") == b""
-    assert not caller.session.blocked
+    assert caller.session.wait != ADMISSION
     assert caller.send(b"cde\r\n") == b""
-    assert caller.session.blocked
+    assert caller.session.wait == ADMISSION
     world.broker.set_admission(ALL)
     caller.go_on()
     assert caller.read() == b"INSERTED 1\r\n"
@@ -659,11 +659,11 @@ def test_a_client_that_does_not_read_is_not_blocked_by_the_journal():
     caller = world.connect()
     world.broker.set_admission(NONE)
     caller.send(b"delete 1\r\n")
-    assert caller.session.blocked
+    assert caller.session.wait == ADMISSION
     caller.session.pause_output()
     world.broker.set_admission(ALL)
     caller.go_on()
-    assert not caller.session.blocked
+    assert caller.session.wait != ADMISSION
     caller.session.resume_output()
     caller.go_on()
     assert caller.read() == b"NOT_FOUND\r\n"

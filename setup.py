@@ -108,9 +108,9 @@ HOT = [
     "beanstalk_server/server/link_end.py",
     "beanstalk_server/io_processes/carried.py",
     "beanstalk_server/routing/clients.py",
-    "beanstalk_server/routing/settled.py",
     "beanstalk_server/routing/reserving.py",
     "beanstalk_server/routing/router.py",
+    "beanstalk_server/routing/local.py",
     "beanstalk_server/routing/place.py",
     "beanstalk_server/routing/client.py",
 ]

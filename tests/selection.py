@@ -14,7 +14,6 @@ What is interpreted, and why:
 
     routing/test_operations.py    two tests put another object in the place of a router
     routing/test_client.py         two tests replace a method and a constant (MOVES) that are compiled
-    routing/test_client_walks.py   replaces a constant (MAX_REHOMES); with its real value, the test runs on both
     wire/test_pending.py           replaces a function of a compiled module, called by compiled code
     server/test_link_end.py        subclasses Connection, which allows that nowhere: each command calls it
     cluster/test_engine_binlog.py  replaces the pauses between attempts to reach the engine

@@ -26,7 +26,7 @@ CIRCLES = {
         "cluster.node cluster.shard",
         "queue.client queue.durations queue.fair_heap queue.groups queue.heap queue.job queue.policy "
         "queue.reserved_jobs queue.table queue.throttle queue.tube queue.wall_clock queue.weights",
-        "routing.branch routing.operations routing.reserving routing.router",
+        "routing.branch routing.local routing.operations routing.reserving routing.router",
         "routing.client routing.clients routing.place",
         "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.yaml",
     ],
@@ -83,7 +83,7 @@ def test_arrows_point_down():
 
 def test_the_server_does_not_import_places():
     imports = imports_of("beanstalk_server")
-    assert "wire.places" in imports["routing.settled"]
+    assert "wire.places" in imports["routing.clients"]
     assert not {name for name, others in imports.items() if name.startswith("server.") and "wire.places" in others}
 
 

@@ -203,7 +203,9 @@ class LinkListener:
         led = self._led[end.link.shard]
         user = None if opening.user is None else led.find_user(opening.user)
         name = f"{opening.name} at {end.link.peer}"
-        connection = Connection(led.connections, self._listener_policy, user, name, True, opening.counted)
+        connections = led.connections
+        dialect = connections.server_info.linked_dialect
+        connection = Connection(connections, self._listener_policy, user, name, dialect, opening.counted)
         is_known = self._listener_policy.auth == NONE if opening.user is None else user is not None
         if not is_known:
             log_unknown_user(name, opening.user)

@@ -15,7 +15,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.balancer import Balancer
@@ -33,7 +33,6 @@ from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.routing.clients import Clients
 from beanstalk_server.server.commits import Gathering
-from beanstalk_server.server.connection import Connection
 from beanstalk_server.server.front.addresses import name_of_address
 from beanstalk_server.server.front.listener_policy import NONE
 from beanstalk_server.server.host import Host, MakeIo
@@ -355,8 +354,7 @@ class Node(Host):
 
     def _idlers(self) -> list[Idler]:
         """The node that a client has connected to knows what it does at all shards."""
-        served = [each for each in super()._idlers() if not cast(Connection, each).is_place]
-        return [*self.clients.open, *served]
+        return [*self.clients.open, *self.clients.served()]
 
     def condition(self) -> Condition:
         condition = super().condition()

@@ -14,6 +14,11 @@ been answered, and gives them to the next leader of the shard, if they may be gi
     in the middle of a reply     the client has a part of it: it is disconnected
 
 A reserve that is given again waits for the rest of its time.
+
+Over a link, commands are bytes, which are kept until the replies have come. A shard that is led here reads the commands
+itself, one after the other (local.py): what it has not begun is the router's. When it is led here no more, its clients
+that have not been answered what was done for them are disconnected. A reserve that waits, or a list that is being made,
+goes to the next leader.
 """
 
 from __future__ import annotations
@@ -22,11 +27,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from beanstalk_server.routing.local import LocalPlace
 from beanstalk_server.routing.reply_framer import LOST, ReplyFramer
 from beanstalk_server.wire.commands import CANCELS, CHANGES_OF_CLIENT, EXTENSIONS, PROTOCOL, REPEATABLE, TIMED
 from beanstalk_server.wire.grammar import Arguments
 
 if TYPE_CHECKING:
+    from beanstalk_server.access.user import User
     from beanstalk_server.routing.router import Router
 
 KEPT_LIMIT: Final = 1 << 20
@@ -49,7 +56,7 @@ Sink = Callable[[int, bytes], None]
 
 
 class Place(Protocol):
-    """What a client has open at the leader of a shard: a conversation with a session there.
+    """What a client has open at another node, the leader of a shard: a conversation with a session there.
 
     No method calls the branch: what follows from it comes in a later call.
     """
@@ -96,10 +103,12 @@ class Branch:
     def __init__(self, router: Router, shard: int) -> None:
         self.router = router
         self.shard = shard
-        self.place: Place | None = None  # None while the shard has no leader
+        # Both are None while the shard has no leader.
+        self.local: LocalPlace | None = None  # if it is led here
+        self.place: Place | None = None  # if it is led elsewhere
         self.entries: deque[bytes] = deque()  # the lines of the client's commands without an answer
         self.framer = ReplyFramer()
-        self.holdings: set[int] = set()  # ids of jobs that the client has reserved there
+        self.holdings: set[int] = set()  # ids of jobs that the client has reserved at another node
         self.unsent = b""  # the last bytes that are kept: the place has had no room for them
         self.kept_size = 0  # how many bytes are kept
         # these bytes in pieces, each with how many commands end in it, and its bytes after the last of them
@@ -108,7 +117,7 @@ class Branch:
         self._answered = 0  # commands that have been answered, and whose bytes have not been dropped
         self._owed = 0  # bytes that the client has been sent and has not taken
         self._since = 0  # when the first command without an answer could begin, if it is a reserve, in nanoseconds
-        self._asks: deque[_Ask] = deque()  # commands of operations without an answer
+        self.asks: list[_Ask] = []  # commands of operations without an answer
         self._parts: list[bytes] = []  # of the reply to the first ask
         self._stops = False  # the last ask is not to wait, and the place does not know it yet
 
@@ -125,33 +134,68 @@ class Branch:
             if_clean: it is repeatable if the place is lost cleanly.
         """
         assert not self.entries, "the client's commands here have been answered"
-        self._asks.append(_Ask(line, sink, key, repeatable, if_clean))
+        self.asks.append(_Ask(line, sink, key, repeatable, if_clean))
         self.router.asked += 1
-        if self.place is not None:
+        if self.local is not None:
+            self.local.ask(line)
+        elif self.place is not None:
             self.send(line + _CRLF)
 
     def stop_waiting(self) -> None:
         """Let the `await` that was asked last be answered now, if it waits. The place gets to know it after the await,
         which it may not have had room for yet. Without a place, there is nothing that waits."""
-        if self.unsent:
+        if self.local is not None:
+            self.local.stop_waiting()
+        elif self.unsent:
             self._stops = True
         elif self.place is not None:
             self.place.stop_waiting()
 
     def has_nothing(self) -> bool:
         """Whether it is known without asking that a probe would be answered NOTHING now, and would change nothing."""
-        return self.place is not None and not self._asks and not self.unsent and self.place.has_nothing()
+        if self.asks or self.unsent:
+            return False
+        if self.local is not None:
+            return self.local.has_nothing()
+        return self.place is not None and self.place.has_nothing()
 
     # What the router calls
 
     @property
+    def is_led(self) -> bool:
+        """Whether the shard has a leader."""
+        return self.local is not None or self.place is not None
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is unanswered."""
-        return not (self.entries or self._asks)
+        return not (self.asks or self.is_busy())
+
+    def is_busy(self) -> bool:
+        """Whether a command of the client has no answer."""
+        return bool(self.entries) or (self.local is not None and not self.asks and self.local.is_busy())
+
+    def holds(self) -> bool:
+        """Whether the client has reserved a job there."""
+        return bool(self.holdings) if self.local is None else len(self.local.session.reserved) > 0
+
+    def change_user(self, user: User) -> None:
+        """Let the client be this user from now on."""
+        if self.local is not None:
+            self.local.change_user(user)
+        elif self.place is not None:
+            self.place.change_user(user.name)
+
+    def hang_up(self) -> None:
+        """Let the client wait for nothing there: it has hung up."""
+        if self.local is not None:
+            self.local.on_hangup()
+        elif self.place is not None:
+            self.place.hang_up()
 
     def limit(self) -> int:
         """How many bytes of the client's commands are taken now."""
-        if self.place is None or self.unsent or self._asks or len(self.entries) >= UNANSWERED_LIMIT:
+        if self.place is None or self.unsent or self.asks or len(self.entries) >= UNANSWERED_LIMIT:
             return 0
         if self.kept_size >= KEPT_LIMIT or not self._is_kept:
             if not self.router.in_body or (self._is_kept and len(self.entries) > 1):
@@ -179,7 +223,9 @@ class Branch:
     def resume(self) -> None:
         """Note that the client takes its replies again."""
         owed, self._owed = self._owed, 0
-        if owed and self.place is not None:
+        if self.local is not None:
+            self.local.resume()
+        elif owed and self.place is not None:
             self.place.consumed(owed)
 
     def reopen(self) -> bool:
@@ -188,6 +234,9 @@ class Branch:
         place = router.owner.open(self, router.opening(self.shard))
         if place is None:
             return False
+        if isinstance(place, LocalPlace):
+            self._reopen_here(place)
+            return True
         self.place = place
         self._owed = 0
         if not router.may_wait:
@@ -196,10 +245,21 @@ class Branch:
         self.flush()
         return True
 
+    def _reopen_here(self, place: LocalPlace) -> None:
+        self.local = place
+        if not self.router.may_wait:
+            place.on_hangup()
+        if self.asks:
+            for ask in self.asks:
+                place.input.ask(ask.line)
+            place.pull()
+        elif self.entries:
+            self.router.begin_again()
+
     def unanswered(self) -> bytes:
         """What the next leader is given, of a branch without a place."""
-        if self._asks:
-            return b"".join([ask.line + _CRLF for ask in self._asks])
+        if self.asks:
+            return b"".join([ask.line + _CRLF for ask in self.asks])
         self._shorten_wait()
         return b"".join([piece[0] for piece in self._kept])
 
@@ -212,16 +272,19 @@ class Branch:
 
     def close(self) -> None:
         """Close the place: nothing more comes."""
-        self._asks.clear()  # an operation refers to the branch
+        self.asks.clear()  # an operation refers to the branch
+        local, self.local = self.local, None
         place, self.place = self.place, None
-        if place is not None:
+        if local is not None:
+            local.leave()
+        elif place is not None:
             place.leave()
 
     # What the place calls
 
     def on_leader(self) -> None:
-        """The shard has a leader: open a place there, if the client still needs one."""
-        if self.place is None and self.router.keeps(self) and self.reopen():
+        """Open a place at a new leader of the shard, if the client still needs one."""
+        if not self.is_led and self.router.keeps(self) and self.reopen():
             self.router.on_leader(self)
 
     def on_data(self, data: bytes) -> None:
@@ -230,7 +293,7 @@ class Branch:
         if place is None:
             return
         router = self.router
-        if self._asks:
+        if self.asks:
             self._collect(data)
             if self.place is place:
                 place.consumed(len(data))
@@ -270,15 +333,44 @@ class Branch:
             self.router.fail()
             return
         self.unsent = b""
+        self._end_asks(is_clean)
+        self.router.on_lost(self)
+
+    def on_local_lost(self, may_move: bool, unanswered: bytes, is_put: bool, is_clean: bool) -> None:
+        """Note that the shard is led here no more.
+
+        Args:
+            may_move: all that has been done for the client there has been answered.
+            unanswered: the line of a command that waits, or of a put whose body has not all come.
+            is_put: it is a put.
+            is_clean: no ask without an answer has been executed.
+        """
+        self.local = None
+        router = self.router
+        if not self.asks:
+            if not may_move:
+                router.fail()
+                return
+            if is_put:
+                router.begin_put_again(unanswered)
+            elif unanswered:
+                self.entries.append(unanswered[: -len(_CRLF)])
+                self._kept.append((unanswered, 1, 0))
+                self.kept_size = len(unanswered)
+                self._since = router.clock()
+        self._end_asks(is_clean)
+        router.on_lost(self)
+
+    def _end_asks(self, is_clean: bool) -> None:
+        """Keep the asks that may be repeated, and end the others."""
         lost: list[_Ask] = []
-        kept: deque[_Ask] = deque()
-        for ask in self._asks:
+        kept: list[_Ask] = []
+        for ask in self.asks:
             (kept if ask.repeatable or (ask.if_clean and is_clean) else lost).append(ask)
-        self._asks = kept
+        self.asks = kept
         for ask in lost:
             self.router.asked -= 1
             ask.sink(ask.key, b"")
-        self.router.on_lost(self)
 
     def on_closed(self, at_once: bool) -> None:
         """The leader disconnects the client.
@@ -290,10 +382,15 @@ class Branch:
             self.place = None
             self.router.fail(at_once)
 
+    def on_ended(self) -> None:
+        """Disconnect the client, which has given a malformed command to a shard led here."""
+        self.close()
+        self.router.end()
+
     # Sending
 
     def send(self, data: bytes) -> None:
-        """Send bytes as soon as there is room for them. The shard must have a leader."""
+        """Send bytes as soon as there is room for them. Another node must lead."""
         place = self.place
         assert place is not None, "there is a leader"
         if self.unsent:
@@ -372,7 +469,7 @@ class Branch:
         position = 0
         while position < len(data):
             end = framer.find_end(data, position)
-            if end == LOST or not self._asks:
+            if end == LOST or not self.asks:
                 router.fail()
                 return
             if end < 0:
@@ -387,11 +484,15 @@ class Branch:
             if framer.reserved:
                 self.holdings.update(framer.reserved)
                 framer.reserved.clear()
-            ask = self._asks.popleft()
-            router.asked -= 1
-            ask.sink(ask.key, reply)
+            self.on_reply(reply)
             if router.closed:
                 return
+
+    def on_reply(self, reply: bytes) -> None:
+        """Give a whole reply to the first sink."""
+        ask = self.asks.pop(0)
+        self.router.asked -= 1
+        ask.sink(ask.key, reply)
 
     # What is kept
 

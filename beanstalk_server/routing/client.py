@@ -1,28 +1,27 @@
 """A client that is routed: its connection, and the places that it has at shards, here and at other nodes.
 
-Each call into its router is made between two methods: `begin` and `go_on`, which sends what the router has
-answered and does what follows. So nothing happens in the middle of anything. What a place led here has to say waits
+Each call into its router is made between two methods: `begin` and `go_on`, which sends what the router has answered and
+does what follows. So nothing happens in the middle of anything. What a shard led here replies to an operation waits
 until the router is at rest.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.routing.branch import Branch, Place
-from beanstalk_server.routing.place import LocalPlace
+from beanstalk_server.routing.local import LocalPlace
 from beanstalk_server.routing.router import Router
-from beanstalk_server.routing.settled import SettledSession, unroute, unsettle
 from beanstalk_server.server.connection import (
     INPUT_LIMIT,
     OUTPUT_LIMIT,
     CarrierLostError,
     Connection,
+    Connections,
     log_connected,
 )
 from beanstalk_server.server.front.addresses import name_of_peer
@@ -33,11 +32,6 @@ from beanstalk_server.server.intake import Intake
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
     from beanstalk_server.routing.clients import Clients
-
-MAX_REHOMES: Final = 16
-"""How many times in a row a client must have been answered while all that it has was at one shard, before it is settled
-there. To move costs about as much as to be routed for this long, so that a client that goes to and fro pays no more
-than twice what it must."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -69,9 +63,6 @@ class RoutedConnection:
         self._intake = Intake()
         self._is_at_work = False  # `go_on` is to follow
         self._output_paused = False
-        # places led here that have something to say, while the router is at work
-        self._due: deque[LocalPlace] = deque()
-        self._stays = 0  # how often in a row it has been answered and could have been settled
 
     # What the event loop calls
 
@@ -79,9 +70,9 @@ class RoutedConnection:
         self.transport = transport
         clients = self.clients
         listener_policy = self.listener_policy
-        settled = clients.settled()
-        if settled is not None:  # only since the client was accepted
-            connection = Connection(settled, listener_policy, self._proved, self.name)
+        only = clients.only()
+        if only is not None:  # only since the client was accepted
+            connection = Connection(only, listener_policy, self._proved, self.name)
             transport.set_protocol(cast(Any, connection))
             connection.connection_made(transport)
             return
@@ -143,7 +134,7 @@ class RoutedConnection:
 
     # What its router calls
 
-    def open(self, branch: Branch, opening: Opening) -> Place | None:
+    def open(self, branch: Branch, opening: Opening) -> Place | LocalPlace | None:
         """Open a place at a shard; None if it has no leader now."""
         if self.listener_policy.user is not None and opening.user is None:
             opening = opening._replace(user=self.listener_policy.user.name)
@@ -166,18 +157,17 @@ class RoutedConnection:
         """Something is about to call into the router: `go_on` follows."""
         self._is_at_work = True
 
-    def note(self, place: LocalPlace) -> None:
-        """Hand over soon what a place led here has to say."""
-        self._due.append(place)
-        self.on_output()
-
     def go_on(self) -> None:
         """Send what the router has answered, and do what follows from what it has been told."""
-        due = self._due
-        while due:
-            due.popleft().deliver()
-        self._is_at_work = False
+        self._end_work()
+        turns = self.router.take_turns()
+        if turns is not None:
+            turns.run_pending()
+
+    def _end_work(self) -> None:
         router = self.router
+        router.deliver()
+        self._is_at_work = False
         replies = router.take_replies()
         transport = self.transport
         if transport.is_closing():
@@ -196,14 +186,6 @@ class RoutedConnection:
                 transport.close()
             router.close()
             return
-        shard = router.movable_to
-        if shard in self.clients.led:
-            self._stays += 1
-            if self._stays > MAX_REHOMES:
-                self.settle(shard)
-                return
-        elif shard >= 0 or router.settled_shard() < 0:
-            self._stays = 0  # otherwise it only waits for an answer
         if router.has_more:
             self.on_output()
         if router.input_size > INPUT_LIMIT or not self._intake.reading:
@@ -217,7 +199,7 @@ class RoutedConnection:
         self.go_on()
 
     def take_over(self, connection: Connection) -> None:
-        """Relay a client that a connection has served alone until now. `restart` must follow."""
+        """Relay a client that a connection has served until now. `restart` must follow."""
         session = connection.session
         self.transport = transport = connection.transport
         self._ended = session.input_ended
@@ -230,24 +212,8 @@ class RoutedConnection:
             self._intake.watch(transport, self._hangups, self.on_hangup)
         transport.set_protocol(cast(Any, self))
 
-    def adopt(self, connection: Connection) -> bytes:
-        """Have a place whose connection has served the client so far. Before `restart`.
-
-        Returns:
-            What the client has sent and has not been answered.
-        """
-        place = LocalPlace(self, connection)
-        data = unsettle(connection, cast(Any, place))
-        session = connection.session
-        router = self.router
-        assert isinstance(session, SettledSession), "it has served the client alone"
-        if session.weights is not None:
-            router.finish = session.weights.now
-        place.branch = router.adopt(session.shard, place, {job.id for job in session.reserved})
-        return data
-
     def restart(self, data: bytes) -> None:
-        """Go on with a client that was served alone, and what it has sent and not been answered."""
+        """Go on with a client that a connection has served, and what it has sent and not been answered."""
         router = self.router
         self.begin()
         router.start()
@@ -261,18 +227,16 @@ class RoutedConnection:
             router.forbid_waiting()
         self.go_on()
 
-    def settle(self, shard: int) -> None:
-        """Be served by one connection of a shard that is led here, which has all that the client has."""
+    def hand_over(self, connections: Connections) -> None:
+        """Let the client be served by a connection of the only shard, which is led here from now on."""
         router = self.router
         transport = self.transport
-        used, watched, user = router.used, list(router.watched.names), router.user
-        entries, mode = router.watch_entries(watched), router.mode
+        used, user, mode = router.used, router.user, router.mode
+        entries = router.watch_entries(router.watched.names)
         data = router.take_all()
-        connection = self._take_connection(shard, watched)
-        if connection is None:
-            connection = Connection(self.clients.led[shard], self.listener_policy, user, self.name)
-            connection.begin(transport)
-            connection.session.restore(used, entries, mode)
+        connection = Connection(connections, self.listener_policy, user, self.name)
+        connection.begin(transport)
+        connection.session.restore(used, entries, mode)
         self.let_go()
         transport.set_protocol(cast(Any, connection))
         if not self._intake.reading and not self._ended:
@@ -287,19 +251,6 @@ class RoutedConnection:
             connection.eof_received()
         elif self._hung_up:
             connection.on_hangup()
-
-    def _take_connection(self, shard: int, watched: list[str]) -> Connection | None:
-        """The connection that has served a place of the client at this shard, which serves the client from now on."""
-        branch = self.router.branches.get(shard)
-        place = None if branch is None else branch.place
-        if not isinstance(place, LocalPlace):
-            return None
-        connection = place.detach()
-        weights = connection.session.weights
-        if weights is not None and self.router.finish > weights.now:
-            weights.now = self.router.finish
-        unroute(connection, self.transport, self.router.user, watched)
-        return connection
 
     def judge(self, accounts: Accounts | None) -> bool:
         """Let the client be the user of its name from now on; disconnect it, and return False, if there is none."""
@@ -318,9 +269,7 @@ class RoutedConnection:
                 return False
             if listener_policy.user is not None:
                 router.judge_watched(listener_policy.user)
-                for branch in router.branches.values():
-                    if branch.place is not None:
-                        branch.place.change_user(listener_policy.user.name)
+                router.tell_user(listener_policy.user)
         return True
 
     def abort(self) -> None:
@@ -363,7 +312,6 @@ class RoutedConnection:
         self._intake.unwatch()
         self.router.close()
         self._is_at_work = False
-        self._due.clear()
         self.clients.remove(self)
 
     # Reading

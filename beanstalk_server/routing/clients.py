@@ -1,15 +1,14 @@
 """The clients of a node, and where each of them is served.
 
-    settled    by a Connection of a shard that this node leads, which has all that the client uses, watches and has
-               reserved; nothing is in between
-    routed     by a RoutedConnection, which has places at the shards that the client asks: at those led here, and over
-               links at the others
+    shards    this node                  a client is served by
+    --------  -------------------------  -----------------------------------------------------------------------------
+    one       leads it                   a Connection, as on a single server
+              does not lead it           a RoutedConnection, which has a place at the leader, over a link
+    several   leads any number of them   a RoutedConnection, which has places at the shards that the client asks: at
+                                         those led here, and over links at the others
 
-A client is settled at first if the shard of the default tube is led here. It leaves when it asks for something of
-another shard: its connection serves it on as one of its places, with all that the client has reserved. It is settled
-when a shard that is led here has all that it has. With one shard, all clients of its leader are settled, and all
-clients of a standby are routed. Each goes on when a leader changes, wherever that is. A client is asked who it is here,
-as on every server.
+With one shard, a client changes from one to the other when this node begins or ends to lead it. Each client goes on
+when a leader changes, wherever that is. A client is asked who it is here, as on every server.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,16 +26,15 @@ from beanstalk_server.link.link import Link
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.routing.branch import Branch, Place
 from beanstalk_server.routing.client import RoutedConnection
-from beanstalk_server.routing.place import LinkPlace, LocalPlace, open_local_place
-from beanstalk_server.routing.settled import Departure, SettledSession
-from beanstalk_server.server.connection import Connection, Connections, make_session
+from beanstalk_server.routing.local import LocalPlace
+from beanstalk_server.routing.place import LinkPlace
+from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.front.addresses import name_of_peer
 from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
-from beanstalk_server.wire.session import Session
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
@@ -53,7 +50,7 @@ class Clients:
 
     Args:
         shards: how many there are.
-        listeners: where clients come in; they are told when one has gone.
+        listeners: where clients come in, and which count those that are open.
         verbosity: 1: log connections.
         info: what the sessions of all nodes have in common.
         clock: nanoseconds.
@@ -86,8 +83,6 @@ class Clients:
         self._mover: asyncio.Handle | None = None
         self._due: list[RoutedConnection] = []  # those who take a turn in the next round
         self._turns: asyncio.Handle | None = None
-        self._leaving: list[Connection] = []  # settled clients that ask for another shard
-        self._departure: asyncio.Handle | None = None
         self._emptied = asyncio.Event()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -96,22 +91,32 @@ class Clients:
 
     def make_client(self, listener_policy: ListenerPolicy, user: User | None = None, name: str = "") -> Any:
         """The protocol of a client that comes in."""
-        settled = self.settled()
-        if settled is not None:
-            return Connection(settled, listener_policy, user, name)
+        only = self.only()
+        if only is not None:
+            return Connection(only, listener_policy, user, name)
         return RoutedConnection(self, listener_policy, user, name)
 
-    def settled(self) -> Connections | None:
-        """What serves a client that comes in now, if that is here."""
-        connections = self.led.get(self.first_shard)
+    def only(self) -> Connections | None:
+        """The connections of the only shard, if there is one shard and it is led here."""
+        connections = self.led.get(0) if self.places.shards == 1 else None
         return None if connections is None or connections.closing else connections
+
+    def served(self) -> list[Connection]:
+        """The clients that came to this node and are not routed."""
+        found: list[Connection] = []
+        if self.places.shards == 1:
+            for connections in self.led.values():
+                found.extend(connection for connection in connections.open if self._is_served(connection))
+        return found
+
+    def _is_served(self, connection: Connection) -> bool:
+        return not (connection.listener_policy.is_link or isinstance(connection, LocalPlace))
 
     # Who leads what
 
     def lead(self, shard: int, connections: Connections) -> None:
         """Serve a shard here, in these connections."""
         connections.make_client = self.make_client
-        connections.make_session = partial(self._make_session, shard)
         self.led[shard] = connections
         self._move_all(shard)
 
@@ -126,16 +131,20 @@ class Clients:
         connections = self.led.pop(shard)
         closed = 0
         staying = []
+        places = []
         for connection in list(connections.open):
-            if connection.listener_policy.is_link or connection.is_place or self.closing:
+            if isinstance(connection, LocalPlace):
+                connection.prepare_loss()
+                places.append(connection)
+            elif connection.listener_policy.is_link or self.closing:
                 continue  # it stays, or is about to be disconnected
-            if connection.can_move():
+            elif connection.can_move():
                 staying.append((connection, connection.session.take_commands(connection.turns.clock())))
             else:
                 connection.transport.abort()
                 closed += 1
         # Only now, because the jobs of those who leave would be given to others who wait.
-        closed += await self._lose_places(connections, is_clean)
+        closed += await self._lose_places(places, is_clean)
         for count, (connection, data) in enumerate(staying, 1):
             if connection.connected and not connection.transport.is_closing():
                 client = self.take(connection)
@@ -146,28 +155,18 @@ class Clients:
                 await asyncio.sleep(0)
         return closed
 
-    async def _lose_places(self, connections: Connections, is_clean: bool) -> int:
-        """End the places that routed clients have in these connections; return how many had to be disconnected."""
-        found = []
-        for connection in connections.open:
-            transport: Any = connection.transport
-            if isinstance(transport, LocalPlace):
-                found.append((transport, is_clean and connection.can_move()))
+    async def _lose_places(self, places: list[LocalPlace], is_clean: bool) -> int:
+        """End places of routed clients; return how many had to be disconnected."""
         closed = 0
-        for count, (place, is_clean_there) in enumerate(found, 1):
-            client = place.client
-            client.begin()
-            place.lose(is_clean=is_clean_there)
-            client.go_on()
-            closed += client.transport.is_closing()
+        for count, place in enumerate(places, 1):
+            if place.branch.local is place:
+                place.owner.begin()
+                place.lose(is_clean=is_clean)
+                place.owner.go_on()
+                closed += place.transport.is_closing()
             if count % MOVES == 0:
                 await asyncio.sleep(0)
         return closed
-
-    def _make_session(self, shard: int, connection: Connection, *arguments: Any) -> Session:
-        if connection.listener_policy.is_link:  # another node routes the client
-            return make_session(connection, *arguments)
-        return SettledSession(self.places, shard, partial(self._on_unsettled, shard, connection), *arguments)
 
     def take(self, connection: Connection) -> RoutedConnection:
         """Relay the client of a connection from now on."""
@@ -184,7 +183,7 @@ class Clients:
         self._move_all(shard)
 
     def lose(self, shard: int, link: Link) -> None:
-        """Let clients wait for a shard: this link has ended. Each of them is told by its channel."""
+        """Let clients wait for a shard: this link has ended. The channels of the link notify them."""
         if self._links.get(shard) is link:
             del self._links[shard]
 
@@ -221,11 +220,12 @@ class Clients:
             place.lose()  # its link is about to tell it, but in one of the next rounds
             if client.router.closed or client.router.branches.get(shard) is not branch:
                 return
-        if branch.place is not None:
+        if branch.is_led:
             return
         client.begin()
-        if shard in self.led and client.router.movable_to == shard:
-            client.settle(shard)
+        only = self.only()
+        if only is not None and client.router.can_be_handed_over():
+            client.hand_over(only)
         else:
             branch.on_leader()
             client.go_on()
@@ -233,21 +233,16 @@ class Clients:
     # What routed clients call
 
     def remove(self, client: RoutedConnection) -> None:
-        """Forget a client that is gone, or settled."""
+        """Forget a client that is gone, or is served by a connection."""
         self.open.pop(client, None)
         if not self.open:
             self._emptied.set()
 
-    def open_place(self, client: RoutedConnection, branch: Branch, opening: Opening) -> Place | None:
+    def open_place(self, client: RoutedConnection, branch: Branch, opening: Opening) -> Place | LocalPlace | None:
         """Open a place at the leader of a shard; None if there is none."""
         connections = self.led.get(branch.shard)
         if connections is not None:
-            connection = Connection(
-                connections, client.listener_policy, client.router.user, client.name, True, opening.counted
-            )
-            local = open_local_place(client, branch, connection)
-            connection.session.restore(opening.used, opening.watched, opening.mode)
-            return local
+            return LocalPlace(branch, connections, client, opening, client.listener_policy, client.transport)
         link = self._links.get(branch.shard)
         if link is None:
             return None
@@ -282,41 +277,6 @@ class Clients:
                     )
                     client.abort()
 
-    # When a client is not settled any more
-
-    def _on_unsettled(self, shard: int, connection: Connection) -> None:
-        if self.led.get(shard) is connection.connections:  # otherwise its client is about to move
-            self._route_soon(connection)
-
-    def _route_soon(self, connection: Connection) -> None:
-        self._leaving.append(connection)
-        if self._departure is None:
-            self._departure = self.loop.call_soon(self._route_all)
-
-    def _route_all(self) -> None:
-        """Route those whose next command concerns another shard."""
-        self._departure = None
-        leaving, self._leaving = self._leaving, []
-        for connection in leaving:
-            try:
-                self._route(connection)
-            except Exception:
-                log.exception(
-                    "%(client)s: a client could not be routed; this is a bug in the server",
-                    event("bug-in-routing", client=connection.name),
-                )
-                connection.transport.abort()
-
-    def _route(self, connection: Connection) -> None:
-        """Let a router have a client, and its connection be one of the client's places."""
-        if not connection.connected or connection.transport.is_closing():
-            return  # it is gone, or has been taken away already
-        if connection.uncommitted:
-            connection.gate.await_commit(Departure(connection, self._route_soon))
-            return
-        client = self.take(connection)
-        client.restart(client.adopt(connection))
-
     # For the whole server
 
     def judge(self, accounts: Accounts | None) -> int:
@@ -325,9 +285,7 @@ class Clients:
 
     def disconnect_all(self) -> int:
         """Disconnect all clients that came to this node; return how many. They may find another one."""
-        found: list[RoutedConnection | Connection] = list(self.open)
-        for connections in self.led.values():
-            found.extend(each for each in connections.open if not each.is_place)
+        found: list[RoutedConnection | Connection] = [*self.open, *self.served()]
         for client in found:
             client.cut_off()
         return len(found)
@@ -340,6 +298,6 @@ class Clients:
             for client in list(self.open):
                 client.cut_off()
             await self._emptied.wait()
-        for handle in (self._mover, self._turns, self._departure):
+        for handle in (self._mover, self._turns):
             if handle is not None:
                 handle.cancel()

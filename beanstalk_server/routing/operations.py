@@ -233,7 +233,7 @@ class Divided(Operation):
         for shard, ids in self._parts.items():
             branch = self.router.branch(shard)
             line = self._start + b" ".join([b"%d" % job_id for job_id in ids])
-            branch.ask(line, self._on_reply, shard, branch.place is None, if_clean=True)
+            branch.ask(line, self._on_reply, shard, not branch.is_led, if_clean=True)
 
     def _on_reply(self, shard: int, reply: bytes) -> None:
         self._outstanding -= 1
@@ -284,7 +284,7 @@ class Use(_OfTube):
         if reply.startswith(b"USING "):
             left = router.branch(router.used_shard)
             router.note_used(self.name)
-            if left.place is not None:  # the next leader is told what is used
+            if left.is_led:  # the next leader gets to know what is used
                 left.ask(b"unuse", drop, repeatable=False)
         router.answer(reply)
 
@@ -313,7 +313,7 @@ class Mode(Operation):
         router = self.router
         router.note_mode(self._mode)
         for branch in list(router.branches.values()):
-            if branch.place is not None:
+            if branch.is_led:
                 self._outstanding += 1
                 router.branch(branch.shard).ask(b"reserve-mode " + self.text, self._end, repeatable=False)
         self._end(0, b"")
@@ -325,8 +325,8 @@ class Mode(Operation):
 
 
 class Ignore(_OfTube):
-    """Watch a tube no more. A shard may be left without any, and only the last of all stays. No shard refuses that, so
-    it need not wait for a leader."""
+    """Watch a tube no more. A shard may be left without any, and only the last of all stays. No leader refuses that, so
+    it need not wait for one."""
 
     def begin(self) -> None:
         name = self.text
@@ -334,11 +334,11 @@ class Ignore(_OfTube):
         is_watched = self.name in router.watched
         branch = router.branch(router.places.of_tube(name) if is_watched else router.default_shard)
         if is_watched and len(router.watched.names) == 1:
-            if branch.place is None:
+            if not branch.is_led:
                 router.answer(replies.NOT_IGNORED)
             else:
                 branch.ask(b"ignore " + name, self._refuse, repeatable=False)
-        elif branch.place is None:
+        elif not branch.is_led:
             self.end(0, b"")
         else:
             branch.ask(b"unwatch " + name, self.end, repeatable=False)

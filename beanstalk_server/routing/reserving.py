@@ -10,7 +10,7 @@ A client that hangs up waits for nothing: its places know it themselves, and ans
 A reserve that is called off goes on until every shard that has a leader has looked for a job: it is answered
 CANCELLED only if none of them has one.
 
-The client gets what the first shard answers, at once, and the others are told to wait no longer. A job that one of them
+The client gets what the first shard answers, at once, and the others stop waiting. A job that one of them
 had granted by then is given back as if it had never been reserved, before the client gives another command there: the
 router sends none to a shard while an `await` or an `unreserve` has no reply there.
 
@@ -114,7 +114,7 @@ class Reserving(Operation):
             if self._attempts == 1 and part.branch.has_nothing():
                 part.found = replies.NOTHING
                 silent = silent or part
-            elif part.branch.place is not None:
+            elif part.branch.is_led:
                 is_asked = True
                 self._probe_part(part)
         if silent is not None and not is_asked:
@@ -148,7 +148,7 @@ class Reserving(Operation):
         is_deadline_soon = False
         has_answers = False
         for part in self._parts:
-            if part.branch.place is None:
+            if not part.branch.is_led:
                 part.found = _LOST
             found = part.found
             if found.startswith(_BEST):
@@ -192,7 +192,7 @@ class Reserving(Operation):
         self._state = _WAITING
         left = self._milliseconds_left()
         for part in self._parts:
-            if not part.is_done and part.branch.place is not None:
+            if not part.is_done and part.branch.is_led:
                 self._await(part, left)
         self._judge()
 
@@ -234,7 +234,7 @@ class Reserving(Operation):
                 part.stop()
         elif is_unasked and self.router.may_wait:
             for part in self._parts:
-                if part.state == _UNASKED and part.is_done and part.branch.place is not None:
+                if part.state == _UNASKED and part.is_done and part.branch.is_led:
                     self._await(part, -1)
 
     def _end(self, reply: bytes) -> None:

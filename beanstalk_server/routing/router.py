@@ -10,20 +10,21 @@
     of the watched tubes     reserve, reserve-with-timeout, reserve-batch; an operation if there are several
     all of them              stats, list-tubes, stats-tubes, list-clients, drain, undrain: operations
     that of the reserve      cancel-reserve, which has no reply of its own; an operation is called off here
-    none                     quit, requests of HTTP, and auth, because a leader is told the user, and never sees a
+    none                     quit, requests of HTTP, and auth, because a leader gets the user, and never sees a
                              token; with several shards also list-tube-used and list-tubes-watched
     any                      what is unknown or malformed, so that a server of another version may know it; but not
                              what only nodes may say
 
-With one shard, all but quit, HTTP and auth goes there as it comes.
+With one shard, which another node leads then, all but quit, HTTP and auth goes there as it comes.
 
 Commands are in flight at one shard at a time. Those that follow one another and concern the same shard go there in one
 piece, and their replies come back as they are; the first that concerns another shard waits for the last of these
 replies.
 
-The client's bytes are taken apart only to find where commands end, and the replies only to find which of them are
-answered. That is needed for the day when a leader goes: the next one is given the commands that have no answer, and
-told which tubes the client uses and watches.
+If the shard is led here, its session reads the commands one after the other, as they are taken apart here
+(`find_next`), until one concerns another shard. For other nodes, the client's bytes are taken apart only to find where
+commands end, and the replies only to find which of them are answered. That is needed for the day when a leader goes:
+the next one is given the commands that have no answer, and which tubes the client uses and watches.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.units import FOREVER
 from beanstalk_server.queue.weights import PRIORITY
 from beanstalk_server.routing.branch import Branch, Place
+from beanstalk_server.routing.local import LocalPlace
 from beanstalk_server.routing.operations import (
     AllClients,
     AllShards,
@@ -53,6 +55,7 @@ from beanstalk_server.routing.operations import (
     Watch,
 )
 from beanstalk_server.routing.reserving import Reserving
+from beanstalk_server.server.turns import Turns
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import (
     ALL_PUTS,
@@ -171,13 +174,22 @@ _ARGUMENTS: Final = Arguments()
 class Owner(Protocol):
     """Has the client, and knows the leaders."""
 
-    def open(self, branch: Branch, opening: Opening) -> Place | None:
+    has_left: bool
+    """If the client goes now, it has done so by itself."""
+
+    def begin(self) -> None:
+        """Note that the router is about to be called by what follows from a turn or a commit, and `go_on` follows."""
+
+    def go_on(self) -> None:
+        """Send what the router has answered, and do what follows."""
+
+    def open(self, branch: Branch, opening: Opening) -> Place | LocalPlace | None:
         """Open a place at the leader of the branch's shard. None if it has no leader now: `Branch.on_leader` follows
         when it has one."""
 
     def on_output(self) -> None:
-        """There may be replies to take, and `closed` or `movable_to` may have changed. Called by what a place calls,
-        and not by what the owner calls, who looks for itself."""
+        """There may be replies to take, and `closed` may have changed. Called by what a place calls, and not by what
+        the owner calls, who looks for itself."""
 
 
 class Watched:
@@ -242,10 +254,11 @@ class Router:
         closes_after_put: bool = False,
     ) -> None:
         self._authenticate = authenticate
+        self._due: list[LocalPlace] = []  # places led here with replies to operations
+        self._turns: Turns | None = None  # of a shard led here that has done something
         self._bodies: dict[bytes, int] = _bodies.setdefault(max_job_size, {})  # sizes of bodies, by the lines of puts
-        self._current: Branch | None = None  # the branch that the last command went to
-        self._framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS, ALL_PUTS if closes_after_put else EXTENSION_PUTS)
         self._held: bytes | None = None  # a line that waits for its turn; its bytes are the first of the input
+        self._held_shard = ALONE  # where it goes, if the session of a shard led here has found it
         self._input: deque[bytes] = deque()  # has come, and has not been passed on
         self._input_ended = False
         # the end of a body is uncertain: nothing that has come behind it may be taken for a command
@@ -266,7 +279,9 @@ class Router:
         # default_shard: of the tube that every client begins with
         # counted_at: the shard whose statistics count the client
         self.counted_at = self.default_shard = places.of_tube(DEFAULT.encode("ascii"))
+        self.current: Branch | None = None  # the branch that the last command went to
         self.dialect = dialect
+        self.framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS, ALL_PUTS if closes_after_put else EXTENSION_PUTS)
         # it is closed because a leader was lost, or has closed, and not because the client wants it
         self.failed = False
         self.finish = 0  # the greatest one with which a tube of it was served, if tubes take turns (queue/weights.py)
@@ -300,21 +315,6 @@ class Router:
         for shard in (self.default_shard, self.used_shard, *self._watching):
             self.branch(shard)
 
-    def adopt(self, shard: int, place: Place, holdings: set[int]) -> Branch:
-        """Have this place of a shard, at which the client has been served as a plain one so far. Before `start`.
-
-        The session there uses and watches what of the client's tubes belongs to the shard, and nothing is unanswered.
-
-        Args:
-            holdings: ids of the jobs that the client has reserved there.
-        """
-        branch = Branch(self, shard)
-        branch.place = place
-        branch.holdings = holdings
-        self.branches[shard] = branch
-        self.counted_at = shard
-        return branch
-
     def receive(self, data: bytes) -> None:
         """Take bytes from the client. After a quit, they are dropped."""
         if self.closed:
@@ -322,7 +322,7 @@ class Router:
         self._needs_more = False
         self._input.append(data)
         self.input_size += len(data)
-        self._framer.feed(data)
+        self.framer.feed(data)
         self.run()
 
     def end_input(self) -> None:
@@ -337,8 +337,7 @@ class Router:
             return
         self.may_wait = False
         for branch in self.branches.values():
-            if branch.place is not None:
-                branch.place.hang_up()
+            branch.hang_up()
 
     def pause_output(self) -> None:
         """Begin no command until `resume_output`: the client does not read its replies."""
@@ -365,8 +364,7 @@ class Router:
         if self.is_busy or self.asked or self.has_more or self.output_paused or self._held is not None:
             return False
         for branch in self.branches.values():
-            begun = 1 if self.in_body and branch is self._current else 0  # a command whose body has not all come
-            if len(branch.entries) > begun or branch.holdings:
+            if self._waits_for(branch) or branch.holds():
                 return False
         return not self.closed
 
@@ -374,9 +372,23 @@ class Router:
         """Let the client be this user from now on. Tubes that it may not consume from are watched no more."""
         self.user = user
         self.judge_watched(user)
+        self.tell_user(user)
+
+    def tell_user(self, user: User) -> None:
+        """Let the client be this user at all places."""
         for branch in self.branches.values():
-            if branch.place is not None:
-                branch.place.change_user(user.name)
+            branch.change_user(user)
+
+    def deliver(self) -> None:
+        """Hand over what shards led here have replied to operations."""
+        due = self._due
+        while due:
+            due.pop(0).deliver()
+
+    def take_turns(self) -> Turns | None:
+        """The turns of a shard led here that has done something since the last call: they are to be given."""
+        turns, self._turns = self._turns, None
+        return turns
 
     def close(self) -> None:
         """Close all places, and forget the owner: the client is gone, or served by a connection."""
@@ -385,24 +397,18 @@ class Router:
         for branch in self.branches.values():
             branch.close()
         self.branches.clear()
-        self._current = None
+        self.current = None
         self._operation = None  # they have referred to each other, and the collector may be off
+        self._due.clear()
 
-    # Where a connection can serve the client
-
-    def settled_shard(self) -> int:
-        """The shard at which all is that the client uses, watches and has reserved; -1 if there is none."""
-        shard = self.used_shard
-        if self._only != shard and self._watching:
-            return -1
-        return -1 if self._holds_elsewhere(shard) else shard
+    # Where the client has something
 
     def _holds_elsewhere(self, shard: int) -> bool:
-        return len(self.branches) > 1 and self.holding() not in ([], [shard])
+        return any(other != shard and branch.holds() for other, branch in self.branches.items())
 
     def holding(self) -> list[int]:
         """The shards where the client holds jobs."""
-        return [shard for shard, branch in self.branches.items() if branch.holdings]
+        return [shard for shard, branch in self.branches.items() if branch.holds()]
 
     def concerned(self) -> list[int]:
         """The shards where it watches tubes or holds jobs, that of the default tube first."""
@@ -414,23 +420,43 @@ class Router:
         first = self.default_shard
         return [first, *[shard for shard in range(self.places.shards) if shard != first]]
 
-    @property
-    def movable_to(self) -> int:
-        """As `settled_shard`, if a connection of that shard can go on with the client: what has been passed on is
-        answered, or the place where it was is lost, and `take_all` returns it. Else -1."""
-        if self.is_busy or self.asked:
-            return -1
-        shard = self.settled_shard()
-        current = self._current
-        if current is None or not current.entries:
-            return -1 if self._is_torn else shard  # it ends as soon as its client reads
-        return shard if current.place is None and current.shard == shard else -1
+    # Input that is read again
+
+    def can_be_handed_over(self) -> bool:
+        """Whether a connection can go on with the client, as there is one shard, whose place is lost: `take_all` is
+        what it has to do."""
+        current = self.current
+        return not self._is_torn or (
+            current is not None and bool(current.entries)
+        )  # else it ends when its client reads
+
+    def begin_again(self) -> None:
+        """Let what has not been answered be read by the session at a shard that is led here."""
+        data = self.take_all()
+        self.framer.reset()
+        self._needs_more = False
+        self._input.append(data)
+        self.input_size = len(data)
+        self.framer.feed(data)
+
+    def begin_put_again(self, line: bytes) -> None:
+        """Let a put be read again whose body has not all come: its session, to which it was given, is gone.
+
+        Args:
+            line: the put, with its CR LF.
+        """
+        data = line + self.framer.take_rest()
+        self._drop_input()
+        self._needs_more = False
+        self._input.append(data)
+        self.input_size = len(data)
+        self.framer.feed(data)
 
     def take_all(self) -> bytes:
-        """All that the client has sent and has not been answered: it is routed no more. It must be movable."""
-        current = self._current
+        """All that the client has sent and has not been answered. No place may have it."""
+        current = self.current
         lines = b"" if current is None or not current.entries else current.take_unanswered()
-        if not self.in_body and self._framer.has_dropped():
+        if not self.in_body and self.framer.has_dropped():
             lines += _DROPPED
         elif self._held == TOO_LONG:
             lines += _DROPPED + b"\r\n"
@@ -465,6 +491,72 @@ class Router:
     def user_name(self) -> str | None:
         return None if self.user is None else self.user.name
 
+    def find_next(self, shard: int) -> int:
+        """Find what comes next, for the session of a shard that is led here: as `Framer.next`, but NEED_MORE if it does
+        not concern the shard. A line is to be taken here, and a body from the framer."""
+        if self._held is None:
+            framer = self.framer
+            found = framer.next()
+            self._needs_more = found == NEED_MORE or not framer.data  # the session asks only while there is something
+            if found != LINE:
+                return found
+            line = framer.take()
+            concerned = self.route(line)
+            self._held = line
+            self._held_shard = shard if concerned == ANYWHERE or line == _CALL_OFF else concerned
+        return LINE if self._held_shard == shard else NEED_MORE
+
+    def unread(self) -> bytes:
+        """Some of what has come and has not been taken; b"" if there is nothing."""
+        return self.framer.data if self._held is None else b"\n"
+
+    def take_line(self) -> bytes:
+        """Hand over the line that `find_next` has found."""
+        line, self._held = self._held, None
+        assert line is not None, "it has been found"
+        return line
+
+    def put_back(self, line: bytes) -> None:
+        """Take back the line that was handed over last: it comes next again."""
+        self._held = line
+
+    def starts_with(self, prefixes: tuple[bytes, ...]) -> bool:
+        """Whether the line that `find_next` has found begins with one of these."""
+        line = self._held
+        return line is not None and (line + b"\r\n").startswith(prefixes)
+
+    def input_left(self) -> int:
+        """How many bytes have come and have not been taken."""
+        line = self._held
+        return self.framer.size() + (0 if line is None or line == TOO_LONG else len(line) + _CRLF)
+
+    def note_done(self, branch: Branch) -> int:
+        """Note what the session at a branch has taken, and which tube it uses; return how many bytes it has taken."""
+        left = self.input_left()
+        taken = self.input_size - left
+        if not left:
+            self._input.clear()
+            self._position = self.input_size = 0
+        elif taken:
+            self._skip_input(taken)
+        if branch.shard == self.used_shard and branch.local is not None:
+            session = branch.local.session
+            if session.uses and session.use.name != self.used:
+                self.used = session.use.name
+        return taken
+
+    def note_due(self, place: LocalPlace) -> None:
+        """Let the replies of a place to operations, or its end, be handed over when the router is at rest."""
+        self._due.append(place)
+        self.owner.on_output()
+
+    def note_turns(self, turns: Turns) -> None:
+        """Let turns of a shard led here be given when the router is at rest: it may have served other clients."""
+        before = self._turns
+        if before is not None and before is not turns:
+            before.run_pending_soon()
+        self._turns = turns
+
     def pass_back(self, data: bytes) -> None:
         """Note bytes for the client."""
         self._output.append(data)
@@ -496,7 +588,7 @@ class Router:
     def keeps(self, branch: Branch) -> bool:
         """Whether the client needs a branch that has no place; else it is forgotten."""
         shard = branch.shard
-        if not branch.is_idle or self._operation is not None or branch is self._current:
+        if not branch.is_idle or self._operation is not None or branch is self.current:
             return True
         if shard in self._watching or shard == self.used_shard or shard == self.default_shard:
             return True
@@ -591,11 +683,11 @@ class Router:
         """Pass on commands, and do those that are done here, until one has to wait or the turn is over (then `has_more`
         is set)."""
         self._run()
-        while self._operation is not None and self._held is None and self._framer.begins_with(CANCELS):
+        while self._operation is not None and self._held is None and self.framer.begins_with(CANCELS):
             if not self._operation.call_off():
                 return
-            self._framer.next()
-            self._take_input(len(self._framer.take()) + _CRLF)
+            self.framer.next()
+            self._take_input(len(self.framer.take()) + _CRLF)
             self._run()
 
     def _run(self) -> None:
@@ -612,27 +704,46 @@ class Router:
         """Close when all the input has been done. The rest may be half a command, which never is."""
         if self.is_busy or self._held is not None or not self._needs_more:
             return
-        current = self._current
-        if current is None or len(current.entries) == (1 if self.in_body else 0):
+        if self.current is None or not self._waits_for(self.current):
             self.closed = True
+
+    def _waits_for(self, branch: Branch) -> bool:
+        """Whether a command of the client has no answer there, which has come as a whole."""
+        if branch.local is not None:
+            return branch.is_busy()
+        return len(branch.entries) > (1 if self.in_body and branch is self.current else 0)
+
+    def _pull(self, branch: Branch) -> bool:
+        """Let the session of a shard that is led here do commands; return whether there may be more to do."""
+        local = branch.local
+        assert local is not None, "it is led here"
+        local.pull()
+        self.budget -= local.session.cost
+        return self._held is not None and self._held_shard != branch.shard and not local.is_busy()
 
     def _pass_on(self) -> bool:
         """Pass commands on to one branch, or do one that is done here; return whether there may be more to do."""
-        branch = self._current
+        branch = self.current
         limit = 0
         taken = 0  # bytes for the branch
         ends = 0  # commands that end in them
         tail = 0  # bytes behind the last end
         dropped = 0  # bytes of a line that is too long
         goes_on = False
-        framer = self._framer
+        framer = self.framer
+        if branch is not None and branch.local is not None and not self._is_torn:
+            if self._held is None:
+                self._needs_more = self._needs_more or not self.framer.data
+                return not self._needs_more and self._pull(branch)
+            if branch.is_busy():
+                return False
         size = framer.size()
         if branch is not None and branch.entries:
             limit = branch.limit()
             if limit <= 0 or self._is_torn:
                 return False
         elif self._is_torn:
-            self._end()
+            self.end()
             return False
         elif self._needs_more and self._held is None:
             return False
@@ -659,7 +770,7 @@ class Router:
                     line = framer.take()
                 elif event == LINE_TOO_LONG:
                     dropped = consumed
-                    self._held = TOO_LONG
+                    self._hold(TOO_LONG)
                     goes_on = True
                     break
                 elif event == LINE_LOST:
@@ -699,7 +810,7 @@ class Router:
                     shard = self.used_shard if branch is None else branch.shard
                 if branch is None or shard != branch.shard:
                     if taken or (branch is not None and branch.entries) or (shard == ALONE and self.asked):
-                        self._held = line
+                        self._hold(line)
                         goes_on = taken > 0
                         break
                     if body == UNSAFE:
@@ -710,12 +821,16 @@ class Router:
                         self.begin(line)
                         self.budget -= 1
                         return True
-                    branch = self._current = self.branch(shard)
+                    branch = self.current = self.branch(shard)
                     limit = 0
+            if branch.local is not None:
+                self._held = line
+                self._held_shard = branch.shard
+                return self._pull(branch)
             if not limit:
                 limit = branch.limit()
                 if limit <= 0:
-                    self._held = line
+                    self._hold(line)
                     break
             branch.entries.append(line)
             taken += len(line) + _CRLF
@@ -737,6 +852,11 @@ class Router:
         if dropped:
             self._take_input(dropped)
         return goes_on
+
+    def _hold(self, line: bytes) -> None:
+        """Let a line wait until it can be routed again."""
+        self._held = line
+        self._held_shard = ALONE
 
     def route(self, line: bytes) -> int:
         """The shard that a command goes to, ANYWHERE, or ALONE."""
@@ -828,9 +948,10 @@ class Router:
         """Answer a put whose body has an uncertain end, and do nothing more."""
         self.malformed_puts += 1
         self.answer(replies.BAD_FORMAT)
-        self._end()
+        self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Do nothing more: the client has given a command after which it is disconnected."""
         self.closed = True
         self._drop_input()
 
@@ -859,8 +980,17 @@ class Router:
             size -= len(first)
         return taken[0] if len(taken) == 1 else b"".join(taken)
 
+    def _skip_input(self, size: int) -> None:
+        """Drop the next bytes that have come."""
+        self.input_size -= size
+        pieces = self._input
+        size += self._position
+        while size and size >= len(pieces[0]):
+            size -= len(pieces.popleft())
+        self._position = size
+
     def _drop_input(self) -> None:
-        self._framer.clear()
+        self.framer.clear()
         self._input.clear()
         self._held = None
         self._needs_more = True
@@ -888,7 +1018,7 @@ class Router:
             if not line.startswith(_QUIT):
                 self.speaks_http = True
                 self.answer(replies.UNKNOWN_COMMAND)
-            self._end()
+            self.end()
         elif line.startswith(AUTH):
             self._try_token(line)
         else:
@@ -907,7 +1037,7 @@ class Router:
         user = self._authenticate(token) if token else None
         if user is None:
             self.answer(replies.UNAUTHORIZED)
-            self._end()
+            self.end()
         else:
             self.change_user(user)
             self.answer(replies.AUTHENTICATED)
@@ -923,11 +1053,19 @@ class Router:
 class _Gone:
     """Takes the place of the owner of a client that is closed."""
 
-    def open(self, _branch: Branch, _opening: Opening) -> Place | None:
+    has_left = True
+
+    def begin(self) -> None:
+        """Do nothing: the client is gone."""
+
+    def go_on(self) -> None:
+        """Do nothing: the client is gone."""
+
+    def open(self, _branch: Branch, _opening: Opening) -> Place | LocalPlace | None:
         return None
 
     def on_output(self) -> None:
-        """No owner is left to look."""
+        """Do nothing: the client is gone."""
 
 
 _GONE: Final = _Gone()

@@ -24,6 +24,7 @@ from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.turns import Turns
+from beanstalk_server.wire.commands import Dialect
 from beanstalk_server.wire.listings import ClientList, ListedClient
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import ADMISSION, NOTHING, ROUND, SESSION_QUANTUM, Session
@@ -78,7 +79,7 @@ class Connection(CommitWaiter):
         listener_policy: where the client came in.
         user: who it has proved to be; None where clients are not asked.
         name: what the log calls the client; "" for the address that it has connected from.
-        is_place: it serves a client of which it is one of several connections, at this many shards: a router asks it.
+        dialect: the commands that a node gives on behalf of the client; None if the client gives them itself.
         counted: whether the statistics count it.
 
     It has the methods of an asyncio protocol, but does not inherit from one: a compiled class that inherits from an
@@ -94,7 +95,7 @@ class Connection(CommitWaiter):
         listener_policy: ListenerPolicy,
         user: User | None = None,
         name: str = "",
-        is_place: bool = False,
+        dialect: Dialect | None = None,
         counted: bool = True,
     ) -> None:
         super().__init__()
@@ -108,7 +109,7 @@ class Connection(CommitWaiter):
         self.uncommitted: deque[tuple[int, bytes, int]] = deque()  # replies that wait for a commit: LSN, bytes, weight
         self.uncommitted_size = 0  # the sum of the weights: the bytes of the replies and of their commands
         self.name = name
-        self.is_place = is_place
+        self.dialect = dialect
         self.counted = counted
         self.since = 0  # when it has begun to serve its client, in nanoseconds
         self.idle_since = 0  # when a sweep found it idle first, in nanoseconds; 0 if it has sent something since
@@ -145,16 +146,15 @@ class Connection(CommitWaiter):
         listener_policy = self.listener_policy
         user = listener_policy.user if self.user is None else self.user
         self.since = self.turns.clock()
-        self.session = connections.make_session(
-            self,
+        self.session = Session(
             connections.queue,
             connections.server_info,
             self.on_answer,
             self.name,
             connections.verbosity > 1,  # whether commands are logged
             user,
-            listener_policy.authenticate if listener_policy.auth == TOKEN and not self.is_place else None,
-            self.is_place,
+            listener_policy.authenticate if listener_policy.auth == TOKEN and self.dialect is None else None,
+            self.dialect,
             self.counted,
             listener_policy.closes_after_put,
         )
@@ -260,7 +260,7 @@ class Connection(CommitWaiter):
         while uncommitted and uncommitted[0][0] <= durable_lsn:
             _, data, weight = uncommitted.popleft()
             self.uncommitted_size -= weight
-            self.transport.write(data)
+            self._write(data)
         if not self.intake.reading or self.session.closed or self.session.has_more:
             self._regulate()
         return bool(uncommitted)
@@ -360,7 +360,7 @@ class Connection(CommitWaiter):
         data = session.take_replies()
         gate = self.gate
         if gate.is_open or (not self.uncommitted and session.reply_lsn <= gate.durable_lsn):
-            self.transport.write(data)
+            self._write(data)
         else:
             if not self.uncommitted:
                 gate.await_commit(self)
@@ -370,14 +370,22 @@ class Connection(CommitWaiter):
             self.uncommitted.append((session.reply_lsn, data, weight))
             self.uncommitted_size += weight
 
+    def _write(self, data: bytes) -> None:
+        """Send replies."""
+        self.transport.write(data)
+
+    def _note_malformed_puts(self) -> None:
+        session = self.session
+        self.connections.listeners.note_malformed_puts(
+            session.malformed_puts, self.listener_policy, self.name or name_of_peer(self.transport)
+        )
+        session.malformed_puts = 0
+
     def _regulate(self) -> None:
         """Close, ask for another turn, and pause or resume reading, as the session's state demands."""
         session = self.session
         if session.malformed_puts:
-            self.connections.listeners.note_malformed_puts(
-                session.malformed_puts, self.listener_policy, self.name or name_of_peer(self.transport)
-            )
-            session.malformed_puts = 0
+            self._note_malformed_puts()
         if session.closed:
             if not self.transport.is_closing():
                 if session.speaks_http:
@@ -408,10 +416,9 @@ class Connection(CommitWaiter):
 
     def _read(self, reading: bool) -> None:
         """Read from the client from now on, or read no more."""
-        is_elsewhere = self.listener_policy.carried or self.is_place  # the process that has its socket watches it
-        self.intake.regulate(
-            reading, self.transport, None if is_elsewhere else self.connections.hangups, self.on_hangup
-        )
+        # the process that has its socket watches it
+        hangups = None if self.listener_policy.carried else self.connections.hangups
+        self.intake.regulate(reading, self.transport, hangups, self.on_hangup)
 
     def cut_off(self) -> None:
         """Disconnect the client, which may find another node: it has not left by itself."""
@@ -423,11 +430,6 @@ class Connection(CommitWaiter):
         if self.connected:
             self.connected = False
             self.session.disconnect(self.turns.clock(), has_left)
-
-
-def make_session(_connection: Connection, *arguments: Any) -> Session:
-    """Make a plain session for a client. The arguments after its connection are those of Session."""
-    return Session(*arguments)
 
 
 class OpenConnections(ClientList):
@@ -472,7 +474,6 @@ class Connections:
         self.listeners = listeners
         server_info.note_forbidden = listeners.note_forbidden
         self.verbosity = verbosity  # 1: log connections, 2: and commands
-        self.make_session: Callable[..., Session] = make_session  # another one if there are several shards
         self.make_client: Callable[..., Any] | None = None  # takes those who come too late to be served here
         self.open: set[Connection] = set()
         self.closing = False  # the server stops: new connections are refused

@@ -885,10 +885,6 @@ def do_line(session: Session, line: bytes, now: int) -> None:
         if job_id < 0:
             session.replies.append(replies.BAD_FORMAT)
             return
-        if session.is_settled:
-            _ARGUMENTS.job_id = job_id
-            if session.needs_routing(DELETE, _ARGUMENTS, line):
-                return
         session.server.counts[DELETE.counter] += 1
         session.settle(DELETE, session.queue.delete(session, job_id, now))
         return
@@ -903,8 +899,6 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     read = command.read
     if read is not None and not read(text, _ARGUMENTS):
         _refuse_arguments(session, command, line)
-        return
-    if session.is_settled and session.needs_routing(command, _ARGUMENTS, line):
         return
     if command.cost and session.awaits_hangups(line):
         return
@@ -931,8 +925,6 @@ def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> Non
     read = command.read
     if read is not None and not read(text, _ARGUMENTS):
         _refuse_arguments(session, command, line)
-        return
-    if session.is_settled and session.needs_routing(command, _ARGUMENTS, line):
         return
     if command.cost and session.awaits_hangups(line):
         return

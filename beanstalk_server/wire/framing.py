@@ -111,6 +111,17 @@ class Framer:
         self._queued = None
         self._queued_size = 0
 
+    def reset(self) -> None:
+        """Forget all that has been fed: a line comes next."""
+        self.clear()
+        self._in_long_line = False
+        self._left = 0
+        self._body = None
+
+    def in_body(self) -> bool:
+        """Whether the next bytes are of a body."""
+        return self._left > 0
+
     def has_dropped(self) -> bool:
         """Whether the beginning of a line or a body has been consumed and dropped, and the rest is still to come."""
         return self._in_long_line or (self._left > 0 and self._body_event != BODY)

@@ -70,6 +70,7 @@ from beanstalk_server.wire.commands import (
     PUT,
     PUT_PREFIX,
     Command,
+    Dialect,
     do_line,
     shown_line,
 )
@@ -86,7 +87,6 @@ from beanstalk_server.wire.framing import (
 )
 from beanstalk_server.wire.grammar import (
     BATCH_SIZE,
-    Arguments,
     Put,
     parse_bodies,
     parse_watched,
@@ -145,8 +145,8 @@ class Session(Client):
         logs_commands: whether each of its commands is a line of the log. A token never is.
         user: who the client is; None if clients have no users, and may do everything.
         authenticate: finds the user whose token this is, or None: auth is a command. None if it is not.
-        is_place: whether another node, or a router on this one, asks on behalf of the client, which other shards serve
-            too: it may give the commands of places (docs/design.md, "Places").
+        dialect: the commands that the client may give; None for those of all clients. A node that asks on behalf of
+            a client has some more (docs/design.md, "Places").
         counted: whether the statistics of the queue count it.
         closes_after_put: whether a malformed put closes the connection, as every malformed put does that beanstalkd
             does not have and whose body has an uncertain end. In beanstalkd, the body is read as commands.
@@ -161,7 +161,7 @@ class Session(Client):
         logs_commands: bool = False,
         user: User | None = None,
         authenticate: Callable[[str], User | None] | None = None,
-        is_place: bool = False,
+        dialect: Dialect | None = None,
         counted: bool = True,
         closes_after_put: bool = False,
     ) -> None:
@@ -172,7 +172,7 @@ class Session(Client):
         super().__init__()
         self.queue = queue
         self.server = server
-        self.dialect = server.linked_dialect if is_place else server.dialect  # the commands that the client may give
+        self.dialect = server.dialect if dialect is None else dialect
         self.on_answer = on_answer
         self.name = name
         self.logs_commands = logs_commands
@@ -189,7 +189,6 @@ class Session(Client):
         self.output_paused = False  # the client does not read its replies
         self.may_wait = True  # a reserve may wait for a job
         self.is_stopped = False  # the next await, which has come and has not been done, must not wait
-        self.is_settled = False  # lines that concern other shards are to be done elsewhere: `needs_routing` is asked
         self.closes_after_put = closes_after_put
         self.sees_hangups = True  # the event loop has reported all clients that hung up before the input came
         self.is_strict = False  # if the body that is skipped does not end with CR LF, nothing more is answered
@@ -601,10 +600,6 @@ class Session(Client):
             self.replies.append(_REPLIES[outcome])
             if outcome in (NOT_FOUND, TOO_LATE):
                 self.wait_for_changes()
-
-    def needs_routing(self, command: Command, arguments: Arguments, line: bytes) -> bool:
-        """Whether the command on a line is to be done elsewhere: then nothing of it may be done here."""
-        raise NotImplementedError
 
     def begin_listing(self, listing: Listing, now: int) -> Outcome:
         self.listing = listing

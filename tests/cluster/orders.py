@@ -104,7 +104,7 @@ class MemoryPlace:
                 world.info,
                 lambda: world.answered.append(self),
                 user=None if message.user is None else world.users(message.user),
-                is_place=True,
+                dialect=world.info.linked_dialect,
                 counted=message.counted,
             )
             session.restore(message.used, message.watched)

@@ -25,7 +25,7 @@ class ServedPlace:
             self.world.info,
             lambda: self.world.answered.append(self),
             user=user,
-            is_place=True,
+            dialect=self.world.info.linked_dialect,
             counted=opening.counted,
         )
         self.session.restore(opening.used, opening.watched, opening.mode)

@@ -51,7 +51,7 @@ def test_a_client_that_waits_for_a_change_is_disconnected(shards, sent):
         b"",
         b"reserve\r\n",
         b"put 0 0 60",
-        b"put 0 0 60 10\r\nhalf of",  # nobody can have executed it
+        b"put 0 0 60 10\r\nhalf of",  # it cannot have been executed
         b"peek 2\r\nuse t0\r\nput 0 0 60 10\r\n",
         b"x" * 400,
         b"reserve\r\nquit\r\n",
@@ -170,7 +170,7 @@ def test_a_reserve_waits_at_the_next_leader_for_the_rest_of_its_time(is_clean, l
     assert b"".join(client.place(0).there).split(b"\r\n")[0] == given_again
 
 
-def test_a_reserve_that_has_waited_for_all_its_time_while_nobody_led_is_answered_at_once():
+def test_a_reserve_that_has_waited_for_all_its_time_without_a_leader_is_answered_at_once():
     cluster = RoutedCluster()
     client = cluster.connect()
     client.send(b"reserve-with-timeout 5\r\n")
@@ -420,11 +420,9 @@ def test_a_repeatable_ask_goes_to_the_next_leader_and_another_is_lost(is_clean):
     assert replies == []
     assert lost == [b""]
     assert not client.closed
-    assert client.router.movable_to == -1
     cluster.lead(1)
     cluster.settle()
     assert replies == [b"NOT_FOUND\r\n"] * 2
-    assert client.router.movable_to == 1
 
 
 def test_part_of_a_reply_to_an_ask_is_forgotten_with_the_place():

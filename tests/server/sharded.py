@@ -70,7 +70,8 @@ class Caller:
     def protocol(self):
         return self.socket.protocol
 
-    def is_settled(self):
+    def has_connection(self):
+        """Whether it is served as by a single server, and not routed."""
         return isinstance(self.protocol, Connection)
 
     def send(self, data, *, settle=True):
@@ -182,7 +183,8 @@ class Leader:
         opening = Opening.decode(payload)
         user = None if opening.user is None else self.users.get(opening.user)
         connections = self.shard.connections
-        connection = Connection(connections, self.listener_policy, user, opening.name, True, opening.counted)
+        dialect = connections.server_info.linked_dialect
+        connection = Connection(connections, self.listener_policy, user, opening.name, dialect, opening.counted)
 
         def begin(_):
             connection.session.restore(opening.used, opening.watched)
@@ -214,7 +216,7 @@ class Leader:
 
 
 class ShardedNode:
-    """A node, and the shards of its cluster. It leads those that `lead` names; nobody leads the others."""
+    """A node, and the shards of its cluster. It leads those that `lead` names; the others have no leader."""
 
     def __init__(self, shards=2, leads=(), verbosity=0):
         self.loop = Loop()

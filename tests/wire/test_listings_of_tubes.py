@@ -91,7 +91,7 @@ def test_what_is_malformed_is_refused(world, line):
 def test_the_longest_line_is_understood(world):
     client = world.connect()
     assert read(client.send(b"stats-tubes %b 4294967295\r\n" % (b"z" * 200))) == ("", [])
-    place = world.connect(is_place=True)
+    place = world.connect(dialect=world.info.linked_dialect)
     assert read(place.send(b"here-stats-tubes %b 1000\r\n" % (b"z" * 200))) == ("", [])
 
 

@@ -8,7 +8,7 @@ from beanstalk_server.access.user import User
 
 @pytest.fixture
 def place(world):
-    return world.connect(is_place=True, counted=False)
+    return world.connect(dialect=world.info.linked_dialect, counted=False)
 
 
 @pytest.fixture
@@ -21,7 +21,8 @@ def counted(world, command):
 
 
 def test_a_server_that_answers_as_1_12_has_them_too():
-    assert World(compat="1.12").connect(is_place=True).send(b"probe\r\n") == b"NOTHING\r\n"
+    world = World(compat="1.12")
+    assert world.connect(dialect=world.info.linked_dialect).send(b"probe\r\n") == b"NOTHING\r\n"
 
 
 def test_stats_has_no_rows_for_them(world, place):
@@ -220,7 +221,7 @@ def test_a_place_can_watch_nothing(world, place):
 
 def test_a_user_reserves_through_a_place_what_it_may_consume(world, producer):
     producer.put()
-    place = world.connect(User("worker", consume=["a"], produce=["b"]), is_place=True)
+    place = world.connect(User("worker", consume=["a"], produce=["b"]), dialect=world.info.linked_dialect)
     assert place.session.watched == []
     assert place.send(b"probe\r\nawait 0 0\r\n") == b"NOTHING\r\nTIMED_OUT\r\n"
     assert place.send(b"watch a\r\nwatch b\r\n") == b"WATCHING 1\r\nFORBIDDEN\r\n"

@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 
 if TYPE_CHECKING:
     from beanstalk_server.settings.sections import UserConfig

@@ -30,7 +30,7 @@ from typing import Any, Final, cast
 
 import h11
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.admin.site import METHODS, Answer, Request, RequestPolicy, Site, say
 from beanstalk_server.events import event
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from beanstalk_server.access.user import INSPECT, User
+from beanstalk_server.access.rights import INSPECT, User
 from beanstalk_server.admin.exposition import choose
 from beanstalk_server.admin.health import OK, Condition
 from beanstalk_server.admin.metrics import MetricsPage

@@ -1,4 +1,4 @@
-"""The binlog of a leader: its files are in the engine, and it survives the loss of the engine's data.
+"""The binlog of a leader: writes its files into the engine, and writes them anew if the engine has lost them.
 
 All bodies stay in memory. So when the engine has lost more than can be sent again, or everything, the binlog writes all
 jobs anew: into a subdirectory first, and then one commit puts the new segments into the place of all old files.
@@ -26,10 +26,10 @@ from beanstalk_server.storage.bodies import ALL_IN_MEMORY
 from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError, unusable
 from beanstalk_server.storage.record import put_size
 from beanstalk_server.storage.rewriting import REWRITING
-from beanstalk_server.storage.room import COMMIT_LIMIT, SEGMENT_OVERHEAD, Spare
 from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, SegmentLog
 from beanstalk_server.storage.segment_writer import SegmentWriter
 from beanstalk_server.storage.spares import Allocator, spare_name
+from beanstalk_server.storage.upkeep import COMMIT_LIMIT, SEGMENT_OVERHEAD, Spare
 
 SLICE: Final = 512
 """How many jobs are written anew before the event loop does something else."""

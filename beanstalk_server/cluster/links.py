@@ -14,7 +14,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, cast
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.cluster.engine.interface import Lease
 from beanstalk_server.events import Log, event
 from beanstalk_server.link.link import NONCE_BYTES, NOT_LEADING, Channel, Link

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.cluster.balancer import Balancer
 from beanstalk_server.cluster.commit_sender import kept_within
 from beanstalk_server.cluster.engine.choice import connect_to

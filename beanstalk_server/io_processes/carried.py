@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from typing import Final, cast
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.events import event
 from beanstalk_server.link.link import Channel, Link
 from beanstalk_server.server.front.addresses import name_of_peer

@@ -1,7 +1,7 @@
-"""Replay: turns what a journal has kept into jobs, at the start.
+"""Turns the changes that a journal has kept into jobs, when a server starts; then restore.py puts them into states.
 
 The journal calls a method for each change, in the order in which the changes happened. Jobs are made and changed in
-place, so that memory holds only live ones. `restore.py` puts them into their queues at the end.
+place, so that memory holds only live ones.
 
 The time that a clear takes does not depend on how many jobs it deletes: it gives the tube's name to a new tube, and
 moves the reserved jobs there. `finish` drops the jobs of all tubes that have lost their name.

@@ -1,4 +1,4 @@
-"""Restores jobs at the start: those that the journal has kept enter their states again."""
+"""Puts the jobs that replay has read into their tubes and states, when a server starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transitions of jobs: what enters and leaves each state, who gets a ready job, and what a failure leads to.
+"""The transitions of jobs between states: entering, leaving, giving ready jobs to clients, and retries of failed jobs.
 
 Only the functions here count the jobs of each state and keep them in order: those that enter or leave a state do all
 that goes with it. The table of transitions is at the head of broker.py.

@@ -33,7 +33,7 @@ from beanstalk_server.wire.commands import CANCELS, CHANGES_OF_CLIENT, EXTENSION
 from beanstalk_server.wire.grammar import Arguments
 
 if TYPE_CHECKING:
-    from beanstalk_server.access.user import User
+    from beanstalk_server.access.rights import User
     from beanstalk_server.routing.router import Router
 
 KEPT_LIMIT: Final = 1 << 20

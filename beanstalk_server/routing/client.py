@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.events import event
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.routing.branch import Branch, Place

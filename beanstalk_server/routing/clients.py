@@ -20,7 +20,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.events import event
 from beanstalk_server.link.link import Link
 from beanstalk_server.link.opening import Opening

@@ -22,7 +22,7 @@ from beanstalk_server.wire.framing import LINE, NEED_MORE, Framer
 from beanstalk_server.wire.session import ADMISSION, ROUND
 
 if TYPE_CHECKING:
-    from beanstalk_server.access.user import User
+    from beanstalk_server.access.rights import User
     from beanstalk_server.routing.branch import Branch
     from beanstalk_server.routing.router import Owner
 

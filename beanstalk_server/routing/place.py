@@ -1,4 +1,4 @@
-"""What a routed client has open at a shard that another node leads: a channel on a link.
+"""Sends the commands of a routed client to a shard that another node leads, over a channel of the link between them.
 
 event loop ⇄ transport ⇄ RoutedConnection ⇄ Router ⇄ Branch ⇄ LinkPlace ⇄ its channel on a link
 """

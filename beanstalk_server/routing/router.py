@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from beanstalk_server import version
-from beanstalk_server.access.user import CONSUME, User
+from beanstalk_server.access.rights import CONSUME, User
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.units import FOREVER
 from beanstalk_server.queue.weights import PRIORITY

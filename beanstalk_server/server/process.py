@@ -1,4 +1,4 @@
-"""The process that the server runs in, as `stats` shows it, and its clocks."""
+"""Reads what `stats` shows of the server's process: hostname, CPU time, and so on; and the offset of the wall clock."""
 
 from __future__ import annotations
 

@@ -36,12 +36,12 @@ from beanstalk_server.storage.errors import lock_directory, unusable
 from beanstalk_server.storage.fetches import Fetches
 from beanstalk_server.storage.record import clear_size, put_size
 from beanstalk_server.storage.recovery import recover
-from beanstalk_server.storage.room import ALLOCATE, COMMIT_LIMIT, DROP_SPARE, NOTHING, SEAL, Spare
 from beanstalk_server.storage.segment import VERSION
 from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, SegmentLog
 from beanstalk_server.storage.segment_writer import SegmentWriter
 from beanstalk_server.storage.spares import BLOCK, RETRY_INTERVAL, Allocator, find_spares
 from beanstalk_server.storage.stopped import STOPPED, Mark, use_mark, write_mark
+from beanstalk_server.storage.upkeep import ALLOCATE, COMMIT_LIMIT, DROP_SPARE, NOTHING, SEAL, Spare
 from beanstalk_server.storage.write_thread import Writer, WriteThread
 
 SEGMENT_SIZE: Final = 10485760

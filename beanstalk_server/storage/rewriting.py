@@ -21,11 +21,11 @@ from beanstalk_server.storage.bodies import ALL_IN_MEMORY, Bodies
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory
 from beanstalk_server.storage.record import put_size
-from beanstalk_server.storage.room import COMMIT_LIMIT, SEGMENT_OVERHEAD, Spare
 from beanstalk_server.storage.segment import Segment
 from beanstalk_server.storage.segment_log import NoRoomError, SegmentLog
 from beanstalk_server.storage.segment_writer import SegmentWriter
 from beanstalk_server.storage.spares import spare_name
+from beanstalk_server.storage.upkeep import COMMIT_LIMIT, SEGMENT_OVERHEAD, Spare
 
 REWRITING: Final = "rewriting"
 COMPLETE: Final = "rewriting/complete"

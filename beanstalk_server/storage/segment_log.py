@@ -1,6 +1,6 @@
 """The log in memory: turns changes into records, and decides which segment each record goes to.
 
-`room.py` decides whether records fit and when to clean; `segment_writer.py` writes the batches. Must never touch a
+`upkeep.py` decides whether records fit and when to clean; `segment_writer.py` writes the batches. Must never touch a
 file.
 
 Cleaning moves the live jobs of the oldest segment to the tail, so that the segment can be removed. It always takes the
@@ -45,7 +45,8 @@ from beanstalk_server.storage.record import (
     own_size,
     put_size,
 )
-from beanstalk_server.storage.room import (
+from beanstalk_server.storage.segment import Location, Segment
+from beanstalk_server.storage.upkeep import (
     BATCH_OVERHEAD,
     CLEANING_SLICE,
     SEGMENT_OVERHEAD,
@@ -53,7 +54,6 @@ from beanstalk_server.storage.room import (
     Room,
     Spare,
 )
-from beanstalk_server.storage.segment import Location, Segment
 
 CLOCK_TOLERANCE: Final = 10_000_000
 """Nanoseconds. A step of the wall clock up to this long is not recorded, because the two clocks are read one after the

@@ -7,9 +7,9 @@ calls block; the binlog makes them off the event loop.
 from __future__ import annotations
 
 from beanstalk_server.storage.disk import Directory
-from beanstalk_server.storage.room import Spare
 from beanstalk_server.storage.segment import Segment, encode_header
 from beanstalk_server.storage.segment_log import CommitBatch, cut_size
+from beanstalk_server.storage.upkeep import Spare
 
 
 class SegmentWriter:

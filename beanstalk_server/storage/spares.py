@@ -1,6 +1,6 @@
 """Allocates disk space ahead: makes the spares, finds those of earlier processes, and notices a full disk.
 
-A spare is a file of zeros that will become a segment. `room.py` decides how many are needed.
+A spare is a file of zeros that will become a segment. `upkeep.py` decides how many are needed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from beanstalk_server.events import event
 from beanstalk_server.storage.disk import ZEROS, Directory
 from beanstalk_server.storage.errors import unusable
-from beanstalk_server.storage.room import SEGMENT_OVERHEAD, Room, Spare
+from beanstalk_server.storage.upkeep import SEGMENT_OVERHEAD, Room, Spare
 
 BLOCK: Final = 4096
 """Bytes. The size of a segment is a multiple of this, like the size of beanstalkd's files."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.access.user import ADMIN, CONSUME, INSPECT, PRODUCE, User
+from beanstalk_server.access.rights import ADMIN, CONSUME, INSPECT, PRODUCE, User
 from beanstalk_server.queue.policy import Labels
 from beanstalk_server.tube_names import home_of
 from beanstalk_server.wire import replies

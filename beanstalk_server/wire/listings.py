@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.access.user import ANY_RIGHT, INSPECT, User
+from beanstalk_server.access.rights import ANY_RIGHT, INSPECT, User
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.groups import GroupSearch
 from beanstalk_server.queue.job import STATES

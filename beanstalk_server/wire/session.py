@@ -29,7 +29,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.access.user import ADMIN, CONSUME, User
+from beanstalk_server.access.rights import ADMIN, CONSUME, User
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client

@@ -1,4 +1,4 @@
-"""One connection of the client for asyncio: commands out in one write a turn, and each reply to its waiter.
+"""One connection of the asyncio client: sends the commands of a loop turn in one write, and hands out the replies.
 
 Each command has a *waiter* of its own, in the order of the commands, and a reply goes to the waiter that is first. What
 is cancelled leaves its waiter where it is: so a reply never goes to another caller.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from beanstalk_server import UserConfig
 from beanstalk_server.access.accounts import Accounts, hash_of_token, new_token
-from beanstalk_server.access.user import CONSUME, PRODUCE
+from beanstalk_server.access.rights import CONSUME, PRODUCE
 
 BILLING, MAIL = "iZ0" + "Ab1-" * 10, "Kq7" + "xY2_" * 10  # as new_token makes them; workers must find the same tests
 

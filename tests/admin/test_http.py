@@ -5,7 +5,7 @@ import json
 import pytest
 from operator_site import Operators, RequestPolicy, parsed, status
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.admin.http import (
     ANSWER_TIME,
     IDLE_TIME,

@@ -3,7 +3,7 @@
 import io
 
 from beanstalk_client.cli.top_screen import Status, amount, draw, rate, span
-from beanstalk_client.cli.top_view import JobsOfTube, Mode, View
+from beanstalk_client.cli.top_state import JobsOfTube, Mode, View
 from beanstalk_client.observe.sampler import Sampler
 from beanstalk_client.observe.samples import TUBE_FIGURES
 from effort import examples

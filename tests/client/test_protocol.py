@@ -17,7 +17,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, PRODUCE
+from beanstalk_server.access.rights import ADMIN, ANY_RIGHT, CONSUME, INSPECT, PRODUCE
 from beanstalk_server.settings.kinds import DURATION
 from beanstalk_server.wire.authorization import (
     EVERY_TUBE,

@@ -10,7 +10,7 @@ from functools import cache
 from checking import check_broker
 from virtual import World
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.routing.router import Router

@@ -11,7 +11,7 @@ from rounds import Rounds
 from sharded import ShardedNode
 from unfailing import Plug, failing_in_nothing
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.cluster.engine.interface import Lease
 from beanstalk_server.cluster.links import LinkListener
 from beanstalk_server.link.link import (

@@ -3,7 +3,7 @@
 import pytest
 from orders import STOP, ShardedCluster
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.routing.reserving import ATTEMPTS, reserved_ids
 
 SHARDS = 3

@@ -10,7 +10,7 @@ from checking import check_broker
 from effort import seeded
 from virtual import MemoryJournal, RecordingClient, World
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.groups import ENDS
 from beanstalk_server.queue.job import BURIED, DELAYED, NEVER, READY, RESERVED

@@ -9,7 +9,7 @@ from orders import ShardedCluster
 from virtual import World
 
 import beanstalk_server.cluster
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.routing.operations import AllTubes, PageOfTubes
 from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL
 from beanstalk_server.wire.places import Places

@@ -9,7 +9,7 @@ from linked import pieces
 from routed import RoutedCluster
 from virtual import Caller, World
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.wheel import TICK

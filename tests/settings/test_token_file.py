@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from beanstalk_server import Config, ConfigError, UserConfig
 from beanstalk_server.access.accounts import Accounts, hash_of_token, new_token
-from beanstalk_server.access.user import ANY_RIGHT
+from beanstalk_server.access.rights import ANY_RIGHT
 from beanstalk_server.settings import token_file
 from beanstalk_server.settings.token_file import users_of
 

@@ -10,7 +10,7 @@ from memory_disk import MemoryDirectory
 
 from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.room import SEGMENT_OVERHEAD
+from beanstalk_server.storage.upkeep import SEGMENT_OVERHEAD
 
 pytestmark = pytest.mark.usefixtures("places")
 

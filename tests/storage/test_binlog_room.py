@@ -18,7 +18,7 @@ from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
-from beanstalk_server.storage.room import COMMIT_LIMIT
+from beanstalk_server.storage.upkeep import COMMIT_LIMIT
 from harness.waiting import eventually_async
 
 pytestmark = pytest.mark.usefixtures("bodies")

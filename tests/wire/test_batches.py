@@ -4,7 +4,7 @@ import pytest
 from checking import check_broker
 from virtual import World
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.wire.framing import LONGEST_LINE_LIMIT
 from beanstalk_server.wire.grammar import BATCH_SIZE, MOST_IN_BATCH, MOST_PUT

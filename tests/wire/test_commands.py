@@ -6,7 +6,7 @@ import pytest
 from beanstalk_client import commands as client
 from virtual import World
 
-from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE
+from beanstalk_server.access.rights import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.wire.authorization import (
     EVERY_TUBE,

@@ -3,7 +3,7 @@
 import pytest
 from virtual import World
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.wire.places import Places
 

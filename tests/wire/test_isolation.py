@@ -10,7 +10,7 @@ from collections import Counter
 from effort import seeded
 from virtual import World
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.queue.policy import Policy
 
 NAMES = ["cust", "1", "b-1", "b-1/cust"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire.listings import ClientList, ListedClient
 from beanstalk_server.wire.session import SESSION_QUANTUM

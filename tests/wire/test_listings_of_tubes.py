@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual import World
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.wire.listings import PAGE_ENTRIES
 from beanstalk_server.wire.session import SESSION_QUANTUM

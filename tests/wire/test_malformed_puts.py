@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from routed import RoutedCluster
 from virtual import World
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.wire.framing import EXTENDED_LINE_LIMIT, LINE_LIMIT
 from beanstalk_server.wire.grammar import size_of_body
 from tests.routing.test_router import compare, conversations, cuts, named, puts, tube

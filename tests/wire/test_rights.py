@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual import World
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.wire.commands import COUNTERS, EXTENSIONS, PROTOCOL
 
 ROWS = {row.name: row for row in PROTOCOL + EXTENSIONS}

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.declaration import BAD_OPTION
 from beanstalk_server.settings.options import Config

@@ -31,7 +31,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.rights import User
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.bounded import Refusals

@@ -35,7 +35,7 @@ from beanstalk_client.cli.output import (
 from beanstalk_client.cli.target import connecting, make_async_client, named, told
 from beanstalk_client.cli.top_keys import ESCAPE_WITHIN, KeyDecoder
 from beanstalk_client.cli.top_screen import Status, draw
-from beanstalk_client.cli.top_view import Action, JobsOfTube, View
+from beanstalk_client.cli.top_state import Action, JobsOfTube, View
 from beanstalk_client.observe.reader import Reader
 from beanstalk_client.observe.sampler import Sampler
 from beanstalk_client.observe.samples import STATES, TUBE_FIGURES, Figures, percentiles

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from beanstalk_client.cli.output import safe
 from beanstalk_client.cli.top_keys import ENTER, ESCAPE
-from beanstalk_client.cli.top_view import HELP, JobsOfTube, Mode, View
+from beanstalk_client.cli.top_state import HELP, JobsOfTube, Mode, View
 from beanstalk_client.observe.sampler import Sampler
 from beanstalk_client.observe.samples import COMMANDS, CPU, SORT_KEYS, STATES, Figures, Tube, number
 

@@ -1,4 +1,4 @@
-"""The users of the console: connections and samples with the rights of one token of the queue each.
+"""Keeps connections and samples for each user of the console; a user is a token of the queue, with its rights.
 
 All visitors with the same token are one user; without --login, all visitors are. Each token has its own connections, so
 no page shows what only another token may see.

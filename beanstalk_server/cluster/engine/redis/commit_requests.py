@@ -1,4 +1,4 @@
-"""The keys of a shard in Redis, and its commits as the commands that are sent.
+"""Names the keys of a shard in Redis, and turns a commit of its journal into commands of Redis.
 
 Nearly all commits just write to one file, so that has a way of its own: what is the same each time is packed once. Must
 never know where the keys are, or what is answered.

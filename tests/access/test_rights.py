@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, PRODUCE, REMEMBERED, User
+from beanstalk_server.access.rights import ADMIN, ANY_RIGHT, CONSUME, INSPECT, PRODUCE, REMEMBERED, User
 
 NAMES = st.text("ab-.", min_size=1, max_size=5)
 PARTS = st.sampled_from(["a", "b", "-", ".", "*", "?", "[ab]", "[!a]", "[+--]"])

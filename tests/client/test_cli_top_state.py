@@ -1,7 +1,7 @@
 """What keys change on the screen of `beanstalk top`."""
 
 import pytest
-from beanstalk_client.cli.top_view import HELP, LISTED, Action, JobsOfTube, Mode, View
+from beanstalk_client.cli.top_state import HELP, LISTED, Action, JobsOfTube, Mode, View
 from beanstalk_client.observe.samples import COLUMNS, SORT_KEYS, TUBE_FIGURES, Samples
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Decides how far the log may grow, and what to do next to have room ahead and little garbage.
+"""Decides how far the log may grow, when to allocate files, and when to clean the oldest segment of its garbage.
 
 Room ahead is the rest of the tail, the newest segment, and the spares, files of zeros that will become segments.
 Garbage is removed at the other end: the live jobs of the oldest segment are moved to the tail, and then the segment is

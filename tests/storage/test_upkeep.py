@@ -3,7 +3,8 @@
 import pytest
 
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
-from beanstalk_server.storage.room import (
+from beanstalk_server.storage.segment import HEADER_SIZE, Segment
+from beanstalk_server.storage.upkeep import (
     ALLOCATE,
     BATCH_OVERHEAD,
     CLEAN,
@@ -16,7 +17,6 @@ from beanstalk_server.storage.room import (
     Room,
     Spare,
 )
-from beanstalk_server.storage.segment import HEADER_SIZE, Segment
 
 S = 65536
 FULL = S - SEGMENT_OVERHEAD

@@ -55,7 +55,6 @@ class Operation:
 
     def begin(self) -> None:
         """Ask the branches."""
-        raise NotImplementedError
 
     def on_leader(self, shard: int) -> None:
         """The branch of this shard has got a place, after it had none."""
@@ -273,7 +272,7 @@ class _OfTube(Operation):
         router.branch(shard).ask(b"%b %b" % (self.command.name.encode(), self.text), self.end)
 
     def end(self, _key: int, reply: bytes) -> None:
-        raise NotImplementedError
+        """Take the reply of the shard."""
 
 
 class Use(_OfTube):

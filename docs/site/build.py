@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from beanstalk_server.access import user
+from beanstalk_server.access import rights
 from beanstalk_server.settings import kinds, options, sections
 from beanstalk_server.settings.declaration import Option
 from beanstalk_server.wire import authorization
@@ -100,7 +100,7 @@ A job queue with delays that speaks the beanstalk protocol.
 | look up an option or a command | [options](reference/options.md), [commands](reference/commands.md) |
 """
 
-RIGHTS = {user.PRODUCE: "produce", user.CONSUME: "consume", user.INSPECT: "inspect", user.ADMIN: "admin"}
+RIGHTS = {rights.PRODUCE: "produce", rights.CONSUME: "consume", rights.INSPECT: "inspect", rights.ADMIN: "admin"}
 
 SCOPES = {
     authorization.NO_TUBE: "",
@@ -179,7 +179,9 @@ def rights_of(command: Command) -> str:
     if not command.right:
         return "none"
     names = (
-        "any" if command.right == user.ANY_RIGHT else " or ".join(RIGHTS[bit] for bit in RIGHTS if command.right & bit)
+        "any"
+        if command.right == rights.ANY_RIGHT
+        else " or ".join(RIGHTS[bit] for bit in RIGHTS if command.right & bit)
     )
     scope = SCOPES[command.scope]
     return f"{names}: {scope}" if scope else names

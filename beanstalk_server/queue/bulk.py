@@ -335,7 +335,7 @@ class BulkTouchAll(BulkBatch):
     empty and removed meanwhile."""
 
     def __init__(self, client: Client, touch: Callable[[Client, int, int], Outcome]) -> None:
-        self._page = client.reserved.last_page()
+        self._page = self._last = client.reserved.last_page()
         super().__init__(client, client.reserved.ids(self._page), touch, NONE)
 
     def answer(self) -> None:
@@ -345,7 +345,9 @@ class BulkTouchAll(BulkBatch):
         budget += queue.cost
         while super().step(queue, budget - queue.cost, now):
             self._page -= 1
-            if self._page < 0 or self.client.leaving:
+            # Has the last page, which has been done, become the first, as those before it are empty?
+            is_over = self._page < 0 or self.client.reserved.last_page() != self._last
+            if is_over or self.client.leaving:
                 return True
             self.job_ids = self.client.reserved.ids(self._page)
             self.position = 0

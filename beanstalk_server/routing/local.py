@@ -18,7 +18,7 @@ from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.costs import TRANSFER_SHIFT
 from beanstalk_server.server.connection import IO_COST, UNCOMMITTED_LIMIT, Connection, Connections
 from beanstalk_server.server.front.listener_policy import ListenerPolicy
-from beanstalk_server.wire.framing import LINE, NEED_MORE, Framer
+from beanstalk_server.wire.framing import LINE, LINE_TOO_LONG, NEED_MORE, Framer
 from beanstalk_server.wire.session import ADMISSION, ROUND
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ class ShardInput(Framer):
             return found
         if found == LINE:
             self.content = router.take_line()
+        elif found == LINE_TOO_LONG:
+            router.take_line()
         else:
             self.content = router.framer.take()
             self.is_torn = router.framer.is_torn

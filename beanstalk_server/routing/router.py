@@ -434,6 +434,7 @@ class Router:
         """Let what has not been answered be read by the session at a shard that is led here."""
         data = self.take_all()
         self.framer.reset()
+        self._is_torn = False
         self._needs_more = False
         self._input.append(data)
         self.input_size = len(data)
@@ -493,18 +494,24 @@ class Router:
 
     def find_next(self, shard: int) -> int:
         """Find what comes next, for the session of a shard that is led here: as `Framer.next`, but NEED_MORE if it does
-        not concern the shard. A line is to be taken here, and a body from the framer."""
+        not concern the shard. A line is to be taken here, also one that is too long, and a body from the framer."""
         if self._held is None:
             framer = self.framer
             found = framer.next()
             self._needs_more = found == NEED_MORE or not framer.data  # the session asks only while there is something
-            if found != LINE:
+            if found == LINE_TOO_LONG:
+                self._held = TOO_LONG
+                self._held_shard = shard
+            elif found != LINE:
                 return found
-            line = framer.take()
-            concerned = self.route(line)
-            self._held = line
-            self._held_shard = shard if concerned == ANYWHERE or line == _CALL_OFF else concerned
-        return LINE if self._held_shard == shard else NEED_MORE
+            else:
+                line = framer.take()
+                concerned = self.route(line)
+                self._held = line
+                self._held_shard = shard if concerned == ANYWHERE or line == _CALL_OFF else concerned
+        if self._held_shard != shard:
+            return NEED_MORE
+        return LINE_TOO_LONG if self._held == TOO_LONG else LINE
 
     def unread(self) -> bytes:
         """Some of what has come and has not been taken; b"" if there is nothing."""
@@ -719,6 +726,7 @@ class Router:
         assert local is not None, "it is led here"
         local.pull()
         self.budget -= local.session.cost
+        self._needs_more = self._needs_more or (self._held is None and not self.framer.data)
         return self._held is not None and self._held_shard != branch.shard and not local.is_busy()
 
     def _pass_on(self) -> bool:

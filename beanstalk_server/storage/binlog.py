@@ -387,9 +387,11 @@ class Binlog(Journal):
         self._writing.release()
         self._is_quick = self._clock() - began < COMMIT_WAIT * SECOND
         if error is None:
-            on_end(None)  # first: it sends replies
-            self._schedule_sync()
-            self._schedule_upkeep()
+            try:
+                on_end(None)  # first: it sends replies
+            finally:
+                self._schedule_sync()
+                self._schedule_upkeep()
         else:
             on_end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 

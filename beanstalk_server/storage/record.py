@@ -38,7 +38,7 @@ from beanstalk_server.queue.job import (
     Terms,
 )
 from beanstalk_server.queue.policy import Labels
-from beanstalk_server.queue.stored_job import StoredJob, stored_moment
+from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob, stored_moment
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -240,7 +240,7 @@ def encode_new(job: Job, clock_offset: int, seed: int) -> bytes:
         job.priority,
         delay,
         job.ttr,
-        job.created_at + clock_offset,
+        min(job.created_at + clock_offset, LAST_MOMENT),
         stored_moment(job.deadline, clock_offset) if delay else 0,
         (0, 0, 0, 0, 0),
         DELAYED if delay else READY,

@@ -205,13 +205,15 @@ class SegmentLog:
         is_new = job.id >= self.next_id
         if is_new and self.segments and not isinstance(job.extras, Terms):
             segment = self.segments[-1]
-            record = encode_new(job, self.clock_offset, segment.seed)
-            if segment.end + len(record) + BATCH_OVERHEAD <= self.room.put_end:
-                if not self.batches or self.batches[-1].segment is not segment:
-                    self._open_batch(segment, None)
-                self._append_whole(segment, job, record)
-                self._note_new(job)
-                return True
+            room = self.room.put_end - segment.end - BATCH_OVERHEAD
+            if len(job.body) < room:  # else it need not be encoded to know that it does not fit
+                record = encode_new(job, self.clock_offset, segment.seed)
+                if len(record) <= room:
+                    if not self.batches or self.batches[-1].segment is not segment:
+                        self._open_batch(segment, None)
+                    self._append_whole(segment, job, record)
+                    self._note_new(job)
+                    return True
         size = put_size(job)
         if not self._may_put(size):
             return False

@@ -188,3 +188,57 @@ def test_a_client_that_shuts_down_its_sending_side_is_closed_when_all_is_answere
     assert caller.send(PUT) == b"INSERTED %d\r\n" % (SHARDS + HERE)
     caller.shut_down()
     assert caller.socket.closed
+
+
+@pytest.mark.parametrize("is_led_here", [False, True])
+def test_a_line_that_is_too_long_behind_a_reserve_that_waits_is_answered(is_led_here):
+    node = ShardedNode(2)
+    for shard in (0, 1):
+        (node.lead if is_led_here else node.link)(shard)
+    caller = node.connect()
+    caller.send(b"use default\r\n")
+    assert caller.send(b"reserve-with-timeout 1\r\n" + b"x" * 300 + b"\r\nlist-tube-used\r\n") == b""
+    node.loop.sleep(2)
+    assert caller.read() == b"TIMED_OUT\r\nBAD_FORMAT\r\nUSING default\r\n"
+
+
+def test_a_line_that_is_too_long_is_answered_while_the_journal_admits_deletions_only():
+    node = ShardedNode(2, (0, 1))
+    caller = node.connect()
+    caller.send(b"use default\r\n")
+    shard = node.shards[node.first]
+    shard.broker.set_admission(DELETIONS)
+    shard.turns.on_admission(DELETIONS)
+    assert caller.send(b"x" * 300 + b"\r\npeek-ready\r\n") == b"BAD_FORMAT\r\nNOT_FOUND\r\n"
+
+
+@pytest.mark.parametrize("is_led_here", [False, True])
+@pytest.mark.usefixtures("no_log_of_malformed_puts")
+def test_a_put_whose_body_has_an_uncertain_end_is_answered_by_the_next_leader(is_led_here):
+    node = ShardedNode(2)
+    node.link(0)
+    node.link(1)
+    node.listener_policy.closes_after_put = True
+    caller = node.connect()
+    assert caller.send(PUT).startswith(b"INSERTED")
+    caller.send(b"put 0 0 60 3\r\nabcd\ndelete 1\r\n", settle=False)
+    node.unlink(node.first)
+    (node.lead if is_led_here else node.link)(node.first)
+    node.loop.settle()
+    assert caller.read() == b"EXPECTED_CRLF\r\n"
+    assert caller.socket.closed
+
+
+def test_a_client_that_has_hung_up_is_closed_when_its_last_command_follows_an_operation():
+    node = ShardedNode(2, (0, 1))
+    first, name = node.first, node.tube(1 - node.first)
+    caller = node.connect()
+    other = node.shards[1 - first].turns
+    other.suspend()
+    caller.send(b"use %b\r\npeek %d\r\n" % (name, 2 + first))
+    caller.shut_down()
+    assert not caller.socket.closed
+    other.resume()
+    node.loop.settle()
+    assert caller.read() == b"USING %b\r\nNOT_FOUND\r\n" % name
+    assert caller.socket.closed

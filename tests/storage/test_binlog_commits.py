@@ -199,6 +199,23 @@ async def test_what_a_commit_has_only_written_is_synced_within_the_interval_ever
     await found.binlog.close()
 
 
+@pytest.mark.parametrize("sync_interval", [1.0])
+async def test_it_is_synced_also_if_what_follows_from_the_commit_fails(process, directory):
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+
+    def fail(error):
+        process.ended.append(error)
+        raise RuntimeError("a bug")
+
+    process.put()
+    await process.binlog.commit()
+    await eventually_async(lambda: not directory.nodes["segment.0000000001"].pending, "the first sync")
+    process.put()
+    assert process.binlog.begin_commit(False, fail)
+    await process.commits(1)
+    await eventually_async(lambda: not directory.nodes["segment.0000000001"].pending, "the sync after the failure")
+
+
 async def test_a_commit_does_not_overtake_who_waits_for_the_end_of_another_write(process):
     writing = process.binlog._writing
     held = []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from beanstalk_server.queue.groups import ENDS, Group
 from beanstalk_server.queue.job import BURIED, DELAYED, GROUP, HELD, NOT_IN_MEMORY, READY, REASONS, Job
 from beanstalk_server.queue.policy import Labels
-from beanstalk_server.queue.stored_job import FIELDS, GROUP_COUNTERS, StoredJob, stored_job
+from beanstalk_server.queue.stored_job import FIELDS, GROUP_COUNTERS, LAST_MOMENT, StoredJob, stored_job
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.storage.record import (
     CHANGE,
@@ -25,6 +25,7 @@ from beanstalk_server.storage.record import (
     change_size,
     encode_change,
     encode_leave,
+    encode_new,
     encode_put,
     own_size,
     put_size,
@@ -37,6 +38,7 @@ LASTS = {"key", "ttr", "body", "created_at", "max_tries", "backoff", "ttl", "key
 CHANGEABLE = [name for name in FIELDS if name not in LASTS]
 
 U32 = st.integers(0, 0xFFFFFFFF)
+U64 = st.integers(1, (1 << 64) - 1)
 MOMENTS = st.integers(-(1 << 62), 1 << 62)
 DURATIONS = st.integers(0, 0xFFFFFFFF * 1_000_000_000)
 SOME_DURATIONS = st.just(0) | DURATIONS
@@ -144,6 +146,20 @@ def test_records_with_terms_and_without_come_back_one_after_the_other(with_terms
             assert values(found) == values(expected)
     assert kinds == [PUT_WITH, PUT, CHANGE_WITH, CHANGE, PUT_WITH]
     assert not scanner.next()
+
+
+TUBES = NAMES.map(lambda name: Tube(name or "t", 0))
+
+
+@given(st.builds(Job, U64, U32, SOME_DURATIONS, DURATIONS, st.binary(max_size=50), TUBES, MOMENTS), NAMES, MOMENTS)
+def test_a_new_job_is_encoded_as_any_other(job, key, clock_offset):
+    if key:
+        job.key = key
+    if job.delay:
+        job.deadline = job.created_at + job.delay
+    job.created_at, job.deadline = min(job.created_at, LAST_MOMENT), min(job.deadline, LAST_MOMENT)
+    if job.created_at + clock_offset > -LAST_MOMENT:
+        assert encode_new(job, clock_offset, SEED) == encode_put(stored_job(job, clock_offset), SEED)
 
 
 @given(st.booleans().flatmap(lambda has_terms: jobs(has_terms)))

@@ -6,6 +6,8 @@ from virtual import World
 
 from beanstalk_server.access.rights import User
 from beanstalk_server.queue.policy import Policy
+from beanstalk_server.queue.reserved_jobs import PAGE_JOBS
+from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.wire.framing import LONGEST_LINE_LIMIT
 from beanstalk_server.wire.grammar import BATCH_SIZE, MOST_IN_BATCH, MOST_PUT
 
@@ -133,6 +135,21 @@ def test_touch_all_of_very_many_jobs_takes_several_slices(world):
     assert client.read() == b"TOUCHED_ALL 9000\r\n"
     world.sleep(50)
     assert len(client.session.reserved) == 9000
+
+
+def test_touch_all_counts_each_job_once_if_the_jobs_before_the_last_page_run_out_meanwhile(world):
+    client = world.connect()
+    for ttr, count in ((1, PAGE_JOBS), (1000, 3000)):
+        for number in range(0, count, 500):
+            put_batch(client, [b""] * min(500, count - number), b"0 0 %d" % ttr)
+    while b"RESERVED" in client.send(b"reserve-batch 500 0\r\n"):
+        pass
+    world.now += 999 * MILLISECOND  # those of the first page are about to run out
+    client.session.receive(b"touch-all\r\n", world.now)
+    world.now += 2 * MILLISECOND
+    while client.session.pending is not None:
+        world.broker.advance(world.now, 128)
+    assert client.read() == b"TOUCHED_ALL %d\r\n" % len(client.session.reserved)
 
 
 def test_touch_all_touches_no_job_of_a_tube_that_the_user_may_consume_from_no_more(world):

@@ -235,6 +235,8 @@ class Connection(CommitWaiter):
         try:
             if not self.connected or self.transport.is_closing():
                 return 0
+            if session.wait == ROUND:
+                session.sees_hangups = True  # by the event loop, between that turn and this one
             session.run(self.turns.clock())
             if session.replies:
                 self._send()

@@ -242,8 +242,6 @@ class Session(Client):
             return
         if self.unchecked and not self._check_watched():
             return
-        if wait == ROUND:
-            self.sees_hangups = True
         self.wait = NOTHING
         lsn = queue.last_lsn
         framer = self.framer

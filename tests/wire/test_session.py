@@ -13,7 +13,7 @@ from beanstalk_server.access.rights import User
 from beanstalk_server.queue.broker import FREE_WATCHES, MOST_WATCHED, MOST_WATCHES, SLICE
 from beanstalk_server.queue.costs import KICK_COST
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
-from beanstalk_server.wire.session import ADMISSION, SESSION_QUANTUM
+from beanstalk_server.wire.session import ADMISSION, ROUND, SESSION_QUANTUM
 
 # Lines
 
@@ -743,3 +743,14 @@ def test_a_restored_client_watches_only_what_its_user_may_consume_from(world, co
     client = world.connect(User("ann", consume=consume))
     client.session.restore("default", ["a", "b", "c"])
     assert sorted(tube.name for tube in client.session.watched) == left
+
+
+def test_more_input_does_not_end_the_wait_for_another_round(world, client):
+    session = client.session
+    for data in (b"stats\r\n", b"peek"):
+        session.sees_hangups = False  # as the connection says when something comes
+        session.receive(data, world.now)
+        assert session.wait == ROUND and session.take_replies() == b""
+    session.sees_hangups = True
+    session.run(world.now)
+    assert session.take_replies().startswith(b"OK ")

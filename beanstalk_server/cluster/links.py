@@ -231,8 +231,7 @@ class LinkListener:
             log_unknown_user(connection.name, name)
             transport.abort()
         else:
-            connection.user = user
-            connection.session.change_user(user)
+            connection.change_user(user)
 
     def _on_open(self, end: LinkEnd, link: Link) -> None:
         self._unauthenticated.pop(end, None)

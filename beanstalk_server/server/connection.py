@@ -276,6 +276,12 @@ class Connection(CommitWaiter):
         self.turns.enqueue(self)
         self.turns.run_pending_soon()
 
+    def change_user(self, user: User) -> None:
+        """Let the client be this user from now on."""
+        self.user = user
+        self.session.change_user(user)
+        self.turns.run_pending_soon()  # it may have answered a reserve that waits
+
     def stop_waiting(self) -> None:
         """Answer TIMED_OUT if the client waits for a job."""
         self.session.stop_waiting()

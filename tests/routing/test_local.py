@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from sharded import ShardedNode
 from virtual import World
 
+from beanstalk_server.access.accounts import Accounts
 from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.server.connection import UNCOMMITTED_LIMIT
+from beanstalk_server.settings.sections import UserConfig
 
 SHARDS = 4
 HERE = crc32(b"default") % SHARDS
@@ -242,3 +244,25 @@ def test_a_client_that_has_hung_up_is_closed_when_its_last_command_follows_an_op
     node.loop.settle()
     assert caller.read() == b"USING %b\r\nNOT_FOUND\r\n" % name
     assert caller.socket.closed
+
+
+@pytest.mark.parametrize("is_led_here", [False, True])
+def test_a_reserve_that_waits_is_forbidden_as_soon_as_the_right_is_withdrawn(is_led_here, monkeypatch):
+    monkeypatch.setattr("beanstalk_server.server.front.listeners.Listeners.note_forbidden", lambda *_: None)
+    node = ShardedNode(2)
+    for shard in (0, 1):
+        (node.lead if is_led_here else node.link)(shard)
+    caller = None
+    for consume in ("*", "nothing"):
+        accounts = Accounts([UserConfig(name="ann", produce=("*",), consume=(consume,))])
+        node.users = {"ann": accounts.by_name("ann")}
+        for leader in node.leaders.values():
+            leader.users = node.users
+        node.listener_policy.user = node.users["ann"]
+        if caller is None:
+            caller = node.connect()
+            assert caller.send(b"reserve\r\n") == b""
+        else:
+            node.clients.judge(accounts)
+    node.loop.settle()
+    assert caller.read() == b"FORBIDDEN\r\n"

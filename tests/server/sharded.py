@@ -190,8 +190,7 @@ class Leader:
             connection.session.restore(opening.used, opening.watched)
 
         def change_user(_, name):
-            connection.user = self.users[name]
-            connection.session.change_user(self.users[name])
+            connection.change_user(self.users[name])
 
         return LinkTransport(self.loop, connection, begin, change_user)
 

@@ -26,6 +26,7 @@ class OneQueue(Broker):
         self.places = Places(shards)
         self.next_ids = list(range(shards, 2 * shards))  # of each shard
         self.session = None
+        self.has_next_id = False  # a put with attributes takes its id by `take_id`
 
     def take_id(self):
         return self._with_next_id(super().take_id)
@@ -37,11 +38,15 @@ class OneQueue(Broker):
         return self._with_next_id(super().put_batch, *arguments)
 
     def _with_next_id(self, call, *arguments):
+        if self.has_next_id:
+            return call(*arguments)
+        self.has_next_id = True
         shard = self.places.of_tube(self.session.use.name.encode())
         self.next_id = self.next_ids[shard]
         result = call(*arguments)
         self.next_ids[shard] = self.next_id
         self.next_id = max(self.next_ids)
+        self.has_next_id = False
         return result
 
 

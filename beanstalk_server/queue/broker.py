@@ -874,9 +874,6 @@ class Broker(QueueState):
 
         BURIED_INSTEAD if it has failed too often. DONE if it has gone to the dead tube for that reason.
         """
-        return self._release(priority, delay, client, job_id, now)
-
-    def _release(self, priority: int, delay: int, client: Client, job_id: int, now: int) -> Outcome:
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
@@ -921,7 +918,10 @@ class Broker(QueueState):
 
     def release_batch(self, client: Client, job_ids: list[int], priority: int, delay: int, now: int) -> Outcome:
         """Release jobs, one after the other, as `release` does: `on_counted`."""
-        return self._begin(BulkBatch(client, job_ids, partial(self._release, priority, delay), ALL), now)
+        return self._begin(BulkBatch(client, job_ids, partial(self._release_one, priority, delay), ALL), now)
+
+    def _release_one(self, priority: int, delay: int, client: Client, job_id: int, now: int) -> Outcome:
+        return self.release(client, job_id, priority, delay, now)
 
     def touch_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
         """Touch jobs, one after the other, as `touch` does: `on_counted`."""

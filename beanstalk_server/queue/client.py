@@ -97,13 +97,6 @@ class Client(Timer):
         elif len(watched) > WATCH_INDEX_THRESHOLD:
             self.watch_index = {found: position for position, found in enumerate(watched)}
 
-    def order_watched(self, names: list[str]) -> None:
-        """Put the tubes with these names into this order; any others come last. It must not be waiting."""
-        position = {name: position for position, name in enumerate(names)}
-        self.watched.sort(key=lambda tube: position.get(tube.name, len(names)))
-        if self.watch_index is not None:
-            self.watch_index = {tube: position for position, tube in enumerate(self.watched)}
-
     def remove_watched(self, position: int) -> None:
         """Remove the tube at a position. As in beanstalkd, the last one takes its place."""
         watched = self.watched

@@ -150,8 +150,7 @@ def leave_ready(queue: QueueState, job: Job) -> None:
     if job.priority < URGENT:
         queue.urgent -= 1
         tube.urgent -= 1
-    if isinstance(job.extras, Terms):
-        end_expiry(queue, job)
+    end_expiry(queue, job)
 
 
 def note_reservation(queue: QueueState, job: Job, now: int) -> None:
@@ -178,8 +177,7 @@ def reserve_ready(queue: QueueState, job: Job, client: Client, now: int) -> None
         tube.ready.end_turn(job)
     leave_ready(queue, job)
     enter_reserved(queue, job, client, now)
-    if isinstance(job.extras, Terms):
-        record_stay(queue, job)
+    record_stay(queue, job)
 
 
 def enter_delayed(queue: QueueState, job: Job, deadline: int) -> None:
@@ -284,8 +282,7 @@ def end_time(queue: QueueState, job: Job, now: int, budget: int) -> int:
 def end_delay(queue: QueueState, job: Job, now: int) -> None:
     due = job.deadline
     tube = job.tube
-    if queue.durations is not None or tube.durations is not None:
-        note_lateness(queue, job, now - due)
+    note_lateness(queue, job, now - due)
     tube.delayed.remove(job)
     queue.delayed -= 1
     if tube.policy is not NO_POLICY or isinstance(job.extras, Terms):

@@ -26,7 +26,7 @@ from beanstalk_server.link.link import Link
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.routing.branch import Branch, Place
 from beanstalk_server.routing.client import RoutedConnection
-from beanstalk_server.routing.local import LocalPlace
+from beanstalk_server.routing.local import LocalPlace, log_bug
 from beanstalk_server.routing.place import LinkPlace
 from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.front.addresses import name_of_peer
@@ -271,10 +271,7 @@ class Clients:
                 try:
                     client.take_turn()
                 except Exception:
-                    log.exception(
-                        "%(client)s: a client failed; this is a bug in the server",
-                        event("bug-in-routed-client", client=client.name),
-                    )
+                    log_bug(client.name)
                     client.abort()
 
     # For the whole server

@@ -19,7 +19,7 @@ from beanstalk_server.queue.costs import TRANSFER_SHIFT
 from beanstalk_server.server.connection import IO_COST, UNCOMMITTED_LIMIT, Connection, Connections
 from beanstalk_server.server.front.listener_policy import ListenerPolicy
 from beanstalk_server.wire.framing import LINE, LINE_TOO_LONG, NEED_MORE, Framer
-from beanstalk_server.wire.session import ADMISSION, ROUND
+from beanstalk_server.wire.session import ADMISSION
 
 if TYPE_CHECKING:
     from beanstalk_server.access.rights import User
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from beanstalk_server.routing.router import Owner
 
 log = logging.getLogger("beanstalk_server")
+
+
+def log_bug(client: str) -> None:
+    """Log the exception that is being handled, with which a routed client has failed."""
+    log.exception(
+        "%(client)s: a client failed; this is a bug in the server", event("bug-in-routed-client", client=client)
+    )
 
 
 class ShardInput(Framer):
@@ -154,7 +161,7 @@ class LocalPlace(Connection):
         self.branch = branch
         self.input = ShardInput(branch)
         self.is_due = False  # `deliver` is to follow
-        self._has_ended = False  # the session has closed, and the branch is to be told
+        self._has_ended = False  # the session has closed; the branch does not know it yet
         self._replies: list[bytes] = []  # to operations, not handed over yet
         self._may_move = False  # as `prepare_loss` has found it
         self._unanswered = b""
@@ -276,10 +283,7 @@ class LocalPlace(Connection):
             router.run()
             owner.go_on()
         except Exception:
-            log.exception(
-                "%(client)s: a client failed; this is a bug in the server",
-                event("bug-in-routed-client", client=router.name),
-            )
+            log_bug(router.name)
             self.abort()
         return cost
 
@@ -327,11 +331,5 @@ class LocalPlace(Connection):
                 self._has_ended = True
                 self._announce()
             return
-        if session.wait == ADMISSION:
-            self.turns.block(self)
-        if session.has_more and not session.output_paused and self.uncommitted_size <= UNCOMMITTED_LIMIT:
-            if session.wait == ROUND and not self.queued:
-                self.turns.enqueue_next_round(self)
-            else:
-                self.turns.enqueue(self)
-                self.turns.run_pending_soon()
+        if self._ask_for_turn():
+            self.turns.run_pending_soon()

@@ -426,9 +426,8 @@ class Router:
         """Whether a connection can go on with the client, as there is one shard, whose place is lost: `take_all` is
         what it has to do."""
         current = self.current
-        return not self._is_torn or (
-            current is not None and bool(current.entries)
-        )  # else it ends when its client reads
+        # If the end of a body is uncertain, and all is answered, the client is closed when it has read that.
+        return not self._is_torn or (current is not None and bool(current.entries))
 
     def begin_again(self) -> None:
         """Let what has not been answered be read by the session at a shard that is led here."""
@@ -494,7 +493,7 @@ class Router:
 
     def find_next(self, shard: int) -> int:
         """Find what comes next, for the session of a shard that is led here: as `Framer.next`, but NEED_MORE if it does
-        not concern the shard. A line is to be taken here, also one that is too long, and a body from the framer."""
+        not concern the shard. The caller takes a line here, also one that is too long, and a body from the framer."""
         if self._held is None:
             framer = self.framer
             found = framer.next()

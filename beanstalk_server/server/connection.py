@@ -121,9 +121,8 @@ class Connection(CommitWaiter):
         connections = self.connections
         listener_policy = self.listener_policy
         user = self.user
-        is_late = (
-            connections.closing and not listener_policy.is_link
-        )  # another node's client will have another leader soon
+        # A client that comes by a link will have another leader soon.
+        is_late = connections.closing and not listener_policy.is_link
         if is_late and connections.make_client is not None:
             client = connections.make_client(listener_policy, user, self.name)
             self.transport.set_protocol(client)
@@ -407,13 +406,7 @@ class Connection(CommitWaiter):
                 elif not session.input_ended:
                     self._read(False)  # what comes after a quit is not read
             return
-        if session.wait == ADMISSION:
-            self.turns.block(self)
-        if session.has_more and not session.output_paused and self.uncommitted_size <= UNCOMMITTED_LIMIT:
-            if session.wait == ROUND and not self.queued:
-                self.turns.enqueue_next_round(self)
-            else:
-                self.turns.enqueue(self)
+        self._ask_for_turn()
         reading = (
             not session.output_paused
             and session.input_size <= INPUT_LIMIT
@@ -421,6 +414,19 @@ class Connection(CommitWaiter):
         )
         if reading is not self.intake.reading and not session.input_ended:
             self._read(reading)
+
+    def _ask_for_turn(self) -> bool:
+        """Ask for the turn that the session waits for, if it does; return whether `run_pending` must follow."""
+        session = self.session
+        if session.wait == ADMISSION:
+            self.turns.block(self)
+        if not session.has_more or session.output_paused or self.uncommitted_size > UNCOMMITTED_LIMIT:
+            return False
+        if session.wait == ROUND and not self.queued:
+            self.turns.enqueue_next_round(self)
+            return False
+        self.turns.enqueue(self)
+        return True
 
     def _read(self, reading: bool) -> None:
         """Read from the client from now on, or read no more."""

@@ -72,6 +72,8 @@ class Turns:
         clock: returns the present, in nanoseconds.
     """
 
+    wheel: Wheel
+    """Of the broker: turns may set a timer that is due before the others."""
     _loop: asyncio.AbstractEventLoop
 
     def __init__(self, clock: Callable[[], int] = monotonic_ns) -> None:
@@ -84,9 +86,8 @@ class Turns:
         self.blocked: deque[Runnable] = deque()  # clients whose next command the journal does not admit yet
         self.handshakes: deque[Runnable] = deque()  # TLS connections whose handshake can go on
         self.admits_all = True  # the journal does
-        self.wheel: Wheel | None = None  # of the broker: turns may have set a timer that is due before the others
         self.alarm_at = END_OF_TIME  # nanoseconds: the moment that the broker's alarm is set for
-        self.set_alarm: Callable[[], None] | None = None  # sets it anew
+        self.set_alarm: Callable[[], None] | None = None  # sets it anew; None until there is an alarm, and a wheel
         self.serving = False  # turns are being given from the queues
         self.slow: SlowLog | None = None  # is told how long turns take
         self.slow_served = False  # one of the slow has had a turn in this round
@@ -209,9 +210,9 @@ class Turns:
         """Give the turns that have been promised."""
         if self.queue or self.slow_turns or self.blocked:
             self.serve_queues()
-        wheel = self.wheel
-        if wheel is not None and wheel.next_event < self.alarm_at and self.set_alarm is not None:
-            self.set_alarm()
+        set_alarm = self.set_alarm
+        if set_alarm is not None and self.wheel.next_event < self.alarm_at:
+            set_alarm()
 
     def run_pending_soon(self) -> None:
         """Call `run_pending` in a new round: for callers that must do nothing more in this one."""

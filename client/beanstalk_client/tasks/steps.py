@@ -46,23 +46,26 @@ def run_steps(steps: Steps, client: Callable[[], Any]) -> Any:
     Raises:
         RuntimeError: a step waits, and an event loop runs in this thread.
     """
-    answer: Any = None
-    error: Exception | None = None
-    while True:
-        try:
-            step = steps.send(answer) if error is None else steps.throw(error)
-        except StopIteration as end:
-            return end.value
-        answer = error = None
-        try:
-            if callable(step):
-                answer = step(client())
-            elif asyncio._get_running_loop() is not None:  # in memory, where plain functions run in a loop
-                raise RuntimeError("the job cannot run before this call returns: the queue is in memory")
+    try:
+        step = steps.send(None)
+        while True:
+            try:
+                answer = _take(step, client)
+            except Exception as error:
+                step = steps.throw(error)
             else:
-                time.sleep(step)
-        except Exception as raised:
-            error = raised
+                step = steps.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+def _take(step: Step, client: Callable[[], Any]) -> Any:
+    if callable(step):
+        return step(client())
+    if asyncio._get_running_loop() is not None:  # in memory, where plain functions run in a loop
+        raise RuntimeError("the job cannot run before this call returns: the queue is in memory")
+    time.sleep(step)
+    return None
 
 
 async def run_steps_async(steps: Steps, client: Callable[[], AbstractAsyncContextManager[Any]]) -> Any:
@@ -71,21 +74,22 @@ async def run_steps_async(steps: Steps, client: Callable[[], AbstractAsyncContex
     Args:
         client: returns a context manager that enters the client, for each command.
     """
-    answer: Any = None
-    error: Exception | None = None
-    while True:
-        try:
-            step = steps.send(answer) if error is None else steps.throw(error)
-        except StopIteration as end:
-            return end.value
-        answer = error = None
-        try:
-            if callable(step):
-                async with client() as entered:
-                    answer = step(entered)
-                    if inspect.isawaitable(answer):
-                        answer = await answer
+    try:
+        step = steps.send(None)
+        while True:
+            try:
+                answer = await _take_async(step, client)
+            except Exception as error:
+                step = steps.throw(error)
             else:
-                await asyncio.sleep(step)
-        except Exception as raised:
-            error = raised
+                step = steps.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+async def _take_async(step: Step, client: Callable[[], AbstractAsyncContextManager[Any]]) -> Any:
+    if not callable(step):
+        return await asyncio.sleep(step)
+    async with client() as entered:
+        answer = step(entered)
+        return await answer if inspect.isawaitable(answer) else answer

@@ -34,7 +34,7 @@ room are sent before it as REST, so a client that does not read makes no differe
 
 Both ends prove that they know the secret of the lease, by an HMAC over both nonces; so neither can be made to take part
 in a cluster that it does not belong to. Nothing is encrypted: links belong into a network of their own. Between a
-server and its I/O processes nothing is to be proved, because no other process has their pair of sockets: there is no
+server and its I/O processes no proof is needed, because no other process has their pair of sockets: there is no
 greeting, what is said here of a standby is true of an I/O process, and of the leader of the server's own process.
 """
 

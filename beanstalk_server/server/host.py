@@ -282,7 +282,7 @@ class Host(ABC):
 
     @abstractmethod
     async def _end(self) -> None:
-        """Close every connection, and keep what is to be kept: no client comes in any more."""
+        """Close every connection, and save the jobs: no client comes in any more."""
 
     # Listeners
 

@@ -49,7 +49,7 @@ class Service:
         stride, offset: of the ids, as in Broker.
         gathering: of all services in the event loop; one of its own, if there is no other service.
         policy_of: as in Broker.
-        slow: is told what takes long; None if that is not logged.
+        slow: logs what takes long; None if that is not logged.
         turns: those of its clients, if others take them, too.
     """
 

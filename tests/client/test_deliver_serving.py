@@ -305,7 +305,7 @@ async def test_told_twice_it_cuts_requests_off_and_they_come_again_with_their_id
         receiver.ways.clear()
         async with program(server, "--log-format", "json") as process:
             await eventually_asked(lambda: is_done(queue), "it is delivered")
-            await eventually_asked(lambda: said(process, "delivered"), "it is told")
+            await eventually_asked(lambda: said(process, "delivered"), "the delivery is logged")
         assert [each.headers["webhook-id"] for each in receiver.asked] == ["order-17"] * 2
         (line,) = [json.loads(each) for each in process.lines if '"delivered"' in each]
         assert (line["job"], line["tube"], line["status"], line["host"]) == (1, TUBE, 200, "127.0.0.1")

@@ -161,7 +161,7 @@ def test_a_request_to_move_ends_with_the_leader(connector, engine):
     engine.perform([move(1, "b")])[0]
     assert engine.perform([take(1, MINE, OTHER)]) == [OTHER]
     engine.perform([release(1, OTHER)])
-    assert engine.perform([move(1, "a")])[0].successor == "", "nobody leads"
+    assert engine.perform([move(1, "a")])[0].successor == "", "no node leads"
     assert engine.perform([move(2, "a")])[0] == Lease()
 
 

@@ -416,7 +416,7 @@ def test_nothing_is_left_of_clients_and_links_that_are_gone_without_the_cycle_co
         eventually(server.is_linked, "there is a link")
         assert staying.ask(b"use d\r\n") == b"USING d\r\n"
         staying.close()
-        eventually(lambda: server.passed() == 0 and not server.server.clients.open, "nobody is connected")
+        eventually(lambda: server.passed() == 0 and not server.server.clients.open, "no client is connected")
         server.callers.clear()
         server.server.gone.clear()
 

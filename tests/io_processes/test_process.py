@@ -199,7 +199,7 @@ async def test_a_client_that_is_let_go_gets_what_it_was_sent(engine):
             assert await reader.readexactly(7) == b"goodbye"
             assert await reader.read() == b""
         await closed(writer)
-    await eventually_async(lambda: not engine.process.carrier.open, "nobody is there")
+    await eventually_async(lambda: not engine.process.carrier.open, "no client is there")
     assert engine.process.listeners.taken == 0
 
 

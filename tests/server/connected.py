@@ -12,7 +12,7 @@ def taken(server):
 
 
 def nobody_is_left(server):
-    eventually(lambda: (pending(server), taken(server)) == (0, 0), "nobody is connected")
+    eventually(lambda: (pending(server), taken(server)) == (0, 0), "no client is connected")
 
 
 def users(server):

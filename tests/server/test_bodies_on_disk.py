@@ -297,7 +297,7 @@ async def test_nothing_is_left_of_clients_and_jobs_without_the_cycle_collector(s
     server, _, connect = served
 
     async def alone():
-        await eventually_async(lambda: not server.connections.open, "nobody is connected")
+        await eventually_async(lambda: not server.connections.open, "no client is connected")
         await eventually_async(lambda: server.journal._fetches.task is None, "nothing is read")
         await eventually_async(lambda: server.journal._upkeep is None, "nothing is cleaned")
 

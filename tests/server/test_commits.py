@@ -126,7 +126,7 @@ async def test_a_connection_closes_after_its_last_commit(rounds):
     caller = rounds.connect()
     caller.send(PUT + b"quit\r\n" + ASK)
     assert not caller.transport.closed
-    assert not caller.transport.reading, "nobody reads what comes after a quit"
+    assert not caller.transport.reading, "what comes after a quit is not read"
     assert rounds.broker.connections == 0
     await rounds.journal.end_commit()
     assert caller.read() == b"INSERTED 1\r\n"

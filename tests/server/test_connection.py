@@ -172,7 +172,7 @@ def test_nothing_is_left_of_clients_and_jobs_that_are_gone_without_the_cycle_col
             delete = b"delete %d\r\n" % number
             eventually(lambda delete=delete: cleaner.ask(delete) == b"DELETED\r\n", "its holder is gone")
         cleaner.close()
-        eventually(lambda: not server.call(lambda: len(server.server.connections.open)), "nobody is connected")
+        eventually(lambda: not server.call(lambda: len(server.server.connections.open)), "no client is connected")
         assert left() == before
     finally:
         gc.enable()

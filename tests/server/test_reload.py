@@ -182,7 +182,7 @@ def test_whoever_is_not_known_yet_begins_anew_when_the_listener_asks_otherwise(s
     reload(server, listener(user="mail"))
     assert caller.rest() == b""
     caller.close()
-    eventually(lambda: not server.call(lambda: server.server.listeners.taken), "nobody is connected")
+    eventually(lambda: not server.call(lambda: server.server.listeners.taken), "no client is connected")
 
 
 # Listeners that come and go

@@ -314,7 +314,7 @@ def test_signals_before_everything_is_imported_take_effect_when_the_server_has_s
     (tmp_path / "sitecustomize.py").write_text(TWO_SIGNALS)
     sources = servers.environment_of(servers.imported()).get("PYTHONPATH", "")
     process = launch("-p", "0", environment={"PYTHONPATH": f"{tmp_path}:{sources}"})
-    eventually(lambda: "SIGHUP: ignored, because the server has nothing to reload" in process.log, "it is told")
+    eventually(lambda: "SIGHUP: ignored, because the server has nothing to reload" in process.log, "the log says so")
     assert "draining" in process.log
     assert process.stop() == 0
 

@@ -304,7 +304,7 @@ def test_the_header_of_a_client_that_is_gone_is_not_read_where_its_address_is_no
         caller.close()
 
     server.call(come_and_go)
-    eventually(lambda: taken(server) == 0, "nobody is connected")
+    eventually(lambda: taken(server) == 0, "no client is connected")
     assert not server.call(lambda: len(server.server.broker.jobs))
 
 

@@ -195,6 +195,7 @@ class Delivery:
         self._reserves: int | None = None  # how often it has been reserved, this time included
         self._is_lost = False  # the server has said that it is not reserved by its connection any more
         self._regain: asyncio.Task[None] | None = None  # takes it back
+        self._is_failed = False  # its handler has ended, and it is to be released
         self._in_doubt = False  # the server has been told that it is done, and may have heard it
         self._task: asyncio.Task[None] | None = None
         self._reissue: Delivery | None = None  # with which its id has come again last, before it was settled
@@ -216,6 +217,8 @@ class Delivery:
             NotFoundError: it is not there any more.
             ConnectionLostError: the server is not reached.
         """
+        if self._regain is not None:
+            await asyncio.wait([self._regain])  # the number of its tries must be the one after the loss
         await self._link.client.connect()  # which waits for longer than a command
         self._note(await self._link.client.stats_job(self.job_id))
         assert self._found is not None
@@ -525,7 +528,7 @@ class Consumer:
             for one, outcome in answers:
                 if outcome is DONE or one._invalid or one._is_held():
                     continue
-                error = await self._take_back(link, one, isinstance(outcome, Release))
+                error = await self._take_back(link, one)
                 if error is not None:
                     refused[one] = error
             await self._look_up(
@@ -603,20 +606,14 @@ class Consumer:
                 with contextlib.suppress(BeanstalkdError):
                     delivery._note(reply.result())
 
-    async def _take_back(
-        self, link: _Link, delivery: Delivery, is_released: bool = False
-    ) -> ReservationLostError | None:
+    async def _take_back(self, link: _Link, delivery: Delivery) -> ReservationLostError | None:
         """Reserve a job again whose reservation is lost; return why that cannot be done.
-
-        Args:
-            is_released: it is to be released then. This would be another failure, so one that has a last attempt left
-                stays ready.
 
         Raises:
             ConnectionLostError, OSError: the server is not reached.
         """
         if delivery._regain is None:
-            delivery._regain = start(self._regain(link, delivery, is_released), self._loop)
+            delivery._regain = start(self._regain(link, delivery), self._loop)
             self._touches.add(delivery._regain)
             delivery._regain.add_done_callback(self._touches.discard)
         regain = delivery._regain
@@ -632,7 +629,7 @@ class Consumer:
             return ReservationLostError(f"it cannot be taken back: {reason_of(error)}")
         return None
 
-    async def _regain(self, link: _Link, delivery: Delivery, is_released: bool) -> None:
+    async def _regain(self, link: _Link, delivery: Delivery) -> None:
         client = link.client
         if not await client.recognizes(delivery._job):
             raise _uncertain()
@@ -640,7 +637,7 @@ class Consumer:
         is_untouched = found["reserves"] == delivery._reserves and found["state"] in ("ready", "delayed")
         if not (is_untouched and found["tube"] in link.tubes):
             raise ReservationLostError("another worker has had the job")
-        if is_released and is_last_attempt(found):
+        if delivery._is_failed and is_last_attempt(found):  # the loss was a failure, and a release would be another one
             raise ReservationLostError("the job has one attempt left")
         job = await client.reserve_job(delivery.job_id)
         reserves = (await client.stats_job(job))["reserves"]
@@ -708,6 +705,7 @@ class Consumer:
                 outcome = Release(FAULT_DELAY)
         self._running -= 1
         delivery._touch_at = NEVER
+        delivery._is_failed = isinstance(outcome, Release)
         self._say_later(delivery, outcome)
         delivery._link.wake()
 

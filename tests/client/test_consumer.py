@@ -299,7 +299,8 @@ async def test_what_runs_on_over_a_lost_connection_is_taken_back(server, tube, c
     assert handler.began == ["x"]
 
 
-async def test_a_release_over_a_lost_connection_is_not_one_failure_more(run, tube):
+@pytest.mark.parametrize("is_being_taken_back", [False, True])
+async def test_a_release_over_a_lost_connection_is_not_one_failure_more(run, tube, is_being_taken_back, monkeypatch):
     """The server has counted the loss as one. A second one would bury the job before its last attempt."""
 
     server = run()
@@ -310,8 +311,21 @@ async def test_a_release_over_a_lost_connection_is_not_one_failure_more(run, tub
         job_id = await client.put_with(b"x", tries=2)
         await until(lambda: handler.began, "it runs")
         await until(lambda: all(one._found for one in consumer._in_hand.values()), "it was touched")
+        (delivery,) = consumer._in_hand.values()
+        recognizes, reached = delivery._link.client.recognizes, asyncio.Event()
+
+        async def recognizes_later(job):
+            await reached.wait()
+            return await recognizes(job)
+
+        monkeypatch.setattr(delivery._link.client, "recognizes", recognizes_later)
         lose(consumer)
+        if is_being_taken_back:
+            await until(lambda: delivery._regain, "it is being taken back while it runs")
         gate.set()
+        await until(lambda: handler.ended, "it has failed")
+        await until(lambda: delivery._regain, "it is being taken back")
+        reached.set()
         while (await client.stats_job(job_id))["state"] != "buried":
             await asyncio.sleep(0.005)
     assert handler.began == ["x", "x"]

@@ -58,7 +58,7 @@ class ShardActions(Protocol):
         """Pass clients to this leader: called after each look at the lease while the node stands by."""
 
     async def take_over(self, lease: Lease) -> None:
-        """Bring back the jobs, and serve: this is the lease with the position of the last commit.
+        """Bring back the jobs, call `confirm`, and serve: this is the lease with the position of the last commit.
 
         Raises:
             TakeOverError: that is not possible now.
@@ -226,6 +226,20 @@ class Roles:
             self.tenure.fenced(epoch)
             self._settle()
 
+    async def confirm(self) -> None:
+        """Wait until the lease is valid: it may have run out while the jobs came back, or the process was stopped.
+
+        Raises:
+            TakeOverError: there is another leader, or the lease is to be given back.
+        """
+        tenure = self.tenure
+        assert tenure is not None, "it has been taken"
+        while (state := tenure.state(self._clock())) != LEADING:
+            if state == FENCED or self._may_finish:
+                raise TakeOverError("its lease has run out")
+            self._awake.clear()
+            await self._awake.wait()
+
     def check(self) -> None:
         """Find out now how things stand with the lease."""
         if self.tenure is not None:
@@ -354,11 +368,10 @@ class Roles:
         try:
             while not taking.done() and tenure.state(self._clock()) != FENCED:
                 await self._wait_for(taking)
-            if taking.done():
+            if tenure.state(self._clock()) != FENCED:
                 taking.result()
-                if tenure.state(self._clock()) in (LEADING, SUSPENDED):
-                    self.role = LEADS
-                    self._settle()
+                self.role = LEADS
+                self._settle()
             while tenure.state(self._clock()) != FENCED and not self._may_finish:
                 if renewing.done():
                     renewing.result()  # it has failed
@@ -386,9 +399,8 @@ class Roles:
         else:
             tenure.released()
             await self._give_back(tenure.lease)
-        if not taking.done():
-            with contextlib.suppress(TakeOverError):
-                await taking
+        with contextlib.suppress(TakeOverError):
+            await taking
         await self.owner.step_down(why)
 
     def _note_end(self, renewing: asyncio.Task[None]) -> None:
@@ -430,7 +442,7 @@ class Roles:
             self._timer.cancel()
             self._timer = None
         state = tenure.state(self._clock())
-        if state == FENCED:
+        if state == FENCED or self.role == TAKING_OVER:
             self._awake.set()
         if self.role == LEADS and state in (SUSPENDED, FENCED):
             self.role = IS_SUSPENDED

@@ -200,7 +200,14 @@ class Shard:
         if journal.admits != ALL:
             service.gate.on_admission(journal.admits)
         await service.catch_up()
+        try:
+            await self.roles.confirm()
+        except TakeOverError:
+            await self._discard(service, writer)
+            raise
         self.service = service
+        if self._holds:
+            service.turns.suspend()
         self._began = began
         self._is_away.clear()
         self._note_lease_end()
@@ -237,8 +244,10 @@ class Shard:
 
     async def _discard(self, service: Service, writer: EngineWriter) -> None:
         """Discard a service that has never served clients."""
+        service.journal.on_failure = None  # it is to fail
         writer.give_up(GivenUpError("it has not led"))
         await service.give_up()
+        self._holds.clear()
         self.owner.on_garbage()
 
     def _on_rewriting(self, is_rewriting: bool) -> None:
@@ -249,15 +258,14 @@ class Shard:
         self._limit_finish()
 
     def suspend(self, why: str = "lease") -> None:
-        assert self.service is not None, "it leads"
         self._holds.add(why)
-        self.service.turns.suspend()
+        if self.service is not None:
+            self.service.turns.suspend()
 
     def resume(self, why: str = "lease") -> None:
         """Undo `suspend`, if there is no other reason."""
-        assert self.service is not None, "it leads"
         self._holds.discard(why)
-        if not self._holds:
+        if not self._holds and self.service is not None:
             self.service.turns.resume()
 
     def keep(self, kept: int) -> None:

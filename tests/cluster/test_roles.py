@@ -53,6 +53,7 @@ class Owner:
         await asyncio.sleep(self.takes)
         if self.fails:
             raise TakeOverError("damaged")
+        await self.roles.confirm()
         self.told.append(f"serves {lease.epoch}")
 
     def is_successor(self, _):
@@ -369,6 +370,29 @@ async def test_who_is_fenced_while_jobs_are_brought_back_never_serves(cluster):
     assert node.role == TAKING_OVER  # until the work that is under way has ended
     await until(lambda: node.role == STANDING_BY, "it stands by")
     assert owner.told[-1] == "step down"
+
+
+async def test_a_lease_that_runs_out_while_jobs_are_brought_back_is_renewed_before_the_node_serves(cluster):
+    node, owner = cluster.add("a")
+    owner.takes = TTL
+    await until(lambda: node.role == TAKING_OVER, "it takes over")
+    cluster.servers.is_reachable = False
+    await asyncio.sleep(TTL + 1)
+    assert (node.role, owner.told) == (TAKING_OVER, [])
+    cluster.servers.is_reachable = True
+    await until(lambda: node.role == LEADS, "it leads", within=5)
+    assert owner.told == ["serves 1"]
+
+
+async def test_a_node_that_is_to_stop_while_its_lease_has_run_out_does_not_serve(cluster):
+    node, owner = cluster.add("a")
+    owner.takes = TTL
+    await until(lambda: node.role == TAKING_OVER, "it takes over")
+    cluster.servers.is_reachable = False
+    await asyncio.sleep(TTL + 1)
+    node.retire()
+    await until(lambda: node.role == STANDING_BY, "it stands by")
+    assert owner.told == ["step down"]
 
 
 @pytest.mark.parametrize("what", ["mark", "report"])

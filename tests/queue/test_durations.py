@@ -38,6 +38,7 @@ class RecordingModel(Model):
 
     def put(self, client, job_id, priority, delay, ttr, now, size, *attributes):
         self.put_at[job_id] = now
+        self.unknown.discard(job_id)  # a restart may give the id of a job that is gone once more
         return super().put(client, job_id, priority, delay, ttr, now, size, *attributes)
 
     def renew(self, job):

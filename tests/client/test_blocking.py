@@ -228,20 +228,17 @@ def test_a_second_thread_is_refused_while_the_first_waits(run):
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1", "0.0.0.0", "unix:{}/socket"])
-def test_a_server_in_the_event_loop_that_the_client_would_hold_up_is_told(where, tmp_path):
-    async def story():
-        async with Server(Config(listen=where.format(tmp_path), port=0)) as server:
-            address = ("127.0.0.1", server.address[1]) if isinstance(server.address, tuple) else server.address
-            with pytest.raises(RuntimeError, match=r"runs in the event loop of this thread.*AsyncClient"):
-                Client(address, use="t", timeout=0.1)
-            await asyncio.to_thread(in_a_thread, address)
-        assert vars(asyncio.get_running_loop())["beanstalk_servers"] == []
-
+async def test_a_server_in_the_event_loop_that_the_client_would_hold_up_is_told(where, tmp_path):
     def in_a_thread(address):
         with Client(address, use="t") as queue:
             assert queue.put("a") == 1
 
-    asyncio.run(story())
+    async with Server(Config(listen=where.format(tmp_path), port=0)) as server:
+        address = ("127.0.0.1", server.address[1]) if isinstance(server.address, tuple) else server.address
+        with pytest.raises(RuntimeError, match=r"runs in the event loop of this thread.*AsyncClient"):
+            Client(address, use="t", timeout=0.1)
+        await asyncio.to_thread(in_a_thread, address)
+    assert vars(asyncio.get_running_loop())["beanstalk_servers"] == []
 
 
 def test_the_client_looks_at_no_module_of_the_server():
@@ -252,15 +249,12 @@ def test_the_client_looks_at_no_module_of_the_server():
     assert [path.name for path in sources if "beanstalk_server." in path.read_text()] == []
 
 
-def test_a_server_of_another_event_loop_is_none_that_the_client_holds_up(run):
+async def test_a_server_of_another_event_loop_is_none_that_the_client_holds_up(run):
     address = run().address
 
-    async def story():
-        async with Server(Config(port=0)):
-            with Client(address, use="t") as queue:
-                assert queue.put("a") == 1
-
-    asyncio.run(story())
+    async with Server(Config(port=0)):
+        with Client(address, use="t") as queue:
+            assert queue.put("a") == 1
 
 
 @pytest.mark.parametrize("token", ["", "secret"])

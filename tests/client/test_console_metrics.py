@@ -41,31 +41,25 @@ def test_an_empty_histogram_has_none():
 
 
 @pytest.mark.sockets
-def test_the_page_of_a_server_is_asked_for(run):
+async def test_the_page_of_a_server_is_asked_for(run):
     port = unused_port()
     run(listeners=(ListenerConfig(address="127.0.0.1:0"), ListenerConfig(address=f"127.0.0.1:{port}", protocol="http")))
 
-    async def story():
-        url = f"http://:TOKEN@127.0.0.1:{port}"
-        assert "beanstalkd_uptime_seconds" in read_metrics(await get(url))
-        metrics = Metrics([url])
-        metrics.look()
-        await metrics._task
-        assert metrics.nodes[0].problem == "" and "TOKEN" not in metrics.nodes[0].url
-        assert set(metrics.percentiles(WAIT)) == {0.5, 0.95, 0.99}
-
-    asyncio.run(story())
+    url = f"http://:TOKEN@127.0.0.1:{port}"
+    assert "beanstalkd_uptime_seconds" in read_metrics(await get(url))
+    metrics = Metrics([url])
+    metrics.look()
+    await metrics._task
+    assert metrics.nodes[0].problem == "" and "TOKEN" not in metrics.nodes[0].url
+    assert set(metrics.percentiles(WAIT)) == {0.5, 0.95, 0.99}
 
 
-def test_a_server_that_is_away_is_told():
-    async def story():
-        metrics = Metrics(["ftp://x", "http://127.0.0.1:1"])
-        metrics._urls, metrics.nodes = metrics._urls[:1], metrics.nodes[:1]
-        metrics.look()
-        await metrics._task
-        assert "must be http://host:port" in metrics.nodes[0].problem and metrics.percentiles(WAIT) == {}
-
-    asyncio.run(story())
+async def test_a_server_that_is_away_is_told():
+    metrics = Metrics(["ftp://x", "http://127.0.0.1:1"])
+    metrics._urls, metrics.nodes = metrics._urls[:1], metrics.nodes[:1]
+    metrics.look()
+    await metrics._task
+    assert "must be http://host:port" in metrics.nodes[0].problem and metrics.percentiles(WAIT) == {}
 
 
 @pytest.mark.sockets

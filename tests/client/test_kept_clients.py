@@ -113,115 +113,100 @@ async def rounds(number=20):
         await asyncio.sleep(0)
 
 
-def test_no_command_is_given_while_another_tube_is_in_use():
-    async def story():
-        client = Scripted()
-        shared = SharedClient(client)
-        ends = asyncio.Event()
+async def test_no_command_is_given_while_another_tube_is_in_use():
+    client = Scripted()
+    shared = SharedClient(client)
+    ends = asyncio.Event()
 
-        async def put(tube, waits=False):
-            async with shared.using(tube):
-                assert client.used == tube
-                client.log.append(f"put {tube}")
-                if waits:
-                    await ends.wait()
-                assert client.used == tube
+    async def put(tube, waits=False):
+        async with shared.using(tube):
+            assert client.used == tube
+            client.log.append(f"put {tube}")
+            if waits:
+                await ends.wait()
+            assert client.used == tube
 
-        calls = [asyncio.ensure_future(put("a", waits=True))]
-        await rounds()
-        calls += [asyncio.ensure_future(put(tube)) for tube in ("a", "b", "a", "b")]
-        await rounds()
-        assert client.log == ["use a", "put a", "put a"]
-        ends.set()
-        await asyncio.gather(*calls)
-        assert client.log == ["use a", "put a", "put a", "use b", "put b", "put b", "use a", "put a"]
-
-    run(story())
+    calls = [asyncio.ensure_future(put("a", waits=True))]
+    await rounds()
+    calls += [asyncio.ensure_future(put(tube)) for tube in ("a", "b", "a", "b")]
+    await rounds()
+    assert client.log == ["use a", "put a", "put a"]
+    ends.set()
+    await asyncio.gather(*calls)
+    assert client.log == ["use a", "put a", "put a", "use b", "put b", "put b", "use a", "put a"]
 
 
-def test_a_call_that_is_cancelled_while_its_use_is_under_way_leaves_the_tube_to_no_other():
-    async def story():
-        client = Scripted()
-        client.gates["b"] = asyncio.Event()
-        shared = SharedClient(client)
+async def test_a_call_that_is_cancelled_while_its_use_is_under_way_leaves_the_tube_to_no_other():
+    client = Scripted()
+    client.gates["b"] = asyncio.Event()
+    shared = SharedClient(client)
 
-        async def put(tube):
-            async with shared.using(tube):
-                client.log.append(f"put {tube} into {client.used}")
+    async def put(tube):
+        async with shared.using(tube):
+            client.log.append(f"put {tube} into {client.used}")
 
-        await put("a")
-        cancelled = asyncio.ensure_future(put("b"))
-        await rounds()
-        cancelled.cancel()
-        after = asyncio.ensure_future(put("a"))
-        await rounds()
-        assert client.log == ["use a", "put a into a", "use b"]
-        client.gates["b"].set()
-        await after
-        assert client.log[3:] == ["use a", "put a into a"]
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled
-
-    run(story())
+    await put("a")
+    cancelled = asyncio.ensure_future(put("b"))
+    await rounds()
+    cancelled.cancel()
+    after = asyncio.ensure_future(put("a"))
+    await rounds()
+    assert client.log == ["use a", "put a into a", "use b"]
+    client.gates["b"].set()
+    await after
+    assert client.log[3:] == ["use a", "put a into a"]
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
 
 
-def test_a_tube_that_is_refused_fails_its_own_calls_only():
-    async def story():
-        client = Scripted()
-        client.errors["b"] = ForbiddenError()
-        shared = SharedClient(client)
+async def test_a_tube_that_is_refused_fails_its_own_calls_only():
+    client = Scripted()
+    client.errors["b"] = ForbiddenError()
+    shared = SharedClient(client)
 
-        async def put(tube):
-            async with shared.using(tube):
-                return client.used
+    async def put(tube):
+        async with shared.using(tube):
+            return client.used
 
-        found = await asyncio.gather(*map(put, "abbca"), return_exceptions=True)
-        assert [type(each) for each in found] == [str, ForbiddenError, ForbiddenError, str, str]
-        assert [each for each in found if isinstance(each, str)] == ["a", "c", "a"]
-
-    run(story())
+    found = await asyncio.gather(*map(put, "abbca"), return_exceptions=True)
+    assert [type(each) for each in found] == [str, ForbiddenError, ForbiddenError, str, str]
+    assert [each for each in found if isinstance(each, str)] == ["a", "c", "a"]
 
 
-def test_a_server_that_is_lost_fails_all_who_wait_at_once():
-    async def story():
-        client = Scripted()
-        client.errors["a"] = ConnectionLostError("gone")
-        shared = SharedClient(client)
+async def test_a_server_that_is_lost_fails_all_who_wait_at_once():
+    client = Scripted()
+    client.errors["a"] = ConnectionLostError("gone")
+    shared = SharedClient(client)
 
-        async def put(tube):
-            async with shared.using(tube):
-                pass
+    async def put(tube):
+        async with shared.using(tube):
+            pass
 
-        found = await asyncio.gather(*map(put, "abc"), return_exceptions=True)
-        assert [type(each) for each in found] == [ConnectionLostError] * 3
-        assert client.log == ["use a"]
-        client.errors.clear()
-        await put("c")
-
-    run(story())
+    found = await asyncio.gather(*map(put, "abc"), return_exceptions=True)
+    assert [type(each) for each in found] == [ConnectionLostError] * 3
+    assert client.log == ["use a"]
+    client.errors.clear()
+    await put("c")
 
 
-def test_a_put_after_a_restart_goes_to_its_own_tube():
+async def test_a_put_after_a_restart_goes_to_its_own_tube():
     with restartable(SERVERS[0]) as server:
         tasks = Tasks(server.address, reconnect_timeout=30)
         one, two = (tasks.task(name=name, tube=name)(print) for name in ("one", "two"))
 
-        async def story():
-            await asyncio.gather(one.aput(), two.aput(), one.aput())
-            await asyncio.to_thread(server.kill)
-            await asyncio.to_thread(server.start)
-            for note in (two, one, two):
-                with contextlib.suppress(ConnectionLostError):  # of the put that has met the loss
-                    await note.aput()
-
-        run(story())
+        await asyncio.gather(one.aput(), two.aput(), one.aput())
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+        for note in (two, one, two):
+            with contextlib.suppress(ConnectionLostError):  # of the put that has met the loss
+                await note.aput()
         with Client(server.address) as queue:
             for tube in ("one", "two"):
                 queue.use(tube)
                 assert f'"{tube}"' in queue.peek_ready().body
 
 
-def test_a_blocking_call_in_an_event_loop_is_an_error_before_it_blocks():
+async def test_a_blocking_call_in_an_event_loop_is_an_error_before_it_blocks():
     tasks = Tasks("127.0.0.1:1")
     note = tasks.task(name="note")(print)
     handle, group = tasks.result_of("default", 1), tasks.group()
@@ -236,11 +221,6 @@ def test_a_blocking_call_in_an_event_loop_is_an_error_before_it_blocks():
         "cancel of a group": group.cancel,
     }
 
-    async def story():
-        for call in calls.values():
-            with pytest.raises(
-                RuntimeError, match=r"^a blocking call in an event loop, .*: await the call for asyncio"
-            ):
-                call()
-
-    run(story())
+    for call in calls.values():
+        with pytest.raises(RuntimeError, match=r"^a blocking call in an event loop, .*: await the call for asyncio"):
+            call()

@@ -7,6 +7,7 @@ import os
 import pytest
 from beanstalk_client.tasks import Tasks
 from consuming import SERVERS, running
+from fake_network import Loops, connected
 from scripted_server import ScriptedServer
 from shells import Asyncio, Blocking
 
@@ -64,6 +65,35 @@ def scripted():
             return server
 
         yield start
+
+
+@pytest.fixture
+def loop_factory():
+    """Event loops with a network in memory. An error that no task has retrieved, or a task that is left over, fails."""
+    loops = Loops()
+    yield loops
+    assert loops.complaints == []
+
+
+@pytest.fixture
+def net(loop_factory):
+    """The network in memory of the test's event loop."""
+    return loop_factory.network
+
+
+@pytest.fixture
+@contextlib.asynccontextmanager
+async def client(net):
+    """A client for asyncio that is connected in this network."""
+    async with connected(net) as (client, _):
+        yield client
+
+
+@pytest.fixture
+@contextlib.asynccontextmanager
+async def peer(net):
+    """The other end of the connection of `client`, which stands before it."""
+    yield net.peers[0]  # noqa: PT022 a fixture of a coroutine is a generator
 
 
 @pytest.fixture

@@ -6,6 +6,19 @@ No sockets, no waiting: `Network` takes the place of a loop's create_connection,
 import asyncio
 import contextlib
 
+from beanstalk_client import AsyncClient
+
+from harness.waiting import WITHIN
+
+
+def begin(work):
+    return asyncio.ensure_future(work)
+
+
+async def turns(count=10):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
 
 class Transport(asyncio.Transport):
     """The client's end of a connection.
@@ -56,7 +69,7 @@ class Peer:
     """The server's end of a connection, for a test to play.
 
     Attributes:
-        is_dropped: whether nobody serves it any more.
+        is_dropped: whether it is served no more.
     """
 
     def __init__(self, transport, protocol):
@@ -71,7 +84,7 @@ class Peer:
         return writes
 
     def take(self):
-        """All that the client has sent, and nobody has taken yet."""
+        """All that the client has sent, and the test has not taken yet."""
         data = bytes(self.transport.unread)
         self.transport.unread.clear()
         return data
@@ -114,28 +127,20 @@ class Peer:
 class Network:
     """What a client reaches when it connects.
 
-    Args:
-        loop: the running loop, whose create_connection this is until `close`.
-
     Attributes:
-        refused: ports on which nobody listens.
+        refused: ports on which no server listens.
         silent: ports that never answer.
-        attempts: the addresses to which somebody connected, or tried to, with the arguments.
+        attempts: the addresses to which a client connected, or tried to, with the arguments.
         peers: connections, in their order.
     """
 
-    def __init__(self, loop):
-        self._loop = loop
+    def __init__(self):
         self.refused = set()
         self.silent = set()
         self.attempts = []
         self.peers = []
-        loop.create_connection = self._create_connection
 
-    def close(self):
-        del self._loop.create_connection
-
-    async def _create_connection(self, factory, host=None, port=None, **options):
+    async def create_connection(self, factory, host=None, port=None, **options):
         self.attempts.append((host, port, options))
         await asyncio.sleep(0)
         if port in self.silent:
@@ -143,7 +148,7 @@ class Network:
         if port in self.refused:
             raise ConnectionRefusedError(111, "Connection refused")
         protocol = factory()
-        transport = Transport(self._loop, protocol)
+        transport = Transport(asyncio.get_running_loop(), protocol)
         self.peers.append(Peer(transport, protocol))
         protocol.connection_made(transport)
         return transport, protocol
@@ -160,8 +165,56 @@ class Network:
 @contextlib.contextmanager
 def network():
     """The network of the running loop."""
-    found = Network(asyncio.get_running_loop())
+    found, loop = Network(), asyncio.get_running_loop()
+    before, loop.create_connection = loop.create_connection, found.create_connection
     try:
         yield found
     finally:
-        found.close()
+        loop.create_connection = before
+
+
+class NetworkedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose connections are those of a network; it notes what is wrong when a test is over."""
+
+    def __init__(self, network, complaints):
+        super().__init__()
+        self._complaints = complaints
+        self.create_connection = network.create_connection
+        self.set_exception_handler(lambda _, context: complaints.append(context))
+
+    def run_until_complete(self, future):
+        try:
+            return super().run_until_complete(future)
+        finally:
+            self._complaints += asyncio.all_tasks(self)
+
+
+class Loops:
+    """Makes event loops whose connections are those of a network.
+
+    Attributes:
+        complaints: errors that no task has retrieved, and tasks that are left over.
+    """
+
+    def __init__(self):
+        self.network = Network()
+        self.complaints = []
+
+    def __call__(self):
+        return NetworkedLoop(self.network, self.complaints)
+
+
+@contextlib.asynccontextmanager
+async def connected(net, greeting=b"", **how):
+    """A client, and the peer that it has connected to."""
+    queue = AsyncClient("h:1", **{"reconnect_timeout": WITHIN, **how})
+    connecting = begin(queue.connect())
+    peer = await net.peer(0)
+    await turns()
+    peer.take()
+    peer.say(greeting)
+    await connecting
+    try:
+        yield queue, peer
+    finally:
+        await queue.close()

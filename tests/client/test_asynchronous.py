@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import gc
 
 import pytest
@@ -17,54 +16,9 @@ from beanstalk_client import (
     UnreachableError,
 )
 from beanstalk_client.job import Origin
-from fake_network import network
+from fake_network import begin, connected, network, turns
 
 from harness.waiting import WITHIN
-
-
-def run(test):
-    """A test that is a coroutine, run to its end in a loop of its own. An error that no task has retrieved fails it."""
-
-    @functools.wraps(test)
-    def run_it(**arguments):
-        unseen = []
-
-        async def watched():
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
-            await test(**arguments)
-            assert len(asyncio.all_tasks()) == 1, "a task is left over"
-
-        asyncio.run(watched())
-        assert not unseen
-
-    return run_it
-
-
-@contextlib.asynccontextmanager
-async def connected(**how):
-    """A client, the network and the peer that it has connected to."""
-    with network() as net:
-        greeting = how.pop("greeting", b"")
-        queue = AsyncClient("h:1", **{"reconnect_timeout": WITHIN, **how})
-        connecting = asyncio.ensure_future(queue.connect())
-        peer = await net.peer(0)
-        await turns()
-        peer.take()
-        peer.say(greeting)
-        await connecting
-        try:
-            yield queue, net, peer
-        finally:
-            await queue.close()
-
-
-def begin(work):
-    return asyncio.ensure_future(work)
-
-
-async def turns(count=10):
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def answer(peer, put, body):
@@ -101,9 +55,8 @@ async def take_back(peer):
 
 
 @pytest.mark.parametrize("size", range(1, 60))
-@run
-async def test_every_split_of_the_replies_gives_the_same(size):
-    async with connected(encoding=None) as (queue, _, peer):
+async def test_every_split_of_the_replies_gives_the_same(size, net):
+    async with connected(net, encoding=None) as (queue, peer):
         work = [
             begin(each)
             for each in (queue.put(b"a"), queue.reserve(5), queue.delete(1), queue.stats(), queue.reserve(0))
@@ -116,96 +69,81 @@ async def test_every_split_of_the_replies_gives_the_same(size):
         assert type(late) is TimedOutError
 
 
-@run
-async def test_commands_of_one_turn_leave_in_one_write():
-    async with connected() as (queue, _, peer):
-        puts = [begin(queue.put(str(number))) for number in range(10)]
-        await turns()
-        assert len(peer.writes) == 1
-        peer.say(b"".join(b"INSERTED %d\r\n" % number for number in range(10)))
-        assert await asyncio.gather(*puts) == list(range(10))
+async def test_commands_of_one_turn_leave_in_one_write(client, peer):
+    puts = [begin(client.put(str(number))) for number in range(10)]
+    await turns()
+    assert len(peer.writes) == 1
+    peer.say(b"".join(b"INSERTED %d\r\n" % number for number in range(10)))
+    assert await asyncio.gather(*puts) == list(range(10))
 
 
-@run
-async def test_a_reply_never_goes_to_the_next_caller_when_its_own_is_cancelled():
-    async with connected() as (queue, _, peer):
-        first, second, third = (begin(queue.put(str(number))) for number in range(3))
-        await turns()
-        second.cancel()
-        await turns()
-        peer.say(b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n")
-        assert await first == 1
-        assert await third == 3
-        assert second.cancelled()
+async def test_a_reply_never_goes_to_the_next_caller_when_its_own_is_cancelled(client, peer):
+    first, second, third = (begin(client.put(str(number))) for number in range(3))
+    await turns()
+    second.cancel()
+    await turns()
+    peer.say(b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n")
+    assert await first == 1
+    assert await third == 3
+    assert second.cancelled()
 
 
-@run
-async def test_what_a_cancelled_reserve_is_granted_is_given_back_with_its_own_priority():
-    async with connected() as (queue, _, peer):
-        reserve = begin(queue.reserve(10))
-        await peer.expect(b"reserve-with-timeout 10\r\n")
-        reserve.cancel()
-        await turns()
-        peer.say(b"RESERVED 5 1\r\nx\r\n")
-        await peer.expect(b"stats-job 5\r\n")
-        peer.say(b"OK 19\r\n---\nid: 5\npri: 1234\r\n")
-        await peer.expect(b"release 5 1234 0\r\n")
-        peer.say(b"RELEASED\r\n")
-        await turns()
+async def test_what_a_cancelled_reserve_is_granted_is_given_back_with_its_own_priority(client, peer):
+    reserve = begin(client.reserve(10))
+    await peer.expect(b"reserve-with-timeout 10\r\n")
+    reserve.cancel()
+    await turns()
+    peer.say(b"RESERVED 5 1\r\nx\r\n")
+    await peer.expect(b"stats-job 5\r\n")
+    peer.say(b"OK 19\r\n---\nid: 5\npri: 1234\r\n")
+    await peer.expect(b"release 5 1234 0\r\n")
+    peer.say(b"RELEASED\r\n")
+    await turns()
 
 
-@run
-async def test_a_job_that_comes_in_the_turn_in_which_its_reserve_is_cancelled_is_given_back():
-    async with connected() as (queue, _, peer):
-        reserve = begin(queue.reserve(10))
-        await peer.expect(b"reserve-with-timeout 10\r\n")
-        peer.say(b"RESERVED 5 1\r\nx\r\n")
-        reserve.cancel()
-        await peer.expect(b"stats-job 5\r\n")
-        assert reserve.cancelled()
-        peer.say(b"FORBIDDEN\r\n")
-        await peer.expect(b"release 5 65536 0\r\n")
-        peer.say(b"RELEASED\r\n")
+async def test_a_job_that_comes_in_the_turn_in_which_its_reserve_is_cancelled_is_given_back(client, peer):
+    reserve = begin(client.reserve(10))
+    await peer.expect(b"reserve-with-timeout 10\r\n")
+    peer.say(b"RESERVED 5 1\r\nx\r\n")
+    reserve.cancel()
+    await peer.expect(b"stats-job 5\r\n")
+    assert reserve.cancelled()
+    peer.say(b"FORBIDDEN\r\n")
+    await peer.expect(b"release 5 65536 0\r\n")
+    peer.say(b"RELEASED\r\n")
 
 
-@run
-async def test_nobody_waits_for_a_job_to_be_given_back_when_the_connection_is_lost_at_once():
-    async with connected() as (queue, _, peer):
-        reserve = await cancelled(queue.reserve(10))
-        peer.say(b"RESERVED 5 1\r\nx\r\n")
-        peer.hang_up()
-        await asyncio.wait_for(queue.close(), WITHIN)
-        assert reserve.cancelled() and b"release" not in peer.take()
+async def test_nobody_waits_for_a_job_to_be_given_back_when_the_connection_is_lost_at_once(client, peer):
+    reserve = await cancelled(client.reserve(10))
+    peer.say(b"RESERVED 5 1\r\nx\r\n")
+    peer.hang_up()
+    await asyncio.wait_for(client.close(), WITHIN)
+    assert reserve.cancelled() and b"release" not in peer.take()
 
 
-@run
-async def test_a_job_for_nobody_is_not_held_back_by_a_reserve_for_nobody():
-    async with connected() as (queue, _, peer):
-        first, second = begin(queue.reserve()), begin(queue.reserve(100))
-        await turns()
-        first.cancel()
-        second.cancel()
-        await turns()
-        peer.say(b"RESERVED 5 1\r\nx\r\n")
-        await turns()
-        assert peer.is_left  # so the server gives it back
+async def test_a_job_for_nobody_is_not_held_back_by_a_reserve_for_nobody(client, peer):
+    first, second = begin(client.reserve()), begin(client.reserve(100))
+    await turns()
+    first.cancel()
+    second.cancel()
+    await turns()
+    peer.say(b"RESERVED 5 1\r\nx\r\n")
+    await turns()
+    assert peer.is_left  # so the server gives it back
 
 
-@run
-async def test_the_next_reserve_takes_over_one_that_nobody_waits_for():
-    async with connected() as (queue, _, peer):
-        for _ in range(3):
-            reserve = await cancelled(queue.reserve())
-        reserve = begin(queue.reserve())
-        await turns()
-        assert peer.take() == b"reserve\r\n"
-        peer.say(b"RESERVED 5 1\r\nx\r\n")
-        assert (await reserve).id == 5
+async def test_the_next_reserve_takes_over_one_that_nobody_waits_for(client, peer):
+    for _ in range(3):
+        reserve = await cancelled(client.reserve())
+    reserve = begin(client.reserve())
+    await turns()
+    assert peer.take() == b"reserve\r\n"
+    peer.say(b"RESERVED 5 1\r\nx\r\n")
+    assert (await reserve).id == 5
 
 
-@run
-async def test_a_command_leaves_a_connection_behind_that_only_waits_for_a_job_for_nobody():
-    async with connected(use="a", greeting=b"USING a\r\n") as (queue, net, peer):
+async def test_a_command_leaves_a_connection_behind_that_only_waits_for_a_job_for_nobody(net):
+    async with connected(net, use="a", greeting=b"USING a\r\n") as (queue, peer):
         reserve = begin(queue.reserve())
         await turns()
         reserve.cancel()
@@ -228,25 +166,22 @@ async def test_a_command_leaves_a_connection_behind_that_only_waits_for_a_job_fo
         assert await put == 2
 
 
-@run
-async def test_a_connection_with_reservations_is_never_left_behind():
-    async with connected() as (queue, net, peer):
-        job = await reserved(queue, peer)
-        peer.take()
-        waiting = begin(queue.reserve())
-        await turns()
-        waiting.cancel()
-        delete = begin(queue.delete(job))
-        await peer.expect(b"reserve\r\ndelete 5\r\n")
-        peer.say(b"DEADLINE_SOON\r\nDELETED\r\n")
-        await delete
-        assert len(net.peers) == 1
+async def test_a_connection_with_reservations_is_never_left_behind(net, client, peer):
+    job = await reserved(client, peer)
+    peer.take()
+    waiting = begin(client.reserve())
+    await turns()
+    waiting.cancel()
+    delete = begin(client.delete(job))
+    await peer.expect(b"reserve\r\ndelete 5\r\n")
+    peer.say(b"DEADLINE_SOON\r\nDELETED\r\n")
+    await delete
+    assert len(net.peers) == 1
 
 
-@run
-async def test_after_a_loss_the_next_command_connects_again_for_all_who_wait():
+async def test_after_a_loss_the_next_command_connects_again_for_all_who_wait(net):
     lost = []
-    async with connected(on_reconnect=lost.append) as (queue, net, peer):
+    async with connected(net, on_reconnect=lost.append) as (queue, peer):
         job = await reserved(queue, peer)
         peer.hang_up()
         await turns()
@@ -259,158 +194,138 @@ async def test_after_a_loss_the_next_command_connects_again_for_all_who_wait():
         assert not queue.holds(job)
 
 
-@run
-async def test_what_may_be_said_twice_is_and_a_put_is_not():
-    async with connected() as (queue, net, peer):
-        put, stats, reserve = begin(queue.put("x")), begin(queue.stats()), begin(queue.reserve())
+async def test_what_may_be_said_twice_is_and_a_put_is_not(net, client, peer):
+    put, stats, reserve = begin(client.put("x")), begin(client.stats()), begin(client.reserve())
+    await turns()
+    peer.hang_up(ConnectionResetError(104, "Connection reset by peer"))
+    other = await net.peer(1)
+    await other.expect(b"stats\r\nreserve\r\n")
+    other.say(b"OK 9\r\n---\nid: 1\r\nRESERVED 1 1\r\nx\r\n")
+    assert await stats == {"id": 1}
+    assert (await reserve).id == 1
+    with pytest.raises(ConnectionLostError, match="may or may not have been done") as caught:
+        await put
+    assert caught.value.maybe_done
+
+
+async def test_a_put_that_has_not_left_yet_goes_to_the_next_connection(net, client, peer):
+    put = begin(client.put("x"))
+    await asyncio.sleep(0)  # the command is given, and leaves at the end of the turn
+    peer.hang_up()
+    other = await net.peer(1)
+    await answer(other, put, b"x")
+
+
+async def test_closing_ends_what_waits(net, client, peer):
+    work = [begin(client.put("x")), begin(client.reserve())]
+    await turns()
+    await client.close()
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        assert type(result) is ConnectionLostError
+    with pytest.raises(ConnectionLostError, match="closed"):
+        await client.put("x")
+    assert peer.is_left
+    assert len(net.peers) == 1
+
+
+async def test_after_a_while_a_put_leaves_only_when_a_loss_would_have_been_read(net, client, peer):
+    client._connection._heard -= 2  # seconds without a command
+
+    async def hang_up_later():
+        asyncio.get_running_loop().call_soon(peer.hang_up)  # as what is read in the next turn is handled
+
+    put, end = begin(client.put("x")), begin(hang_up_later())
+    other = await net.peer(1)
+    await answer(other, put, b"x")
+    await end
+
+
+async def test_closing_is_over_when_its_task_is_cancelled(net):
+    queue = AsyncClient("h:1")
+    await queue.connect()
+    closing = begin(queue.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await turns()
+    assert net.peers[0].transport.is_lost
+
+
+async def test_connecting_goes_on_for_who_still_waits_and_ends_with_the_last_who_does(net):
+    net.silent.add(1)
+    queue = AsyncClient(["h:1"])
+    first, second = begin(queue.put("a")), begin(queue.put("b"))
+    await turns()
+    first.cancel()
+    await turns()
+    assert len(net.attempts) == 1
+    assert queue._connecting is not None
+    second.cancel()
+    await turns()
+    assert queue._connecting is None
+    net.silent.clear()
+    put = begin(queue.put("c"))
+    peer = await net.peer()
+    await answer(peer, put, b"c")
+    await queue.close()
+
+
+async def test_closing_ends_who_connects(net):
+    net.silent.add(1)
+    queue = AsyncClient("h:1")
+    put = begin(queue.put("a"))
+    await turns()
+    await queue.close()
+    with pytest.raises(ConnectionLostError, match="closed"):
+        await put
+
+
+async def test_a_server_that_closes_each_connection_at_once_is_told_after_some(net):
+    async with AsyncClient("h:1") as queue:
+        queue._on_reconnect = lambda _: net.peers[-1].hang_up()
+        net.peers[0].hang_up()
         await turns()
-        peer.hang_up(ConnectionResetError(104, "Connection reset by peer"))
-        other = await net.peer(1)
-        await other.expect(b"stats\r\nreserve\r\n")
-        other.say(b"OK 9\r\n---\nid: 1\r\nRESERVED 1 1\r\nx\r\n")
-        assert await stats == {"id": 1}
-        assert (await reserve).id == 1
-        with pytest.raises(ConnectionLostError, match="may or may not have been done") as caught:
-            await put
-        assert caught.value.maybe_done
-
-
-@run
-async def test_a_put_that_has_not_left_yet_goes_to_the_next_connection():
-    async with connected() as (queue, net, peer):
-        put = begin(queue.put("x"))
-        await asyncio.sleep(0)  # the command is given, and leaves at the end of the turn
-        peer.hang_up()
-        other = await net.peer(1)
-        await answer(other, put, b"x")
-
-
-@run
-async def test_closing_ends_what_waits():
-    async with connected() as (queue, net, peer):
-        work = [begin(queue.put("x")), begin(queue.reserve())]
-        await turns()
-        await queue.close()
-        for result in await asyncio.gather(*work, return_exceptions=True):
-            assert type(result) is ConnectionLostError
-        with pytest.raises(ConnectionLostError, match="closed"):
+        with pytest.raises(ConnectionLostError):
             await queue.put("x")
-        assert peer.is_left
-        assert len(net.peers) == 1
-
-
-@run
-async def test_after_a_while_a_put_leaves_only_when_a_loss_would_have_been_read():
-    async with connected() as (queue, net, peer):
-        queue._connection._heard -= 2  # seconds without a command
-
-        async def hang_up_later():
-            asyncio.get_running_loop().call_soon(peer.hang_up)  # as what is read in the next turn is handled
-
-        put, end = begin(queue.put("x")), begin(hang_up_later())
-        other = await net.peer(1)
-        await answer(other, put, b"x")
-        await end
-
-
-@run
-async def test_closing_is_over_when_its_task_is_cancelled():
-    with network() as net:
-        queue = AsyncClient("h:1")
-        await queue.connect()
-        closing = begin(queue.close())
-        await asyncio.sleep(0)
-        closing.cancel()
-        await asyncio.wait([closing])
-        await turns()
-        assert net.peers[0].transport.is_lost
-
-
-@run
-async def test_connecting_goes_on_for_who_still_waits_and_ends_with_the_last_who_does():
-    with network() as net:
-        net.silent.add(1)
-        queue = AsyncClient(["h:1"])
-        first, second = begin(queue.put("a")), begin(queue.put("b"))
-        await turns()
-        first.cancel()
-        await turns()
-        assert len(net.attempts) == 1
-        assert queue._connecting is not None
-        second.cancel()
-        await turns()
-        assert queue._connecting is None
-        net.silent.clear()
-        put = begin(queue.put("c"))
-        peer = await net.peer()
-        await answer(peer, put, b"c")
-        await queue.close()
-
-
-@run
-async def test_closing_ends_who_connects():
-    with network() as net:
-        net.silent.add(1)
-        queue = AsyncClient("h:1")
-        put = begin(queue.put("a"))
-        await turns()
-        await queue.close()
-        with pytest.raises(ConnectionLostError, match="closed"):
-            await put
-
-
-@run
-async def test_a_server_that_closes_each_connection_at_once_is_told_after_some():
-    with network() as net:
-        async with AsyncClient("h:1") as queue:
-            queue._on_reconnect = lambda _: net.peers[-1].hang_up()
-            net.peers[0].hang_up()
-            await turns()
-            with pytest.raises(ConnectionLostError):
-                await queue.put("x")
-            assert len(net.peers) <= 5
+        assert len(net.peers) <= 5
 
 
 GREETING = b"AUTHENTICATED\r\nUSING t\r\nWATCHING 2\r\nWATCHING 1\r\n"
 
 
-@run
-async def test_a_loss_at_any_byte_of_the_set_up_is_an_attempt_that_failed(monkeypatch):
+async def test_a_loss_at_any_byte_of_the_set_up_is_an_attempt_that_failed(monkeypatch, loop_factory):
     monkeypatch.setattr("beanstalk_client.core.FIRST_PAUSE", 0)
     losses = [(size, 0) for size in range(len(GREETING))] + [(len(GREETING), turns) for turns in range(12)]
     again = 0
+    options = {"use": "t", "watch": "t", "token": "s", "insecure_token": True, "greeting": GREETING}
     for size, later in losses:
-        async with connected(use="t", watch="t", token="s", insecure_token=True, greeting=GREETING) as (
-            queue,
-            net,
-            peer,
-        ):
-            peer.hang_up()
-            await turns()
-            put = begin(queue.put("x"))
-            losing = await net.peer(1)
-            await turns()
-            losing.take()
-            losing.say(GREETING[:size])
-            await turns(later)
-            losing.hang_up()
-            if b"put" in losing.take():  # it was set up, and what became of the put is not known
-                with pytest.raises(ConnectionLostError, match="h:1: ") as lost:
-                    await put
-                assert lost.value.maybe_done
-                continue
-            again += 1
-            found = await net.peer(2)
-            await turns()
-            found.take()
-            found.say(GREETING)
-            await answer(found, put, b"x")
+        with network() as net:
+            async with connected(net, **options) as (queue, peer):
+                peer.hang_up()
+                await turns()
+                put = begin(queue.put("x"))
+                losing = await net.peer(1)
+                await turns()
+                losing.take()
+                losing.say(GREETING[:size])
+                await turns(later)
+                losing.hang_up()
+                if b"put" in losing.take():  # it was set up, and what became of the put is not known
+                    with pytest.raises(ConnectionLostError, match="h:1: ") as lost:
+                        await put
+                    assert lost.value.maybe_done
+                    continue
+                again += 1
+                found = await net.peer(2)
+                await turns()
+                found.take()
+                found.say(GREETING)
+                await answer(found, put, b"x")
     assert len(GREETING) < again < len(losses)
 
 
-@run
-async def test_a_command_waits_for_a_server_that_is_down_no_longer_than_it_is_told():
-    async with connected(reconnect_timeout=0.01) as (queue, net, peer):
+async def test_a_command_waits_for_a_server_that_is_down_no_longer_than_it_is_told(net):
+    async with connected(net, reconnect_timeout=0.01) as (queue, peer):
         net.refused.add(1)
         peer.hang_up()
         with pytest.raises(ConnectionLostError, match=r"^h:1: no server can be reached within 0\.01 s: ") as lost:
@@ -418,9 +333,8 @@ async def test_a_command_waits_for_a_server_that_is_down_no_longer_than_it_is_to
         assert not lost.value.maybe_done
 
 
-@run
-async def test_a_connection_that_takes_longer_than_commands_wait_serves_those_that_follow():
-    async with connected(use="t", greeting=b"USING t\r\n", reconnect_timeout=0.01) as (queue, net, peer):
+async def test_a_connection_that_takes_longer_than_commands_wait_serves_those_that_follow(net):
+    async with connected(net, use="t", greeting=b"USING t\r\n", reconnect_timeout=0.01) as (queue, peer):
         peer.hang_up()
         with pytest.raises(ConnectionLostError, match=r"within 0\.01 s: no answer"):
             await asyncio.wait_for(queue.put("x"), WITHIN)
@@ -454,27 +368,24 @@ def test_what_still_connects_in_a_loop_that_is_closed_is_left_behind():
     asyncio.run(go_on())
 
 
-@run
-async def test_who_comes_when_the_last_of_those_who_waited_is_cancelled_connects():
-    with network() as net:
-        net.silent.add(1)
-        queue = AsyncClient("h:1")
-        first = begin(queue.connect())
-        await turns()
-        net.silent.clear()
-        first.cancel()
-        await asyncio.sleep(0)
-        await queue.connect()
-        assert queue.is_connected
-        await queue.close()
+async def test_who_comes_when_the_last_of_those_who_waited_is_cancelled_connects(net):
+    net.silent.add(1)
+    queue = AsyncClient("h:1")
+    first = begin(queue.connect())
+    await turns()
+    net.silent.clear()
+    first.cancel()
+    await asyncio.sleep(0)
+    await queue.connect()
+    assert queue.is_connected
+    await queue.close()
 
 
-@run
-async def test_an_error_of_on_reconnect_reaches_who_has_connected():
+async def test_an_error_of_on_reconnect_reaches_who_has_connected(net):
     def on_reconnect(lost):
         raise ZeroDivisionError
 
-    async with connected(on_reconnect=on_reconnect) as (queue, net, peer):
+    async with connected(net, on_reconnect=on_reconnect) as (queue, peer):
         peer.hang_up()
         await turns()
         with pytest.raises(ZeroDivisionError):
@@ -483,64 +394,56 @@ async def test_an_error_of_on_reconnect_reaches_who_has_connected():
         await answer(net.peers[1], put, b"y")
 
 
-@run
-async def test_commands_wait_while_the_server_does_not_read_and_go_out_in_order():
-    async with connected() as (queue, _, peer):
-        peer.stop_reading()
-        puts = [begin(queue.put(str(number))) for number in range(5)]
-        await turns()
-        assert peer.take() == b""
-        peer.go_on_reading()
-        await turns()
-        assert peer.writes == [b"".join(b"put 65536 0 60 1\r\n%d\r\n" % number for number in range(5))]
-        peer.say(b"".join(b"INSERTED %d\r\n" % number for number in range(5)))
-        assert await asyncio.gather(*puts) == list(range(5))
+async def test_commands_wait_while_the_server_does_not_read_and_go_out_in_order(client, peer):
+    peer.stop_reading()
+    puts = [begin(client.put(str(number))) for number in range(5)]
+    await turns()
+    assert peer.take() == b""
+    peer.go_on_reading()
+    await turns()
+    assert peer.writes == [b"".join(b"put 65536 0 60 1\r\n%d\r\n" % number for number in range(5))]
+    peer.say(b"".join(b"INSERTED %d\r\n" % number for number in range(5)))
+    assert await asyncio.gather(*puts) == list(range(5))
 
 
-@run
-async def test_a_release_that_waited_for_room_is_not_sent_to_another_connection():
-    async with connected() as (queue, net, peer):
-        job = await reserved(queue, peer)
-        peer.stop_reading()
-        release, delete = begin(queue.release(job)), begin(queue.delete(job))
-        await turns()
-        peer.hang_up()
-        for late in (release, delete):
-            with pytest.raises(ReservationLostError):
-                await late
-        assert (await net.peer(1)).take() == b""
-
-
-@run
-async def test_a_release_with_a_fraction_is_not_sent_to_another_connection():
-    async with connected() as (queue, net, peer):
-        reserving = begin(queue.reserve())
-        await peer.expect(b"reserve\r\n")
-        peer.say(b"RESERVED 1 1\r\na\r\n")
-        releasing = begin(queue.release(await reserving, delay=0.5))
-        await peer.expect(b"release 0 0 0.001\r\n")
-        peer.hang_up()
-        again = await net.peer(1)
-        await again.expect(b"release 0 0 0.001\r\n")
-        again.say(b"BAD_FORMAT\r\n")
+async def test_a_release_that_waited_for_room_is_not_sent_to_another_connection(net, client, peer):
+    job = await reserved(client, peer)
+    peer.stop_reading()
+    release, delete = begin(client.release(job)), begin(client.delete(job))
+    await turns()
+    peer.hang_up()
+    for late in (release, delete):
         with pytest.raises(ReservationLostError):
-            await releasing
-        assert again.take() == b""
+            await late
+    assert (await net.peer(1)).take() == b""
 
 
-@run
-async def test_jobs_that_come_too_late_are_given_back_also_if_one_is_no_text():
-    async with connected() as (queue, _, peer):
-        reserving = begin(queue.reserve_batch(2, 5))
-        await peer.expect(b"reserve-batch 2 5\r\n")
-        reserving.cancel()
-        await asyncio.wait([reserving])
-        peer.say(b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\n\xff\r\nRESERVED 2 1\r\na\r\n")
-        await peer.expect(b"stats-job 1\r\nstats-job 2\r\n")
-        peer.say(b"NOT_FOUND\r\nOK 11\r\n---\npri: 7\n\r\n")
-        await peer.expect(b"release 1 65536 0\r\nrelease 2 7 0\r\n")
-        peer.say(2 * b"RELEASED\r\n")
-        await turns()
+async def test_a_release_with_a_fraction_is_not_sent_to_another_connection(net, client, peer):
+    reserving = begin(client.reserve())
+    await peer.expect(b"reserve\r\n")
+    peer.say(b"RESERVED 1 1\r\na\r\n")
+    releasing = begin(client.release(await reserving, delay=0.5))
+    await peer.expect(b"release 0 0 0.001\r\n")
+    peer.hang_up()
+    again = await net.peer(1)
+    await again.expect(b"release 0 0 0.001\r\n")
+    again.say(b"BAD_FORMAT\r\n")
+    with pytest.raises(ReservationLostError):
+        await releasing
+    assert again.take() == b""
+
+
+async def test_jobs_that_come_too_late_are_given_back_also_if_one_is_no_text(client, peer):
+    reserving = begin(client.reserve_batch(2, 5))
+    await peer.expect(b"reserve-batch 2 5\r\n")
+    reserving.cancel()
+    await asyncio.wait([reserving])
+    peer.say(b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\n\xff\r\nRESERVED 2 1\r\na\r\n")
+    await peer.expect(b"stats-job 1\r\nstats-job 2\r\n")
+    peer.say(b"NOT_FOUND\r\nOK 11\r\n---\npri: 7\n\r\n")
+    await peer.expect(b"release 1 65536 0\r\nrelease 2 7 0\r\n")
+    peer.say(2 * b"RELEASED\r\n")
+    await turns()
 
 
 def moved():
@@ -557,10 +460,9 @@ def moved():
     return wait
 
 
-@run
-async def test_a_second_attempt_ends_with_the_time_of_the_call():
+async def test_a_second_attempt_ends_with_the_time_of_the_call(net):
     wait = moved()
-    async with connected(timeout=1000) as (queue, net, peer):
+    async with connected(net, timeout=1000) as (queue, peer):
         stats = begin(queue.stats())
         await turns()
         await wait(900)
@@ -618,10 +520,9 @@ KNOWN = b"OK 11\r\n---\nid: id\n\r\n"
 
 
 @pytest.mark.parametrize("name", CALLS)
-@run
-async def test_connecting_again_is_part_of_the_timeout(name):
+async def test_connecting_again_is_part_of_the_timeout(name, net):
     wait = moved()
-    async with connected(**RECONNECTS_SLOWLY) as (queue, net, peer):
+    async with connected(net, **RECONNECTS_SLOWLY) as (queue, peer):
         peer.hang_up()
         call = begin(CALLS[name](queue))
         await (await net.peer(1)).expect(b"use t\r\n")
@@ -635,10 +536,9 @@ async def test_connecting_again_is_part_of_the_timeout(name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-@run
-async def test_the_time_that_connecting_again_took_is_not_given_again(name):
+async def test_the_time_that_connecting_again_took_is_not_given_again(name, net):
     wait = moved()
-    async with connected(**RECONNECTS_SLOWLY) as (queue, net, peer):
+    async with connected(net, **RECONNECTS_SLOWLY) as (queue, peer):
         peer.hang_up()
         call = begin(CALLS[name](queue))
         other = await net.peer(1)
@@ -656,10 +556,9 @@ async def test_the_time_that_connecting_again_took_is_not_given_again(name):
 
 
 @pytest.mark.parametrize("name", ASKS_FIRST)
-@run
-async def test_a_question_before_a_command_is_part_of_its_timeout(name):
+async def test_a_question_before_a_command_is_part_of_its_timeout(name, net):
     wait = moved()
-    async with connected(timeout=1000) as (queue, _, peer):
+    async with connected(net, timeout=1000) as (queue, peer):
         call = begin(CALLS[name](queue))
         await turns()
         asked = peer.take()
@@ -674,33 +573,30 @@ async def test_a_question_before_a_command_is_part_of_its_timeout(name):
             await asyncio.wait_for(call, WITHIN)
 
 
-@run
-async def test_the_first_connection_is_no_part_of_the_timeout():
+async def test_the_first_connection_is_no_part_of_the_timeout(net):
     wait = moved()
-    with network() as net:
-        async with contextlib.AsyncExitStack() as stack:
-            queue = AsyncClient("h:1", use="t", timeout=1000, connect_timeout=9000)
-            stack.push_async_callback(queue.close)
-            call = begin(queue.put_with("x", tries=2))
-            peer = await net.peer(0)
-            await peer.expect(b"use t\r\n")
-            await wait(900)
-            peer.say(b"USING t\r\n")
-            await turns()
-            assert peer.take()
-            await wait(900)
-            assert not call.done()
-            peer.say(b"NOT_FOUND\r\n")
-            await turns()
-            peer.say(b"INSERTED 3\r\n")
-            assert await call == 3
+    async with contextlib.AsyncExitStack() as stack:
+        queue = AsyncClient("h:1", use="t", timeout=1000, connect_timeout=9000)
+        stack.push_async_callback(queue.close)
+        call = begin(queue.put_with("x", tries=2))
+        peer = await net.peer(0)
+        await peer.expect(b"use t\r\n")
+        await wait(900)
+        peer.say(b"USING t\r\n")
+        await turns()
+        assert peer.take()
+        await wait(900)
+        assert not call.done()
+        peer.say(b"NOT_FOUND\r\n")
+        await turns()
+        peer.say(b"INSERTED 3\r\n")
+        assert await call == 3
 
 
 @pytest.mark.parametrize("asked", [0, 5, None])
-@run
-async def test_a_reply_that_drips_must_be_whole_in_time(asked):
+async def test_a_reply_that_drips_must_be_whole_in_time(asked, net):
     wait = moved()
-    async with connected(timeout=1000, reconnect=False) as (queue, _, peer):
+    async with connected(net, timeout=1000, reconnect=False) as (queue, peer):
         call = begin(queue.reserve(asked))
         await turns()
         if asked is None:
@@ -715,10 +611,9 @@ async def test_a_reply_that_drips_must_be_whole_in_time(asked):
             await asyncio.wait_for(call, WITHIN)
 
 
-@run
-async def test_the_time_of_each_reply_of_a_pipeline_begins_with_the_one_before():
+async def test_the_time_of_each_reply_of_a_pipeline_begins_with_the_one_before(net):
     wait = moved()
-    async with connected(timeout=1000) as (queue, net, peer):
+    async with connected(net, timeout=1000) as (queue, peer):
         peer.hang_up()
         call = begin(in_pipeline(queue))
         other = await net.peer(1)
@@ -737,10 +632,9 @@ async def test_the_time_of_each_reply_of_a_pipeline_begins_with_the_one_before()
             await asyncio.wait_for(call, WITHIN)
 
 
-@run
-async def test_a_pipeline_whose_time_is_over_gives_back_what_it_is_granted():
+async def test_a_pipeline_whose_time_is_over_gives_back_what_it_is_granted(net):
     wait = moved()
-    async with connected(**RECONNECTS_SLOWLY) as (queue, net, peer):
+    async with connected(net, **RECONNECTS_SLOWLY) as (queue, peer):
         peer.hang_up()
         replies = []
 
@@ -762,54 +656,48 @@ async def test_a_pipeline_whose_time_is_over_gives_back_what_it_is_granted():
 
 @pytest.mark.parametrize("reply", [b"RESERVED 5 1\r\nx\r\n", b"OUT_OF_MEMORY\r\n"], ids=["job", "error"])
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "same turn"])
-@run
-async def test_a_reserve_that_is_cancelled_after_connecting_again_loses_no_job(reply, is_late):
-    async with connected() as (queue, net, peer):
-        peer.hang_up()
-        reserve = begin(queue.reserve(0))
-        other = await net.peer(1)
-        await other.expect(b"reserve-with-timeout 0\r\n")
-        if is_late:
-            other.say(reply)
-        reserve.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reserve
-        if not is_late:
-            other.say(reply)
-        if reply.startswith(b"RESERVED"):
-            await take_back(other)
-        gc.collect()  # of an error that no task has looked at, the loop tells now
+async def test_a_reserve_that_is_cancelled_after_connecting_again_loses_no_job(reply, is_late, net, client, peer):
+    peer.hang_up()
+    reserve = begin(client.reserve(0))
+    other = await net.peer(1)
+    await other.expect(b"reserve-with-timeout 0\r\n")
+    if is_late:
+        other.say(reply)
+    reserve.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reserve
+    if not is_late:
+        other.say(reply)
+    if reply.startswith(b"RESERVED"):
+        await take_back(other)
+    gc.collect()  # of an error that no task has looked at, the loop tells now
 
 
-@run
-async def test_the_next_address_is_tried():
-    with network() as net:
-        net.refused.add(1)
-        async with AsyncClient(["h:1", "h:2", "h:3"]) as queue:
-            assert [port for _, port, _ in net.attempts] == [1, 2]
-            net.refused.add(2)
-            net.peers[0].hang_up()
-            await turns()
-            await queue.connect()
-            assert [port for _, port, _ in net.attempts] == [1, 2, 3]
+async def test_the_next_address_is_tried(net):
+    net.refused.add(1)
+    async with AsyncClient(["h:1", "h:2", "h:3"]) as queue:
+        assert [port for _, port, _ in net.attempts] == [1, 2]
+        net.refused.add(2)
+        net.peers[0].hang_up()
+        await turns()
+        await queue.connect()
+        assert [port for _, port, _ in net.attempts] == [1, 2, 3]
 
 
-@run
-async def test_fractions_of_a_second_are_said_as_the_server_knows_them():
-    async with connected() as (queue, net, peer):
-        together = [begin(queue.put("a", delay=0.5)), begin(queue.put("b", ttr=1.5))]
-        await peer.expect(2 * b"release 0 0 0.001\r\n")
-        peer.say(2 * b"BAD_FORMAT\r\n")
-        await peer.expect(b"put 65536 1 60 1\r\na\r\nput 65536 0 2 1\r\nb\r\n")
-        peer.say(b"INSERTED 1\r\nINSERTED 2\r\n")
-        assert await asyncio.gather(*together) == [1, 2]
-        reserving = begin(queue.reserve(2.5))
-        await peer.expect(b"reserve-with-timeout 3\r\n")
-        peer.hang_up()
-        again = await net.peer(1)
-        await again.expect(b"release 0 0 0.001\r\n")
-        again.say(b"NOT_FOUND\r\n")
-        await again.expect(b"reserve-with-timeout 2.500\r\n")
-        again.hang_up()
-        with pytest.raises(ConnectionLostError):
-            await reserving
+async def test_fractions_of_a_second_are_said_as_the_server_knows_them(net, client, peer):
+    together = [begin(client.put("a", delay=0.5)), begin(client.put("b", ttr=1.5))]
+    await peer.expect(2 * b"release 0 0 0.001\r\n")
+    peer.say(2 * b"BAD_FORMAT\r\n")
+    await peer.expect(b"put 65536 1 60 1\r\na\r\nput 65536 0 2 1\r\nb\r\n")
+    peer.say(b"INSERTED 1\r\nINSERTED 2\r\n")
+    assert await asyncio.gather(*together) == [1, 2]
+    reserving = begin(client.reserve(2.5))
+    await peer.expect(b"reserve-with-timeout 3\r\n")
+    peer.hang_up()
+    again = await net.peer(1)
+    await again.expect(b"release 0 0 0.001\r\n")
+    again.say(b"NOT_FOUND\r\n")
+    await again.expect(b"reserve-with-timeout 2.500\r\n")
+    again.hang_up()
+    with pytest.raises(ConnectionLostError):
+        await reserving

@@ -14,7 +14,7 @@ from effort import seeded
 from fake_network import network
 from served import Served
 
-from tests.client.test_asynchronous import run
+pytestmark = pytest.mark.usefixtures("loop_factory")
 
 STEPS = 60
 """Commands of each task of a storm."""
@@ -183,7 +183,6 @@ async def storm(seed, losses, **how):
 
 
 @seeded(5)
-@run
 async def test_no_job_is_lost_in_a_storm_of_cancels(seed):
     weather = await storm(seed, losses=False)
     assert weather.cancelled > 50
@@ -191,7 +190,6 @@ async def test_no_job_is_lost_in_a_storm_of_cancels(seed):
 
 
 @seeded(5)
-@run
 async def test_no_job_is_lost_in_a_storm_of_cancels_and_losses(seed):
     weather = await storm(seed, losses=True)
     assert weather.cancelled > 50
@@ -199,7 +197,6 @@ async def test_no_job_is_lost_in_a_storm_of_cancels_and_losses(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("losses", [False, True])
-@run
 async def test_no_job_is_lost_in_three_hundred_storms(losses):
     for seed in range(1000, 1150):
         await storm(seed, losses)

@@ -7,152 +7,138 @@ import threading
 
 import pytest
 from beanstalk_client import ConnectionLostError, NoAnswerError, NotFoundError, UnsupportedError
+from fake_network import begin, turns
 from scripted_server import CLOSE, RESET, SILENCE
 
 from harness.waiting import WITHIN
-from tests.client.test_asynchronous import begin, connected, run, turns
 
 MANY = 100_000
 """Commands of a large pipeline."""
 
 
-@run
-async def test_the_commands_of_a_pipeline_leave_in_one_write():
-    async with connected() as (queue, _, peer):
+async def test_the_commands_of_a_pipeline_leave_in_one_write(client, peer):
 
-        async def work():
-            async with queue.pipeline() as together:
-                first, second, third = together.put("a"), together.delete(5), together.stats_tube("t")
-            return first, second, third
+    async def work():
+        async with client.pipeline() as together:
+            first, second, third = together.put("a"), together.delete(5), together.stats_tube("t")
+        return first, second, third
 
-        working = begin(work())
-        await turns()
-        assert peer.writes == [b"put 65536 0 60 1\r\na\r\ndelete 5\r\nstats-tube t\r\n"]
-        peer.say(b"INSERTED 1\r\nDELETED\r\nOK 9\r\n---\nid: 1\r\n")
-        first, second, third = await working
-        assert (first.result(), second.result(), third.result()) == (1, None, {"id": 1})
+    working = begin(work())
+    await turns()
+    assert peer.writes == [b"put 65536 0 60 1\r\na\r\ndelete 5\r\nstats-tube t\r\n"]
+    peer.say(b"INSERTED 1\r\nDELETED\r\nOK 9\r\n---\nid: 1\r\n")
+    first, second, third = await working
+    assert (first.result(), second.result(), third.result()) == (1, None, {"id": 1})
 
 
 @pytest.mark.parametrize("raises", [True, False])
-@run
-async def test_the_first_error_is_raised_when_all_replies_are_there(raises):
-    async with connected() as (queue, _, peer):
-        replies = []
+async def test_the_first_error_is_raised_when_all_replies_are_there(raises, client, peer):
+    replies = []
 
-        async def work():
-            async with queue.pipeline(raise_errors=raises) as together:
-                replies.extend([together.delete(1), together.delete(2), together.put("a")])
+    async def work():
+        async with client.pipeline(raise_errors=raises) as together:
+            replies.extend([together.delete(1), together.delete(2), together.put("a")])
 
-        working = begin(work())
-        await turns()
-        peer.say(b"NOT_FOUND\r\nDELETED\r\n")
-        await turns()
-        assert not working.done()
-        peer.say(b"INSERTED 1\r\n")
-        [error] = await asyncio.gather(working, return_exceptions=True)
-        assert type(error) is (NotFoundError if raises else type(None))
-        with pytest.raises(NotFoundError):
-            replies[0].result()
-        assert (replies[1].result(), replies[2].result()) == (None, 1)
+    working = begin(work())
+    await turns()
+    peer.say(b"NOT_FOUND\r\nDELETED\r\n")
+    await turns()
+    assert not working.done()
+    peer.say(b"INSERTED 1\r\n")
+    [error] = await asyncio.gather(working, return_exceptions=True)
+    assert type(error) is (NotFoundError if raises else type(None))
+    with pytest.raises(NotFoundError):
+        replies[0].result()
+    assert (replies[1].result(), replies[2].result()) == (None, 1)
 
 
-@run
-async def test_a_block_that_is_left_by_an_error_sends_nothing():
-    async with connected() as (queue, _, peer):
-        with pytest.raises(ZeroDivisionError):  # noqa: PT012 the block is what is tested
-            async with queue.pipeline() as together:
-                reply = together.put("a")
-                raise ZeroDivisionError
-        await turns()
-        assert peer.take() == b""
-        with pytest.raises(RuntimeError, match="not there"):
+async def test_a_block_that_is_left_by_an_error_sends_nothing(client, peer):
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 the block is what is tested
+        async with client.pipeline() as together:
+            reply = together.put("a")
+            raise ZeroDivisionError
+    await turns()
+    assert peer.take() == b""
+    with pytest.raises(RuntimeError, match="not there"):
+        reply.result()
+    with pytest.raises(RuntimeError, match="ended"):
+        together.put("b")
+
+
+async def test_a_pipeline_sends_no_body_to_a_server_that_would_take_it_for_commands(client, peer):
+
+    async def work():
+        async with client.pipeline(raise_errors=False) as together:
+            return together.put("a"), together.put_with("quit", key="k"), together.put("b")
+
+    working = begin(work())
+    await peer.expect(b"redrive -\r\n")
+    peer.say(b"UNKNOWN_COMMAND\r\n")
+    await peer.expect(b"put 65536 0 60 1\r\na\r\nput 65536 0 60 1\r\nb\r\n")
+    peer.say(b"INSERTED 1\r\nINSERTED 2\r\n")
+    first, with_key, last = await working
+    assert (first.result(), last.result()) == (1, 2)
+    with pytest.raises(UnsupportedError):
+        with_key.result()
+
+
+async def test_a_pipeline_that_loses_its_connection_says_what_was_not_answered(net, client, peer):
+
+    async def work():
+        async with client.pipeline(raise_errors=False) as together:
+            return [together.put(str(number)) for number in range(3)]
+
+    working = begin(work())
+    await turns()
+    peer.say(b"INSERTED 1\r\n")
+    peer.hang_up()
+    first, *lost = await working
+    assert first.result() == 1
+    for reply in lost:
+        with pytest.raises(ConnectionLostError, match="may or may not have been done"):
             reply.result()
-        with pytest.raises(RuntimeError, match="ended"):
-            together.put("b")
+    assert len(net.peers) == 1  # nothing was said again
 
 
-@run
-async def test_a_pipeline_sends_no_body_to_a_server_that_would_take_it_for_commands():
-    async with connected() as (queue, _, peer):
+async def test_a_pipeline_waits_while_the_server_does_not_read(client, peer):
+    body = "x" * 40_000
 
-        async def work():
-            async with queue.pipeline(raise_errors=False) as together:
-                return together.put("a"), together.put_with("quit", key="k"), together.put("b")
+    async def work():
+        async with client.pipeline() as together:
+            for _ in range(100):
+                together.put(body)
 
-        working = begin(work())
-        await peer.expect(b"redrive -\r\n")
-        peer.say(b"UNKNOWN_COMMAND\r\n")
-        await peer.expect(b"put 65536 0 60 1\r\na\r\nput 65536 0 60 1\r\nb\r\n")
-        peer.say(b"INSERTED 1\r\nINSERTED 2\r\n")
-        first, with_key, last = await working
-        assert (first.result(), last.result()) == (1, 2)
-        with pytest.raises(UnsupportedError):
-            with_key.result()
-
-
-@run
-async def test_a_pipeline_that_loses_its_connection_says_what_was_not_answered():
-    async with connected() as (queue, net, peer):
-
-        async def work():
-            async with queue.pipeline(raise_errors=False) as together:
-                return [together.put(str(number)) for number in range(3)]
-
-        working = begin(work())
-        await turns()
-        peer.say(b"INSERTED 1\r\n")
-        peer.hang_up()
-        first, *lost = await working
-        assert first.result() == 1
-        for reply in lost:
-            with pytest.raises(ConnectionLostError, match="may or may not have been done"):
-                reply.result()
-        assert len(net.peers) == 1  # nothing was said again
+    peer.stop_reading()
+    working = begin(work())
+    await turns()
+    assert peer.take() == b""
+    peer.go_on_reading()
+    await turns()
+    peer.say(b"INSERTED 1\r\n" * 100)
+    await working
+    assert len(peer.writes) == 50  # two bodies fill one
 
 
-@run
-async def test_a_pipeline_waits_while_the_server_does_not_read():
-    async with connected() as (queue, _, peer):
-        body = "x" * 40_000
+async def test_what_a_cancelled_pipeline_is_granted_is_given_back(client, peer):
 
-        async def work():
-            async with queue.pipeline() as together:
-                for _ in range(100):
-                    together.put(body)
+    async def work():
+        async with client.pipeline() as together:
+            for _ in range(3):
+                together.reserve(0)
 
-        peer.stop_reading()
-        working = begin(work())
-        await turns()
-        assert peer.take() == b""
-        peer.go_on_reading()
-        await turns()
-        peer.say(b"INSERTED 1\r\n" * 100)
-        await working
-        assert len(peer.writes) == 50  # two bodies fill one
-
-
-@run
-async def test_what_a_cancelled_pipeline_is_granted_is_given_back():
-    async with connected() as (queue, _, peer):
-
-        async def work():
-            async with queue.pipeline() as together:
-                for _ in range(3):
-                    together.reserve(0)
-
-        working = begin(work())
-        await turns()
-        peer.take()
-        peer.say(b"RESERVED 1 1\r\nx\r\n")
-        working.cancel()
-        await peer.expect(b"stats-job 1\r\n")
-        peer.say(b"TIMED_OUT\r\nRESERVED 2 1\r\nx\r\nOK 12\r\n---\npri: 100\r\n")
-        await turns()
-        assert peer.take() == b"stats-job 2\r\nrelease 1 100 0\r\n"
-        peer.say(b"OK 12\r\n---\npri: 200\r\nRELEASED\r\n")
-        await peer.expect(b"release 2 200 0\r\n")
-        peer.say(b"RELEASED\r\n")
-        await turns()
+    working = begin(work())
+    await turns()
+    peer.take()
+    peer.say(b"RESERVED 1 1\r\nx\r\n")
+    working.cancel()
+    await peer.expect(b"stats-job 1\r\n")
+    peer.say(b"TIMED_OUT\r\nRESERVED 2 1\r\nx\r\nOK 12\r\n---\npri: 100\r\n")
+    await turns()
+    assert peer.take() == b"stats-job 2\r\nrelease 1 100 0\r\n"
+    peer.say(b"OK 12\r\n---\npri: 200\r\nRELEASED\r\n")
+    await peer.expect(b"release 2 200 0\r\n")
+    peer.say(b"RELEASED\r\n")
+    await turns()
 
 
 @contextlib.contextmanager

@@ -23,14 +23,29 @@ HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&"
 
 
 @pytest.fixture
-def server(run):
-    return run()
+def server(request, run):
+    """This server, with the tubes that a test asks for, or beanstalkd."""
+    tubes = getattr(request, "param", ())
+    return request.getfixturevalue("beanstalkd") if tubes == "beanstalkd" else run(tubes=tubes)
+
+
+def tubes(**settings):
+    """The server of a test has tubes with these settings."""
+    return pytest.mark.parametrize("server", [(TubeConfig(**settings),)], indirect=True)
+
+
+at_beanstalkd = pytest.mark.parametrize("server", ["beanstalkd"], indirect=True)
 
 
 @pytest.fixture
 def queue(server):
     with Client(server.address, encoding=None) as client:
         yield client
+
+
+@pytest.fixture
+def visitor(server):
+    return visiting(server.address)
 
 
 def counts(queue, tube):
@@ -50,93 +65,81 @@ PATHS = ["/", "/tubes", "/tube?name=mails", "/failures", "/schedules", "/clients
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_pages_are_shown_with_the_headers_that_protect_them(server, queue, path):
+async def test_pages_are_shown_with_the_headers_that_protect_them(queue, path, visitor):
     put(queue, "mails")
-
-    async with visiting(server.address) as visitor:
-        page = await visitor.get(path)
-        assert page.status_code == 200
-        policy = page.headers["content-security-policy"]
-        assert "unsafe" not in policy and "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
-        assert page.headers["x-content-type-options"] == "nosniff" and page.headers["cache-control"] == "no-store"
-        assert not re.search(r"<(script|style)(?![^>]*src=)|\son\w+=|\sstyle=", page.text)
-        cookie = page.headers["set-cookie"]
-        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
+    page = await visitor.get(path)
+    assert page.status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert "unsafe" not in policy and "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+    assert page.headers["x-content-type-options"] == "nosniff" and page.headers["cache-control"] == "no-store"
+    assert not re.search(r"<(script|style)(?![^>]*src=)|\son\w+=|\sstyle=", page.text)
+    cookie = page.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_pages_of_beanstalkd_leave_out_what_it_cannot_answer(beanstalkd, path):
-    with Client(beanstalkd.address, encoding=None) as queue:
-        put(queue, "mails")
-        bury(queue, "mails", 2)
-
-    async with visiting(beanstalkd.address) as visitor:
-        await sampled(visitor)
-        assert (await visitor.get(path)).status_code == 200
+@at_beanstalkd
+async def test_pages_of_beanstalkd_leave_out_what_it_cannot_answer(queue, visitor, path):
+    put(queue, "mails")
+    bury(queue, "mails", 2)
+    await sampled(visitor)
+    assert (await visitor.get(path)).status_code == 200
 
 
-async def test_the_overview_says_what_is_wrong(server, queue):
+async def test_the_overview_says_what_is_wrong(queue, visitor):
     put(queue, "mails", count=3)
     bury(queue, "payments", 2)
     queue.pause_tube("mails", 100)
-
-    async with visiting(server.address) as visitor:
-        await sampled(visitor)
-        await visitor.get("/")
-        assert "2 jobs are buried in 1 tube." in visitor.text
-        assert "1 tube with ready jobs is paused." in visitor.text
+    await sampled(visitor)
+    await visitor.get("/")
+    assert "2 jobs are buried in 1 tube." in visitor.text
+    assert "1 tube with ready jobs is paused." in visitor.text
 
 
-async def test_what_comes_from_outside_is_harmless(server, queue):
+async def test_what_comes_from_outside_is_harmless(queue, visitor):
     body = json.dumps({"task": HOSTILE, "args": [HOSTILE], "kwargs": {HOSTILE: HOSTILE}}).encode()
     ids = put(queue, "mails", body) + put(queue, "mails", HOSTILE.encode()) + put(queue, "mails", b"\xff\x00<script>")
-
-    async with visiting(server.address) as visitor:
-        for job_id in ids:
-            page = await visitor.get(f"/job?id={job_id}")
-            assert page.status_code == 200
-            assert "<script>alert" not in page.text and "\u202e" not in page.text and "\x1b" not in page.text
-        await visitor.get(f"/job?id={ids[1]}")
-        assert "\\u202e" in visitor.text
-        for path in (
-            f"/tubes?q={HOSTILE}&only={HOSTILE}&sort={HOSTILE}",
-            f"/tube?name={HOSTILE}",
-            f"/job?id={HOSTILE}",
-        ):
-            page = await visitor.http.get(
-                path.split("?")[0], params=dict(p.split("=", 1) for p in path.split("?")[1].split("&") if "=" in p)
-            )
-            assert "<script>alert" not in page.text and "\u202e" not in page.text
+    for job_id in ids:
+        page = await visitor.get(f"/job?id={job_id}")
+        assert page.status_code == 200
+        assert "<script>alert" not in page.text and "\u202e" not in page.text and "\x1b" not in page.text
+    await visitor.get(f"/job?id={ids[1]}")
+    assert "\\u202e" in visitor.text
+    for path in (
+        f"/tubes?q={HOSTILE}&only={HOSTILE}&sort={HOSTILE}",
+        f"/tube?name={HOSTILE}",
+        f"/job?id={HOSTILE}",
+    ):
+        page = await visitor.http.get(
+            path.split("?")[0], params=dict(p.split("=", 1) for p in path.split("?")[1].split("&") if "=" in p)
+        )
+        assert "<script>alert" not in page.text and "\u202e" not in page.text
 
 
-async def test_a_body_is_downloaded_as_a_file(server, queue):
+async def test_a_body_is_downloaded_as_a_file(queue, visitor):
     (job_id,) = put(queue, "mails", b"<script>alert(1)</script>")
-
-    async with visiting(server.address) as visitor:
-        page = await visitor.get(f"/job/body?id={job_id}")
-        assert page.content == b"<script>alert(1)</script>"
-        assert page.headers["content-type"] == "application/octet-stream"
-        assert page.headers["content-disposition"].startswith("attachment")
+    page = await visitor.get(f"/job/body?id={job_id}")
+    assert page.content == b"<script>alert(1)</script>"
+    assert page.headers["content-type"] == "application/octet-stream"
+    assert page.headers["content-disposition"].startswith("attachment")
 
 
 # ------------------------------------------------------------------------------------------- orders
 
 
-async def test_marked_jobs_are_kicked_deleted_and_moved(server, queue):
+async def test_marked_jobs_are_kicked_deleted_and_moved(queue, visitor):
     ids = bury(queue, "mails", 4)
-
-    async with visiting(server.address) as visitor:
-        await visitor.get("/tube?name=mails")
-        await visitor.order("kick", id=[str(ids[0]), str(ids[1])], back="tube?name=mails")
-        assert "Kick 2 marked jobs : 2 jobs" in visitor.text
-        assert counts(queue, "mails") == (2, 0, 2)
-        await visitor.order("delete", id=str(ids[2]), back="tube?name=mails")
-        assert counts(queue, "mails") == (2, 0, 1)
-        await visitor.order("move", id=str(ids[3]), to="letters", back="tube?name=mails")
-        assert counts(queue, "mails") == (2, 0, 0)
-        assert counts(queue, "letters") == (1, 0, 0)
-        await visitor.get("/log")
-        assert visitor.text.index("Move job") < visitor.text.index("Kick 2 marked jobs")
+    await visitor.get("/tube?name=mails")
+    await visitor.order("kick", id=[str(ids[0]), str(ids[1])], back="tube?name=mails")
+    assert "Kick 2 marked jobs : 2 jobs" in visitor.text
+    assert counts(queue, "mails") == (2, 0, 2)
+    await visitor.order("delete", id=str(ids[2]), back="tube?name=mails")
+    assert counts(queue, "mails") == (2, 0, 1)
+    await visitor.order("move", id=str(ids[3]), to="letters", back="tube?name=mails")
+    assert counts(queue, "mails") == (2, 0, 0)
+    assert counts(queue, "letters") == (1, 0, 0)
+    await visitor.get("/log")
+    assert visitor.text.index("Move job") < visitor.text.index("Kick 2 marked jobs")
 
 
 @pytest.mark.parametrize(
@@ -147,132 +150,119 @@ async def test_marked_jobs_are_kicked_deleted_and_moved(server, queue):
         ("move", {"to": "letters"}, (0, 0, 0), (0, 0, 2500)),
     ],
 )
-async def test_all_that_match_are_asked_for_with_their_number_and_done(server, queue, op, more, mails, letters):
+async def test_all_that_match_are_asked_for_with_their_number_and_done(queue, op, more, mails, letters, visitor):
     bury(queue, "mails", 2500)
     queue.use("mails")
-
-    async with visiting(server.address) as visitor:
-        await visitor.get("/tube?name=mails&state=buried")
-        await visitor.order(op, sure=False, scope="all", tube="mails", state="buried", **more)
-        assert "2,500 buried jobs of tube mails" in visitor.text
-        assert ("This cannot be undone." in visitor.text) == (op == "delete")
-        assert counts(queue, "mails") == (0, 0, 2500)
-        await visitor.order(op, scope="all", tube="mails", state="buried", **more)
-        for action in visitor.app.state.actions.of(""):
-            await action.task
-            assert (action.state, action.done) == ("done", 2500), action
-        assert counts(queue, "mails") == mails
-        if letters:
-            assert counts(queue, "letters") == letters
+    await visitor.get("/tube?name=mails&state=buried")
+    await visitor.order(op, sure=False, scope="all", tube="mails", state="buried", **more)
+    assert "2,500 buried jobs of tube mails" in visitor.text
+    assert ("This cannot be undone." in visitor.text) == (op == "delete")
+    assert counts(queue, "mails") == (0, 0, 2500)
+    await visitor.order(op, scope="all", tube="mails", state="buried", **more)
+    for action in visitor.app.state.actions.of(""):
+        await action.task
+        assert (action.state, action.done) == ("done", 2500), action
+    assert counts(queue, "mails") == mails
+    if letters:
+        assert counts(queue, "letters") == letters
 
 
 @pytest.mark.parametrize(("op", "state", "left"), [("delete", "buried", (0, 2, 0)), ("kick", "delayed", (2, 0, 3))])
-async def test_at_beanstalkd_all_of_a_state_are_done_one_by_one(beanstalkd, op, state, left):
-    with Client(beanstalkd.address, encoding=None) as queue:
-        bury(queue, "mails", 3)
-        put(queue, "mails", delay=100, count=2)
+@at_beanstalkd
+async def test_at_beanstalkd_all_of_a_state_are_done_one_by_one(queue, visitor, op, state, left):
+    bury(queue, "mails", 3)
+    put(queue, "mails", delay=100, count=2)
 
-        async with visiting(beanstalkd.address) as visitor:
-            await visitor.order(op, scope="all", tube="mails", state=state)
-            for action in visitor.app.state.actions.of(""):
-                await action.task
-                assert action.state == "done", action
-            assert counts(queue, "mails") == left
+    await visitor.order(op, scope="all", tube="mails", state=state)
+    for action in visitor.app.state.actions.of(""):
+        await action.task
+        assert action.state == "done", action
+    assert counts(queue, "mails") == left
 
 
-async def test_tubes_are_paused_resumed_kicked_and_cleared_together(server, queue):
+async def test_tubes_are_paused_resumed_kicked_and_cleared_together(queue, visitor):
     for tube in ("a", "b"):
         bury(queue, tube, 2)
 
-    async with visiting(server.address) as visitor:
-        await visitor.order("pause", tube=["a", "b"], seconds="60", back="tubes")
-        assert queue.stats_tube("b")["pause"] == 60
-        await visitor.order("resume", tube=["a", "b"], back="tubes")
-        assert queue.stats_tube("b")["pause"] == 0
-        await visitor.order("kick-tubes", tube=["a", "b"], back="tubes")
-        assert counts(queue, "a") == counts(queue, "b") == (2, 0, 0)
-        await visitor.order("clear", sure=False, tube=["a", "b"], back="tubes")
-        assert "delete 4 jobs" in visitor.text and "cannot be undone" in visitor.text
-        await visitor.order("clear", tube=["a", "b"], back="tubes")
-        queue.use("default")
-        assert {"a", "b"}.isdisjoint(queue.tubes())
+    await visitor.order("pause", tube=["a", "b"], seconds="60", back="tubes")
+    assert queue.stats_tube("b")["pause"] == 60
+    await visitor.order("resume", tube=["a", "b"], back="tubes")
+    assert queue.stats_tube("b")["pause"] == 0
+    await visitor.order("kick-tubes", tube=["a", "b"], back="tubes")
+    assert counts(queue, "a") == counts(queue, "b") == (2, 0, 0)
+    await visitor.order("clear", sure=False, tube=["a", "b"], back="tubes")
+    assert "delete 4 jobs" in visitor.text and "cannot be undone" in visitor.text
+    await visitor.order("clear", tube=["a", "b"], back="tubes")
+    queue.use("default")
+    assert {"a", "b"}.isdisjoint(queue.tubes())
 
 
-async def test_a_job_is_put_and_put_again_with_a_changed_body(server, queue):
-    async with visiting(server.address) as visitor:
-        await visitor.order("put", tube="mails", body="one\r\ntwo", pri="5", delay="0", ttr="30", key="")
-        queue.use("mails")
-        job = queue.peek_ready()
-        assert job.body == b"one\ntwo" and queue.stats_job(job.id)["pri"] == 5
-        await visitor.order("change", id=str(job.id), body="three", pri="", delay="", ttr="")
-        new = queue.peek_ready()
-        assert (new.body, queue.stats_job(new.id)["pri"], new.id != job.id) == (b"three", 5, True)
-        assert counts(queue, "mails") == (1, 0, 0)
-        await visitor.order("put", tube="mails", body="x", pri="0", delay="0", ttr="9", key="order-1")
-        keyed = queue.peek_keyed("order-1")
-        await visitor.order("change", id=str(keyed.id), body="y")
-        assert queue.peek_keyed("order-1").body == b"y" and queue.peek_keyed("order-1").id == keyed.id
+async def test_a_job_is_put_and_put_again_with_a_changed_body(queue, visitor):
+    await visitor.order("put", tube="mails", body="one\r\ntwo", pri="5", delay="0", ttr="30", key="")
+    queue.use("mails")
+    job = queue.peek_ready()
+    assert job.body == b"one\ntwo" and queue.stats_job(job.id)["pri"] == 5
+    await visitor.order("change", id=str(job.id), body="three", pri="", delay="", ttr="")
+    new = queue.peek_ready()
+    assert (new.body, queue.stats_job(new.id)["pri"], new.id != job.id) == (b"three", 5, True)
+    assert counts(queue, "mails") == (1, 0, 0)
+    await visitor.order("put", tube="mails", body="x", pri="0", delay="0", ttr="9", key="order-1")
+    keyed = queue.peek_keyed("order-1")
+    await visitor.order("change", id=str(keyed.id), body="y")
+    assert queue.peek_keyed("order-1").body == b"y" and queue.peek_keyed("order-1").id == keyed.id
 
 
-async def test_a_job_is_buried_with_its_own_priority(server, queue):
+async def test_a_job_is_buried_with_its_own_priority(queue, visitor):
     (job_id,) = put(queue, "mails", priority=7)
-
-    async with visiting(server.address) as visitor:
-        await visitor.order("bury", id=str(job_id), back=f"job?id={job_id}")
-        assert (queue.stats_job(job_id)["state"], queue.stats_job(job_id)["pri"]) == ("buried", 7)
+    await visitor.order("bury", id=str(job_id), back=f"job?id={job_id}")
+    assert (queue.stats_job(job_id)["state"], queue.stats_job(job_id)["pri"]) == ("buried", 7)
 
 
-async def test_an_action_is_stopped(server, queue):
+async def test_an_action_is_stopped(queue, visitor):
     bury(queue, "mails", 30)
+    await visitor.get("/log")
 
-    async with visiting(server.address) as visitor:
-        await visitor.get("/log")
+    async def forever(_):
+        from beanstalk_client.console.actions import Step
 
-        async def forever(_):
-            from beanstalk_client.console.actions import Step
+        while True:
+            await asyncio.sleep(0.01)
+            yield Step(1)
 
-            while True:
-                await asyncio.sleep(0.01)
-                yield Step(1)
-
-        user = next(iter(visitor.app.state.users._users.values()))
-        action = visitor.app.state.actions.begin("me", "", "go on", None, user.connect, forever)
-        await visitor.send("/stop", id=str(action.id))
-        assert action.state == "stopped" and action.done > 0
+    user = next(iter(visitor.app.state.users._users.values()))
+    action = visitor.app.state.actions.begin("me", "", "go on", None, user.connect, forever)
+    await visitor.send("/stop", id=str(action.id))
+    assert action.state == "stopped" and action.done > 0
 
 
-async def test_what_the_server_refuses_is_told(server, queue):
+async def test_what_the_server_refuses_is_told(queue, visitor):
     put(queue, "mails")
-
-    async with visiting(server.address) as visitor:
-        await visitor.order("drain")
-        assert "drains" in visitor.text
-        await visitor.order("put", tube="mails", body="x")
-        assert "the server takes no new jobs" in visitor.text
-        await visitor.order("undrain")
-        assert (await visitor.get("/job?id=99")).status_code == 404
-        assert (await visitor.get("/tube?name=nowhere")).status_code == 404
-        assert "nowhere" not in queue.tubes()
+    await visitor.order("drain")
+    assert "drains" in visitor.text
+    await visitor.order("put", tube="mails", body="x")
+    assert "the server takes no new jobs" in visitor.text
+    await visitor.order("undrain")
+    assert (await visitor.get("/job?id=99")).status_code == 404
+    assert (await visitor.get("/tube?name=nowhere")).status_code == 404
+    assert "nowhere" not in queue.tubes()
 
 
-async def test_jobs_are_found_by_body_and_key_and_all_of_them_deleted(server, queue):
+async def test_jobs_are_found_by_body_and_key_and_all_of_them_deleted(queue, visitor):
     put(queue, "mails", b"for Mr. SMITH", count=3)
     put(queue, "mails", b"for Mrs. Jones", count=30)
     queue.put_with(b"-", key="smith-1")
-
-    async with visiting(server.address) as visitor:
-        await visitor.get("/tube?name=mails")
-        await visitor.send("/search", name="mails", state="ready", text="smith")
-        (search,) = visitor.app.state.searches._searches.values()
-        await search.task
-        assert (search.state, search.seen, len(search.found)) == ("done", 34, 4)
-        await visitor.get(f"/search?id={search.id}")
-        assert "34 of 34 ready jobs looked at, 4 found" in visitor.text
-        await visitor.order("delete", scope="search", search=str(search.id), state="ready")
-        assert counts(queue, "mails") == (30, 0, 0)
+    await visitor.get("/tube?name=mails")
+    await visitor.send("/search", name="mails", state="ready", text="smith")
+    (search,) = visitor.app.state.searches._searches.values()
+    await search.task
+    assert (search.state, search.seen, len(search.found)) == ("done", 34, 4)
+    await visitor.get(f"/search?id={search.id}")
+    assert "34 of 34 ready jobs looked at, 4 found" in visitor.text
+    await visitor.order("delete", scope="search", search=str(search.id), state="ready")
+    assert counts(queue, "mails") == (30, 0, 0)
 
 
-async def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server, queue):
+async def test_failures_are_grouped_by_the_reports_of_workers_and_retried(queue, visitor):
     ids = bury(queue, "mails", 3)
     queue.use("mails.errors")
     for number, job_id in enumerate(ids):
@@ -280,18 +270,17 @@ async def test_failures_are_grouped_by_the_reports_of_workers_and_retried(server
         body = report(job_id, "mails", describe(error), 3, by="worker", task="shop.send")
         queue.put_with(json.dumps(json.loads(body) | {"traceback": ["in send"]}).encode(), key=f"job-{job_id}")
 
-    async with visiting(server.address) as visitor:
-        await sampled(visitor)
-        await visitor.get("/failures")
-        user = next(iter(visitor.app.state.users._users.values()))
-        assert [(len(group.jobs), group.task) for group in user.failures.groups] == [(2, "shop.send"), (1, "shop.send")]
-        assert "<script>alert" not in visitor.page.text and "KeyError" in visitor.text
-        key = user.failures.groups[0].key
-        await visitor.get(f"/failure?key={key}")
-        assert "ValueError" in visitor.text and "<script>alert" not in visitor.page.text
-        assert "in send" in visitor.text, "the example has its traceback, which the list does not keep"
-        await visitor.order("kick", scope="group", group=key, back="failures")
-        assert counts(queue, "mails") == (2, 0, 1)
+    await sampled(visitor)
+    await visitor.get("/failures")
+    user = next(iter(visitor.app.state.users._users.values()))
+    assert [(len(group.jobs), group.task) for group in user.failures.groups] == [(2, "shop.send"), (1, "shop.send")]
+    assert "<script>alert" not in visitor.page.text and "KeyError" in visitor.text
+    key = user.failures.groups[0].key
+    await visitor.get(f"/failure?key={key}")
+    assert "ValueError" in visitor.text and "<script>alert" not in visitor.page.text
+    assert "in send" in visitor.text, "the example has its traceback, which the list does not keep"
+    await visitor.order("kick", scope="group", group=key, back="failures")
+    assert counts(queue, "mails") == (2, 0, 1)
 
 
 async def test_schedules_are_shown_run_and_skipped(server, queue):
@@ -324,47 +313,37 @@ async def test_schedules_are_shown_run_and_skipped(server, queue):
     tasks.close()
 
 
-async def test_jobs_of_dead_tubes_are_failures_and_redriven(run):
-    server = run(tubes=(TubeConfig(match="mails", max_tries=1, dead_tube="graves"),))
-    with Client(server.address, encoding=None) as queue:
-        put(queue, "mails", b'{"task": "send"}', 2)
-        queue.watch("mails")
-        for _ in range(2):
-            queue.release(queue.reserve(0))
+@tubes(match="mails", max_tries=1, dead_tube="graves")
+async def test_jobs_of_dead_tubes_are_failures_and_redriven(queue, visitor):
+    put(queue, "mails", b'{"task": "send"}', 2)
+    queue.watch("mails")
+    for _ in range(2):
+        queue.release(queue.reserve(0))
 
-        async with visiting(server.address) as visitor:
-            await sampled(visitor)
-            await visitor.get("/failures")
-            assert (
-                "graves" in visitor.text
-                and "dead, from mails" in visitor.text
-                and "released by a worker" in visitor.text
-            )
-            await visitor.order("redrive", tube="graves", back="failures")
-            assert counts(queue, "mails") == (2, 0, 0)
+    await sampled(visitor)
+    await visitor.get("/failures")
+    assert "graves" in visitor.text and "dead, from mails" in visitor.text and "released by a worker" in visitor.text
+    await visitor.order("redrive", tube="graves", back="failures")
+    assert counts(queue, "mails") == (2, 0, 0)
 
 
-async def test_after_an_order_the_page_shows_what_has_come_of_it(server, queue):
+async def test_after_an_order_the_page_shows_what_has_come_of_it(queue, visitor):
     put(queue, "mails")
-
-    async with visiting(server.address) as visitor:
-        await sampled(visitor)
-        await visitor.order("drain", back="cluster")
-        assert "End drain mode" in visitor.text
-        await visitor.order("pause", tube="mails", seconds="60", back="tubes")
-        assert "paused" in visitor.text.split("Marked tubes")[1]
+    await sampled(visitor)
+    await visitor.order("drain", back="cluster")
+    assert "End drain mode" in visitor.text
+    await visitor.order("pause", tube="mails", seconds="60", back="tubes")
+    assert "paused" in visitor.text.split("Marked tubes")[1]
 
 
-async def test_the_page_of_what_an_order_has_removed_gives_way(server, queue):
+async def test_the_page_of_what_an_order_has_removed_gives_way(queue, visitor):
     (job_id,) = put(queue, "mails")
     queue.use("default")
-
-    async with visiting(server.address) as visitor:
-        page = await visitor.get(f"/job?id={job_id}")
-        assert page.text.count('name="back" value="tube?name=mails') == 2  # to delete and move it; to change its body
-        await visitor.order("delete", id=str(job_id), back="tube?name=mails&state=ready")
-        assert visitor.page.status_code == 200 and "1 tube" in visitor.text and "Delete" in visitor.text
-        assert (await visitor.get("/tube?name=mails")).status_code == 404
+    page = await visitor.get(f"/job?id={job_id}")
+    assert page.text.count('name="back" value="tube?name=mails') == 2  # to delete and move it; to change its body
+    await visitor.order("delete", id=str(job_id), back="tube?name=mails&state=ready")
+    assert visitor.page.status_code == 200 and "1 tube" in visitor.text and "Delete" in visitor.text
+    assert (await visitor.get("/tube?name=mails")).status_code == 404
 
 
 async def test_a_group_says_what_holds_it_up_and_its_jobs_can_be_deleted(run):
@@ -390,80 +369,69 @@ async def test_a_group_says_what_holds_it_up_and_its_jobs_can_be_deleted(run):
             assert visitor.page.status_code == 404
 
 
-async def test_a_tube_that_is_measured_shows_its_percentiles(run):
-    server = run(tubes=(TubeConfig(match=("mails",), measures=True),))
-    with Client(server.address, encoding=None) as queue:
-        for tube in ("mails", "other"):
-            put(queue, tube)
+@tubes(match=("mails",), measures=True)
+async def test_a_tube_that_is_measured_shows_its_percentiles(queue, visitor):
+    for tube in ("mails", "other"):
+        put(queue, tube)
 
-        async with visiting(server.address) as visitor:
-            await visitor.get("/tube?name=mails")
-            assert "Percentiles" in visitor.text and "0 / 0 / 0" in visitor.text
-            await visitor.get("/tube?name=other")
-            assert "Percentiles" not in visitor.text
+    await visitor.get("/tube?name=mails")
+    assert "Percentiles" in visitor.text and "0 / 0 / 0" in visitor.text
+    await visitor.get("/tube?name=other")
+    assert "Percentiles" not in visitor.text
 
 
 @pytest.mark.parametrize("count", [0, 3])
-async def test_a_tube_with_a_policy_says_what_it_has_done(run, count):
-    server = run(tubes=(TubeConfig(match=("mails",), max_jobs=2),))
-    with Client(server.address, encoding=None) as queue:
-        for _ in range(count):
-            with contextlib.suppress(DrainingError):
-                put(queue, "mails")
+@tubes(match=("mails",), max_jobs=2)
+async def test_a_tube_with_a_policy_says_what_it_has_done(queue, visitor, count):
+    for _ in range(count):
+        with contextlib.suppress(DrainingError):
+            put(queue, "mails")
 
-        queue.use("mails")
-        async with visiting(server.address) as visitor:
-            await visitor.get("/tube?name=mails")
-            assert visitor.page.status_code == 200
-            assert ("puts refused: too many jobs" in visitor.text) is (count == 3)
+    queue.use("mails")
+    await visitor.get("/tube?name=mails")
+    assert visitor.page.status_code == 200
+    assert ("puts refused: too many jobs" in visitor.text) is (count == 3)
 
 
-async def test_what_is_not_done_leads_back_to_the_page_that_asked(server, queue):
+async def test_what_is_not_done_leads_back_to_the_page_that_asked(queue, visitor):
     put(queue, "mails")
-
-    async with visiting(server.address) as visitor:
-        await visitor.get("/log")
-        for asked, link in (
-            ("http://localhost/tube?name=mails", 'href="/tube?name=mails">Back'),
-            ("http://localhost.evil/tube", ""),
-            ("javascript:alert(1)", ""),
-            ("http://[", ""),
-            ("http://localhost//evil/", ""),
-        ):
-            await visitor.get("/job?id=nonsense", referer=asked)
-            assert visitor.page.status_code == 400
-            assert link in visitor.page.text
-            assert (">Back<" in visitor.page.text) is bool(link)
+    await visitor.get("/log")
+    for asked, link in (
+        ("http://localhost/tube?name=mails", 'href="/tube?name=mails">Back'),
+        ("http://localhost.evil/tube", ""),
+        ("javascript:alert(1)", ""),
+        ("http://[", ""),
+        ("http://localhost//evil/", ""),
+    ):
+        await visitor.get("/job?id=nonsense", referer=asked)
+        assert visitor.page.status_code == 400
+        assert link in visitor.page.text
+        assert (">Back<" in visitor.page.text) is bool(link)
 
 
 # ------------------------------------------------------------------------------------------- who may
 
 
-async def test_a_form_needs_the_value_of_its_own_cookie(server, queue):
+async def test_a_form_needs_the_value_of_its_own_cookie(queue, visitor):
     put(queue, "mails")
-
-    async with visiting(server.address) as visitor:
-        await visitor.get("/log")
-        assert (await visitor.order("drain", csrf="0" * 64)).status_code == 403
-        other = Visitor(visitor.app)
-        await other.get("/tube?name=mails")
-        assert (await visitor.order("drain", csrf=other.csrf)).status_code == 403
-        await other.http.aclose()
-        assert queue.stats()["draining"] == "false"
+    await visitor.get("/log")
+    assert (await visitor.order("drain", csrf="0" * 64)).status_code == 403
+    other = Visitor(visitor.app)
+    await other.get("/tube?name=mails")
+    assert (await visitor.order("drain", csrf=other.csrf)).status_code == 403
+    assert queue.stats()["draining"] == "false"
 
 
-async def test_a_form_is_refused_before_it_is_parsed(server, monkeypatch):
+async def test_a_form_is_refused_before_it_is_parsed(monkeypatch, visitor):
     parsed = []
     monkeypatch.setattr(visit_module, "_read_form", parsed.append)
-
-    async with visiting(server.address) as visitor:
-        await visitor.get("/tube?name=default")
-        own = visitor.csrf
-        assert (await visitor.send("/order", csrf="0" * 64, body="x" * 1_000_000)).status_code == 403
-        assert (await visitor.send("/order", csrf="", body=f"&csrf={own}")).status_code == 403
-        too_large = {"content-length": str(visit_module.MAX_FORM + 1)}
-        assert (await visitor.send("/order", headers=too_large, csrf=own)).status_code == 413
-        assert parsed == []
+    await visitor.get("/tube?name=default")
+    own = visitor.csrf
+    assert (await visitor.send("/order", csrf="0" * 64, body="x" * 1_000_000)).status_code == 403
+    assert (await visitor.send("/order", csrf="", body=f"&csrf={own}")).status_code == 403
+    too_large = {"content-length": str(visit_module.MAX_FORM + 1)}
+    assert (await visitor.send("/order", headers=too_large, csrf=own)).status_code == 413
+    assert parsed == []
 
 
 @pytest.mark.parametrize(
@@ -473,12 +441,11 @@ async def test_a_form_is_refused_before_it_is_parsed(server, monkeypatch):
         ({"host": "evil.example", "sec-fetch-site": "same-origin", "origin": "http://evil.example"}, 421),
     ],
 )
-async def test_other_sites_change_nothing(server, queue, headers, status):
+async def test_other_sites_change_nothing(queue, headers, status, visitor):
     put(queue, "mails")
-    async with visiting(server.address) as visitor:
-        await visitor.get("/tube?name=mails")
-        assert (await visitor.order("drain", headers=headers)).status_code == status
-        assert queue.stats()["draining"] == "false"
+    await visitor.get("/tube?name=mails")
+    assert (await visitor.order("drain", headers=headers)).status_code == status
+    assert queue.stats()["draining"] == "false"
 
 
 async def test_a_read_only_console_shows_no_form_and_takes_none(server, queue):
@@ -525,7 +492,6 @@ async def test_it_is_mounted_in_another_application(server):
     page = await visitor.get("/jobs/tubes")
     assert page.status_code == 200 and 'href="/jobs/static/console.css"' in page.text
     assert (await visitor.get("/jobs/static/console.css")).status_code == 200
-    await visitor.http.aclose()
     await inner.state.close()
 
 
@@ -554,7 +520,6 @@ async def test_behind_a_proxy_it_wants_one_name(server):
         far = Visitor(visitor.app)
         far.http._transport.client = ("203.0.113.5", 1)
         assert (await far.get("/", x_user="ada")).status_code == 403
-        await far.http.aclose()
 
 
 async def test_a_server_that_is_away_is_told_and_comes_back(run):
@@ -571,63 +536,54 @@ async def test_a_server_that_is_away_is_told_and_comes_back(run):
     "path",
     ["/?did=" + "9" * 5000, "/tube?name=default&from=-", "/tube?name=default&from=7", "/job?id=" + "9" * 5000],
 )
-async def test_a_malformed_query_is_no_fault_of_the_console(server, path):
-    async with visiting(server.address) as visitor:
-        assert (await visitor.get(path)).status_code in (200, 400)
+async def test_a_malformed_query_is_no_fault_of_the_console(path, visitor):
+    assert (await visitor.get(path)).status_code in (200, 400)
 
 
-async def test_malformed_headers_and_places_to_go_back_to_are_refused(server):
-    async with visiting(server.address) as visitor:
-        assert (await visitor.send("/order", op="resume", headers={"origin": "http://["}, tube="t")).status_code == 403
-        await visitor.get("/log")
-        page = await visitor.send("/order", follow=False, op="resume", tube="default", back="//[")
-        assert page.status_code == 303 and page.headers["location"].startswith("/?did=")
+async def test_malformed_headers_and_places_to_go_back_to_are_refused(visitor):
+    assert (await visitor.send("/order", op="resume", headers={"origin": "http://["}, tube="t")).status_code == 403
+    await visitor.get("/log")
+    page = await visitor.send("/order", follow=False, op="resume", tube="default", back="//[")
+    assert page.status_code == 303 and page.headers["location"].startswith("/?did=")
 
 
-async def test_a_call_with_many_arguments_is_shown_in_part(server, queue):
+async def test_a_call_with_many_arguments_is_shown_in_part(queue, visitor):
     calls = [{"task": "t", "args": [1] * 20_000}, {"task": "t", "kwargs": {f"name{each}": 1 for each in range(4000)}}]
     ids = [put(queue, "calls", json.dumps(call, separators=(",", ":")).encode())[0] for call in calls]
-
-    async with visiting(server.address) as visitor:
-        for job_id in ids:
-            await visitor.get(f"/job?id={job_id}")
-            assert visitor.page.text.count("<th>") <= 100
-            assert "The first 100 are shown" in visitor.text
-
-
-async def test_a_live_page_says_that_the_server_is_away(server, queue):
-    async with visiting(server.address) as visitor:
-        await sampled(visitor)
-        await visitor.get("/", x_live="1")
-        assert "does not answer" not in visitor.text
-        sampler = visitor.app.state.users.of("").sampler
-        await sampler._client.close()
-        await sampler.sample()
-        await visitor.get("/", x_live="1")
-        assert "does not answer" in visitor.text
-
-
-async def test_the_form_to_put_a_delayed_job_again_has_its_delay(server, queue):
-    (job_id,) = put(queue, "later", delay=5000)
-
-    async with visiting(server.address) as visitor:
+    for job_id in ids:
         await visitor.get(f"/job?id={job_id}")
-        assert 4900 < int(re.search('name="delay" value="([0-9]+)"', visitor.page.text)[1]) <= 5000
+        assert visitor.page.text.count("<th>") <= 100
+        assert "The first 100 are shown" in visitor.text
 
 
-async def test_no_more_jobs_are_deleted_than_were_confirmed(server, queue):
+async def test_a_live_page_says_that_the_server_is_away(queue, visitor):
+    await sampled(visitor)
+    await visitor.get("/", x_live="1")
+    assert "does not answer" not in visitor.text
+    sampler = visitor.app.state.users.of("").sampler
+    await sampler._client.close()
+    await sampler.sample()
+    await visitor.get("/", x_live="1")
+    assert "does not answer" in visitor.text
+
+
+async def test_the_form_to_put_a_delayed_job_again_has_its_delay(queue, visitor):
+    (job_id,) = put(queue, "later", delay=5000)
+    await visitor.get(f"/job?id={job_id}")
+    assert 4900 < int(re.search('name="delay" value="([0-9]+)"', visitor.page.text)[1]) <= 5000
+
+
+async def test_no_more_jobs_are_deleted_than_were_confirmed(queue, visitor):
     put(queue, "mails", count=3)
-
-    async with visiting(server.address) as visitor:
-        asked = {"scope": "all", "tube": "mails", "state": "ready"}
-        await visitor.order("delete", sure=False, **asked)
-        fields = dict(re.findall('<input type="hidden" name="([a-z]+)" value="([^"]*)">', visitor.page.text))
-        put(queue, "mails", count=4)
-        await visitor.send("/order", **fields)
-        assert counts(queue, "mails") == (4, 0, 0)
+    asked = {"scope": "all", "tube": "mails", "state": "ready"}
+    await visitor.order("delete", sure=False, **asked)
+    fields = dict(re.findall('<input type="hidden" name="([a-z]+)" value="([^"]*)">', visitor.page.text))
+    put(queue, "mails", count=4)
+    await visitor.send("/order", **fields)
+    assert counts(queue, "mails") == (4, 0, 0)
 
 
-async def test_a_view_of_failures_reads_few_bytes_and_decodes_them_in_a_thread(server, queue, monkeypatch):
+async def test_a_view_of_failures_reads_few_bytes_and_decodes_them_in_a_thread(queue, monkeypatch, visitor):
     bury(queue, "mails", 30, b'{"task": "' + b"x" * 10_000 + b'", "args": [], "kwargs": {}}')
     bury(queue, "letters", 1, b"x" * (failures.MAX_BODY - 1))
     monkeypatch.setattr(failures, "MAX_READ", 100_000)
@@ -641,14 +597,13 @@ async def test_a_view_of_failures_reads_few_bytes_and_decodes_them_in_a_thread(s
 
         monkeypatch.setattr(failures, name, recorded)
 
-    async with visiting(server.address) as visitor:
-        await sampled(visitor)
-        found = visitor.app.state.users.of("").failures
-        await found.refresh(30)
-        assert found.unread == 31 - failures.BATCH
-        await found.refresh(30)
-        assert found.unread == 0 and sum(len(each.jobs) for each in found.groups) == 31
-        assert threads and threading.get_ident() not in threads
+    await sampled(visitor)
+    found = visitor.app.state.users.of("").failures
+    await found.refresh(30)
+    assert found.unread == 31 - failures.BATCH
+    await found.refresh(30)
+    assert found.unread == 0 and sum(len(each.jobs) for each in found.groups) == 31
+    assert threads and threading.get_ident() not in threads
 
 
 def test_a_search_asks_for_few_bytes_at_once(monkeypatch):
@@ -657,49 +612,45 @@ def test_a_search_asks_for_few_bytes_at_once(monkeypatch):
     assert [[job["id"] for job in some] for some in search._by_bytes(jobs)] == [[0, 1], [2], [3], [4, 5]]
 
 
-async def test_failures_are_looked_at_up_to_a_number_shared_by_all_tubes(server, queue, monkeypatch):
+async def test_failures_are_looked_at_up_to_a_number_shared_by_all_tubes(queue, monkeypatch, visitor):
     monkeypatch.setattr(failures, "MAX_BODIES", 12)
     for name in ("letters", "mails", "parcels"):
         bury(queue, name, 9)
 
-    async with visiting(server.address) as visitor:
-        await sampled(visitor)
-        await visitor.get("/failures")
-        found = visitor.app.state.users.of("").failures
-        assert [(group.tube, len(group.jobs)) for group in found.groups] == [
-            ("letters", 4),
-            ("mails", 4),
-            ("parcels", 4),
-        ]
-        assert found.is_partial
+    await sampled(visitor)
+    await visitor.get("/failures")
+    found = visitor.app.state.users.of("").failures
+    assert [(group.tube, len(group.jobs)) for group in found.groups] == [
+        ("letters", 4),
+        ("mails", 4),
+        ("parcels", 4),
+    ]
+    assert found.is_partial
 
 
-async def test_a_form_whose_sender_has_gone_is_no_fault_of_the_console(server):
-    async with visiting(server.address) as visitor:
-        await visitor.get("/tube?name=default")
-        sent = []
+async def test_a_form_whose_sender_has_gone_is_no_fault_of_the_console(visitor):
+    await visitor.get("/tube?name=default")
+    sent = []
 
-        async def receive():
-            return {"type": "http.disconnect"}
+    async def receive():
+        return {"type": "http.disconnect"}
 
-        async def send(message):
-            sent.append(message)
+    async def send(message):
+        sent.append(message)
 
-        headers = [(b"host", b"localhost")]
-        scope = {"type": "http", "method": "POST", "path": "/order", "query_string": b"", "headers": headers}
-        await visitor.app({**scope, "http_version": "1.1", "scheme": "http", "root_path": ""}, receive, send)
-        assert sent[0]["status"] == 400
+    headers = [(b"host", b"localhost")]
+    scope = {"type": "http", "method": "POST", "path": "/order", "query_string": b"", "headers": headers}
+    await visitor.app({**scope, "http_version": "1.1", "scheme": "http", "root_path": ""}, receive, send)
+    assert sent[0]["status"] == 400
 
 
-async def test_a_search_reads_large_bodies_slowly(server, queue, monkeypatch):
+async def test_a_search_reads_large_bodies_slowly(queue, monkeypatch, visitor):
     monkeypatch.setattr(search, "BYTES_A_SECOND", 10_000)
     put(queue, "mails", b"x" * 100, 26)
-
-    async with visiting(server.address) as visitor:
-        began = time.monotonic()
-        await visitor.send("/search", name="mails", state="ready", text="x")
-        await visitor.app.state.searches.find("", 1).task
-        assert time.monotonic() - began >= 0.25
+    began = time.monotonic()
+    await visitor.send("/search", name="mails", state="ready", text="x")
+    await visitor.app.state.searches.find("", 1).task
+    assert time.monotonic() - began >= 0.25
 
 
 @pytest.mark.parametrize("path", ["/xyz", "/tubes/none", "/order", "/<script>alert(1)"])
@@ -735,112 +686,103 @@ async def test_a_worker_that_holds_a_job_is_not_idle(server, queue):
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
 
-async def test_all_times_have_their_zone(server, queue):
+async def test_all_times_have_their_zone(queue, visitor):
     (job_id,) = bury(queue, "mails")
     (delayed,) = put(queue, "mails", delay=5000)
     queue.use("mails.errors")
     told = report(job_id, "mails", describe(ValueError("x")), 3, by="worker", task="shop.send")
     queue.put_with(told, key=f"job-{job_id}")
-
-    async with visiting(server.address) as visitor:
-        await sampled(visitor)
-        await visitor.order("put", tube="mails", body="x")
-        await visitor.get("/failures")
-        key = next(iter(visitor.app.state.users._users.values())).failures.groups[0].key
-        for path, number in {
-            "/log": 1,
-            "/failures": 2,
-            f"/failure?key={key}": 3,
-            f"/job?id={job_id}": 2,
-            f"/job?id={delayed}": 1,
-            "/tube?name=mails&state=delayed": 1,
-        }.items():
-            await visitor.get(path)
-            times = re.findall(r"\d{4}-\d\d-\d\d.\d\d:\d\d", visitor.text)
-            assert len(times) == len(re.findall(STAMP, visitor.text)) >= number, path
+    await sampled(visitor)
+    await visitor.order("put", tube="mails", body="x")
+    await visitor.get("/failures")
+    key = next(iter(visitor.app.state.users._users.values())).failures.groups[0].key
+    for path, number in {
+        "/log": 1,
+        "/failures": 2,
+        f"/failure?key={key}": 3,
+        f"/job?id={job_id}": 2,
+        f"/job?id={delayed}": 1,
+        "/tube?name=mails&state=delayed": 1,
+    }.items():
+        await visitor.get(path)
+        times = re.findall(r"\d{4}-\d\d-\d\d.\d\d:\d\d", visitor.text)
+        assert len(times) == len(re.findall(STAMP, visitor.text)) >= number, path
 
 
 @pytest.mark.parametrize(
     ("typed", "delay"), [("3600", 3600), ("2h", 7200), ("0", 0), ("later", None), ("", None), ("-1", None)]
 )
-async def test_a_delayed_job_is_rescheduled(server, queue, typed, delay):
+async def test_a_delayed_job_is_rescheduled(queue, typed, delay, visitor):
     (job_id,) = put(queue, "mails", delay=6000)
-
-    async with visiting(server.address) as visitor:
-        page = await visitor.get(f"/job?id={job_id}")
-        assert 'value="reschedule"' in page.text and re.search(rf"Due {STAMP} , in 1h (39|40)m", visitor.text)
-        await visitor.order("reschedule", id=str(job_id), delay=typed, back=f"job?id={job_id}")
-        found = queue.stats_job(job_id)
-        if delay is None:
-            assert visitor.page.status_code == 400 and "Bad delay" in visitor.text
-            assert 'aria-invalid="true"' in visitor.page.text and f'value="{typed}"' in visitor.page.text
-            assert 5900 < found["time-left"] <= 6000
-        else:
-            assert re.search(rf"Reschedule job {job_id} to {STAMP} : 1 job", visitor.text)
-            assert found["state"] == ("delayed" if delay else "ready") and delay - 60 <= found["time-left"] <= delay
+    page = await visitor.get(f"/job?id={job_id}")
+    assert 'value="reschedule"' in page.text and re.search(rf"Due {STAMP} , in 1h (39|40)m", visitor.text)
+    await visitor.order("reschedule", id=str(job_id), delay=typed, back=f"job?id={job_id}")
+    found = queue.stats_job(job_id)
+    if delay is None:
+        assert visitor.page.status_code == 400 and "Bad delay" in visitor.text
+        assert 'aria-invalid="true"' in visitor.page.text and f'value="{typed}"' in visitor.page.text
+        assert 5900 < found["time-left"] <= 6000
+    else:
+        assert re.search(rf"Reschedule job {job_id} to {STAMP} : 1 job", visitor.text)
+        assert found["state"] == ("delayed" if delay else "ready") and delay - 60 <= found["time-left"] <= delay
 
 
-async def test_all_delayed_jobs_are_rescheduled_and_others_passed_over(server, queue):
+async def test_all_delayed_jobs_are_rescheduled_and_others_passed_over(queue, visitor):
     put(queue, "mails", count=20, delay=60)
     queue.put(b"", delay=100_000)
     ids = [*put(queue, "others", delay=60), *put(queue, "others")]
-
-    async with visiting(server.address) as visitor:
-        page = await visitor.get("/tube?name=mails&state=delayed")
-        assert 'value="reschedule"' in page.text and len(re.findall(STAMP, visitor.text)) == 21
-        await visitor.order("reschedule", sure=False, scope="all", tube="mails", state="delayed", delay="1h")
-        assert "Reschedule all 21 delayed jobs of tube mails" in visitor.text and "and 16 more" in visitor.text
-        await visitor.order("reschedule", scope="all", tube="mails", state="delayed", delay="1h")
-        for action in visitor.app.state.actions.of(""):
-            await action.task
-            assert (action.state, action.done) == ("done", 21), action
-        assert {3500 < job["time-left"] <= 3600 for job in queue.list_jobs("mails", "delayed")} == {True}
-        await visitor.order("reschedule", id=[str(each) for each in ids], delay="1h", tube="others", state="delayed")
-        assert "1 job; 1 passed over" in visitor.text
+    page = await visitor.get("/tube?name=mails&state=delayed")
+    assert 'value="reschedule"' in page.text and len(re.findall(STAMP, visitor.text)) == 21
+    await visitor.order("reschedule", sure=False, scope="all", tube="mails", state="delayed", delay="1h")
+    assert "Reschedule all 21 delayed jobs of tube mails" in visitor.text and "and 16 more" in visitor.text
+    await visitor.order("reschedule", scope="all", tube="mails", state="delayed", delay="1h")
+    for action in visitor.app.state.actions.of(""):
+        await action.task
+        assert (action.state, action.done) == ("done", 21), action
+    assert {3500 < job["time-left"] <= 3600 for job in queue.list_jobs("mails", "delayed")} == {True}
+    await visitor.order("reschedule", id=[str(each) for each in ids], delay="1h", tube="others", state="delayed")
+    assert "1 job; 1 passed over" in visitor.text
 
 
-async def test_a_job_of_beanstalkd_has_no_button_to_reschedule_it(beanstalkd):
-    with Client(beanstalkd.address, encoding=None) as queue:
-        (job_id,) = put(queue, "mails", delay=60)
+@at_beanstalkd
+async def test_a_job_of_beanstalkd_has_no_button_to_reschedule_it(queue, visitor):
+    (job_id,) = put(queue, "mails", delay=60)
 
-        async with visiting(beanstalkd.address) as visitor:
-            for path in (f"/job?id={job_id}", "/tube?name=mails&state=delayed"):
-                page = await visitor.get(path)
-                assert re.search(STAMP, visitor.text) and 'value="reschedule"' not in page.text
+    for path in (f"/job?id={job_id}", "/tube?name=mails&state=delayed"):
+        page = await visitor.get(path)
+        assert re.search(STAMP, visitor.text) and 'value="reschedule"' not in page.text
 
 
-async def test_what_was_typed_is_kept_after_an_error(server, queue):
+async def test_what_was_typed_is_kept_after_an_error(queue, visitor):
     body = f"first\nsecond {HOSTILE.replace(chr(0x1B), '')}"
     kept = re.compile(r'<textarea name="body"[^>]*>\n(.*?)</textarea>', re.DOTALL)
 
-    async with visiting(server.address) as visitor:
+    def typed():
+        return html.unescape(kept.search(visitor.page.text)[1])
 
-        def typed():
-            return html.unescape(kept.search(visitor.page.text)[1])
-
-        for wrong in ({"pri": "high"}, {"key": "no key"}, {"ttr": str(2**32)}, {"delay": "-5"}):
-            (name, value), *_ = wrong.items()
-            page = await visitor.order("put", tube="mails", body=body, back="tube?name=mails", **wrong)
-            assert page.status_code == 400 and typed() == body, wrong
-            assert re.search(rf'name="{name}" value="{value}" aria-invalid="true"', page.text), wrong
-            assert 'role="alert"' in page.text and 'href="/tube?name=mails"' in page.text
-        queue.drain()
-        page = await visitor.order("put", tube="mails", body=body, pri="7", back="tube?name=mails")
-        assert page.status_code == 409 and typed() == body and 'name="pri" value="7"' in page.text
-        assert "takes no new jobs" in visitor.text
-        queue.undrain()
-        fields = dict(re.findall('<input type="hidden" name="([a-z]+)" value="([^"]*)">', page.text))
-        fields.pop("csrf")
-        await visitor.order("put", body=typed(), pri="7", delay="", ttr="", key="", **fields)
-        queue.use("mails")
-        assert queue.peek_ready().body == body.encode()
-        page = await visitor.order("change", id="999", body=body, back="tubes")
-        assert page.status_code == 409 and typed() == body
-        page = await visitor.order("pause", tube="mails", seconds="long", back="tubes")
-        assert page.status_code == 400 and 'name="seconds" value="long" aria-invalid="true"' in page.text
+    for wrong in ({"pri": "high"}, {"key": "no key"}, {"ttr": str(2**32)}, {"delay": "-5"}):
+        (name, value), *_ = wrong.items()
+        page = await visitor.order("put", tube="mails", body=body, back="tube?name=mails", **wrong)
+        assert page.status_code == 400 and typed() == body, wrong
+        assert re.search(rf'name="{name}" value="{value}" aria-invalid="true"', page.text), wrong
+        assert 'role="alert"' in page.text and 'href="/tube?name=mails"' in page.text
+    queue.drain()
+    page = await visitor.order("put", tube="mails", body=body, pri="7", back="tube?name=mails")
+    assert page.status_code == 409 and typed() == body and 'name="pri" value="7"' in page.text
+    assert "takes no new jobs" in visitor.text
+    queue.undrain()
+    fields = dict(re.findall('<input type="hidden" name="([a-z]+)" value="([^"]*)">', page.text))
+    fields.pop("csrf")
+    await visitor.order("put", body=typed(), pri="7", delay="", ttr="", key="", **fields)
+    queue.use("mails")
+    assert queue.peek_ready().body == body.encode()
+    page = await visitor.order("change", id="999", body=body, back="tubes")
+    assert page.status_code == 409 and typed() == body
+    page = await visitor.order("pause", tube="mails", seconds="long", back="tubes")
+    assert page.status_code == 400 and 'name="seconds" value="long" aria-invalid="true"' in page.text
 
 
-async def test_a_confirmation_shows_the_jobs_and_their_error(server, queue):
+async def test_a_confirmation_shows_the_jobs_and_their_error(queue, visitor):
     ids = bury(queue, "mails", 7, json.dumps({"task": HOSTILE + "x" * 500, "args": []}).encode())
     (large,) = put(queue, "mails", b"y" * 20_000)
     queue.use("mails.errors")
@@ -848,23 +790,22 @@ async def test_a_confirmation_shows_the_jobs_and_their_error(server, queue):
         told = report(each, "mails", describe(ValueError(HOSTILE)), 3, by="worker", task="shop.send")
         queue.put_with(told, key=f"job-{each}")
 
-    async with visiting(server.address) as visitor:
-        await sampled(visitor)
-        await visitor.get("/failures")
-        key = next(iter(visitor.app.state.users._users.values())).failures.groups[0].key
-        for fields in (
-            {"scope": "group", "group": key},
-            {"id": [str(each) for each in ids]},
-            {"scope": "all", "tube": "mails", "state": "buried"},
-        ):
-            page = await visitor.order("delete", sure=False, **fields)
-            assert "Delete 7 jobs" in visitor.text and "and 2 more" in visitor.text
-            assert [f"job?id={each}" in page.text for each in ids] == [True] * 5 + [False] * 2
-            assert "ValueError" in visitor.text
-            assert "<script>alert" not in page.text and "\u202e" not in page.text
-            assert "x" * 200 not in page.text
-        await visitor.order("delete", sure=False, id=[str(large), "999"])
-        assert f"job {large} 20.0 kB" in visitor.text and "job 999 (gone)" in visitor.text
-        await visitor.order("clear", sure=False, tube=["mails", "mails.errors"])
-        assert "tube mails tube mails.errors" in visitor.text
-        assert len(queue.tubes()) >= 2 and counts(queue, "mails") == (1, 0, 7)
+    await sampled(visitor)
+    await visitor.get("/failures")
+    key = next(iter(visitor.app.state.users._users.values())).failures.groups[0].key
+    for fields in (
+        {"scope": "group", "group": key},
+        {"id": [str(each) for each in ids]},
+        {"scope": "all", "tube": "mails", "state": "buried"},
+    ):
+        page = await visitor.order("delete", sure=False, **fields)
+        assert "Delete 7 jobs" in visitor.text and "and 2 more" in visitor.text
+        assert [f"job?id={each}" in page.text for each in ids] == [True] * 5 + [False] * 2
+        assert "ValueError" in visitor.text
+        assert "<script>alert" not in page.text and "\u202e" not in page.text
+        assert "x" * 200 not in page.text
+    await visitor.order("delete", sure=False, id=[str(large), "999"])
+    assert f"job {large} 20.0 kB" in visitor.text and "job 999 (gone)" in visitor.text
+    await visitor.order("clear", sure=False, tube=["mails", "mails.errors"])
+    assert "tube mails tube mails.errors" in visitor.text
+    assert len(queue.tubes()) >= 2 and counts(queue, "mails") == (1, 0, 7)

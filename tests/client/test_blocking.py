@@ -135,14 +135,6 @@ def test_a_socket_that_is_connected_already(run, tmp_path):
             queue.put(b"x")
 
 
-def test_any_number_of_commands_go_out_together_while_replies_come(either):
-    with Client(either.address, timeout=20) as queue:
-        job = queue.put("x" * 60_000)
-        results = queue.run_all([make.peek(job)] * 500 + [make.put(b"y" * 60_000)] * 100)
-        assert {len(result.body) for result in results[:500]} == {60_000}
-        assert results[500:] == list(range(job + 1, job + 101))
-
-
 @pytest.mark.slow
 def test_the_client_runs_on_the_oldest_python_that_it_promises(run):
     """Debian's pypy3 is a real Python 3.9."""

@@ -91,6 +91,7 @@ def test_all_tries_have_one_if_that_is_asked_for(tries, caplog):
 def test_a_run_and_a_put_say_which_they_are_and_no_arguments():
     message = Message("send", ["secret"], {}, {})
     put = Put(message, "mail")
+    assert "secret" not in repr(message)
     assert repr(put) == "<put of send into tube mail>"
     put.job_id = 17
     assert repr(put) == "<put of send into tube mail: job 17>"

@@ -19,11 +19,9 @@ from beanstalk_client.deliver.sending import Limits, RequestSender
 from beanstalk_client.deliver.serving import Deliverer
 from beanstalk_client.deliver.slots import DeliverySlots
 from beanstalk_client.deliver.verdicts import Rules
-from consuming import restartable
 from receivers import Receiver, response
 
 from harness import servers
-from harness.servers import imported
 from harness.waiting import eventually_asked
 
 ROOT = Path(__file__).parents[2]
@@ -187,38 +185,6 @@ async def test_beanstalkd_will_do(beanstalkd):
         await eventually_asked(lambda: is_done(queue, 1), "they are delivered")
         assert sorted(receiver.targets()) == sorted([f"/{number}" for number in range(10)] + ["/gone"])
         assert (await reports(queue))[gone]["error"] == "127.0.0.1: status 410"
-
-
-async def test_the_server_is_killed_in_the_middle_and_each_is_delivered_at_least_once(tmp_path):
-    """Twice; what was delivered and not deleted by then comes again, with its id."""
-
-    with restartable(imported(), tmp_path) as server:
-
-        async def slow(asked, writer):
-            await asyncio.sleep(0.002)
-            writer.write(response())
-            await writer.drain()
-
-        async with (
-            Receiver({"/": slow}) as receiver,
-            AsyncClient(server.address, encoding=None, use=TUBE) as queue,
-            delivering(server.address),
-        ):
-            loop = asyncio.get_running_loop()
-            for number in range(150):
-                await queue.put(Request(receiver.url("/"), id=f"n-{number}").to_body())
-            for count in (20, 60):
-
-                async def some_are_delivered(count=count):
-                    return len(receiver.asked) >= count
-
-                await eventually_asked(some_are_delivered, "some are delivered")
-                await loop.run_in_executor(None, server.kill)
-                await loop.run_in_executor(None, server.start)
-            await eventually_asked(lambda: is_done(queue), "all are delivered")
-            asked = collections.Counter(each.headers["webhook-id"] for each in receiver.asked)
-            assert len(asked) == 150
-            assert sum(number - 1 for number in asked.values()) <= 2 * 150  # those in hand at each kill
 
 
 # The program

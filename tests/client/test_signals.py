@@ -164,8 +164,7 @@ def test_a_signal_to_a_forked_child_is_its_own(work, server, task):
     eventually(lambda: f"terminated {-signal.SIGTERM}" in worker.lines, "the child has ended")
     put(server, task)
     eventually(lambda: worker.lines.count(f"terminated {-signal.SIGTERM}") == 2, "the worker still works")
-    worker.tell()
-    assert worker.end() == 0
+    assert worker.stop() == 0
     assert "stopping: " in worker.log
 
 
@@ -196,8 +195,7 @@ def test_a_task_that_does_not_end_holds_up_no_stop(work, server, task):
     worker = work()
     put(server, task)
     eventually(lambda: worker.lines == ["begins"], "it runs")
-    worker.tell()
-    assert worker.end() == 1
+    assert worker.stop() == 1
     assert "is ended by force, with status 1" in worker.log
 
 
@@ -206,8 +204,7 @@ def test_a_job_that_is_released_in_its_last_attempt_has_a_report(work, server):
     with Client(server.address, encoding=None, use="default.errors") as errors, Client(server.address) as client:
         job_id = client.put_with('{"task": "sleep"}', tries=1)
         eventually(lambda: worker.lines == ["begins"], "it runs")
-        worker.tell()
-        assert worker.end() == 0
+        assert worker.stop() == 0
         assert client.stats_job(job_id)["state"] == "buried"
         report = json.loads(errors.peek_ready().body)
         assert (report["job"], report["task"], report["tries"]) == (job_id, "sleep", 1)
@@ -227,15 +224,13 @@ def test_a_third_signal_ends_a_worker_at_once(work, server):
 def test_a_lifespan_that_waits_at_its_start_is_cancelled(work):
     worker = work(waits="start", word="")
     eventually(lambda: worker.lines == ["starts"], "it waits", ENDS_WITHIN)
-    worker.tell()
-    assert worker.end() == 0
+    assert worker.stop() == 0
     assert "has stopped" in worker.log
 
 
 def test_a_lifespan_that_waits_at_its_end_holds_up_no_stop(work):
     worker = work(waits="end")
-    worker.tell()
-    assert worker.end() == 1
+    assert worker.stop() == 1
     assert worker.lines == ["ends"]
     assert "is ended by force, with status 1" in worker.log
 
@@ -244,8 +239,7 @@ def test_a_thread_that_does_not_end_holds_up_no_exit(work, server):
     worker = work()
     put(server, "lingering")
     eventually(lambda: worker.lines == ["begins"], "it runs")
-    worker.tell()
-    assert worker.end() == 1
+    assert worker.stop() == 1
     assert "has stopped" in worker.log and "is ended by force" in worker.log
 
 
@@ -253,8 +247,7 @@ def test_a_thread_that_does_not_end_holds_up_no_exit(work, server):
 def test_a_signal_during_a_slow_import_ends_the_program(work, number):
     worker = work(waits="import", word="")
     eventually(lambda: worker.lines == ["imports"], "it imports", ENDS_WITHIN)
-    worker.tell(number)
-    assert worker.end() == 0  # by a handler: without one, the kernel ignores the signal for process 1
+    assert worker.stop(number) == 0  # by a handler: without one, the kernel ignores the signal for process 1
     assert not worker.log
 
 
@@ -262,8 +255,7 @@ def test_a_signal_during_a_slow_import_ends_the_program(work, number):
 @pytest.mark.parametrize(("waits", "status"), [("storm", 0), ("failing", 1)])
 def test_signals_at_the_end_do_not_change_the_status(work, options, waits, status):
     worker = work(*options, waits=waits)
-    worker.tell()
-    assert worker.end() == status
+    assert worker.stop() == status
     assert "KeyboardInterrupt" not in worker.log
 
 

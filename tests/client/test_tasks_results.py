@@ -267,8 +267,7 @@ def test_a_worker_puts_results_and_two_kinds_of_clients_get_them(tmp_path):
                     await (await space["total"].delay(60).result().aput(1)).aget(timeout=0.05)
 
             asyncio.run(story())
-            worker.tell()
-            assert worker.end() == 0
+            assert worker.stop() == 0
         finally:
             space["tasks"].close()
             worker.close()

@@ -53,8 +53,7 @@ def test_it_runs_tasks_and_ends_when_told(work, client):
         client.put(call("note", number))
         client.put(call("plain", number))
     eventually(lambda: len(worker.lines) == 40, "all have run")
-    worker.tell()
-    assert worker.end() == 0
+    assert worker.stop() == 0
     assert sorted(worker.lines) == sorted(f"{kind} {number}" for kind in ("note", "plain") for number in range(20))
     assert client.stats_tube("default")["current-jobs-reserved"] == 0
     assert "worker " in worker.log and "has stopped" in worker.log
@@ -64,8 +63,7 @@ def test_its_log_is_for_programs_if_that_is_asked_for(work, client):
     worker = work("--log-format", "json")
     client.put(call("fail"))
     worker.wait_for("task-buried", "it is buried")
-    worker.tell()
-    assert worker.end() == 0
+    assert worker.stop() == 0
     lines = [json.loads(line) for line in worker.log.splitlines()]
     told = {line["event"]: line for line in lines}
     assert [line["event"] for line in lines].count("task-failed") == 1
@@ -77,8 +75,7 @@ def test_an_unknown_task_is_buried_when_the_grace_is_over(work, client):
     worker = work("--unknown-task-grace", "2", "--log-format", "json")
     client.put(call("later"), delay=3)
     worker.wait_for("task-buried", "it is buried")
-    worker.tell()
-    assert worker.end() == 0
+    assert worker.stop() == 0
     lines = [json.loads(line) for line in worker.log.splitlines()]
     assert [line["event"] for line in lines if line.get("job")] == ["task-unknown", "task-buried"]
 
@@ -87,8 +84,7 @@ def test_a_tube_that_no_task_has_is_warned_of(work):
     worker = work("--tube", "nosuch", "--tube", "default")
     assert "WARNING --tube nosuch: no task of program:tasks has it; there are default\n" in worker.log
     assert "--tube default" not in worker.log
-    worker.tell()
-    assert worker.end() == 0
+    assert worker.stop() == 0
 
 
 def test_told_to_stop_it_lets_run_what_runs(work, client, tmp_path):
@@ -218,8 +214,7 @@ def note():
     worker = work(program=program)
     client.put(call("note"))
     eventually(lambda: "note" in worker.lines, "it has run")
-    worker.tell()
-    worker.end()
+    worker.stop()
     assert worker.lines == ["opens", "note", "closes"]
 
 
@@ -249,8 +244,7 @@ def note(): ...
 def test_a_program_that_configures_logging_does_not_silence_the_worker(place, work, monkeypatch):
     monkeypatch.setenv("PLACE", place)
     worker = work(program=LOGGING)
-    worker.tell()
-    worker.end()
+    worker.stop()
     assert "has stopped" in worker.log
 
 

@@ -82,7 +82,6 @@ def test_task_types_survive_restarts_of_server_and_worker(tmp_path):
             put(4)
             eventually(lambda: "picture 3 is small now" in worker.log, "it is done")
             eventually(lambda: worker.log.count("invoice 0 is filed") == 2, "it is done")
-            worker.tell()
-            assert worker.end() == 0
+            assert worker.stop() == 0
         finally:
             worker.close()

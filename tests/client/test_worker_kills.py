@@ -54,8 +54,7 @@ def story(program, directory, kills, whom, seed):
                         if whom in ("worker", "both"):
                             worker.start()
                 eventually(lambda: jobs_left(client) == 0, "all are done", 60)
-            worker.tell(signal.SIGTERM)
-            assert worker.end() == 0
+            assert worker.stop(signal.SIGTERM) == 0
             runs = collections.Counter(int(line.split()[1]) for line in worker.lines)
         finally:
             worker.close()

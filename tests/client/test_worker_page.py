@@ -35,8 +35,7 @@ def test_the_shop_and_its_worker(tmp_path):
             )
             assert done.stdout == "True\n"
             worker.wait_for("to ann@example.com: Thank you", "the mail is sent")
-            worker.tell()
-            assert worker.end() == 0
+            assert worker.stop() == 0
             assert "is cancelled" not in worker.log
         finally:
             worker.close()

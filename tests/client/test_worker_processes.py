@@ -28,6 +28,12 @@ def server(run):
 
 
 @pytest.fixture
+def client(server):
+    with Client(server.address, encoding=None) as client:
+        yield client
+
+
+@pytest.fixture
 def launch(server, tmp_path):
     """Starts workers, and ends those that a test has left."""
     with contextlib.ExitStack() as stack:
@@ -60,14 +66,12 @@ def stopped(worker):
     return [int(pid) for pid in re.findall(r"worker \S+:(\d+) has stopped", worker.log)]
 
 
-def test_both_run_tasks_and_stop_when_told(work, server):
+def test_both_run_tasks_and_stop_when_told(work, client):
     worker = work()
     assert worker.process.pid not in started(worker)
-    with Client(server.address, encoding=None) as client:
-        client.put(b'{"task": "note", "args": [1]}')
-        eventually(lambda: worker.lines == ["note 1"], "it has run")
-    worker.tell(signal.SIGINT)
-    assert worker.end() == 0
+    client.put(b'{"task": "note", "args": [1]}')
+    eventually(lambda: worker.lines == ["note 1"], "it has run")
+    assert worker.stop(signal.SIGINT) == 0
     assert sorted(stopped(worker)) == sorted(started(worker))
 
 
@@ -76,8 +80,7 @@ def test_one_that_is_killed_is_replaced(work):
     os.kill(started(worker)[0], signal.SIGKILL)
     eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
     assert "was killed by signal 9 without a stop signal" in worker.log
-    worker.tell()
-    assert worker.end() == 0
+    assert worker.stop() == 0
     assert sorted(stopped(worker)) == sorted(started(worker)[1:])
 
 
@@ -141,7 +144,7 @@ def test_one_that_ignores_the_signal_is_killed(tmp_path, monkeypatch, caplog, si
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)", "os.kill(os.getpid(), signal.SIGTERM)"])
-def test_one_that_a_task_ends_is_replaced(work, server, end):
+def test_one_that_a_task_ends_is_replaced(work, end, client):
     program = (
         PROGRAM
         + f"""
@@ -153,19 +156,17 @@ async def leave():
 """
     )
     worker = work(program=program)
-    with Client(server.address, encoding=None) as client:
-        client.put_with(b'{"task": "leave"}', tries=1)
-        if end != "sys.exit(0)":
-            eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
-            assert "has ended with status 0 without a stop signal" in worker.log
-        client.put(b'{"task": "note", "args": [1]}')
-        eventually(lambda: worker.lines == ["note 1"], "it has run")
+    client.put_with(b'{"task": "leave"}', tries=1)
+    if end != "sys.exit(0)":
+        eventually(lambda: len(started(worker)) == 3, "another one has started", 60)
+        assert "has ended with status 0 without a stop signal" in worker.log
+    client.put(b'{"task": "note", "args": [1]}')
+    eventually(lambda: worker.lines == ["note 1"], "it has run")
     assert worker.process.poll() is None
-    worker.tell()
-    assert worker.end() == 0
+    assert worker.stop() == 0
 
 
-def test_commands_of_tasks_have_an_empty_standard_input(launch, server):
+def test_commands_of_tasks_have_an_empty_standard_input(launch, client):
     program = (
         PROGRAM
         + """
@@ -178,39 +179,35 @@ def cat():
 """
     )
     worker = launch("--processes", "2", program=program)
-    with Client(server.address, encoding=None) as client:
-        client.put(b'{"task": "cat"}')
-        eventually(lambda: "cat 0 0" in worker.lines, "it has run", 60)
+    client.put(b'{"task": "cat"}')
+    eventually(lambda: "cat 0 0" in worker.lines, "it has run", 60)
 
 
 @pytest.mark.parametrize("option", [("--max-jobs", "5"), ("--max-memory", "1MB")])
-def test_a_process_at_its_limit_is_replaced_at_once(work, server, option):
+def test_a_process_at_its_limit_is_replaced_at_once(work, option, client):
     worker = work(*option)
-    with Client(server.address, encoding=None) as client:
-        for number in range(20):
-            client.put(b'{"task": "plain", "args": [%d]}' % number)
-        eventually(lambda: len(started(worker)) >= 3, "another one has started", 60)
-        eventually(lambda: len(worker.lines) == 20, "all have run", 60)
+    for number in range(20):
+        client.put(b'{"task": "plain", "args": [%d]}' % number)
+    eventually(lambda: len(started(worker)) >= 3, "another one has started", 60)
+    eventually(lambda: len(worker.lines) == 20, "all have run", 60)
     assert sorted(worker.lines) == sorted(f"plain {number}" for number in range(20))
     assert f"{option[0]}: " in worker.log and "has ended with status 0 at its limit" in worker.log
     assert "ERROR" not in worker.log
-    worker.tell()
-    assert worker.end() == 0
+    assert worker.stop() == 0
 
 
-def test_a_worker_of_one_process_ends_at_its_limit_after_the_jobs_that_run(launch, server, tmp_path):
+def test_a_worker_of_one_process_ends_at_its_limit_after_the_jobs_that_run(launch, tmp_path, client):
     worker = launch("--max-jobs", "2")
     worker.wait_for("takes jobs from", "it has started")
     gate = tmp_path / "gate"
-    with Client(server.address, encoding=None) as client:
-        client.put(b'{"task": "wait", "args": [1, "%s"]}' % str(gate).encode())
-        eventually(lambda: worker.lines == ["begins 1"], "it runs")
-        client.put(b'{"task": "note", "args": [2]}')
-        worker.wait_for("--max-jobs: 2 jobs", "it is at its limit")
-        client.put(b'{"task": "note", "args": [3]}')
-        gate.touch()
-        assert worker.end() == 0
-        assert client.stats_tube("default")["current-jobs-ready"] == 1
+    client.put(b'{"task": "wait", "args": [1, "%s"]}' % str(gate).encode())
+    eventually(lambda: worker.lines == ["begins 1"], "it runs")
+    client.put(b'{"task": "note", "args": [2]}')
+    worker.wait_for("--max-jobs: 2 jobs", "it is at its limit")
+    client.put(b'{"task": "note", "args": [3]}')
+    gate.touch()
+    assert worker.end() == 0
+    assert client.stats_tube("default")["current-jobs-ready"] == 1
     assert sorted(worker.lines) == ["begins 1", "ends 1", "note 2"]
 
 
@@ -230,19 +227,15 @@ tasks.lifespan = lifespan
 """
 
 
-def test_at_its_limit_a_worker_has_begun_no_more_jobs_and_waits_for_no_lifespan(server, tmp_path):
+def test_at_its_limit_a_worker_has_begun_no_more_jobs_and_waits_for_no_lifespan(launch, tmp_path, client):
     (tmp_path / "program_base.py").write_text(PROGRAM)
-    with Client(server.address, encoding=None) as client:
-        for number in range(9):
-            client.put(b'{"task": "plain", "args": [%d]}' % number)
-        worker = WorkerProcess(server, tmp_path, "--max-jobs", "2", "--grace", "0.1", program=HANGING_END)
-        try:
-            assert worker.end() == 1
-            assert "it is ended by force" in worker.log
-            assert sorted(worker.lines) == ["plain 0", "plain 1"]
-            assert client.stats_tube("default")["current-jobs-ready"] == 7
-        finally:
-            worker.close()
+    for number in range(9):
+        client.put(b'{"task": "plain", "args": [%d]}' % number)
+    worker = launch("--max-jobs", "2", "--grace", "0.1", program=HANGING_END)
+    assert worker.end() == 1
+    assert "it is ended by force" in worker.log
+    assert sorted(worker.lines) == ["plain 0", "plain 1"]
+    assert client.stats_tube("default")["current-jobs-ready"] == 7
 
 
 def test_reload_without_watchfiles_says_what_to_install(monkeypatch, capsys):
@@ -266,8 +259,7 @@ def test_a_changed_file_begins_a_new_worker(launch, server, tmp_path):
 
     eventually(is_reloaded, "another one has started", 60)
     assert stopped(worker)[:1] == started(worker)[:1]
-    worker.tell()
-    worker.end()
+    worker.stop()
 
 
 MISBEHAVING = """
@@ -322,66 +314,60 @@ def alone(launch, tmp_path):
     return begin
 
 
-def test_a_worker_takes_no_job_that_no_thread_can_run_and_ends_with_an_error_if_all_hang(alone, server):
+def test_a_worker_takes_no_job_that_no_thread_can_run_and_ends_with_an_error_if_all_hang(alone, client):
     worker = alone("--threads", "2")
-    with Client(server.address, encoding=None) as client:
-        for task in ("hang", "hang", *["plain"] * 5):
-            client.put(b'{"task": "%s", "args": [%s]}' % (task.encode(), b"7" if task == "plain" else b""))
-        assert worker.end() == 1
-        assert worker.lines == ["hangs"] * 2
-        assert "all threads, 2, hang in functions that have exceeded their timeout" in worker.log
-        found = client.stats_tube("default")
-        assert (found["current-jobs-buried"], found["current-jobs-ready"]) == (2, 5)
-        worker.start()
-        eventually(lambda: worker.lines.count("plain 7") == 5, "another worker runs the rest", 60)
+    for task in ("hang", "hang", *["plain"] * 5):
+        client.put(b'{"task": "%s", "args": [%s]}' % (task.encode(), b"7" if task == "plain" else b""))
+    assert worker.end() == 1
+    assert worker.lines == ["hangs"] * 2
+    assert "all threads, 2, hang in functions that have exceeded their timeout" in worker.log
+    found = client.stats_tube("default")
+    assert (found["current-jobs-buried"], found["current-jobs-ready"]) == (2, 5)
+    worker.start()
+    eventually(lambda: worker.lines.count("plain 7") == 5, "another worker runs the rest", 60)
 
 
-def test_a_job_of_another_tube_that_waits_for_threads_that_hang_runs(alone, server):
+def test_a_job_of_another_tube_that_waits_for_threads_that_hang_runs(alone, client):
     worker = alone("--threads", "1", "--tube", "default", "--tube", "other")
-    with Client(server.address, encoding=None) as client:
-        client.put(b'{"task": "hang"}')
-        eventually(lambda: worker.lines == ["hangs"], "no thread is free", 60)
-        client.use("other")
-        client.put_with(b'{"task": "brief"}', tries=1)
-        assert worker.end() == 1
-        assert worker.lines == ["hangs", "brief"]
-        assert client.stats_tube("other")["current-jobs-buried"] == 0
+    client.put(b'{"task": "hang"}')
+    eventually(lambda: worker.lines == ["hangs"], "no thread is free", 60)
+    client.use("other")
+    client.put_with(b'{"task": "brief"}', tries=1)
+    assert worker.end() == 1
+    assert worker.lines == ["hangs", "brief"]
+    assert client.stats_tube("other")["current-jobs-buried"] == 0
 
 
-def test_jobs_that_no_thread_can_run_wait_in_the_server(alone, server):
+def test_jobs_that_no_thread_can_run_wait_in_the_server(alone, client):
     worker = alone("--threads", "1")
-    with Client(server.address, encoding=None) as client:
-        for _ in range(5):
-            client.put(b'{"task": "brief"}')
-        most = []
+    for _ in range(5):
+        client.put(b'{"task": "brief"}')
+    most = []
 
-        def is_done():
-            most.append(client.stats_tube("default")["current-jobs-reserved"])
-            return worker.lines == ["brief"] * 5
+    def is_done():
+        most.append(client.stats_tube("default")["current-jobs-reserved"])
+        return worker.lines == ["brief"] * 5
 
-        eventually(is_done, "all have run", 60)
-        assert max(most) == 1
+    eventually(is_done, "all have run", 60)
+    assert max(most) == 1
 
 
-def test_a_task_that_cancels_all_tasks_ends_no_worker(alone, server):
+def test_a_task_that_cancels_all_tasks_ends_no_worker(alone, client):
     worker = alone()
-    with Client(server.address, encoding=None) as client:
-        client.put_batch([b'{"task": "cancels_all"}'] * 2)
-        eventually(lambda: worker.log.count("buried after 1 try: asyncio.exceptions.CancelledError") == 2, "both", 60)
-        client.put(b'{"task": "note", "args": [1]}')
-        eventually(lambda: worker.lines == ["cancels", "cancels", "note 1"], "it runs on", 60)
+    client.put_batch([b'{"task": "cancels_all"}'] * 2)
+    eventually(lambda: worker.log.count("buried after 1 try: asyncio.exceptions.CancelledError") == 2, "both", 60)
+    client.put(b'{"task": "note", "args": [1]}')
+    eventually(lambda: worker.lines == ["cancels", "cancels", "note 1"], "it runs on", 60)
 
 
-def test_what_a_task_raises_ends_no_worker(alone, server):
+def test_what_a_task_raises_ends_no_worker(alone, client):
     worker = alone()
-    with Client(server.address, encoding=None) as client:
-        for task in ("ends_the_loop", "interrupts"):
-            client.put(b'{"task": "%s"}' % task.encode())
-        eventually(lambda: worker.log.count("buried after 1 try") == 2, "both have failed", 60)
-        client.put(b'{"task": "note", "args": [1]}')
-        eventually(lambda: worker.lines == ["note 1"], "it runs on", 60)
-    worker.tell()
-    assert worker.end() == 0
+    for task in ("ends_the_loop", "interrupts"):
+        client.put(b'{"task": "%s"}' % task.encode())
+    eventually(lambda: worker.log.count("buried after 1 try") == 2, "both have failed", 60)
+    client.put(b'{"task": "note", "args": [1]}')
+    eventually(lambda: worker.lines == ["note 1"], "it runs on", 60)
+    assert worker.stop() == 0
 
 
 DEADLY = (

@@ -157,6 +157,11 @@ class WorkerProcess:
         """Its exit status, once it has ended."""
         return self.process.wait(ENDS_WITHIN)
 
+    def stop(self, number=signal.SIGTERM):
+        """Its exit status, once it has ended as it was told to."""
+        self.tell(number)
+        return self.end()
+
     def kill(self):
         self.process.kill()
         self.process.wait()

@@ -92,8 +92,12 @@ def play():
         stage.reservations.close()
 
 
-def test_a_connection_waits_or_holds_jobs_and_never_both(play):
-    stage = play()
+@pytest.fixture
+def stage(play):
+    return play()
+
+
+def test_a_connection_waits_or_holds_jobs_and_never_both(stage):
     assert stage.ask() == [["watch mail", "ignore default", "reserve-batch 8 30"]]
     assert stage.ask() == [[]]  # one waits
     stage.reply(0, "WATCHING 2", "WATCHING 1")
@@ -106,8 +110,7 @@ def test_a_connection_waits_or_holds_jobs_and_never_both(play):
     assert stage.peers[0].heard() == ["delete 5"]  # at once
 
 
-def test_without_room_nothing_is_asked_for(play):
-    stage = play()
+def test_without_room_nothing_is_asked_for(stage):
     assert stage.ask(0) == []
     assert stage.reservations.slots == []
 
@@ -123,8 +126,7 @@ def test_a_server_without_batches_is_asked_for_one_job_and_then_for_those_that_a
     assert stage.reservations.outstanding == 2
 
 
-def test_jobs_are_touched_when_a_third_of_their_time_has_gone(play):
-    stage = play()
+def test_jobs_are_touched_when_a_third_of_their_time_has_gone(stage):
     stage.hold(5, 6)
     stage.now += 19.9
     assert stage.reservations.keep() == pytest.approx(0.1)
@@ -134,8 +136,7 @@ def test_jobs_are_touched_when_a_third_of_their_time_has_gone(play):
     assert stage.peers[0].heard() == ["touch 5", "touch 6"]
 
 
-def test_while_the_consumer_is_blocked_replies_are_read_and_what_has_come_is_touched_too(play):
-    stage = play()
+def test_while_the_consumer_is_blocked_replies_are_read_and_what_has_come_is_touched_too(stage):
     stage.hold(5)
     stage.ask(7)
     stage.reply(0, "TIMED_OUT")
@@ -154,8 +155,7 @@ def test_while_the_consumer_is_blocked_replies_are_read_and_what_has_come_is_tou
     assert stage.reservations.take().id == 6
 
 
-def test_a_reservation_that_nobody_looked_for_is_made_sure_of_before_it_is_handed_over(play):
-    stage = play()
+def test_a_reservation_that_nobody_looked_for_is_made_sure_of_before_it_is_handed_over(stage):
     stage.ask()
     stage.now += 90  # longer than the job may be reserved
     stage.reply(0, "WATCHING 2", "WATCHING 1", "RESERVED_BATCH 1", "RESERVED 5 1", "x")
@@ -165,8 +165,7 @@ def test_a_reservation_that_nobody_looked_for_is_made_sure_of_before_it_is_hande
     assert not stage.reservations.is_asking
 
 
-def test_a_job_that_is_lost_is_deleted_all_the_same_but_not_released(play, caplog):
-    stage = play()
+def test_a_job_that_is_lost_is_deleted_all_the_same_but_not_released(stage, caplog):
     done, given_up = stage.hold(5, 6)
     stage.now += 20
     stage.reservations.keep()
@@ -181,8 +180,7 @@ def test_a_job_that_is_lost_is_deleted_all_the_same_but_not_released(play, caplo
     assert "delete came too late" in caplog.text
 
 
-def test_a_job_that_is_buried_because_it_was_given_back_too_often_is_told(play, caplog):
-    stage = play()
+def test_a_job_that_is_buried_because_it_was_given_back_too_often_is_told(stage, caplog):
     (held,) = stage.hold(5)
     stage.reservations.release(held)
     stage.reply(0, "BURIED")
@@ -190,8 +188,7 @@ def test_a_job_that_is_buried_because_it_was_given_back_too_often_is_told(play, 
 
 
 @pytest.mark.parametrize(("reply", "is_refused"), [("TOUCHED", True), ("NOT_FOUND", False)])
-def test_a_job_of_which_nothing_may_be_known_is_an_error_and_one_that_is_gone_is_not(play, reply, is_refused):
-    stage = play()
+def test_a_job_of_which_nothing_may_be_known_is_an_error_and_one_that_is_gone_is_not(stage, reply, is_refused):
     stage.ask()
     stage.reply(0, "WATCHING 2", "WATCHING 1", "RESERVED_BATCH 1", "RESERVED 5 1", "x")
     stage.reply(0, "NOT_FOUND")
@@ -201,15 +198,13 @@ def test_a_job_of_which_nothing_may_be_known_is_an_error_and_one_that_is_gone_is
     assert stage.reservations.outstanding == 0
 
 
-def test_a_tube_that_may_not_be_watched_is_an_error_that_names_it(play):
-    stage = play()
+def test_a_tube_that_may_not_be_watched_is_an_error_that_names_it(stage):
     stage.ask()
     with pytest.raises(ForbiddenError, match="watch mail"):
         stage.reply(0, "FORBIDDEN")
 
 
-def test_a_job_that_nobody_waits_for_any_more_is_given_back_with_its_connection(play):
-    stage = play()
+def test_a_job_that_nobody_waits_for_any_more_is_given_back_with_its_connection(stage):
     with pytest.raises(NoAnswerError):
         stage.reservations.get("mail", 0)
     assert stage.reservations.slots == []
@@ -217,8 +212,7 @@ def test_a_job_that_nobody_waits_for_any_more_is_given_back_with_its_connection(
     assert stage.peers[0].sock.recv(100) == b""
 
 
-def test_a_connection_that_only_waits_is_replaced_when_it_is_lost(play):
-    stage = play()
+def test_a_connection_that_only_waits_is_replaced_when_it_is_lost(stage):
     stage.ask()
     stage.now += 10
     stage.peers[0].sock.close()
@@ -228,8 +222,7 @@ def test_a_connection_that_only_waits_is_replaced_when_it_is_lost(play):
     assert stage.peers[1].heard()[-1] == "reserve-batch 8 30"
 
 
-def test_with_a_connection_that_holds_jobs_they_are_lost_and_that_is_an_error(play):
-    stage = play()
+def test_with_a_connection_that_holds_jobs_they_are_lost_and_that_is_an_error(stage):
     (held,) = stage.hold(5)
     stage.peers[0].sock.close()
     with pytest.raises(ConnectionLostError):
@@ -241,16 +234,14 @@ def test_with_a_connection_that_holds_jobs_they_are_lost_and_that_is_an_error(pl
         stage.ask()
 
 
-def test_a_server_that_hangs_up_on_everybody_is_not_asked_for_ever(play):
-    stage = play()
+def test_a_server_that_hangs_up_on_everybody_is_not_asked_for_ever(stage):
     stage.ask()
     stage.peers[0].sock.close()
     with pytest.raises(ConnectionLostError):
         stage.reservations.receive_all()
 
 
-def test_a_server_that_cannot_be_reached_any_more_is_an_error(play):
-    stage = play()
+def test_a_server_that_cannot_be_reached_any_more_is_an_error(stage):
     stage.refuses = True
     with pytest.raises(ConnectionRefusedError):
         stage.ask()
@@ -294,24 +285,21 @@ def test_where_all_connections_hold_jobs_that_are_short_one_waits_for_a_part_of_
     assert stage.ask(7) == [["reserve-batch 7 0.500"]]
 
 
-def test_deadline_soon_has_all_jobs_of_the_connection_touched(play):
-    stage = play()
+def test_deadline_soon_has_all_jobs_of_the_connection_touched(stage):
     stage.hold(5)
     stage.ask(7)
     stage.reply(0, "DEADLINE_SOON")
     assert stage.peers[0].heard() == ["touch 5"]
 
 
-def test_who_waits_for_other_tubes_than_are_wanted_is_hung_up(play):
-    stage = play()
+def test_who_waits_for_other_tubes_than_are_wanted_is_hung_up(stage):
     stage.ask()
     stage.reservations.watch(["mail", "more"])
     assert stage.reservations.slots == []
     assert stage.ask()[-1] == ["watch mail", "watch more", "ignore default", "reserve-batch 8 30"]
 
 
-def test_what_has_come_from_tubes_that_are_not_wanted_any_more_is_given_back(play):
-    stage = play()
+def test_what_has_come_from_tubes_that_are_not_wanted_any_more_is_given_back(stage):
     stage.ask()
     stage.reply(0, "WATCHING 2", "WATCHING 1", "RESERVED_BATCH 1", "RESERVED 5 1", "x")
     stage.reply(0, *described(5))
@@ -321,8 +309,7 @@ def test_what_has_come_from_tubes_that_are_not_wanted_any_more_is_given_back(pla
     assert stage.reservations.take() is None
 
 
-def test_what_was_said_is_answered_before_hanging_up(play):
-    stage = play()
+def test_what_was_said_is_answered_before_hanging_up(stage):
     (held,) = stage.hold(5)
     stage.reservations.delete(held)
     stage.peers[0].says("DELETED")

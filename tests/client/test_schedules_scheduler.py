@@ -111,6 +111,11 @@ def times(monkeypatch):
     times.close()
 
 
+@pytest.fixture
+def queue(times):
+    return times.queue()
+
+
 def go_on(times, schedulers, until, queue):
     """Let schedulers make their passes until a moment, and for a second more."""
     until += 1
@@ -165,9 +170,8 @@ def test_in_memory_skip_leaves_the_last_as_well():
     assert [datetime.datetime.fromisoformat(each).timestamp() - BEGAN for each in ran] == [1800]
 
 
-def test_a_firing_has_what_its_schedule_demands(times):
+def test_a_firing_has_what_its_schedule_demands(times, queue):
     demands = {"ttl": "90s", "tries": 3, "limit": "tidy", "limit_count": 2}
-    queue = times.queue()
     scheduler(schedule(every(minutes=5), missed="skip", **demands)).make_pass(queue)
     (planned, _) = queue.list_jobs("work", "delayed")
     found = queue.stats_job(planned["id"])
@@ -222,8 +226,7 @@ def test_what_no_scheduler_could_plan_is_refused_at_once(make, error):
         make()
 
 
-def test_a_server_that_does_not_have_an_attribute_is_told_of(times, caplog):
-    queue = times.queue()
+def test_a_server_that_does_not_have_an_attribute_is_told_of(times, queue, caplog):
     put_with = queue.put_with
 
     def put(*args, **options):
@@ -246,8 +249,7 @@ def test_schedulers_whose_own_clocks_are_wrong_agree_with_the_server(times, monk
     assert all(0 <= when - moment < 1.1 for moment, when in times.fired)
 
 
-def test_the_server_s_clock_is_asked_though_somebody_has_kicked_all_jobs(times):
-    queue = times.queue()
+def test_the_server_s_clock_is_asked_though_somebody_has_kicked_all_jobs(times, queue):
     one = scheduler(schedule(every(minutes=5)))
     one.make_pass(queue)
     queue.use("schedules")
@@ -256,8 +258,7 @@ def test_the_server_s_clock_is_asked_though_somebody_has_kicked_all_jobs(times):
     assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
 
 
-def test_what_a_tube_has_lost_comes_back(times):
-    queue = times.queue()
+def test_what_a_tube_has_lost_comes_back(times, queue):
     one = scheduler(schedule(Cron("0 12 * * *")))
     one.make_pass(queue)
     assert queue.clear_tube("work") == 1
@@ -265,8 +266,7 @@ def test_what_a_tube_has_lost_comes_back(times):
     assert times.moments() == [BEGAN + DAY / 2]
 
 
-def test_a_firing_whose_job_is_deleted_stays_off_until_its_moment_is_past(times):
-    queue = times.queue()
+def test_a_firing_whose_job_is_deleted_stays_off_until_its_moment_is_past(times, queue):
     one = scheduler(schedule(Cron("0 12 * * *")), hold=HOUR)  # half a day ahead, which is longer than keys are held
     one.make_pass(queue)
     queue.use("work")
@@ -275,15 +275,13 @@ def test_a_firing_whose_job_is_deleted_stays_off_until_its_moment_is_past(times)
     assert times.moments() == [BEGAN + 1.5 * DAY]
 
 
-def test_another_expression_calls_the_old_firings_off(times):
-    queue = times.queue()
+def test_another_expression_calls_the_old_firings_off(times, queue):
     scheduler(schedule(Cron("0 12 * * *"))).make_pass(queue)
     go_on(times, [scheduler(schedule(Cron("0 18 * * *"), missed="all"))], BEGAN + DAY, queue)
     assert times.moments() == [BEGAN + DAY * 3 / 4]
 
 
-def test_of_two_definitions_the_one_that_was_started_last_counts_and_the_other_when_it_is_gone(times):
-    queue = times.queue()
+def test_of_two_definitions_the_one_that_was_started_last_counts_and_the_other_when_it_is_gone(times, queue):
     old, new = scheduler(schedule(every(minutes=5))), scheduler(schedule(every(minutes=7)))
     go_on(times, [old], BEGAN + 200, queue)
     go_on(times, [new, old], BEGAN + HOUR, queue)
@@ -293,8 +291,7 @@ def test_of_two_definitions_the_one_that_was_started_last_counts_and_the_other_w
     assert times.moments()[-6:] == list(range(BEGAN + HOUR + 2100, BEGAN + 2 * HOUR + 1, 300))
 
 
-def test_a_definition_whose_plan_could_not_be_written_is_not_taken_for_superseded(times):
-    queue = times.queue()
+def test_a_definition_whose_plan_could_not_be_written_is_not_taken_for_superseded(times, queue):
     scheduler(schedule(Cron("0 12 * * *"))).make_pass(queue)
     new = scheduler(schedule(Cron("0 18 * * *")))
 
@@ -315,8 +312,7 @@ def test_a_definition_whose_plan_could_not_be_written_is_not_taken_for_supersede
     assert times.moments() == [BEGAN + DAY * 3 / 4]
 
 
-def test_a_schedule_that_nobody_has_any_more_is_called_off(times):
-    queue = times.queue()
+def test_a_schedule_that_nobody_has_any_more_is_called_off(times, queue):
     both = scheduler(schedule(Cron("0 12 * * *"), "removed"), schedule(Cron("0 18 * * *"), "kept"))
     both.make_pass(queue)
     go_on(times, [scheduler(schedule(Cron("0 18 * * *"), "kept"))], BEGAN + DAY, queue)
@@ -325,15 +321,13 @@ def test_a_schedule_that_nobody_has_any_more_is_called_off(times):
         queue.peek_keyed("plan/removed")
 
 
-def test_a_schedule_of_another_group_is_left_alone(times):
-    queue = times.queue()
+def test_a_schedule_of_another_group_is_left_alone(times, queue):
     scheduler(schedule(Cron("0 12 * * *"), "theirs"), group="theirs").make_pass(queue)
     go_on(times, [scheduler(schedule(Cron("0 18 * * *"), "ours"))], BEGAN + DAY, queue)
     assert times.moments() == [BEGAN + DAY / 2, BEGAN + DAY * 3 / 4]
 
 
-def test_a_server_in_drain_mode_loses_no_firing(times):
-    queue = times.queue()
+def test_a_server_in_drain_mode_loses_no_firing(times, queue):
     one = scheduler(schedule(every(minutes=5), missed="all"))
     one.make_pass(queue)
     queue.drain()
@@ -402,8 +396,7 @@ def test_the_tube_of_plans_is_no_task_s():
         scheduler(schedule(every(minutes=5)), group="work")
 
 
-def test_a_plan_that_nobody_can_read_is_written_anew(times, caplog):
-    queue = times.queue()
+def test_a_plan_that_nobody_can_read_is_written_anew(times, queue, caplog):
     queue.use("schedules")
     queue.put_keyed("plan/note", b"hello", delay=DAY)
     go_on(times, [scheduler(schedule(every(minutes=5)))], BEGAN + HOUR, queue)
@@ -411,8 +404,7 @@ def test_a_plan_that_nobody_can_read_is_written_anew(times, caplog):
     assert any("schedule note begins anew" in message for message in caplog.messages)
 
 
-def test_a_plan_that_somebody_has_made_up_stops_no_scheduler(times, caplog):
-    queue = times.queue()
+def test_a_plan_that_somebody_has_made_up_stops_no_scheduler(times, queue, caplog):
     scheduler(schedule(every(minutes=5))).make_pass(queue)
     queue.use("schedules")
     made_up = queue.peek_keyed("plan/note").body.replace(b'"renewed_until": ', b'"renewed_until": 1, "work": "", "x": ')
@@ -425,9 +417,8 @@ def test_a_plan_that_somebody_has_made_up_stops_no_scheduler(times, caplog):
     assert any("xxx is not planned at present: ValueError" in message for message in caplog.messages)
 
 
-def test_more_than_a_pass_may_put_is_put_by_the_passes_that_follow(times):
+def test_more_than_a_pass_may_put_is_put_by_the_passes_that_follow(times, queue):
     one = scheduler(schedule(every(seconds=1), missed="all"), ahead=DAY)
-    queue = times.queue()
     one.make_pass(queue)
     times.sleep(3 * HOUR)
     while one.make_pass(queue) == 0:

@@ -1,6 +1,7 @@
 """Django's backend: what enqueueing makes of a task, what is refused, and what `manage.py check` says."""
 
 import asyncio
+import contextlib
 import datetime
 import functools
 import json
@@ -35,6 +36,8 @@ from harness import servers
 django.setup()
 
 BACKEND = "beanstalk_client.integrations.django.BeanstalkBackend"
+SERVERS = ("address", "ours", "stock")
+"""The fixtures by which a test names its server."""
 
 
 def tasks_at(address, **options):
@@ -45,11 +48,14 @@ def tasks_at(address, **options):
 
 
 @pytest.fixture(autouse=True)
-def emptied(request):
-    yield
+def backend(request):
+    """The backend is at the server that the test names, which has no job when the test is over."""
+    address = next((request.getfixturevalue(name) for name in SERVERS if name in request.fixturenames), None)
+    with tasks_at(address) if address else contextlib.nullcontext():
+        yield
     close_idle()
-    for name in {"ours", "stock"} & set(request.fixturenames):
-        with Client(request.getfixturevalue(name)) as client:
+    if address:
+        with Client(address) as client:
             for tube in client.tubes():
                 client.watch(tube)
                 for _ in range(client.stats_tube(tube)["current-jobs-buried"]):
@@ -80,10 +86,9 @@ def later(**duration):
 
 
 def test_a_task_is_a_job_in_the_tube_of_its_queue(address):
-    with tasks_at(address):
-        before = timezone.now()
-        result = shop.remind.enqueue(17, due=2.5)
-        body, found = the_job(address)
+    before = timezone.now()
+    result = shop.remind.enqueue(17, due=2.5)
+    body, found = the_job(address)
     assert result.status == TaskResultStatus.READY
     assert (result.args, result.kwargs, result.backend, result.attempts) == ([17], {"due": 2.5}, "default", 0)
     assert before <= result.enqueued_at <= timezone.now()
@@ -97,16 +102,14 @@ def test_a_task_is_a_job_in_the_tube_of_its_queue(address):
 
 
 def test_coroutines_are_enqueued_too_and_from_coroutines(address):
-    with tasks_at(address):
-        result = asyncio.run(shop.mail.aenqueue(17))
-        assert the_job(address, "mail")[0]["meta"]["id"] == result.id
+    result = asyncio.run(shop.mail.aenqueue(17))
+    assert the_job(address, "mail")[0]["meta"]["id"] == result.id
 
 
 @pytest.mark.parametrize(("given", "sent"), [(-100, 65636), (0, 65536), (1, 65535), (100, 65436)])
 def test_what_django_finds_urgent_comes_first(ours, given, sent):
-    with tasks_at(ours):
-        shop.remind.using(priority=given).enqueue(17)
-        assert the_job(ours)[1]["pri"] == sent
+    shop.remind.using(priority=given).enqueue(17)
+    assert the_job(ours)[1]["pri"] == sent
 
 
 def test_a_prefix_and_the_time_to_run_are_options(ours):
@@ -116,10 +119,9 @@ def test_a_prefix_and_the_time_to_run_are_options(ours):
 
 
 def test_a_deferred_task_waits_at_the_server(address):
-    with tasks_at(address):
-        moment = later(seconds=899.5)
-        result = shop.remind.using(run_after=moment).enqueue(17)
-        body, found = the_job(address)
+    moment = later(seconds=899.5)
+    result = shop.remind.using(run_after=moment).enqueue(17)
+    body, found = the_job(address)
     assert found["state"] == "delayed"
     assert 898 <= found["time-left"] <= 900
     assert result.task.run_after == moment
@@ -127,13 +129,12 @@ def test_a_deferred_task_waits_at_the_server(address):
 
 
 def test_a_task_whose_moment_is_past_is_ready(address):
-    with tasks_at(address):
-        shop.remind.using(run_after=later(seconds=-10)).enqueue(17)
-        assert the_job(address)[1]["state"] == "ready"
+    shop.remind.using(run_after=later(seconds=-10)).enqueue(17)
+    assert the_job(address)[1]["state"] == "ready"
 
 
 def test_without_time_zones_a_moment_is_in_that_of_the_settings(ours):
-    with tasks_at(ours), override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"):
+    with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"):
         in_tokyo = datetime.datetime.now(datetime.timezone(datetime.timedelta(hours=9))).replace(tzinfo=None)
         result = shop.remind.using(run_after=in_tokyo + datetime.timedelta(seconds=900)).enqueue(17)
         body, found = the_job(ours)
@@ -143,44 +144,40 @@ def test_without_time_zones_a_moment_is_in_that_of_the_settings(ours):
 
 
 def test_a_deferred_task_is_cancelled_for_good(ours):
-    with tasks_at(ours):
-        deferred = shop.mail.using(run_after=later(hours=1)).enqueue(1)
-        assert cancel(deferred.id)
-        assert not cancel(deferred.id), "it is cancelled already"
-        assert the_job(ours, "mail") == (None, None)
-        assert asyncio.run(acancel(shop.mail.using(run_after=later(hours=1)).enqueue(2)))
-        due = shop.mail.using(run_after=later(seconds=-1)).enqueue(3)
-        assert not cancel(due), "it is ready"
-        assert not cancel(shop.mail.enqueue(4)), "it was not deferred"
-        assert not cancel("x" * 32), "it never was"
+    deferred = shop.mail.using(run_after=later(hours=1)).enqueue(1)
+    assert cancel(deferred.id)
+    assert not cancel(deferred.id), "it is cancelled already"
+    assert the_job(ours, "mail") == (None, None)
+    assert asyncio.run(acancel(shop.mail.using(run_after=later(hours=1)).enqueue(2)))
+    due = shop.mail.using(run_after=later(seconds=-1)).enqueue(3)
+    assert not cancel(due), "it is ready"
+    assert not cancel(shop.mail.enqueue(4)), "it was not deferred"
+    assert not cancel("x" * 32), "it never was"
 
 
 def test_where_any_queue_is_valid_what_is_cancelled_must_say_which(ours):
-    with tasks_at(ours):
-        task_backends["default"].queues = set()
-        deferred = shop.remind.using(run_after=later(hours=1), queue_name="any").enqueue(1)
-        with pytest.raises(ValueError, match="queues of this backend are not known"):
-            cancel(deferred.id)
-        assert cancel(deferred)
+    task_backends["default"].queues = set()
+    deferred = shop.remind.using(run_after=later(hours=1), queue_name="any").enqueue(1)
+    with pytest.raises(ValueError, match="queues of this backend are not known"):
+        cancel(deferred.id)
+    assert cancel(deferred)
 
 
 def test_beanstalkd_cannot_cancel_with_certainty_so_nobody_is_told_that_it_can(stock):
-    with tasks_at(stock):
-        deferred = shop.remind.using(run_after=later(hours=1)).enqueue(1)
-        with pytest.raises(UnknownCommandError):
-            cancel(deferred)
-        assert the_job(stock)[1]["state"] == "delayed"
+    deferred = shop.remind.using(run_after=later(hours=1)).enqueue(1)
+    with pytest.raises(UnknownCommandError):
+        cancel(deferred)
+    assert the_job(stock)[1]["state"] == "delayed"
 
 
 def test_a_task_is_put_at_once_and_on_commit_if_the_program_says_so(ours):
-    with tasks_at(ours):
-        with transaction.atomic():
-            shop.remind.enqueue(1)
-            assert the_job(ours)[0]["args"] == [1]
-        with transaction.atomic():
-            transaction.on_commit(functools.partial(shop.mail.enqueue, 2))
-            assert the_job(ours, "mail") == (None, None)
-        assert the_job(ours, "mail")[0]["args"] == [2]
+    with transaction.atomic():
+        shop.remind.enqueue(1)
+        assert the_job(ours)[0]["args"] == [1]
+    with transaction.atomic():
+        transaction.on_commit(functools.partial(shop.mail.enqueue, 2))
+        assert the_job(ours, "mail") == (None, None)
+    assert the_job(ours, "mail")[0]["args"] == [2]
 
 
 def test_signals_and_the_log_tell_of_it(ours, caplog):
@@ -191,7 +188,7 @@ def test_signals_and_the_log_tell_of_it(ours, caplog):
 
     task_enqueued.connect(listen)
     try:
-        with tasks_at(ours), caplog.at_level(logging.DEBUG, NAME):
+        with caplog.at_level(logging.DEBUG, NAME):
             result = shop.remind.enqueue(17)
     finally:
         task_enqueued.disconnect(listen)
@@ -201,28 +198,25 @@ def test_signals_and_the_log_tell_of_it(ours, caplog):
 
 
 def test_results_are_not_kept_and_the_backend_says_so(ours):
-    with tasks_at(ours):
-        assert not task_backends["default"].supports_get_result
-        result = shop.remind.enqueue(17)
-        for ask in (result.refresh, functools.partial(shop.remind.get_result, result.id)):
-            with pytest.raises(NotImplementedError):
-                ask()
+    assert not task_backends["default"].supports_get_result
+    result = shop.remind.enqueue(17)
+    for ask in (result.refresh, functools.partial(shop.remind.get_result, result.id)):
+        with pytest.raises(NotImplementedError):
+            ask()
 
 
 @pytest.mark.parametrize("arguments", [(object(),), ({1, 2},), (b"\xff",)], ids=["object", "set", "bytes"])
 def test_arguments_that_are_not_of_json_are_refused_and_nothing_is_put(ours, arguments):
-    with tasks_at(ours):
-        with pytest.raises((TypeError, ValueError)):
-            shop.remind.enqueue(*arguments)
-        assert the_job(ours) == (None, None)
+    with pytest.raises((TypeError, ValueError)):
+        shop.remind.enqueue(*arguments)
+    assert the_job(ours) == (None, None)
 
 
 def test_a_task_that_is_too_big_is_an_error_and_the_next_one_goes_on(address):
-    with tasks_at(address):
-        with pytest.raises(JobTooBigError):
-            shop.remind.enqueue("x" * 70_000)
-        shop.remind.enqueue("x" * 60_000)
-        assert the_job(address)[1]["state"] == "ready"
+    with pytest.raises(JobTooBigError):
+        shop.remind.enqueue("x" * 70_000)
+    shop.remind.enqueue("x" * 60_000)
+    assert the_job(address)[1]["state"] == "ready"
 
 
 def test_a_server_that_is_not_there_is_an_error():
@@ -237,12 +231,12 @@ def test_a_server_that_is_not_there_is_an_error():
     ids=str,
 )  # fmt: skip
 def test_a_task_that_makes_no_sense_is_invalid(ours, settings):
-    with tasks_at(ours), pytest.raises(InvalidTask):
+    with pytest.raises(InvalidTask):
         task(**settings)(shop.no_task)
 
 
 def test_each_thread_has_a_connection_and_they_are_kept(ours):
-    with tasks_at(ours), Client(ours) as client:
+    with Client(ours) as client:
         before = client.stats()["total-connections"]
         for _ in range(3):
             threads = [threading.Thread(target=shop.remind.enqueue, args=(17,)) for _ in range(4)]
@@ -255,22 +249,21 @@ def test_each_thread_has_a_connection_and_they_are_kept(ours):
 
 
 def test_a_process_that_is_forked_has_connections_of_its_own(ours):
-    with tasks_at(ours):
-        shop.remind.enqueue(1)
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                for _ in range(100):
-                    shop.remind.enqueue(2)
-                status = 0
-            finally:
-                os._exit(status)
-        for _ in range(100):
-            shop.remind.enqueue(3)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        with Client(ours) as client:
-            assert client.stats_tube("default")["current-jobs-ready"] == 201
+    shop.remind.enqueue(1)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            for _ in range(100):
+                shop.remind.enqueue(2)
+            status = 0
+        finally:
+            os._exit(status)
+    for _ in range(100):
+        shop.remind.enqueue(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with Client(ours) as client:
+        assert client.stats_tube("default")["current-jobs-ready"] == 201
 
 
 def errors_of(**parameters):
@@ -331,7 +324,7 @@ def test_manage_py_check_runs_it():
 
 
 def test_none_is_early_by_the_clock_of_the_server(ours):
-    with tasks_at(ours), Client(ours) as client:
+    with Client(ours) as client:
         moment = later(seconds=0.25)
         shop.remind.using(run_after=moment).enqueue(1)
         client.delete(client.reserve(timeout=60))

@@ -17,7 +17,6 @@ from on_terminal import BEANSTALK, OnTerminal
 from beanstalk_server import Config, ListenerConfig, TubeConfig, UserConfig
 from harness import servers
 from harness.in_thread import ServerThread
-from harness.servers import run
 from harness.waiting import eventually
 
 INTERVAL = "0.2"
@@ -27,18 +26,6 @@ INTERVAL = "0.2"
 def cleanup():
     with contextlib.ExitStack() as stack:
         yield stack
-
-
-@pytest.fixture
-def start(cleanup):
-    """Starts servers in threads."""
-
-    def start(**settings):
-        server = ServerThread(Config(**(settings or {"port": 0})), asyncio.new_event_loop)
-        cleanup.callback(server.stop)
-        return server
-
-    return start
 
 
 @pytest.fixture
@@ -91,9 +78,9 @@ def fill(address):
         assert file.readline() == b"BURIED\r\n"
 
 
-def test_an_evening_with_top(start, top):
+def test_an_evening_with_top(run, top):
     """The tubes, another order, a prefix, the jobs of a tube, the help, quit."""
-    address = start().address
+    address = run().address
     fill(address)
     terminal = top(address, size=(100, 20))
     assert terminal.shows("mail  ").split()[:5] == ["mail", "3", "0", "0", "0"]
@@ -128,8 +115,8 @@ def test_an_evening_with_top(start, top):
     assert terminal.raw.endswith(b"\x1b[?1049l")
 
 
-def test_rates_are_shown(start, top):
-    address = start().address
+def test_rates_are_shown(run, top):
+    address = run().address
     terminal = top(address, size=(100, 12))
     terminal.shows("0.0/s in")
     rated = re.compile(r"^mail +\d+ .* [1-9]\d*\.\d +0\.0 +\+", re.MULTILINE)
@@ -142,8 +129,8 @@ def test_rates_are_shown(start, top):
     assert re.search(r"rates [1-9]\d*(\.\d)?/s in", terminal.text)
 
 
-def test_a_terminal_may_change_its_size(start, top):
-    address = start().address
+def test_a_terminal_may_change_its_size(run, top):
+    address = run().address
     fill(address)
     terminal = top(address, size=(100, 20))
     terminal.shows("PAUSE")
@@ -170,8 +157,8 @@ def test_a_terminal_may_change_its_size(start, top):
     ],
     ids=["SIGTERM", "SIGHUP", "Ctrl-C", "Ctrl-backslash"],
 )
-def test_a_signal_ends_it_and_the_terminal_is_given_back(start, top, end, status):
-    terminal = top(start().address)
+def test_a_signal_ends_it_and_the_terminal_is_given_back(run, top, end, status):
+    terminal = top(run().address)
     terminal.shows("default")
     if isinstance(end, bytes):
         terminal.type(end)
@@ -181,16 +168,16 @@ def test_a_signal_ends_it_and_the_terminal_is_given_back(start, top, end, status
     assert terminal.is_as_before
 
 
-def test_an_error_of_its_own_gives_the_terminal_back(start, on_terminal):
+def test_an_error_of_its_own_gives_the_terminal_back(run, on_terminal):
     program = "from beanstalk_client.cli import top; top.Sampler.history = lambda *_, **__: 1 / 0; " + BEANSTALK
-    terminal = on_terminal("top", "--server", named(start().address), program=program)
+    terminal = on_terminal("top", "--server", named(run().address), program=program)
     assert terminal.ends() == 1
     assert terminal.is_as_before
     assert "ZeroDivisionError" in terminal.text
 
 
-def test_a_terminal_that_has_gone_ends_it(start, top):
-    terminal = top(start().address)
+def test_a_terminal_that_has_gone_ends_it(run, top):
+    terminal = top(run().address)
     terminal.shows("default")
     terminal.process.send_signal(signal.SIGSTOP)
     terminal.hang_up()
@@ -198,8 +185,8 @@ def test_a_terminal_that_has_gone_ends_it(start, top):
     assert terminal.process.wait(60) == 129
 
 
-def test_ctrl_z_gives_the_terminal_back_until_fg(start, on_terminal):
-    address = start().address
+def test_ctrl_z_gives_the_terminal_back_until_fg(run, on_terminal):
+    address = run().address
     program = "os.execv('/bin/sh', ['sh', '-i'])"
     command = (
         f"{sys.executable} -P -c '{BEANSTALK.replace('from', 'import sys; from', 1)}' top --server {named(address)}"
@@ -227,8 +214,8 @@ def test_ctrl_z_gives_the_terminal_back_until_fg(start, on_terminal):
     terminal.ends()
 
 
-def test_stopped_by_force_it_takes_the_terminal_over_again(start, top):
-    terminal = top(start().address)
+def test_stopped_by_force_it_takes_the_terminal_over_again(run, top):
+    terminal = top(run().address)
     terminal.shows("default")
     ours = terminal.attributes
     terminal.process.send_signal(signal.SIGSTOP)
@@ -264,9 +251,9 @@ def test_a_lost_connection_is_shown_and_tried_again(cleanup, top):
     assert terminal.ends() == 0
 
 
-def test_a_user_sees_what_it_has_a_right_to(start, top):
+def test_a_user_sees_what_it_has_a_right_to(run, top):
     listeners = (ListenerConfig(address="127.0.0.1:0"), ListenerConfig(address="127.0.0.1:0", user="mail"))
-    server = start(listeners=listeners, users=(UserConfig(name="mail", inspect=("mail",)),))
+    server = run(listeners=listeners, users=(UserConfig(name="mail", inspect=("mail",)),))
     everybodys, mails = server.server.listeners.addresses
     fill(everybodys)
     terminal = top(mails)
@@ -310,11 +297,11 @@ def test_a_server_that_talks_nonsense(cleanup, top):
 
 
 def beanstalk(*arguments, **environment):
-    return run([sys.executable, "-P", "-c", f"import sys; {BEANSTALK}", *arguments], environment)
+    return servers.run([sys.executable, "-P", "-c", f"import sys; {BEANSTALK}", *arguments], environment)
 
 
-def test_one_screen(start):
-    address = start().address
+def test_one_screen(run):
+    address = run().address
     fill(address)
     done = beanstalk("top", "--server", named(address), "--once", "--interval", "0.1", COLUMNS="80", LINES="24")
     assert (done.returncode, done.stderr) == (0, "")
@@ -324,8 +311,8 @@ def test_one_screen(start):
     assert "0.0/s in" in lines[2]
 
 
-def test_samples_as_json(start):
-    address = start().address
+def test_samples_as_json(run):
+    address = run().address
     fill(address)
     arguments = ("top", "--server", named(address), "--json", "--interval", "0.1", "--prefix", "bi")
     done = beanstalk(*arguments, "--once")
@@ -343,15 +330,15 @@ def test_samples_as_json(start):
     first_two = (
         f"{' '.join([sys.executable, '-P', '-c', repr('import sys; ' + BEANSTALK)])} {' '.join(arguments)} | head -n 2"
     )
-    done = run(["sh", "-c", first_two])
+    done = servers.run(["sh", "-c", first_two])
     first, second = [json.loads(line) for line in done.stdout.splitlines()]
     assert (first["rates"], first["tubes"][0]["in"]) == ({}, None)
     assert second["tubes"][0]["in"] == 0.0
     assert second["time"] > first["time"]
 
 
-def test_what_cannot_be_done_is_told(start):
-    address = named(start().address)
+def test_what_cannot_be_done_is_told(run):
+    address = named(run().address)
     done = beanstalk("top", "--server", address)
     assert (done.returncode, done.stderr) == (
         2,
@@ -386,8 +373,8 @@ def test_beside_beanstalkd(cleanup, top):
 @pytest.mark.parametrize(
     ("measures", "told"), [(True, r"^waited \d\S* / \d\S* / \d\S* s, ran 0 / 0 / 0 s"), (False, "ago *$")]
 )
-def test_the_jobs_of_a_tube_that_is_measured_have_its_percentiles_above_them(start, top, measures, told):
-    server = start(port=0, tubes=(TubeConfig(match=("mail",), measures=measures),))
+def test_the_jobs_of_a_tube_that_is_measured_have_its_percentiles_above_them(run, top, measures, told):
+    server = run(tubes=(TubeConfig(match=("mail",), measures=measures),))
     say(server.address, "use mail", *["put 0 0 60 1\r\nx"] * 2, "watch mail", "reserve")
     terminal = top(server.address)
     terminal.shows("mail  ")

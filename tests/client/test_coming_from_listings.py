@@ -7,19 +7,11 @@ import pytest
 from beanstalk_client.tasks import Tasks
 from listings import Program
 
-from harness import servers
 from harness.servers import ROOT
 
 pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "coming-from.md"
-
-
-@pytest.fixture
-def address():
-    process = servers.start(servers.imported())
-    yield process.address
-    process.stop()
 
 
 CALLS = r"`((?:remind|tasks|group|handle)\b[^`]*|(?:handle|group) = [^`]*)`"
@@ -54,18 +46,18 @@ def test_each_call_of_a_table_works(section):
     assert not [moved_from for moved_from, here in rows if here == "none"]
 
 
-def test_greenstalk(tmp_path, address):
-    assert Program(PAGE, "greenstalk", tmp_path, address).run("producer.py") == "hello\n"
+def test_greenstalk(tmp_path, run):
+    assert Program(PAGE, "greenstalk", tmp_path, run().address).run("producer.py") == "hello\n"
 
 
-def test_rq(tmp_path, address):
-    program = Program(PAGE, "RQ", tmp_path, address)
+def test_rq(tmp_path, run):
+    program = Program(PAGE, "RQ", tmp_path, run().address)
     assert program.run("order.py") == "order 17 needs no reminder\n"
     until = {"order 16 is not paid"}
     log = program.work("-m", "beanstalk_client.worker", "shop:tasks", "--at-once", "10", until=until)
     assert "order 17" not in log
 
 
-def test_a_sorted_set(tmp_path, address):
-    program = Program(PAGE, "A Redis sorted set, and libraries around one", tmp_path, address)
+def test_a_sorted_set(tmp_path, run):
+    program = Program(PAGE, "A Redis sorted set, and libraries around one", tmp_path, run().address)
     assert program.run("delays.py").splitlines() == ["True", "cancelled: no worker gets it", "1", "order-18"]

@@ -4,7 +4,6 @@ import django
 import pytest
 from listings import Program
 
-from harness import servers
 from harness.servers import ROOT
 
 pytestmark = pytest.mark.slow
@@ -18,21 +17,15 @@ DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memor
 """
 
 
-@pytest.fixture
-def address():
-    process = servers.start(servers.imported())
-    yield process.address
-    process.stop()
-
-
-def test_taskiq(tmp_path, address):
-    program = Program(PAGE, "taskiq", tmp_path, address)
+def test_taskiq(tmp_path, run):
+    program = Program(PAGE, "taskiq", tmp_path, run().address)
     assert program.run("order.py") == "nobody is reminded of order 17\n"
     log = program.work("-m", "taskiq", "worker", "shop:broker", "--workers", "1", until={"order 16 is not paid"})
     assert "order 17" not in log
 
 
-def test_django(tmp_path, address):
+def test_django(tmp_path, run):
+    address = run().address
     program = Program(PAGE, "Django", tmp_path, address)
     program.write("settings.py", program.read("settings.py") + MORE_SETTINGS)
     program.write("shop/__init__.py", "")

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
-import pty
 import socket
 import subprocess
 import sys
@@ -18,6 +16,7 @@ import trustme
 from beanstalk_client.cli import mutate
 from beanstalk_client.cli.main import main
 from beanstalk_client.worker.serving import Group, Worker
+from on_terminal import OnTerminal
 from scripted_server import CLOSE
 
 from beanstalk_server import ListenerConfig, TubeConfig, UserConfig
@@ -38,11 +37,6 @@ COMMAND = [
 def without_settings(monkeypatch):
     for name in ("BEANSTALK_SERVER", "BEANSTALK_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def loop_factory():
-    return asyncio.new_event_loop  # which loop the server has is nothing to its clients
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +91,12 @@ def read(ask):
 def environment(server):
     host, port = server.address
     return servers.environment_of(servers.imported(), {"BEANSTALK_SERVER": f"{host}:{port}"})
+
+
+def ended(server, *arguments, **how):
+    """A command as a process of its own, which has ended."""
+    known = {"env": environment(server), "cwd": "/", "timeout": 60, "text": True}
+    return subprocess.run([*COMMAND, *arguments], **known | how)
 
 
 def fresh(server):
@@ -196,9 +196,8 @@ def test_a_job_that_a_worker_has_is_not_buried(server, ask):
 def test_a_body_of_any_bytes_goes_in_and_comes_out_as_it_is(server):
     tube, body = fresh(server), bytes(range(256)) * 3
     for arguments in (["put", tube], ["put", tube, "-"]):
-        subprocess.run([*COMMAND, *arguments], input=body, env=environment(server), cwd="/", check=True, timeout=60)
-        command = [*COMMAND, "peek", "--ready", tube]
-        assert subprocess.check_output(command, env=environment(server), cwd="/", timeout=60) == body
+        assert ended(server, *arguments, input=body, text=False).returncode == 0
+        assert ended(server, "peek", "--ready", tube, capture_output=True, text=False).stdout == body
 
 
 def test_ping_says_how_long_it_took(server, ask, read):
@@ -263,11 +262,11 @@ def test_clear_asks_on_a_terminal_only(ours, ask, read):
     status, out, err = ask(ours, "clear", "t")  # pytest's standard input is no terminal
     assert (status, out, "--yes" in err) == (2, "", True)
     for answer, status, left in (("n", 1, 1), ("", 1, 1), ("y", 0, 0)):
-        with terminal([*COMMAND, "clear", "t"], ours) as (process, ends):
-            eventually(lambda ends=ends: b"[y/N]" in ends.said(), "it asks")
-            assert b"1 ready, 0 delayed, 0 buried" in ends.said()
-            os.write(ends.number, answer.encode() + b"\n")
-            assert process.wait(60) == status
+        with terminal(ours, "clear", "t") as own:
+            own.shows("[y/N]")
+            assert "1 ready, 0 delayed, 0 buried" in own.text
+            own.type(answer + "\n")
+            assert own.ends() == status
         assert sum(tube["current-jobs-ready"] for tube in read(ours, "tubes")) == left
     ask(ours, "put", "t", "x")
     assert ask(ours, "clear", "t", "--yes") == (0, "1 job deleted\n", "")
@@ -282,11 +281,11 @@ def test_groups(ours, ask, read):
     assert ask(ours, "stats", "t", "--group", "t/1")[0] == 2
     status, out, err = ask(ours, "cancel-group", "t/1")
     assert (status, out, "--yes" in err) == (2, "", True)
-    with terminal([*COMMAND, "cancel-group", "t/1"], ours) as (process, ends):
-        eventually(lambda: b"[y/N]" in ends.said(), "it asks")
-        assert b"group t/1" in ends.said() and b"1 ready, 0 delayed, 0 buried" in ends.said()
-        os.write(ends.number, b"n\n")
-        assert process.wait(60) == 1
+    with terminal(ours, "cancel-group", "t/1") as own:
+        own.shows("[y/N]")
+        assert "group t/1" in own.text and "1 ready, 0 delayed, 0 buried" in own.text
+        own.type("n\n")
+        assert own.ends() == 1
     assert ask(ours, "cancel-group", "t/1", "--yes") == (0, "1 job deleted\n", "")
     assert read(ours, "stats", "--job", str(job))["state"] == "ready"
     assert ask(ours, "stats", "--group", "t/none")[::2] == (1, "beanstalk stats: group t/none: not found\n")
@@ -411,50 +410,21 @@ def test_show_finds_the_report_of_a_dead_letter(run, read):
     assert found["report"] == {"job": job, "error": "why"}
 
 
-class Terminal:
-    """Our end of a pseudo-terminal, and what has been said there."""
-
-    def __init__(self, number):
-        self.number = number
-        self._said = b""
-        os.set_blocking(number, False)
-
-    def said(self):
-        with contextlib.suppress(BlockingIOError, OSError):  # EIO when the other end is closed
-            while got := os.read(self.number, 65536):
-                self._said += got
-        return self._said
-
-
 @contextlib.contextmanager
-def terminal(command, server, **more):
-    """A command whose standard streams are a terminal, and the other end of it."""
-    number, theirs = pty.openpty()
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=environment(server) | {"TERM": "xterm"} | more,
-            cwd="/",
-        )
-        os.close(theirs)
-        try:
-            yield process, Terminal(number)
-        finally:
-            process.kill()
-            process.wait()
-    finally:
-        os.close(number)
+def terminal(server, *arguments, **more):
+    """A command on a terminal."""
+    name = "{}:{}".format(*server.address)
+    with contextlib.closing(
+        OnTerminal(*arguments, size=(200, 24), environment={"BEANSTALK_SERVER": name} | more)
+    ) as own:
+        yield own
 
 
 def shown(server, *arguments, **more):
     """What a command writes to a terminal, where it must succeed."""
-    with terminal([*COMMAND, *arguments], server, **more) as (process, ends):
-        eventually(lambda: ends.said().endswith(b"\n"), "it writes a line")
-        assert process.wait(60) == 0
-        return ends.said()
+    with terminal(server, *arguments, **more) as own:
+        assert own.ends() == 0
+        return own.raw
 
 
 @pytest.mark.parametrize(
@@ -479,13 +449,8 @@ def test_json_cannot_steer_a_terminal_either(ours, ask):
 
 def test_json_into_a_pipe_has_all_letters_in_any_encoding(ours, ask):
     ask(ours, "put", "t", "caf\u00e9")
-    done = subprocess.run(
-        [*COMMAND, "peek", "--json", "1"],
-        env=environment(ours) | {"PYTHONIOENCODING": "latin-1"},
-        cwd="/",
-        capture_output=True,
-        timeout=60,
-    )
+    latin = environment(ours) | {"PYTHONIOENCODING": "latin-1"}
+    done = ended(ours, "peek", "--json", "1", env=latin, capture_output=True)
     assert json.loads(done.stdout) == {"id": 1, "body": "caf\u00e9"}
 
 
@@ -771,21 +736,16 @@ def test_files_that_are_not_there_are_status_2(ask, arguments):
 def test_a_reader_that_has_gone_is_no_failure(ours, ask):
     command = " ".join(f"'{part}'" for part in COMMAND)
     script = f"{command} stats | true; echo ${{PIPESTATUS[0]}}"
-    run = partial(subprocess.run, env=environment(ours), cwd="/", stderr=subprocess.PIPE, text=True, timeout=60)
-    done = run(["bash", "-c", script], stdout=subprocess.PIPE)
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment(ours), cwd="/", capture_output=True, text=True, timeout=60
+    )
     assert done.stderr == ""
     assert done.stdout.strip() in ("0", "141")
     with open("/dev/full", "wb") as full:
-        done = run([*COMMAND, "stats"], stdout=full)
-    assert (done.returncode, "No space left on device" in done.stderr) == (74, True)
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [*COMMAND, "peek", "--buried", "t"], env=environment(ours), cwd="/", stderr=full, timeout=60
-        )
-    assert done.returncode == 1
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run([*COMMAND, "stats"], env=environment(ours), cwd="/", stdout=full, stderr=full, timeout=60)
-    assert done.returncode == 74
+        done = ended(ours, "stats", stdout=full, stderr=subprocess.PIPE)
+        assert (done.returncode, "No space left on device" in done.stderr) == (74, True)
+        assert ended(ours, "peek", "--buried", "t", stderr=full).returncode == 1
+        assert ended(ours, "stats", stdout=full, stderr=full).returncode == 74
 
 
 @pytest.mark.parametrize(

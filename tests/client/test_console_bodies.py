@@ -197,35 +197,14 @@ def test_any_bytes_are_php_or_a_value_error(data):
         assert json.dumps(read_php(data)), "it can be shown"
 
 
+MEMBERS = """
+task args kwargs headers body properties data job displayName error buried task_name command body_encoding content-type
+traceback
+""".split()
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "task",
-                    "args",
-                    "kwargs",
-                    "headers",
-                    "body",
-                    "properties",
-                    "data",
-                    "job",
-                    "displayName",
-                    "error",
-                    "buried",
-                    "task_name",
-                    "command",
-                    "body_encoding",
-                    "content-type",
-                    "traceback",
-                ]
-            ),
-            inner,
-            max_size=6,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS), inner, max_size=6),
     max_leaves=12,
 )
 

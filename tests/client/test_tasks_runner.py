@@ -45,6 +45,10 @@ def threads_of(number):
     threads.close()
 
 
+def unlucky():
+    raise RuntimeError("no such luck")
+
+
 def events(caplog):
     return [record.event for record in caplog.records if hasattr(record, "event")]
 
@@ -78,11 +82,7 @@ def test_what_fails_is_tried_again_later_and_later_and_then_buried(tasks, queue,
 @pytest.mark.parametrize("tries", [1, 2])
 def test_all_tries_have_one_if_that_is_asked_for(tries, caplog):
     tasks = Tasks()
-
-    @tasks.task(retries=1)
-    def bad():
-        raise RuntimeError("no such luck")
-
+    bad = tasks.task(name="bad", retries=1)(unlucky)
     with tasks.in_memory():
         run(TaskRunner(tasks, None, all_tracebacks=True)(Delivery(bad.body(), reserves=tries)))
     assert [bool(record.exc_info) for record in caplog.records] == [True]
@@ -120,10 +120,7 @@ def test_in_memory_seconds_in_parts_are_as_long_as_in_one_piece(tasks, seed):
 
 
 def test_why_a_job_is_buried_is_there_to_be_read(tasks, queue):
-    @tasks.task(retries=0)
-    def bad():
-        raise RuntimeError("no such luck")
-
+    bad = tasks.task(name="bad", retries=0)(unlucky)
     job_id = bad.put()
     queue.run()
     (report,) = reports(queue)
@@ -137,10 +134,7 @@ def test_why_a_job_is_buried_is_there_to_be_read(tasks, queue):
 
 
 def test_a_kick_gives_all_tries_back(tasks, queue):
-    @tasks.task(retries=2, backoff=1)
-    def bad():
-        raise RuntimeError
-
+    bad = tasks.task(name="bad", retries=2, backoff=1)(unlucky)
     bad.put()
     for _ in range(3):
         assert queue.run(100) == 3
@@ -251,10 +245,7 @@ def test_arguments_that_do_not_fit_are_no_failure_that_is_tried_again(tasks, que
 def test_a_report_is_no_call(tasks, queue):
     """A worker that takes jobs from a tube of reports by mistake runs nothing again."""
 
-    @tasks.task(retries=0)
-    def bad():
-        raise RuntimeError
-
+    bad = tasks.task(name="bad", retries=0)(unlucky)
     bad.put()
     queue.run()
     (job,) = queue.jobs("default.errors")
@@ -562,10 +553,7 @@ async def test_middleware_that_raises_exceptions_swallows_no_cancellation_of_the
 
 
 def test_a_backoff_that_fails_is_replaced_by_the_usual_one(tasks, queue, caplog):
-    @tasks.task(retries=2, backoff=lambda failure: 1 / 0)
-    def bad():
-        raise RuntimeError("no such luck")
-
+    bad = tasks.task(name="bad", retries=2, backoff=lambda failure: 1 / 0)(unlucky)
     bad.put()
     assert [queue.run(), queue.run(1.9), queue.run(0.1), queue.run(4)] == [1, 0, 1, 1]
     assert events(caplog) == ["backoff-failed", "task-failed"] * 2 + ["task-buried"]
@@ -724,9 +712,7 @@ def test_tries_are_counted_from_the_last_kick_on_or_by_the_server(found, tries):
 
 
 def test_what_the_server_gives_up_is_reported_and_released_so_that_it_goes_where_the_server_says(tasks, queue, caplog):
-    @tasks.task(retries=12)
-    def bad():
-        raise RuntimeError("no such luck")
+    bad = tasks.task(name="bad", retries=12)(unlucky)
 
     def attempt(tries):
         return run(TaskRunner(tasks, None)(Delivery(bad.body(), pri=9, buries=0, tries=tries, **{"max-tries": 3})))

@@ -174,9 +174,7 @@ def test_a_delayed_call_is_made_at_its_moment(tasks, queue):
 
 
 def test_a_moment_has_a_time_zone(tasks):
-    @tasks.task
-    def note(): ...
-
+    note = tasks.task(name="note")(print)
     with pytest.raises(ValueError, match="has no time zone"):
         note.at(datetime.datetime(2027, 1, 1))
     with pytest.raises(ValueError, match="delay is -1"):
@@ -184,9 +182,7 @@ def test_a_moment_has_a_time_zone(tasks):
 
 
 def test_durations_may_be_texts_and_timedeltas(tasks, queue):
-    @tasks.task(backoff="1m", timeout=datetime.timedelta(minutes=2), ttr="90s")
-    def note(): ...
-
+    note = tasks.task(name="note", backoff="1m", timeout=datetime.timedelta(minutes=2), ttr="90s")(print)
     assert (note.backoff, note.timeout, note.default_ttr) == (60, 120, 90)
     note.key("a", hold="1h").delay("15m").ttl(datetime.timedelta(days=1)).ttr("2m").put()
     (job,) = queue.jobs()
@@ -201,9 +197,7 @@ def test_durations_may_be_texts_and_timedeltas(tasks, queue):
 
 
 def test_a_call_is_off_or_it_is_too_late(tasks, queue):
-    @tasks.task
-    def note(): ...
-
+    note = tasks.task(name="note")(print)
     job_id = note.key("order-17").delay(900).put()
     assert note.key("order-17").cancel() is True
     assert note.key("order-17").cancel() is False  # there is none any more
@@ -219,11 +213,7 @@ def test_a_call_is_off_or_it_is_too_late(tasks, queue):
 
 def test_a_key_is_one_jobs(tasks, queue):
     called = []
-
-    @tasks.task
-    def note(what):
-        called.append(what)
-
+    note = tasks.task(name="note")(called.append)
     job_id = note.key("a").delay(10).put(1)
     with pytest.raises(ExistsError) as error:
         note.key("a").put(2)
@@ -242,11 +232,7 @@ def test_a_key_is_one_jobs(tasks, queue):
 
 def test_a_call_can_be_kept_and_put_often(tasks, queue):
     called = []
-
-    @tasks.task
-    def note(what):
-        called.append(what)
-
+    note = tasks.task(name="note")(called.append)
     urgent = note.priority(1)
     late = urgent.delay(5)
     note.put("usual")
@@ -334,9 +320,7 @@ def test_a_setting_that_cannot_be_is_refused(tasks, options, error):
 
 
 def test_a_key_is_a_text_and_never_taken_for_the_id_of_a_job(tasks, queue):
-    @tasks.task
-    def note(): ...
-
+    note = tasks.task(name="note")(print)
     job_id = note.delay(900).put()
     with pytest.raises(TypeError, match=f"key is {job_id}: must be a text"):
         note.key(job_id).cancel()

@@ -21,11 +21,7 @@ def test_a_listing_makes_tasks_that_run(listing):
         tasks = space["tasks"]
         assert isinstance(tasks, Tasks)
         done = []
-
-        @tasks.task
-        def note(what):
-            done.append(what)
-
+        note = tasks.task(name="note")(done.append)
         with tasks.in_memory() as queue:
             note.put("x")
             queue.run()

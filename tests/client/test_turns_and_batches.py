@@ -110,15 +110,8 @@ async def test_a_reserve_that_is_cancelled_costs_a_command_and_no_connection(run
 def test_a_program_puts_groups_and_limits():
     tasks = Tasks(tube="images")
     done = []
-
-    @tasks.task
-    def resize(path):
-        done.append(path)
-
-    @tasks.task(tube="mail")
-    def report(text):
-        done.append(text)
-
+    resize = tasks.task(name="resize")(done.append)
+    report = tasks.task(name="report", tube="mail")(done.append)
     with tasks.in_memory() as queue:
         group = tasks.group("images", "one")
         assert str(group) == "images/one"

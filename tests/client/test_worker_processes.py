@@ -386,10 +386,7 @@ async def kill():
 def test_a_job_that_kills_its_worker_is_buried_with_a_report_after_its_last_attempt(work, server, monkeypatch):
     worker = work(program=DEADLY)
     tasks = Tasks(server.address, errors=".errors")
-
-    @tasks.task(retries=2)
-    def kill(): ...
-
+    kill = tasks.task(name="kill", retries=2)(print)
     job_id = kill.put()
     with Client(server.address, encoding=None, use="default.errors") as client:
 

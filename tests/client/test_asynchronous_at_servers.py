@@ -19,11 +19,11 @@ from beanstalk_client import (
     asynchronous_connection,
 )
 from beanstalk_client.asynchronous_connection import AsyncConnection
+from consuming import SERVERS, restartable
 from tls_peers import Files, client_context
 
 from harness.engines import Alone
 from harness.nodes import Node, leader
-from harness.servers import Restartable, command, imported, unused_port
 from harness.waiting import WITHIN, eventually_async
 
 
@@ -153,22 +153,15 @@ class Worked:
         assert self.doubts + kills > 0
 
 
-@pytest.mark.parametrize("program", ["ours", "beanstalkd"])
+@pytest.mark.parametrize("program", SERVERS)
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(tmp_path, program):
-    port = unused_port()
-    kind = imported() if program == "ours" else program
-    durable = ["-b", str(tmp_path)] + (["-f", "0"] if program == "beanstalkd" else [])
-    line = [*command(kind), "-l", "127.0.0.1", "-p", str(port), *durable]
-    server = Restartable(kind, line, port, address=("127.0.0.1", port))
+    with restartable(program, tmp_path) as server:
 
-    def kill():
-        server.kill()
-        server.start()
+        def kill():
+            server.kill()
+            server.start()
 
-    try:
         asyncio.run(Worked(server.address, 1)(kill, 3))
-    finally:
-        server.kill()
 
 
 @pytest.mark.slow

@@ -12,12 +12,12 @@ from functools import partial
 
 import beanstalk_client
 import pytest
-import trustme
 from beanstalk_client.cli import mutate
 from beanstalk_client.cli.main import main
 from beanstalk_client.worker.serving import Group, Worker
 from on_terminal import OnTerminal
 from scripted_server import CLOSE
+from tls_peers import Files
 
 from beanstalk_server import ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token, new_token
@@ -664,17 +664,11 @@ def test_a_unix_socket_and_the_environment(run, ask, tmp_path, monkeypatch):
 
 
 def test_tls_and_a_token(run, ask, tmp_path, monkeypatch):
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    token = new_token()
+    files, token = Files(tmp_path), new_token()
     (tmp_path / "token").write_text(token + "\n")
-    listener = ListenerConfig(address="127.0.0.1:0", tls_cert=str(tmp_path / "server.pem"),
-                              tls_key=str(tmp_path / "server.pem"), auth="token")  # fmt: skip
     user = UserConfig(name="u", token_sha256=(hash_of_token(token),), produce=("mail-*",))
-    server = run(listeners=(listener,), users=(user,))
-    trusting = ["--tls-ca", str(tmp_path / "ca.pem")]
+    server = run(listeners=(files.listener(auth="token"),), users=(user,))
+    trusting = ["--tls-ca", files.ca]
     known = [*trusting, "--token-file", str(tmp_path / "token")]
     assert ask(server, "put", "mail-1", "x", *known)[:2] == (0, "1\n")
     assert ask(server, "put", "other", "x", *known)[::2] == (

@@ -15,7 +15,9 @@ from beanstalk_client import Client
 from beanstalk_client.cli import attempt
 from beanstalk_client.cli.attempt import Rules
 from beanstalk_client.consumer import DONE, Bury, Release
+from consuming import restartable
 
+from beanstalk_server import ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from harness import servers
 from harness.waiting import eventually, eventually_async
@@ -370,15 +372,8 @@ def test_a_job_that_another_worker_had_meanwhile_is_left_to_it(server, queue, wo
 @pytest.mark.parametrize("when", ["while it runs", "when it has ended"])
 def test_a_server_that_is_killed_and_comes_back_with_its_jobs(program, when, work, tube, tmp_path):
     """The command runs once more, after its first run has ended: the server has another id."""
-    port = servers.unused_port()
     (tmp_path / "binlog").mkdir()
-    line = [*servers.command(program), "-l", "127.0.0.1", "-p", str(port), "-b", str(tmp_path / "binlog"), "-f", "0"]
-
-    def start():
-        return servers.Process(program, line, ("127.0.0.1", port))
-
-    server = start()
-    try:
+    with restartable(program, tmp_path / "binlog") as server:
         with beanstalk_client.Client(server.address, use=tube) as queue:
             job = queue.put("x")
         worker = work(server, "-v", "--", "sh", "-c", "echo ran >> $D/runs; " + UNTIL_TOLD)
@@ -388,7 +383,7 @@ def test_a_server_that_is_killed_and_comes_back_with_its_jobs(program, when, wor
         if when == "when it has ended":
             worker.go()
             eventually(lambda: gone(pid), "the command has ended")
-        server = start()
+        server.start()
         with beanstalk_client.Client(server.address, use=tube) as queue:
             if when == "while it runs":
                 eventually(lambda: queue.stats_tube(tube)["current-watching"], "the worker is back", 60)
@@ -400,8 +395,6 @@ def test_a_server_that_is_killed_and_comes_back_with_its_jobs(program, when, wor
             becomes(queue, next_job, "deleted")
         assert (tmp_path / "runs").read_text() == "ran\n" * 3
         assert worker.ends(signal.SIGTERM) == 0
-    finally:
-        server.kill()
 
 
 def test_a_worker_stops_although_there_is_no_server_any_more(work, tube):
@@ -439,40 +432,27 @@ def test_a_command_that_cannot_be_started_leaves_its_job(server, queue, work, tm
     worker.says("not started after 0.0 s, released for 3600 s: the command does not start: No such file or directory")
 
 
-def test_the_policy_of_a_tube_decides_where_no_backoff_is_given(work, tube, tmp_path):
+def test_the_policy_of_a_tube_decides_where_no_backoff_is_given(run, work, tube):
     """The server counts the tries, and buries in the end; what a kick gives back is a first try again."""
-    config = tmp_path / "config.toml"
-    config.write_text('[[tube]]\nmatch = "*"\nmax-tries = 2\n')
-    server = servers.start(servers.imported(), ["--config", str(config)])
-    try:
-        with beanstalk_client.Client(server.address, use=tube) as queue:
-            job = queue.put("x")
-            worker = work(server, "--backoff", "0", "--", "sh", "-c", "echo $BEANSTALK_JOB_TRY; exit 1")
-            becomes(queue, job, "buried")
-            worker.says(f"job {job}, try 2: status 1 after 0.0 s, buried")
-            queue.kick_job(job)
-            eventually(lambda: worker.printed() == "1\n2\n1\n2\n", "a kicked job is tried anew")
-    finally:
-        server.kill()
+    server = run(tubes=(TubeConfig(match=("*",), max_tries=2),))
+    with beanstalk_client.Client(server.address, use=tube) as queue:
+        job = queue.put("x")
+        worker = work(server, "--backoff", "0", "--", "sh", "-c", "echo $BEANSTALK_JOB_TRY; exit 1")
+        becomes(queue, job, "buried")
+        worker.says(f"job {job}, try 2: status 1 after 0.0 s, buried")
+        queue.kick_job(job)
+        eventually(lambda: worker.printed() == "1\n2\n1\n2\n", "a kicked job is tried anew")
 
 
-def test_a_worker_needs_the_right_to_look(work, tube, tmp_path):
+def test_a_worker_needs_the_right_to_look(run, work, tube):
     token = new_token()
-    config = tmp_path / "config.toml"
-    config.write_text(
-        '[[listener]]\naddress = "127.0.0.1:0"\nauth = "token"\n'
-        f'[[user]]\nname = "w"\ntoken-sha256 = ["{hash_of_token(token)}"]\nproduce = ["*"]\nconsume = ["*"]\n'
-    )
-    config.chmod(0o600)
-    server = servers.launch("--config", str(config))
-    try:
-        with Client(server.address, token=token, use=tube, watch=tube) as queue:
-            queue.put("x")
-            worker = work(server, "--", "true", BEANSTALK_TOKEN=token)
-            assert worker.process.wait(60) == 1
-            worker.says("a worker must be allowed to look at its jobs (inspect): refused")
-            assert queue.reserve(timeout=60).body == "x"
-        worker = work(server, "--", "true", BEANSTALK_TOKEN=new_token())
+    user = UserConfig(name="w", token_sha256=(hash_of_token(token),), produce=("*",), consume=("*",))
+    server = run(listeners=(ListenerConfig(address="127.0.0.1:0", auth="token"),), users=(user,))
+    with Client(server.address, token=token, use=tube, watch=tube) as queue:
+        queue.put("x")
+        worker = work(server, "--", "true", BEANSTALK_TOKEN=token)
         assert worker.process.wait(60) == 1
-    finally:
-        server.kill()
+        worker.says("a worker must be allowed to look at its jobs (inspect): refused")
+        assert queue.reserve(timeout=60).body == "x"
+    worker = work(server, "--", "true", BEANSTALK_TOKEN=new_token())
+    assert worker.process.wait(60) == 1

@@ -409,24 +409,20 @@ def test_the_next_node_is_taken_when_one_is_lost(connect, run, scripted):
         connect([closed, closed])
 
 
-def test_a_command_waits_for_a_server_that_is_started_again(connect, beanstalkd):
-    port = beanstalkd.address[1]
-    beanstalkd.kill()
-    line = [*servers.command(servers.BEANSTALKD), "-l", "127.0.0.1", "-p", str(port)]
-    server = servers.Restartable(servers.BEANSTALKD, line, port, address=("127.0.0.1", port))
-    try:
-        with connect(server.address, use="t", watch="t", reconnect_timeout=WITHIN) as queue:
-            queue.put("x")
-            server.kill()
-            timer = threading.Timer(0.2, server.start)
-            timer.start()
-            with pytest.raises(NotFoundError):  # it was said again; this server keeps no jobs
-                queue.peek_ready()
-            timer.join()
-            assert queue.put("y") == 1
-            assert queue.reserve().body == "y"
-    finally:
+def test_a_command_waits_for_a_server_that_is_started_again(connect):
+    with (
+        restartable(BEANSTALKD) as server,
+        connect(server.address, use="t", watch="t", reconnect_timeout=WITHIN) as queue,
+    ):
+        queue.put("x")
         server.kill()
+        timer = threading.Timer(0.2, server.start)
+        timer.start()
+        with pytest.raises(NotFoundError):  # it was said again; this server keeps no jobs
+            queue.peek_ready()
+        timer.join()
+        assert queue.put("y") == 1
+        assert queue.reserve().body == "y"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", None])

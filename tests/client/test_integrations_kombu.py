@@ -10,7 +10,6 @@ import time
 import kombu
 import kombu.pidbox
 import pytest
-import trustme
 from beanstalk_client.blocking import Client
 from beanstalk_client.errors import (
     ConnectionLostError,
@@ -24,6 +23,7 @@ from beanstalk_client.integrations.kombu import RETRY, TLSTransport, Transport, 
 from hypothesis import given
 from hypothesis import strategies as st
 from kombu.asynchronous import Hub
+from tls_peers import Files
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
@@ -560,14 +560,9 @@ ALL = UserConfig(name="all", token_sha256=(hash_of_token(TOKEN),), produce=("*",
 
 
 def test_tls_and_a_token_go_along(run, tmp_path):
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    certificate, trusted = tmp_path / "certificate.pem", tmp_path / "authority.pem"
-    issued.private_key_and_cert_chain_pem.write_to_path(certificate)
-    authority.cert_pem.write_to_path(trusted)
-    listener = ListenerConfig(address="127.0.0.1:0", tls_cert=str(certificate), tls_key=str(certificate), auth="token")
-    host, port = run(listeners=(listener,), users=(ALL,)).address
-    for ssl_option in ({"ca_certs": str(trusted)}, ssl.create_default_context(cafile=trusted)):
+    files = Files(tmp_path)
+    host, port = run(listeners=(files.listener(auth="token"),), users=(ALL,)).address
+    for ssl_option in ({"ca_certs": files.ca}, ssl.create_default_context(cafile=files.ca)):
         with kombu.Connection(f"beanstalk://:{TOKEN}@{host}:{port}", ssl=ssl_option) as connection:
             assert TOKEN not in connection.as_uri() + repr(connection)
             queue = connection.SimpleQueue("q")

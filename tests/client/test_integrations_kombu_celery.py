@@ -19,7 +19,7 @@ from beanstalk_client.blocking import Client
 from beanstalk_client.integrations.kombu import cancel
 from celery import group
 
-from harness.servers import INTERPRETED, ROOT, Restartable, command, unused_port
+from harness.servers import ROOT
 from harness.waiting import eventually
 
 PROGRAM = "celery_program"
@@ -94,18 +94,6 @@ def works(tmp_path, monkeypatch):
             return made
 
         yield start
-
-
-@pytest.fixture
-def restartable(tmp_path):
-    """This server, with a binlog, in a process that may be killed."""
-    port = unused_port()
-    binlog = tmp_path / "binlog"
-    binlog.mkdir()
-    line = [*command(INTERPRETED), "-l", "127.0.0.1", "-p", str(port), "-b", str(binlog)]
-    server = Restartable(INTERPRETED, line, port)
-    yield server
-    server.kill()
 
 
 def publish_with_eta(task, names, first, step):

@@ -21,7 +21,6 @@ from tls_peers import Files, client_context
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.settings.sections import UserConfig
-from harness import servers
 from harness.waiting import eventually_async
 
 
@@ -326,41 +325,30 @@ async def test_a_task_may_send_itself_again(ours, tube):
         assert runs == [None, "1", "2"]
 
 
-def test_a_server_that_is_killed_and_comes_back_costs_no_task(tmp_path, tube):
-    port = servers.unused_port()
-    line = [*servers.command(servers.imported()), "-l", "127.0.0.1", "-p", str(port), "-b", str(tmp_path)]
-    server = servers.Restartable(servers.imported(), line, port)
-    try:
+async def test_a_server_that_is_killed_and_comes_back_costs_no_task(restartable, tube):
+    done = []
+    async with broker_of(restartable.address, tube, ttr=60) as broker:
+        go_on = asyncio.Event()
 
-        async def main():
-            done = []
-            async with broker_of(server.address, tube, ttr=60) as broker:
-                go_on = asyncio.Event()
+        @broker.task
+        async def note(number: int):
+            if number < 5:
+                await go_on.wait()
+            done.append(number)
 
-                @broker.task
-                async def note(number: int):
-                    if number < 5:
-                        await go_on.wait()
-                    done.append(number)
-
-                async with received(broker):
-                    for number in range(10):
-                        await note.kiq(number)
-                    await eventually_async(lambda: len(done) == 5, "five are done")
-                    server.kill()
-                    server.start()
-                    go_on.set()
-                    with contextlib.suppress(SendTaskError):  # the broker hears of its loss by this
-                        await note.kiq(10)
-                    await note.kiq(10)
-                    await eventually_async(lambda: len(set(done)) == 11, "each is done")
-                    await eventually_async(lambda: jobs(server.address, tube) == {}, "no job is left")
-            return done
-
-        done = asyncio.run(main())
-        assert sorted(set(done)) == list(range(11))
-    finally:
-        server.kill()
+        async with received(broker):
+            for number in range(10):
+                await note.kiq(number)
+            await eventually_async(lambda: len(done) == 5, "five are done")
+            restartable.kill()
+            restartable.start()
+            go_on.set()
+            with contextlib.suppress(SendTaskError):  # the broker hears of its loss by this
+                await note.kiq(10)
+            await note.kiq(10)
+            await eventually_async(lambda: len(set(done)) == 11, "each is done")
+            await eventually_async(lambda: jobs(restartable.address, tube) == {}, "no job is left")
+    assert sorted(set(done)) == list(range(11))
 
 
 async def test_a_broker_speaks_tls_and_gives_its_token_and_says_when_it_is_not_let_in(run, tmp_path):

@@ -28,27 +28,12 @@ from harness.waiting import WITHIN, eventually_async
 
 
 @pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)])
-def at(request):
-    """Runs a coroutine to its end in a new loop, and fails if a task is left over or an error was not retrieved."""
-
-    def run(work):
-        unseen = []
-
-        async def watched():
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
-            await asyncio.wait_for(work, WITHIN)
-            assert len(asyncio.all_tasks()) == 1, "a task is left over"
-
-        factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(watched())
-        assert not unseen
-
-    return run
+def loop_factory(request):
+    return {"asyncio": asyncio, "uvloop": uvloop}[request.param].new_event_loop
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_connection_that_a_child_may_have_is_made_anew(at, run, tmp_path, monkeypatch, tls):
+async def test_a_connection_that_a_child_may_have_is_made_anew(loop_factory, run, tmp_path, monkeypatch, tls):
     """A child that is forked before the connection is made cannot close its copy of the socket."""
     server = run(listeners=(Files(tmp_path).listener(),)) if tls else run()
     how = {"tls": client_context(), "server_name": "localhost"} if tls else {}
@@ -62,14 +47,12 @@ def test_a_connection_that_a_child_may_have_is_made_anew(at, run, tmp_path, monk
 
     monkeypatch.setattr(AsyncConnection, "connection_made", fork_before)
 
-    async def work():
-        async with AsyncClient(server.address, **how) as queue:
-            await queue.put("x")
-            assert [connection.is_lost for connection in made] == [True, False]
-            while (await queue.stats())["current-connections"] > 1:
-                await asyncio.sleep(0.001)
-
-    at(work())
+    async with AsyncClient(server.address, **how) as queue:
+        await queue.put("x")
+        assert [connection.is_lost for connection in made] == [True, False]
+        while (await queue.stats())["current-connections"] > 1:
+            await asyncio.sleep(0.001)
+    assert len(asyncio.all_tasks()) == 1, "a task is left over"
 
 
 class Worked:

@@ -100,13 +100,6 @@ def work(tmp_path, tube):
         yield start
 
 
-@pytest.fixture(scope="module", params=[servers.imported(), servers.BEANSTALKD])
-def server(request):
-    process = servers.start(request.param)
-    yield process
-    process.kill()
-
-
 @pytest.fixture
 def queue(server, tube):
     with beanstalk_client.Client(server.address, use=tube) as client:

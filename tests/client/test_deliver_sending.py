@@ -116,10 +116,8 @@ async def test_it_is_signed_and_each_attempt_has_its_time():
     moments = iter([1_700_000_000, 1_700_000_060])
     body = json.dumps({"order": "größe"}).encode()
 
-    async with sending_to(secrets=Secrets.parse(f"127.0.0.1 {SECRET} {OTHER}"), clock=lambda: next(moments)) as (
-        sender,
-        receiver,
-    ):
+    secrets = Secrets.parse(f"127.0.0.1 {SECRET} {OTHER}")
+    async with sending_to(secrets=secrets, clock=lambda: next(moments)) as (sender, receiver):
         for _ in range(2):
             await sender.send(Request(receiver.url(), body=body), "msg_1")
         first, second = (each.headers for each in receiver.asked)
@@ -484,10 +482,8 @@ async def test_another_origin_learns_no_credentials_and_gets_its_own_signature()
 
 @pytest.mark.parametrize("location", ["/a/../b/stolen", "/a/%2e%2e/b/stolen", "../b/stolen", "/a/.%2E/b/stolen"])
 async def test_a_redirect_is_signed_with_the_secret_of_where_it_leads(location):
-    async with sending_to(secrets=Secrets.parse(f"127.0.0.1/a/* {SECRET}\n127.0.0.1/b/* {OTHER}")) as (
-        sender,
-        receiver,
-    ):
+    secrets = Secrets.parse(f"127.0.0.1/a/* {SECRET}\n127.0.0.1/b/* {OTHER}")
+    async with sending_to(secrets=secrets) as (sender, receiver):
         receiver.ways["/b/x"] = leads_to(receiver.url(location) if location[0] == "/" else location, 307)
         assert (await sender.send(Request(receiver.url("/b/x"), body="17"), "m")).status == 200
         assert receiver.asked[1].target == "/b/stolen"

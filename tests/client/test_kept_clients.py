@@ -9,28 +9,22 @@ import pytest
 from beanstalk_client import Client, ConnectionLostError, ForbiddenError
 from beanstalk_client.clients import SharedClient
 from beanstalk_client.tasks import Tasks
-from consuming import SERVERS, new_tube, restartable, run, running
+from consuming import SERVERS, new_tube, restartable, run
 
 from harness.waiting import eventually
 
 
-@pytest.fixture(scope="module")
-def server():
-    with running(SERVERS[0]) as server:
-        yield server
-
-
 @pytest.fixture
-def tasks(server):
-    tasks = Tasks(server.address, tube=new_tube())
+def tasks(our_server):
+    tasks = Tasks(our_server.address, tube=new_tube())
     tasks.task(name="note")(print)
     yield tasks
     tasks.close()
 
 
 @pytest.fixture
-def queue(server):
-    with Client(server.address) as queue:
+def queue(our_server):
+    with Client(our_server.address) as queue:
         yield queue
 
 

@@ -297,19 +297,8 @@ def test_check_says_what_is_wrong_with_the_settings_and_what_would_be_right(opti
 
 def test_check_finds_nothing_in_good_settings():
     assert errors_of() == []
-    assert (
-        errors_of(
-            OPTIONS={
-                "addresses": ["a:1", "b:2"],
-                "retries": 3,
-                "backoff": 0,
-                "ttr": "1m",
-                "timeout": "9s",
-                "prefix": "x.",
-            }
-        )
-        == []
-    )
+    options = {"addresses": ["a:1", "b:2"], "retries": 3, "backoff": 0, "ttr": "1m", "timeout": "9s", "prefix": "x."}
+    assert errors_of(OPTIONS=options) == []
 
 
 def test_check_tells_of_the_command_that_is_missing():

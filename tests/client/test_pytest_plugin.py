@@ -139,14 +139,10 @@ def test_each_test_has_clients_with_a_tube_of_its_own_also_with_pytest_asyncio(r
     passed(run(BLOCKING + COROUTINE.format(plugin="asyncio"), others=[ASYNCIO]), 3)
 
 
-def test_the_asynchronous_client_works_with_anyio(run):
+@pytest.mark.parametrize("others", [[ANYIO], [ANYIO, ASYNCIO]], ids=["alone", "beside pytest-asyncio"])
+def test_the_asynchronous_client_works_with_anyio(run, others):
     backend = "@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
-    passed(run(COROUTINE.format(plugin="anyio") + backend, others=[ANYIO]), 1)
-
-
-def test_with_both_plugins_anyio_s_tests_work_too(run):
-    backend = "@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
-    passed(run(COROUTINE.format(plugin="anyio") + backend, others=[ANYIO, ASYNCIO]), 1)
+    passed(run(COROUTINE.format(plugin="anyio") + backend, others=others), 1)
 
 
 MEMORY = """

@@ -114,7 +114,7 @@ class Worked:
                         continue
                     self.deleted.add(job.body)
 
-    async def __call__(self, kill, kills):
+    async def work_through(self, kill, kills):
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self.produce(f"p{number}")) for number in range(3)]
         tasks += [loop.create_task(self.consume()) for _ in range(3)]
@@ -144,7 +144,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(
             server.kill()
             server.start()
 
-        asyncio.run(Worked(server.address, 1)(kill, 3))
+        asyncio.run(Worked(server.address, 1).work_through(kill, 3))
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_nothing_acknowledged_is_lost_when_nodes_of_a_cluster_are_killed(tmp_pat
             leader(engine, nodes)
             node.start()
 
-        asyncio.run(Worked([node.address for node in nodes], 2)(kill, 4))
+        asyncio.run(Worked([node.address for node in nodes], 2).work_through(kill, 4))
 
 
 def test_a_client_goes_on_in_another_loop_when_the_first_is_closed(run):

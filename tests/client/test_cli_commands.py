@@ -15,7 +15,7 @@ import pytest
 from beanstalk_client.cli import mutate
 from beanstalk_client.cli.main import main
 from beanstalk_client.worker.serving import Group, Worker
-from on_terminal import OnTerminal
+from on_terminal import BEANSTALK, OnTerminal
 from scripted_server import CLOSE
 from tls_peers import Files
 
@@ -25,12 +25,7 @@ from harness import servers
 from harness.in_thread import ServerThread
 from harness.waiting import eventually, eventually_asked
 
-COMMAND = [
-    sys.executable,
-    "-P",
-    "-c",
-    "import sys; from beanstalk_client.cli.main import main; sys.exit(main())",
-]
+COMMAND = [sys.executable, "-P", "-c", f"import sys; {BEANSTALK}"]
 
 
 @pytest.fixture(autouse=True)
@@ -751,7 +746,7 @@ def test_a_reader_that_has_gone_is_no_failure(ours, ask):
     ],
 )
 def test_without_the_extra_it_says_how_to_get_it(ours, arguments, lacks, status):
-    script = f"import sys; sys.modules[{lacks!r}] = None; " + COMMAND[-1].removeprefix("import sys; ")
+    script = f"import sys; sys.modules[{lacks!r}] = None; {BEANSTALK}"
     done = subprocess.run(
         [*COMMAND[:-1], script, *arguments], env=environment(ours), cwd="/", capture_output=True, text=True, timeout=60
     )

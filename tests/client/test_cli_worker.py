@@ -16,18 +16,14 @@ from beanstalk_client.cli import attempt
 from beanstalk_client.cli.attempt import Rules
 from beanstalk_client.consumer import DONE, Bury, Release
 from consuming import restartable
+from on_terminal import BEANSTALK
 
 from beanstalk_server import ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from harness import servers
 from harness.waiting import eventually, eventually_async
 
-COMMAND = [
-    sys.executable,
-    "-P",
-    "-c",
-    "import sys; from beanstalk_client.cli.main import main; sys.exit(main())",
-]
+COMMAND = [sys.executable, "-P", "-c", f"import sys; {BEANSTALK}"]
 
 NUMBERS = itertools.count()
 

@@ -36,6 +36,11 @@ def url_of(server):
 
 
 @pytest.fixture
+def server(run):
+    return run()
+
+
+@pytest.fixture
 def connect():
     """Makes connections of kombu, and ends them."""
     with contextlib.ExitStack() as stack:
@@ -150,8 +155,7 @@ def test_what_is_requeued_comes_again_and_what_is_rejected_is_buried(either, con
     eventually(lambda: counts(client) == NONE | {"buried": 1}, "it is buried")
 
 
-def test_what_is_rejected_is_deleted_if_that_is_wanted(run, connect, look):
-    server = run()
+def test_what_is_rejected_is_deleted_if_that_is_wanted(server, connect, look):
     queue = connect(server, reject="delete").SimpleQueue("q")
     client = look(server)
     queue.put("x")
@@ -285,8 +289,7 @@ def test_who_is_bound_stays_so_when_a_connection_is_lost_on_which_nothing_is_sai
     hub.close()
 
 
-def test_a_reply_reaches_who_waits_for_it_and_nobody_else(run, connect, look):
-    server = run()
+def test_a_reply_reaches_who_waits_for_it_and_nobody_else(server, connect, look):
     asker, answerer = connect(server), connect(server)
     exchange = kombu.Exchange("replies", type="direct", durable=False)
     kombu.Queue("5.replies", exchange, routing_key="5", durable=False, channel=asker.default_channel).declare()
@@ -387,8 +390,7 @@ def test_every_second_retry_has_another_key():
     assert [key_of(task(name)) for name in ("", "-a", "ä", "a b", 5, None, "x" * 192)] == [""] * 7
 
 
-def test_a_task_can_be_cancelled_until_it_is_due(run, connect, look):
-    server = run()
+def test_a_task_can_be_cancelled_until_it_is_due(server, connect, look):
     connection, client = connect(server), look(server)
     queue = connection.SimpleQueue("q")
     channel = connection.default_channel
@@ -410,8 +412,7 @@ def test_beanstalkd_cannot_cancel(beanstalkd, connect):
         connection.default_channel.cancel_task("one", ["q"])
 
 
-def test_a_delayed_message_that_is_published_again_is_there_once(run, connect, look):
-    server = run()
+def test_a_delayed_message_that_is_published_again_is_there_once(server, connect, look):
     connection, client = connect(server), look(server)
     queue, headers = connection.SimpleQueue("q"), task(eta=in_seconds(1000))
     for _ in range(2):
@@ -419,8 +420,7 @@ def test_a_delayed_message_that_is_published_again_is_there_once(run, connect, l
     assert counts(client)["delayed"] == 1
 
 
-def test_another_message_of_the_same_task_is_not_lost(run, connect, look):
-    server = run()
+def test_another_message_of_the_same_task_is_not_lost(server, connect, look):
     connection, client = connect(server), look(server)
     queue, eta = connection.SimpleQueue("q"), in_seconds(1000)
     queue.put("x", headers=task(eta=eta))
@@ -429,8 +429,7 @@ def test_another_message_of_the_same_task_is_not_lost(run, connect, look):
     assert counts(client)["delayed"] == 3
 
 
-def test_what_expires_is_not_received(run, connect, look):
-    server = run()
+def test_what_expires_is_not_received(server, connect, look):
     connection, client = connect(server), look(server)
     connection.SimpleQueue("q").put("x", expiration=0.05)
     connection.SimpleQueue("q").put("y", expiration=1000)
@@ -450,8 +449,7 @@ def test_any_queue_has_a_tube_and_any_tube_its_queue(name):
     assert tube.isascii() and set(tube) <= set("-+/;.$_()") | set(filter(str.isalnum, tube))
 
 
-def test_queues_are_tubes_behind_a_prefix(run, connect, look):
-    server = run()
+def test_queues_are_tubes_behind_a_prefix(server, connect, look):
     connect(server, queue_name_prefix="app.").SimpleQueue("mail@host").put("x")
     assert "app.mail$40host" in look(server).tubes()
 
@@ -459,8 +457,7 @@ def test_queues_are_tubes_behind_a_prefix(run, connect, look):
 # With an event loop
 
 
-def test_an_idle_loop_asks_once_and_hears_of_a_message_at_once(run, connect, look):
-    server = run()
+def test_an_idle_loop_asks_once_and_hears_of_a_message_at_once(server, connect, look):
     connection, client, got = connect(server), look(server), []
     hub = Hub()
     hub.call_repeatedly(0.001, lambda: None)  # so that no look takes long
@@ -606,8 +603,7 @@ def test_what_the_server_refuses_the_publisher_learns(run, connect):
         queue.put("x" * 300)
 
 
-def test_a_lost_connection_is_an_error_for_those_who_consume_and_the_next_one_goes_on(run, connect):
-    server = run()
+def test_a_lost_connection_is_an_error_for_those_who_consume_and_the_next_one_goes_on(server, connect):
     connection = connect(server)
     queue = connection.SimpleQueue("q")
     queue.put("x")
@@ -626,8 +622,7 @@ def test_a_lost_connection_is_an_error_for_those_who_consume_and_the_next_one_go
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_process_that_is_forked_neither_uses_nor_keeps_its_parents_connections(run, connect, look):
-    server = run()
+def test_a_process_that_is_forked_neither_uses_nor_keeps_its_parents_connections(server, connect, look):
     connection, client = connect(server), look(server)
     queue = connection.SimpleQueue("q")
     queue.put("x")

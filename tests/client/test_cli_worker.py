@@ -272,14 +272,7 @@ print("killed" if asyncio.run(story()) >= attempt.GRACE else "ended")
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is of Linux")
 def test_a_worker_that_is_process_one_waits_for_what_is_left_behind(tmp_path):
     """As in a container: nobody else does, and what has ended would count as running until it is killed."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", AS_PROCESS_ONE, str(tmp_path / "started")],
-        env=servers.environment_of(servers.imported(), {}),
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = servers.run([sys.executable, "-P", "-c", AS_PROCESS_ONE, str(tmp_path / "started")])
     assert (done.stdout, done.stderr) == ("ended\n", "")
 
 

@@ -1,7 +1,6 @@
 """The examples of workers, at real servers, and through restarts."""
 
 import asyncio
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 from consuming import SERVERS, restartable, running
 from working import WorkerProcess
 
-from harness.servers import ROOT
+from harness.servers import ROOT, run
 from harness.waiting import eventually
 
 EXAMPLES = ROOT / "examples"
@@ -44,14 +43,8 @@ def test_an_order_is_paid_or_cancelled_after_15_minutes(capsys):
 def test_an_order_at_a_server():
     with running(SERVERS[0]) as server:
         host, port = server.address
-        done = subprocess.run(
-            [sys.executable, EXAMPLES / "order.py", f"{host}:{port}"],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "client")},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
+        line = [sys.executable, str(EXAMPLES / "order.py"), f"{host}:{port}"]
+        done = run(line, {"PYTHONPATH": str(ROOT / "client")})
     assert done.stdout.splitlines() == promised(load("order").__doc__)
 
 

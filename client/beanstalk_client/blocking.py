@@ -18,13 +18,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from beanstalk_client.address import Address, Addresses
-from beanstalk_client.commands import DEFAULT_TUBE, Blocking, Command, Duration, Reply, make
+from beanstalk_client.commands import AUTHENTICATED, DEFAULT_TUBE, Blocking, Command, Duration, Reply, make
 from beanstalk_client.connection import Connection, abandoned_in_forks, open_socket, speak_tls
 from beanstalk_client.core import Attempt, ClientCore, ClientOptions, ConnectionOptions
 from beanstalk_client.errors import ConnectionLostError, Error, NotFoundError, UnknownCommandError, of_command
 from beanstalk_client.job import Job, TBody
 from beanstalk_client.pipeline import Pipeline, may_be_sent
-from beanstalk_client.replies import AUTHENTICATED, MAX_BATCH, jobs_of
+from beanstalk_client.replies import MAX_BATCH, jobs_of
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:

@@ -34,46 +34,24 @@ from beanstalk_client.errors import (
 )
 from beanstalk_client.job import Job, JobOrID, Origin, TBody
 from beanstalk_client.replies import (
-    ALL_TOUCHED,
-    AUTHENTICATED,
-    BURIED,
-    CANCELLED,
-    CLEARED,
-    DELETED,
-    DELETED_BATCH,
-    DRAINED,
-    ENTRIES,
-    FOUND,
-    GROUP_CANCELLED,
-    INSERTED,
-    INSERTED_BATCH,
-    INSERTED_OR_REPLACED,
-    JOB_KICKED,
-    KICKED,
     MAX_NAME,
-    MODE,
-    MOVED,
-    NAMES,
-    PAGE,
-    PAUSED,
-    REDRIVEN,
-    RELEASED,
-    RELEASED_BATCH,
-    RESCHEDULED,
     RESERVED,
-    RESERVED_BATCH,
-    STATISTICS,
-    TOUCHED,
-    TOUCHED_BATCH,
-    TUBE_PAGE,
-    UNDRAINED,
-    USING,
-    WATCHING,
+    SUCCESSES,
+    Batch,
+    Counts,
+    Document,
+    Ids,
+    JobReply,
+    Mode,
+    Name,
     Notes,
+    Number,
     Reading,
+    TubePage,
+    Word,
     is_name,
 )
-from beanstalk_client.statistics import Statistics
+from beanstalk_client.statistics import Statistics, read_entries, read_names, read_page, read_statistics
 
 if TYPE_CHECKING:
     import asyncio
@@ -155,6 +133,41 @@ FRACTIONS: Final = "fractions of a second"
 
 BOUND: Final = (b"release ", b"bury ", b"touch ", b"release-batch ", b"touch-batch ", b"touch-all\r\n")
 """Commands that mean nothing to another connection than the one that has reserved the job."""
+
+INSERTED: Final = Number(b"INSERTED")
+INSERTED_OR_REPLACED: Final = Number(b"INSERTED", b"REPLACED")
+RESERVED_BATCH: Final = Batch()
+FOUND: Final = JobReply(b"FOUND", reserves=False)
+DELETED: Final = Word(b"DELETED")
+RELEASED: Final = Word(b"RELEASED")
+BURIED: Final = Word(b"BURIED")
+TOUCHED: Final = Word(b"TOUCHED")
+KICKED: Final = Number(b"KICKED")
+JOB_KICKED: Final = Word(b"KICKED")
+PAUSED: Final = Word(b"PAUSED")
+USING: Final = Name()
+WATCHING: Final = Number(b"WATCHING")
+STATISTICS: Final = Document(read_statistics)
+NAMES: Final = Document(read_names)
+ENTRIES: Final = Document(read_entries)
+PAGE: Final = Document(read_page)
+TUBE_PAGE: Final = TubePage(read_page)
+CANCELLED: Final = Word(b"CANCELLED")
+GROUP_CANCELLED: Final = Number(b"CANCELLED_GROUP")
+INSERTED_BATCH: Final = Ids()
+DELETED_BATCH: Final = Counts(b"DELETED_BATCH")
+RELEASED_BATCH: Final = Counts(b"RELEASED_BATCH")
+TOUCHED_BATCH: Final = Counts(b"TOUCHED_BATCH")
+ALL_TOUCHED: Final = Number(b"TOUCHED_ALL")
+MODE: Final = Mode()
+RESCHEDULED: Final = Word(b"RESCHEDULED")
+CLEARED: Final = Number(b"CLEARED")
+REDRIVEN: Final = Number(b"REDRIVEN")
+MOVED: Final = Number(b"MOVED")
+DRAINED: Final = Word(b"DRAINING")
+UNDRAINED: Final = Word(b"NOT_DRAINING")
+AUTHENTICATED: Final = Word(b"AUTHENTICATED")
+SUCCESSES.discard(b"BURIED")  # which is an error as well
 
 Seconds = Union[int, float]
 
@@ -625,8 +638,6 @@ SPELLED: Final = {
 class Commands(Generic[TBody]):
     """Every command, as a method. A method here makes the command, and refuses what no server would take; those of a
     client or a pipeline have the same names, arguments and documentation, and execute it."""
-
-    __slots__ = ()
 
     _session: Any  # a Maker
 
@@ -1364,8 +1375,6 @@ BASE: Final = frozenset(map(_spelled, DECLARED)) - EXTENSIONS | {"reserve-with-t
 class Maker(Commands[Any]):
     """Makes commands: its methods return them."""
 
-    __slots__ = ()
-
     @property
     def _session(self) -> Maker:
         return self
@@ -1383,8 +1392,6 @@ make: Final = Maker()
 class Blocking(Commands[TBody]):
     """Whose methods execute a command and return its result."""
 
-    __slots__ = ()
-
     def execute(self, command: Command[T]) -> T:
         """Execute a command: return its result, or raise its error.
 
@@ -1397,8 +1404,6 @@ class Blocking(Commands[TBody]):
 class Asynchronous(Commands[TBody]):
     """Whose methods are coroutines, which do so."""
 
-    __slots__ = ()
-
     async def execute(self, command: Command[T]) -> T:
         """Execute a command: return its result, or raise its error.
 
@@ -1410,8 +1415,6 @@ class Asynchronous(Commands[TBody]):
 
 class Pipelined(Commands[TBody]):
     """Whose methods return a Reply, which has the result at the end of the block."""
-
-    __slots__ = ()
 
     def execute(self, command: Command[T]) -> Reply[T]:
         """Execute a command together with others.

@@ -62,8 +62,6 @@ class Connection:
         until: when all replies must be there, on the monotonic clock; None: each has its own time.
     """
 
-    __slots__ = ("_is_kernel", "_sock", "_timeout", "_unsent", "name", "protocol", "until")
-
     def __init__(self, sock: socket.socket, session: Session, name: str, timeout: float | None) -> None:
         self.protocol: Protocol = Protocol(session)
         self.name: str = name

@@ -502,20 +502,6 @@ def of_attempt(error: OSError, address: object) -> OSError:
 
 
 REPLIES: dict[bytes, type[BeanstalkdError]] = {
-    b"BAD_FORMAT": BadFormatError,
-    b"DEADLINE_SOON": DeadlineSoonError,
-    b"DRAINING": DrainingError,
-    b"EXPECTED_CRLF": ExpectedCrlfError,
-    b"FORBIDDEN": ForbiddenError,
-    b"INTERNAL_ERROR": InternalError,
-    b"JOB_TOO_BIG": JobTooBigError,
-    b"NOT_FOUND": NotFoundError,
-    b"NOT_IGNORED": NotIgnoredError,
-    b"OTHER_SHARD": OtherShardError,
-    b"OUT_OF_MEMORY": OutOfMemoryError,
-    b"TIMED_OUT": TimedOutError,
-    b"TOO_LATE": TooLateError,
-    b"UNAUTHORIZED": UnauthorizedError,
-    b"UNKNOWN_COMMAND": UnknownCommandError,
+    kind.reply.encode(): kind for kind in BeanstalkdError.__subclasses__() if kind not in (BuriedError, ExistsError)
 }
 """The replies that are errors, but for EXISTS and BURIED, whose errors have an id."""

@@ -44,8 +44,6 @@ class _Collecting(Pipelined[TBody]):
         raises: whether the end of the block raises the first error.
     """
 
-    __slots__ = ("_is_ended", "_raises", "_replies", "_send", "_session")
-
     def __init__(self, send: Callable[[list[Reply[Any]]], Any], session: Session, raises: bool) -> None:
         self._send = send
         self._session = session
@@ -85,8 +83,6 @@ class Pipeline(_Collecting[TBody]):
             together.put("b")
     """
 
-    __slots__ = ()
-
     def __enter__(self) -> Pipeline[TBody]:
         return self
 
@@ -108,8 +104,6 @@ class AsyncPipeline(_Collecting[TBody]):
             together.put("a")
             together.put("b")
     """
-
-    __slots__ = ()
 
     async def __aenter__(self) -> AsyncPipeline[TBody]:
         return self

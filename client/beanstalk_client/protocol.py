@@ -48,24 +48,12 @@ class Protocol:
         missing: how many bytes must come at least before there can be another result; 1 if that is not known.
     """
 
-    __slots__ = (
-        "_count",  # the replies that are still to come of the batch that is being read
-        "_jobs",  # those that have come of it
-        "_pending",  # the commands without a result, in their order
-        "_pieces",  # what has come of a reply that is not whole
-        "has_replied",
-        "is_lost",
-        "is_nonsense",
-        "missing",
-        "session",
-    )
-
     def __init__(self, session: Session | None = None) -> None:
         self.session: Session = Session() if session is None else session
-        self._pending: deque[Command[Any]] = deque()
-        self._pieces: list[bytes] = []
-        self._count = 0
-        self._jobs: list[Any] = []
+        self._pending: deque[Command[Any]] = deque()  # the commands without a result, in their order
+        self._pieces: list[bytes] = []  # what has come of a reply that is not whole
+        self._count = 0  # the replies that are still to come of the batch that is being read
+        self._jobs: list[Any] = []  # those that have come of it
         self.missing: int = 1
         self.has_replied: bool = False
         self.is_lost: bool = False

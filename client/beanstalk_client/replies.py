@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Callable, Final, Generic, NoReturn, Protocol, TypeVar
 
-from beanstalk_client import statistics
 from beanstalk_client.errors import (
     REPLIES,
     BuriedError,
@@ -67,8 +66,6 @@ class NonsenseError(ValueError):
 class Reading(Generic[T]):
     """How the reply to a command is read."""
 
-    __slots__ = ()
-
     opening: bytes = b""
     """How the line of a reply begins that has a body; empty if none has."""
 
@@ -87,8 +84,6 @@ class Reading(Generic[T]):
 class Word(Reading[None]):
     """A reply that says only that it was done."""
 
-    __slots__ = ("_word",)
-
     def __init__(self, word: bytes) -> None:
         self._word = word
         SUCCESSES.add(word)
@@ -99,8 +94,6 @@ class Word(Reading[None]):
 
 class Number(Reading[int]):
     """A reply with a number behind one word or another."""
-
-    __slots__ = ("_first", "_second", "_size")
 
     def __init__(self, first: bytes, second: bytes = b"") -> None:
         self._first = first + b" "
@@ -120,8 +113,6 @@ class Number(Reading[int]):
 class Counts(Reading["tuple[int, int]"]):
     """A reply that counts the jobs of a batch: how many, and how many were not found."""
 
-    __slots__ = ("_word",)
-
     def __init__(self, word: bytes) -> None:
         self._word = word
         SUCCESSES.add(word)
@@ -135,8 +126,6 @@ class Counts(Reading["tuple[int, int]"]):
 
 class Ids(Reading["list[int]"]):
     """A reply with the first and the last id of several jobs, and how many there are: they are evenly spaced."""
-
-    __slots__ = ()
 
     def read(self, line: bytes) -> list[int] | Error:
         word, *numbers = line.split(b" ")
@@ -153,16 +142,12 @@ class Ids(Reading["list[int]"]):
 class Mode(Reading[None]):
     """The reply to reserve-mode."""
 
-    __slots__ = ()
-
     def read(self, line: bytes) -> Error | None:
         return None if line.startswith(b"RESERVE_MODE ") else _unknown_if_misread(line)
 
 
 class Name(Reading[str]):
     """A reply with a tube's name."""
-
-    __slots__ = ()
 
     def read(self, line: bytes) -> str | Error:
         word, _, name = line.partition(b" ")
@@ -175,8 +160,6 @@ class Name(Reading[str]):
 
 class JobReply(Reading[Any]):
     """A reply with a job and its body."""
-
-    __slots__ = ("_reserves", "opening")
 
     def __init__(self, word: bytes, *, reserves: bool) -> None:
         self.opening: bytes = word + b" "
@@ -247,8 +230,6 @@ def jobs_of(results: Iterable[Any]) -> list[Job[Any]]:
 class Document(Reading[T]):
     """A reply with a text, from which something is read."""
 
-    __slots__ = ("_read",)
-
     opening = b"OK "
 
     def __init__(self, read: Callable[[bytes], T]) -> None:
@@ -266,8 +247,6 @@ class Document(Reading[T]):
 class Batch(Reading[Any]):
     """A reply that says how many replies with jobs follow."""
 
-    __slots__ = ()
-
     is_batch = True
     word: Final = b"RESERVED_BATCH "
 
@@ -284,8 +263,6 @@ class Batch(Reading[Any]):
 class TubePage(Document[T]):
     """The reply to stats-tubes."""
 
-    __slots__ = ()
-
     def read(self, line: bytes) -> Error:
         return _unknown_if_misread(line)
 
@@ -298,41 +275,7 @@ def _unknown_if_misread(line: bytes) -> Error:
 SUCCESSES: Final[set[bytes]] = {b"OK", b"USING", b"RESERVED_BATCH", b"INSERTED_BATCH", b"RESERVE_MODE"}
 """The first words of replies that are no errors: in reply to another command, they are nonsense."""
 
-INSERTED: Final = Number(b"INSERTED")
-INSERTED_OR_REPLACED: Final = Number(b"INSERTED", b"REPLACED")
 RESERVED: Final = JobReply(b"RESERVED", reserves=True)
-RESERVED_BATCH: Final = Batch()
-FOUND: Final = JobReply(b"FOUND", reserves=False)
-DELETED: Final = Word(b"DELETED")
-RELEASED: Final = Word(b"RELEASED")
-BURIED: Final = Word(b"BURIED")
-TOUCHED: Final = Word(b"TOUCHED")
-KICKED: Final = Number(b"KICKED")
-JOB_KICKED: Final = Word(b"KICKED")
-PAUSED: Final = Word(b"PAUSED")
-USING: Final = Name()
-WATCHING: Final = Number(b"WATCHING")
-STATISTICS: Final = Document(statistics.read_statistics)
-NAMES: Final = Document(statistics.read_names)
-ENTRIES: Final = Document(statistics.read_entries)
-PAGE: Final = Document(statistics.read_page)
-TUBE_PAGE: Final = TubePage(statistics.read_page)
-CANCELLED: Final = Word(b"CANCELLED")
-GROUP_CANCELLED: Final = Number(b"CANCELLED_GROUP")
-INSERTED_BATCH: Final = Ids()
-DELETED_BATCH: Final = Counts(b"DELETED_BATCH")
-RELEASED_BATCH: Final = Counts(b"RELEASED_BATCH")
-TOUCHED_BATCH: Final = Counts(b"TOUCHED_BATCH")
-ALL_TOUCHED: Final = Number(b"TOUCHED_ALL")
-MODE: Final = Mode()
-RESCHEDULED: Final = Word(b"RESCHEDULED")
-CLEARED: Final = Number(b"CLEARED")
-REDRIVEN: Final = Number(b"REDRIVEN")
-MOVED: Final = Number(b"MOVED")
-DRAINED: Final = Word(b"DRAINING")
-UNDRAINED: Final = Word(b"NOT_DRAINING")
-AUTHENTICATED: Final = Word(b"AUTHENTICATED")
-SUCCESSES.difference_update(REPLIES, [b"BURIED"])  # DRAINING and BURIED are both
 
 
 def error_of(line: bytes) -> Error:

@@ -55,8 +55,6 @@ class Session(Maker):
         ValueError: a name or the token is malformed, or there is no such encoding of texts.
     """
 
-    __slots__ = ("_lost", "_token", "encoding", "known", "mode", "origin", "reserved", "used", "watched")
-
     def __init__(
         self,
         encoding: str | None = None,

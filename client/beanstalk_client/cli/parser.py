@@ -54,8 +54,6 @@ class Argument:
         settings: further ones of argparse; `type` is by default as KINDS says.
     """
 
-    __slots__ = ("complete", "flags", "help", "settings", "synopsis", "value")
-
     def __init__(self, typed: str, help: str, *, name: str = "", complete: str = "", **settings: Any) -> None:
         words = [word.strip(",[]") for word in typed.split()]
         self.flags: list[str] = [word for word in words if word.startswith("-")]
@@ -87,8 +85,6 @@ class Command:
         about: what else has to be known, in sentences.
         tail: whether what stands behind ` -- ` is a command line of its own, and its name in the help.
     """
-
-    __slots__ = ("about", "arguments", "function", "help", "module", "name", "tail")
 
     def __init__(
         self, name: str, function: str, help: str, *arguments: Argument, about: str = "", tail: str = ""

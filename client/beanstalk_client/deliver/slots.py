@@ -43,8 +43,6 @@ class Stopped(Exception):  # noqa: N818 nothing is wrong
 
 
 class _Host:
-    __slots__ = ("average", "backlog", "busy", "looked_at", "since", "waiting")
-
     def __init__(self, now: float) -> None:
         self.average = 0.0  # seconds of a request; 0: none has ended yet
         self.since = now  # when its first request began

@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
 from beanstalk_client.asynchronous import AsyncClient
-from beanstalk_client.commands import DEFAULT_TUBE, Command, make
+from beanstalk_client.commands import DEFAULT_TUBE, PAGE, Command, make
 from beanstalk_client.errors import Error, NotFoundError, UnknownCommandError
 from beanstalk_client.job import Job
 from beanstalk_client.observe.sampler import INTERVAL, STEP, Sampler, Shared
-from beanstalk_client.replies import PAGE
 from beanstalk_client.statistics import Statistics
 
 PAGE_SIZE: Final = 50

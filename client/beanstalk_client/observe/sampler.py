@@ -103,8 +103,6 @@ class Series:
         length: of a step, in seconds.
     """
 
-    __slots__ = ("_count", "_length", "_step", "_values")
-
     def __init__(self, length: float = STEP) -> None:
         self._length = length
         self._values = array("f", [math.nan]) * KEPT
@@ -139,8 +137,6 @@ class Series:
 
 class Shared(Generic[T]):
     """What several ask for at a time is fetched once, and is good for some seconds."""
-
-    __slots__ = ("_at", "_clock", "_lock", "_value")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -110,8 +110,6 @@ class TaskOptions(TypedDict, total=False):
 class _Changeable(Generic[C]):
     """How calls are put. Each method returns a call that is put so."""
 
-    __slots__ = ()
-
     if TYPE_CHECKING:
 
         def _having(self, **changes: Any) -> C: ...
@@ -518,8 +516,6 @@ class _Call(_Changeable[C], Generic[P, C]):
     cancelled, and from which no other is made, gives a RuntimeWarning when it is forgotten.
     """
 
-    __slots__ = ("_is_used", "_options", "_task")
-
     def __init__(self, task: Task[P, Any], options: Options) -> None:
         self._is_used = options is _PLAIN
         self._task = task
@@ -575,8 +571,6 @@ class Call(_Call[P, "Call[P]"]):
         reminder.put("a@example.com")
     """
 
-    __slots__ = ()
-
     def result(self, ttl: Duration = RESULT_TTL) -> ResultCall[P, Any]:
         """Its result is kept, as with `Task.result`, which also says its type: `total.result().key("order-17")`.
 
@@ -618,8 +612,6 @@ class ResultCall(_Call[P, "ResultCall[P, R]"], Generic[P, R]):
         call: ResultCall = total.result(ttl="1h")
         print(call.put(17).get(timeout=5))
     """
-
-    __slots__ = ()
 
     def put(self, *args: P.args, **kwargs: P.kwargs) -> Result[R]:
         """Put a job that makes this call; return its result, which is still to come.

@@ -29,8 +29,6 @@ PATIENCE = 5.0
 class _Call:
     """A call of a function. The thread that begins it takes the ticket, or the event loop that drops it before."""
 
-    __slots__ = ("args", "began", "context", "function", "future", "is_back", "is_overdue", "kwargs", "ticket", "timer")
-
     def __init__(
         self, future: asyncio.Future[Any], function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import math
 import time
 from heapq import heappop, heappush
@@ -55,6 +56,7 @@ RESERVED = "reserved"
 BURIED = "buried"
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class MemoryJob:
     """A job of a queue in memory.
 
@@ -66,26 +68,31 @@ class MemoryJob:
         message: the call that its body asks for, or None if it asks for none.
     """
 
-    def __init__(self, id: int, tube: str, key: str, created: float) -> None:
-        self.id = id
-        self.tube = tube
-        self.key = key
-        self.body = b""
-        self.priority = 0
-        self.ttr: float = 0.0
-        self.delay: float = 0.0
-        self.due = created
-        self.state = READY
-        self.message: Message | None = None
-        self.reserves = self.releases = self.buries = self.kicks = 0
-        self.tries = self.max_tries = 0
-        self.backoff: float = 0.0
-        self.ttl: float = 0.0
-        self.hold: float = 0.0
-        self.group = ""
-        self._after = ""  # the group that it waits for
-        self._created = created
-        self._sunk = 0  # which burial was its last
+    id: int
+    tube: str
+    key: str
+    due: float
+    body: bytes = b""
+    priority: int = 0
+    ttr: float = 0.0
+    delay: float = 0.0
+    state: str = READY
+    message: Message | None = None
+    reserves: int = 0
+    releases: int = 0
+    buries: int = 0
+    kicks: int = 0
+    tries: int = 0
+    max_tries: int = 0
+    backoff: float = 0.0
+    ttl: float = 0.0
+    hold: float = 0.0
+    group: str = ""
+    _after: str = ""  # the group that it waits for
+    _sunk: int = 0  # which burial was its last
+
+    def __post_init__(self) -> None:
+        self._created = self.due
 
     def __repr__(self) -> str:
         call = f"{self.message.task}{tuple(self.message.args)}" if self.message else f"{len(self.body)} bytes"

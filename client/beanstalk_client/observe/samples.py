@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -65,6 +66,7 @@ LARGEST: Final = 2**64
 """No figure of a server reaches this: a value that does is treated as missing."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Tube:
     """A tube: its latest sample, and what follows from it and the one before. Unknown figures are None.
 
@@ -76,42 +78,30 @@ class Tube:
         round: in which round it was seen last.
     """
 
-    __slots__ = (
-        *TUBE_FIGURES,
-        "_base",  # the figures that the next rates begin with
-        "_based",  # and their moment
-        "deletes",
-        "growth",
-        "moment",
-        "name",
-        "next_age",
-        "puts",
-        "round",
-    )
-
-    urgent: int | None
-    ready: int | None
-    reserved: int | None
-    delayed: int | None
-    buried: int | None
-    using: int | None
-    watching: int | None
-    waiting: int | None
-    total: int | None
-    pause_left: int | None
-    deleted: int | None
+    name: str
+    moment: float
+    figures: InitVar[Figures]
     round: int
+    urgent: int | None = None
+    ready: int | None = None
+    reserved: int | None = None
+    delayed: int | None = None
+    buried: int | None = None
+    using: int | None = None
+    watching: int | None = None
+    waiting: int | None = None
+    total: int | None = None
+    pause_left: int | None = None
+    deleted: int | None = None
+    puts: float | None = None
+    deletes: float | None = None
+    growth: float | None = None
+    next_age: int | None = None
+    _base: tuple[int | None, ...] = (None, None, None)  # the figures that the next rates begin with
+    _based: float = -math.inf  # and their moment
 
-    def __init__(self, name: str, moment: float, figures: Figures, round_: int) -> None:
-        self.name: str = name
-        self.moment: float = moment
-        self._based = -math.inf
-        self._base: tuple[int | None, ...] = (None, None, None)
-        self.puts: float | None = None
-        self.deletes: float | None = None
-        self.growth: float | None = None
-        self.next_age: int | None = None
-        self.take(moment, figures, round_)
+    def __post_init__(self, figures: Figures) -> None:
+        self.take(self.moment, figures, self.round)
 
     def age(self, now: float) -> float:
         """Seconds since it was sampled."""

@@ -9,6 +9,7 @@ Must never unpickle: producers could then run any code.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -57,6 +58,7 @@ Example:
 """
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Message:
     """A call of a task.
 
@@ -70,13 +72,10 @@ class Message:
         meta: what middleware has added; {} for nothing.
     """
 
-    __slots__ = ("args", "kwargs", "meta", "task")
-
-    def __init__(self, task: str, args: Any, kwargs: dict[str, Any], meta: dict[str, Any]) -> None:
-        self.task: str = task
-        self.args: Any = args
-        self.kwargs: dict[str, Any] = kwargs
-        self.meta: dict[str, Any] = meta
+    task: str
+    args: Any
+    kwargs: dict[str, Any]
+    meta: dict[str, Any]
 
     def __repr__(self) -> str:
         return f"Message(task={self.task!r})"  # arguments may be secret

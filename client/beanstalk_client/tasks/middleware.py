@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from beanstalk_client.tasks.steps import Steps, TaskQueue
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Put:
     """A put that is under way.
 
@@ -51,17 +53,15 @@ class Put:
         job_id: of the job, once the block ends without an exception; 0 before.
     """
 
-    __slots__ = ("job_id", "message", "tube")
-
-    def __init__(self, message: Message, tube: str) -> None:
-        self.message: Message = message
-        self.tube: str = tube
-        self.job_id: int = 0
+    message: Message
+    tube: str
+    job_id: int = 0
 
     def __repr__(self) -> str:  # without arguments: it may be logged
         return f"<put of {self.message.task} into tube {self.tube}{f': job {self.job_id}' if self.job_id else ''}>"
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Run:
     """A run that is under way. A task finds its own with `current_run()`.
 
@@ -75,16 +75,11 @@ class Run:
         job_id: of its job.
     """
 
-    __slots__ = ("_task_tube", "_tasks", "job_id", "message", "tube")
-
-    def __init__(
-        self, message: Message, tube: str, job_id: int, tasks: TaskQueue | None = None, task_tube: str = ""
-    ) -> None:
-        self.message: Message = message
-        self.tube: str = tube
-        self.job_id: int = job_id
-        self._tasks = tasks
-        self._task_tube = task_tube
+    message: Message
+    tube: str
+    job_id: int
+    _tasks: TaskQueue | None = None
+    _task_tube: str = ""
 
     def progress(self, fraction: float, note: str = "") -> None:
         """Tell who waits for the result how far the run is. Does nothing if the call was put without `result`.

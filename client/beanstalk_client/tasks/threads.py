@@ -11,12 +11,13 @@ that the program can end in good order. All counts belong to the event loop, so 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from queue import SimpleQueue
 from typing import Any
 
@@ -26,22 +27,20 @@ PATIENCE = 5.0
 """Seconds after which threads that are all overdue are said to hang."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _Call:
     """A call of a function. The thread that begins it takes the ticket, or the event loop that drops it before."""
 
-    def __init__(
-        self, future: asyncio.Future[Any], function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-    ) -> None:
-        self.future = future
-        self.function = function
-        self.args = args
-        self.kwargs = kwargs
-        self.context = copy_context()
-        self.ticket = [True]  # its `pop` is atomic
-        self.began = 0.0  # by time.monotonic
-        self.is_back = False
-        self.is_overdue = False
-        self.timer: asyncio.TimerHandle | None = None
+    future: asyncio.Future[Any]
+    function: Callable[..., Any]
+    args: Any
+    kwargs: dict[str, Any]
+    context: Context = dataclasses.field(default_factory=copy_context)
+    ticket: list[bool] = dataclasses.field(default_factory=lambda: [True])  # its `pop` is atomic
+    began: float = 0.0  # by time.monotonic
+    is_back: bool = False
+    is_overdue: bool = False
+    timer: asyncio.TimerHandle | None = None
 
 
 class Threads:

@@ -61,11 +61,6 @@ class _Collecting(Pipelined[TBody]):
         self._replies.append(reply)
         return reply
 
-    def _take(self) -> list[Reply[Any]]:
-        """All that is to be sent; there will be no more."""
-        self._is_ended = True
-        return self._replies
-
     def _raise_first(self) -> None:
         if self._raises:
             for reply in self._replies:
@@ -90,9 +85,9 @@ class Pipeline(_Collecting[TBody]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Send all, unless the block was left by an error."""
-        replies = self._take()
+        self._is_ended = True
         if kind is None:
-            self._send(replies)
+            self._send(self._replies)
             self._raise_first()
 
 
@@ -112,7 +107,7 @@ class AsyncPipeline(_Collecting[TBody]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Send all, unless the block was left by an error."""
-        replies = self._take()
+        self._is_ended = True
         if kind is None:
-            await self._send(replies)
+            await self._send(self._replies)
             self._raise_first()

@@ -311,6 +311,7 @@ def nonsense(line: bytes) -> NoReturn:
     raise NonsenseError(line[:80].decode("ascii", "backslashreplace"))
 
 
-def is_name(name: bytes) -> bool:
+def is_name(text: bytes | str) -> bool:
     """Whether this is a name of a tube, or a key."""
+    name = text.encode("utf-8", "replace") if isinstance(text, str) else text
     return 0 < len(name) <= MAX_NAME and name[0] != 0x2D and NAME.issuperset(name)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from beanstalk_client.observe.samples import SORT_KEYS
+from beanstalk_client.replies import is_name
 from beanstalk_client.version import VERSION
 
 PROGRAM: Final = "beanstalk"
@@ -22,9 +23,6 @@ ABOUT: Final = "Inspects and controls beanstalk-server or beanstalkd. beanstalkd
 STATUSES: Final = """\
 Exit status: 0: success; 1: the server refused, or the job or tube does not exist; 2: bad command line; 69: no server,
 or the connection was lost."""
-
-TUBE_NAME: Final = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}"
-"""The pattern of a valid name of a tube, and of a key."""
 
 MAX_NUMBER: Final = 2**32 - 1
 
@@ -199,7 +197,7 @@ def job_id(text: str) -> int:
 
 def tube_name(text: str) -> str:
     """Read the name of a tube, or a key, whose rules are the same."""
-    if not re.fullmatch(TUBE_NAME, text):
+    if not is_name(text):
         raise argparse.ArgumentTypeError(
             f"bad name {text!r}: must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a hyphen"
         )

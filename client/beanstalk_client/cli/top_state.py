@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -11,6 +10,7 @@ from typing import Final
 
 from beanstalk_client.cli.top_keys import BACKSPACE, ENTER, ESCAPE
 from beanstalk_client.observe.samples import COLUMNS, SORT_KEYS, Figures, Samples, Tube
+from beanstalk_client.replies import is_name
 
 LISTED: Final = 1000
 """Maximum number of tubes to scroll through: the first ones in the chosen order."""
@@ -28,9 +28,6 @@ HELP: Final = {
     "q, ctrl-d, ctrl-c": "quit",
 }
 """What keys do, for the help."""
-
-PREFIX: Final = r"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})?"
-"""A prefix of a tube name, or nothing."""
 
 
 class Mode(Enum):
@@ -199,7 +196,7 @@ class View:
             self._filter("")
         elif key == BACKSPACE:
             self._filter(self.prefix[:-1])
-        elif len(key) == 1 and re.fullmatch(PREFIX, self.prefix + key):
+        elif len(key) == 1 and is_name(self.prefix + key):
             self._filter(self.prefix + key)
         elif len(key) == 1:
             self.message = "no tube name begins like this"

@@ -231,7 +231,7 @@ def read_name(text: str, what: str = "tube", field: str = "") -> str:
     Raises:
         BadRequestError: it can be none.
     """
-    if not is_name(text.encode("utf-8", "replace")):
+    if not is_name(text):
         raise BadRequestError(
             f"Bad {what} {shown(text, 210)!r}: must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a "
             "hyphen.",

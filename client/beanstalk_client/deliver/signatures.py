@@ -6,8 +6,8 @@
 
 A file of secrets has a pattern on each line and the secrets of those it matches, separated by blanks: several while one
 is replaced, and the delivery is signed with each. The first line that matches counts. A pattern is of hosts, or of
-hosts, or of hosts and paths, which are matched apart: no path can pass for a host. The case of a host does not count,
-that of a path does. So a job cannot choose a secret, and what one receiver is sent proves nothing to another:
+hosts and paths, which are matched apart: no path can pass for a host. The case of a host does not count, that of a path
+does. So a job cannot choose a secret, and what one receiver is sent proves nothing to another:
 
     hooks.example.com       whsec_bmV3IHNlY3JldCwgbG9uZyBlbm91Z2gu whsec_b2xkIHNlY3JldCwgbG9uZyBlbm91Z2gu
     shared.example.net/a/*  whsec_dGhlIHNlY3JldCBvZiBjdXN0b21lciBh

@@ -17,7 +17,6 @@ from datetime import timezone
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
-DELETE: Final = "delete"
 RETRY: Final = "retry"
 BURY: Final = "bury"
 
@@ -68,12 +67,12 @@ class Rules(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What becomes of a job.
+    """What becomes of a job that was not delivered.
 
     Attributes:
-        fate: DELETE, RETRY or BURY.
+        fate: RETRY or BURY.
         delay: seconds until it is tried again.
-        reason: why it is not delivered, in one line; "" if it is.
+        reason: why it is not delivered, in one line.
     """
 
     fate: str

@@ -139,6 +139,7 @@ class Reservations:
     Attributes:
         ready: what has been reserved, and the consumer has not taken yet.
         forget: called with each slot before its socket is closed.
+        slots: the connections, whose sockets are to be watched.
 
     Raises:
         OSError, ConnectionLostError: from each method: the server cannot be reached, or a connection that holds jobs
@@ -163,7 +164,7 @@ class Reservations:
         self._clock = clock
         self._lock = threading.RLock()
         self._changed = threading.Event()
-        self._slots: list[JobConnection] = []
+        self.slots: list[JobConnection] = []
         self._tubes: tuple[str, ...] = ()
         self._asking: JobConnection | None = None  # which has a reserve without a reply
         self._replies = 0  # how many replies to its reserves are to come
@@ -175,11 +176,6 @@ class Reservations:
         self._wakes_at = 0.0  # when the keeper will look next
         self.is_closed: bool = False
         _all.add(self)
-
-    @property
-    def slots(self) -> list[JobConnection]:
-        """The connections, whose sockets are to be watched."""
-        return self._slots
 
     @property
     def outstanding(self) -> int:
@@ -215,16 +211,16 @@ class Reservations:
         """
         with self._lock:
             self._check()
-            for slot in list(self._slots):
+            for slot in list(self.slots):
                 self._attempt(slot, self._flush)
             if limit < 1 or not self._tubes or self._asking is not None:
                 return
-            holding = [slot for slot in self._slots if slot.held]
+            holding = [slot for slot in self.slots if slot.held]
             if holding and not self._is_dry:
                 self._reserve(max(holding, key=_jobs_held), limit, 0)
                 return
-            idle = next((slot for slot in self._slots if not slot.held), None)
-            if idle is None and len(self._slots) < self._most:
+            idle = next((slot for slot in self.slots if not slot.held), None)
+            if idle is None and len(self.slots) < self._most:
                 idle = self._open()
             if idle is not None:
                 self._reserve(idle, limit, wait)
@@ -250,7 +246,7 @@ class Reservations:
     def receive_all(self) -> None:
         """Read what has come from any slot."""
         with self._lock:
-            for slot in list(self._slots):
+            for slot in list(self.slots):
                 self.receive(slot)
 
     def take(self) -> Reservation | None:
@@ -266,7 +262,7 @@ class Reservations:
         """
         with self._lock:
             self._check()
-            slot = next((slot for slot in self._slots if not slot.waits), None) or self._open()
+            slot = next((slot for slot in self.slots if not slot.waits), None) or self._open()
             got: list[Reservation | None] = []
             self._watch(slot, (tube,))
             self._send(slot, make.reserve(0), lambda result: self._got_one(slot, result, got))
@@ -301,12 +297,12 @@ class Reservations:
             if self.is_closed or self._failure is not None:
                 return None
             now = self._clock()
-            if any(slot.touching for slot in self._slots):  # the consumer has not read for a whole round: it is blocked
-                for slot in list(self._slots):
+            if any(slot.touching for slot in self.slots):  # the consumer has not read for a whole round: it is blocked
+                for slot in list(self.slots):
                     self._attempt(slot, self._receive)
-            for slot in list(self._slots):
+            for slot in list(self.slots):
                 self._attempt(slot, lambda slot: self._touch(slot, now))
-            due = [held.touch_at for slot in self._slots for held in slot.held.values()]
+            due = [held.touch_at for slot in self.slots for held in slot.held.values()]
             return max(0.0, min(due) - now) if due else None
 
     def close(self) -> None:
@@ -316,7 +312,7 @@ class Reservations:
                 return
             self.is_closed = True
             deadline = self._clock() + LAST_WORDS
-            for slot in list(self._slots):
+            for slot in list(self.slots):
                 if (
                     slot.connection.protocol.pending
                     and self._failure is None
@@ -337,9 +333,9 @@ class Reservations:
         self._lock = threading.RLock()  # which a thread that is not here any more may have held
         self._changed = threading.Event()
         self._keeper = None
-        for slot in self._slots:
+        for slot in self.slots:
             slot.connection.abandon()
-        self._slots = []
+        self.slots = []
         self.ready.clear()
 
     # What follows is called with the lock.
@@ -349,9 +345,9 @@ class Reservations:
             raise ConnectionLostError("the channel is closed")
         if self._failure is not None:
             raise self._failure
-        for slot in [slot for slot in self._slots if self._is_silent(slot)]:
+        for slot in [slot for slot in self.slots if self._is_silent(slot)]:
             self._attempt(slot, self._receive)  # it may be that no one has read
-            if self._is_silent(slot) and slot in self._slots:
+            if self._is_silent(slot) and slot in self.slots:
                 self._lose(slot, NoAnswerError("the server does not answer"))
 
     def _is_silent(self, slot: JobConnection) -> bool:
@@ -361,7 +357,7 @@ class Reservations:
         connection, now = self._connect(), self._clock()
         connection.be_nonblocking()
         slot = JobConnection(connection, now, now, now)
-        self._slots.append(slot)
+        self.slots.append(slot)
         return slot
 
     def _watch(self, slot: JobConnection, tubes: tuple[str, ...]) -> None:
@@ -484,7 +480,7 @@ class Reservations:
             raise result
 
     def _end(self, held: Reservation, command: Command[None]) -> None:
-        if held.slot not in self._slots:
+        if held.slot not in self.slots:
             raise ConnectionLostError(f"job {held.id} was reserved on a connection that is gone")
         self._send(held.slot, command, lambda result: self._ended(held, command, result))
         self._forget(held, lost=False)
@@ -535,7 +531,7 @@ class Reservations:
 
     def _attempt(self, slot: JobConnection, do: Callable[[JobConnection], None]) -> None:
         """Do something with a slot, which may be lost by it."""
-        if slot not in self._slots:
+        if slot not in self.slots:
             return
         try:
             do(slot)
@@ -564,7 +560,7 @@ class Reservations:
 
     def _remove(self, slot: JobConnection) -> None:
         self.forget(slot)
-        self._slots.remove(slot)
+        self.slots.remove(slot)
         slot.connection.close()
 
     # The thread that touches.

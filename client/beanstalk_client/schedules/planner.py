@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from typing import Final
 
+from beanstalk_client.replies import is_name
 from beanstalk_client.schedules.moments import Moments, between, last
 
 SKIP: Final = "skip"
@@ -23,9 +23,6 @@ ONCE: Final = "once"
 ALL: Final = "all"
 RULES: Final = (SKIP, ONCE, ALL)
 """What becomes of firings that were missed: none is made up for, the last one is, all are."""
-
-NAME: Final = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}"
-"""The pattern of names of tubes, of keys, and so of schedules, whose names become a part of keys."""
 
 MAX_MOMENT: Final = 2**32 - 1
 """The latest moment that a job can wait for, in Unix time; in 2106."""
@@ -75,7 +72,7 @@ class Plan:
         """Whether its values are of their types, and its moments such as a server knows; any client can write a job."""
         return (
             all(type(value) is str for value in (self.timing, self.work, self.tube))
-            and re.fullmatch(NAME, self.tube) is not None
+            and is_name(self.tube)
             and all(type(value) is int and 0 <= value <= MAX_MOMENT for value in (self.until, *self.planned))
             and type(self.renewed_until) in (int, float)
             and 0 <= self.renewed_until <= MAX_MOMENT

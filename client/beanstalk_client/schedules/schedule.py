@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from beanstalk_client.commands import Duration, make, sequence_of, text_of
+from beanstalk_client.replies import is_name
 from beanstalk_client.schedules.moments import Moments
-from beanstalk_client.schedules.planner import NAME, ONCE, RULES, SKIP
+from beanstalk_client.schedules.planner import ONCE, RULES, SKIP
 from beanstalk_client.tasks.failure import tries_for
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Schedule:
         kwargs: Mapping[str, Any] | None = None,
         **demands: Unpack[Demands],
     ) -> None:
-        if not re.fullmatch(NAME, text_of(name, "name of a schedule")):
+        if not is_name(text_of(name, "name of a schedule")):
             raise ValueError(f"schedule {name!r}: its name can be no key of a job; give it another one: name=…")
         if missed not in RULES:
             raise ValueError(f"schedule {name}: missed is one of {', '.join(RULES)}, not {missed!r}")

@@ -21,7 +21,6 @@ import contextlib
 import logging
 import math
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -39,7 +38,8 @@ from beanstalk_client.errors import (
     UnsupportedError,
 )
 from beanstalk_client.events import tell
-from beanstalk_client.schedules.planner import MOST, NAME, Pass, Plan, plan
+from beanstalk_client.replies import is_name
+from beanstalk_client.schedules.planner import MOST, Pass, Plan, plan
 from beanstalk_client.schedules.schedule import Schedule, key_of
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Scheduler:
         hold: Duration = HOLD,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        if not re.fullmatch(NAME, text_of(group, "group")):
+        if not is_name(text_of(group, "group")):
             raise ValueError(f"group {group!r} can be no tube")
         ahead, hold = seconds_of(ahead, "ahead"), seconds_of(hold, "hold")
         if not (0 < ahead < LONGEST and 0 < hold < LONGEST):

@@ -193,15 +193,11 @@ def token_of(options: argparse.Namespace) -> str:
     return text[0]
 
 
-def _asks_for_tls(options: argparse.Namespace) -> bool:
-    return bool(options.tls or options.tls_ca or options.tls_cert)
-
-
 def tls_context(options: argparse.Namespace) -> ssl.SSLContext | None:
     """The TLS context that the options ask for, or None for a plain connection."""
     if options.tls_key and not options.tls_cert:
         raise OperatorError("--tls-key goes together with --tls-cert", USAGE)
-    if not _asks_for_tls(options):
+    if not (options.tls or options.tls_ca or options.tls_cert):
         return None
     try:
         context = ssl.create_default_context(cafile=options.tls_ca)

@@ -330,7 +330,7 @@ class _Php:
                 return int(number)
             if reference is not None:
                 return f"(value {int(reference)})"
-            return None if decimal is None else _decimal(decimal)
+            return None if decimal is None else float(decimal)
         found = _LENGTH.match(self._data, self.position)
         if found is None:
             raise ValueError(f"no value at byte {self.position}")
@@ -372,7 +372,3 @@ class _Php:
         if not self._data.startswith(expected, self.position):
             raise ValueError(f"no {expected!r} at byte {self.position}")
         self.position += len(expected)
-
-
-def _decimal(text: bytes) -> float:
-    return float(text.decode("ascii", "strict").lower())

@@ -183,7 +183,7 @@ class Failures:
             await self._read(now + within)
             if self._is_stale:
                 self._is_stale = False
-                self.groups = await asyncio.to_thread(self._group)
+                self.groups = await asyncio.to_thread(lambda: group(self._jobs()))
         return self.groups
 
     async def complete(self, found: Group) -> None:
@@ -194,9 +194,6 @@ class Failures:
             (result,) = await self._reader.together([make.peek(report_id)])
             if isinstance(result, Job) and len(result.body) <= MAX_BODY:
                 example.report = await asyncio.to_thread(report_of, result.body) or example.report
-
-    def _group(self) -> list[Group]:
-        return group(self._jobs())
 
     def find(self, key: str) -> Group | None:
         return next((each for each in self.groups if each.key == key), None)

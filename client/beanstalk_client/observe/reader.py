@@ -34,6 +34,7 @@ class Reader:
         users, interval, step: as of `Sampler`.
 
     Attributes:
+        client: of pages, whose tube in use is for `using` to change.
         sampler: the figures that this token may see.
     """
 
@@ -47,7 +48,7 @@ class Reader:
     ) -> None:
         self._connect = connect
         self._token = token
-        self._client = connect(token)
+        self.client: AsyncClient[bytes] = connect(token)
         self._lock = asyncio.Lock()  # `use` and what follows are two commands
         self._clients: Shared[list[Statistics]] = Shared()
         self.sampler: Sampler = Sampler(connect(token), users=users, interval=interval, step=step)
@@ -56,26 +57,21 @@ class Reader:
         """A client of its own, for an action."""
         return self._connect(self._token)
 
-    @property
-    def client(self) -> AsyncClient[bytes]:
-        """The client of pages, whose tube in use is for `using` to change."""
-        return self._client
-
     @contextlib.asynccontextmanager
     async def using(self, tube: str) -> AsyncIterator[AsyncClient[bytes]]:
-        """The client of pages while it uses a tube that exists.
+        """The client while it uses a tube that exists.
 
         Raises:
             NotFoundError: there is no such tube.
         """
         async with self._lock:
-            await self._client.stats_tube(tube)  # or `use` would make a tube that has gone
-            await self._client.use(tube)
+            await self.client.stats_tube(tube)  # or `use` would make a tube that has gone
+            await self.client.use(tube)
             try:
-                yield self._client
+                yield self.client
             finally:
                 with contextlib.suppress(Error, OSError):  # without the right, it stays; a loss is reported elsewhere
-                    await self._client.use(DEFAULT_TUBE)
+                    await self.client.use(DEFAULT_TUBE)
 
     async def jobs(
         self, tube: str, state: str, following: str = "0", count: int = PAGE_SIZE
@@ -96,7 +92,7 @@ class Reader:
         """The same, of a server that can list jobs."""
         make._job_page(tube, state, following)  # which refuses what is malformed
         line = f"list-jobs {tube} {state} {following} {count}\r\n".encode()
-        return await self._client.execute(Command(line, PAGE, True))
+        return await self.client.execute(Command(line, PAGE, True))
 
     async def _first(self, tube: str, state: str) -> list[Statistics]:
         if state == "reserved":
@@ -118,7 +114,7 @@ class Reader:
 
     async def together(self, commands: Iterable[Command[Any]]) -> list[Any]:
         """Give commands that depend on no tube in use, all at once; return results, or errors that are replies."""
-        results = await asyncio.gather(*map(self._client.execute, commands), return_exceptions=True)
+        results = await asyncio.gather(*map(self.client.execute, commands), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, Error):
                 raise result
@@ -127,8 +123,8 @@ class Reader:
     async def list_clients(self) -> list[Statistics]:
         """The clients of the server: fetched once for all viewers, less often if there are many."""
         latest = self._clients.latest or []
-        return await self._clients.get(self._client.list_clients, max(2.0, len(latest) / CLIENTS_A_SECOND))
+        return await self._clients.get(self.client.list_clients, max(2.0, len(latest) / CLIENTS_A_SECOND))
 
     async def close(self) -> None:
         await self.sampler.close()
-        await self._client.close()
+        await self.client.close()

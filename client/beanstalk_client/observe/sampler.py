@@ -136,25 +136,24 @@ class Series:
 
 
 class Shared(Generic[T]):
-    """What several ask for at a time is fetched once, and is good for some seconds."""
+    """What several ask for at a time is fetched once, and is good for some seconds.
+
+    Attributes:
+        latest: what was fetched last, however long ago.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._at = -math.inf
-        self._value: T | None = None
+        self.latest: T | None = None
 
     async def get(self, fetch: Callable[[], Awaitable[T]], good_for: float) -> T:
         async with self._lock:
-            if self._value is None or self._clock() - self._at > good_for:
-                self._value = await fetch()
+            if self.latest is None or self._clock() - self._at > good_for:
+                self.latest = await fetch()
                 self._at = self._clock()
-            return self._value
-
-    @property
-    def latest(self) -> T | None:
-        """What was fetched last, however long ago."""
-        return self._value
+            return self.latest
 
 
 class Sampler:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +34,7 @@ from beanstalk_client.tasks.results import RESULTS, put_progress, told_progress,
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from types import TracebackType
 
     from beanstalk_client.tasks.message import Message
     from beanstalk_client.tasks.steps import Steps, TaskQueue
@@ -174,51 +176,43 @@ def around(
         name: of the hook: "putting" or "running".
         errors: of the middleware: they are logged and ignored.
     """
-    entered: list[tuple[Middleware, AbstractContextManager[Any]]] = []
-    has_entered = False
-    try:
+    refusal: BaseException | None = None
+    with contextlib.ExitStack() as stack:
         for one in middleware:
             try:
                 manager = getattr(one, name)(subject)
                 manager.__enter__()
-            except (GiveUp, Retry):
+            except (GiveUp, Retry) as asked:
+                refusal = asked
                 raise
             except errors as trouble:
                 tell_failed(one, name, subject, trouble)
             else:
-                entered.append((one, manager))
-        has_entered = True
+                stack.push(functools.partial(_leave, one, manager, name, subject, errors))
         yield
-    except BaseException as error:
-        passes = _leave(entered, name, subject, errors, error)
-        if passes is error or not has_entered:
-            raise
-    else:
-        passes = _leave(entered, name, subject, errors, None)
-    if passes is not None:
-        raise passes
+    if refusal is not None:  # another middleware has swallowed it, but there is no put and no run
+        raise refusal
 
 
 def _leave(
-    entered: list[tuple[Middleware, AbstractContextManager[Any]]],
+    one: Middleware,
+    manager: AbstractContextManager[Any],
     name: str,
     subject: Put | Run,
     errors: type[BaseException],
+    kind: type[BaseException] | None,
     error: BaseException | None,
-) -> BaseException | None:
-    """Leave context managers with an exception, or without one; return the one that passes."""
-    while entered:
-        one, manager = entered.pop()
-        try:
-            trace = None if error is None else error.__traceback__
-            if manager.__exit__(None if error is None else type(error), error, trace):
-                error = None
-        except (GiveUp, Retry) as asked:
-            error = asked
-        except errors as trouble:
-            if trouble is not error:
-                tell_failed(one, name, subject, trouble)
-    return error
+    trace: TracebackType | None,
+) -> bool:
+    """Leave a context manager; return whether it swallows the exception."""
+    try:
+        return bool(manager.__exit__(kind, error, trace))
+    except (GiveUp, Retry):
+        raise
+    except errors as trouble:
+        if trouble is not error:
+            tell_failed(one, name, subject, trouble)
+        return False
 
 
 def tell_failed(middleware: Middleware, name: str, subject: Put | Run, error: BaseException) -> None:

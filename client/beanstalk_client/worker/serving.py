@@ -11,9 +11,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from beanstalk_client import signals
@@ -55,39 +54,32 @@ class LifespanError(Exception):
     """The lifespan of the program has failed. Its cause is what the lifespan has raised."""
 
 
-class _Lifespan:
-    """Enters and leaves a lifespan, whose errors are no errors of the server.
+@contextlib.asynccontextmanager
+async def _lived(
+    make: Callable[[], AbstractAsyncContextManager[Any]], may_be_cancelled: Callable[[], bool]
+) -> AsyncIterator[None]:
+    """Enter and leave a lifespan, whose errors are no errors of the server.
 
     Args:
         make: makes the lifespan.
         may_be_cancelled: whether the worker may have cancelled its begin.
     """
-
-    def __init__(
-        self, make: Callable[[], AbstractAsyncContextManager[Any]], may_be_cancelled: Callable[[], bool]
-    ) -> None:
-        self._make = make
-        self._may_be_cancelled = may_be_cancelled
-        self._entered: AbstractAsyncContextManager[Any] | None = None
-
-    async def __aenter__(self) -> None:
+    try:
+        entered = make()
+        await entered.__aenter__()
+    except BaseException as failure:
+        if isinstance(failure, asyncio.CancelledError) and may_be_cancelled():
+            raise
+        raise LifespanError from failure
+    error: BaseException | None = None
+    try:
+        yield
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
         try:
-            entered = self._make()
-            await entered.__aenter__()
-        except asyncio.CancelledError as error:
-            if self._may_be_cancelled():
-                raise
-            raise LifespanError from error
-        except BaseException as error:
-            raise LifespanError from error
-        self._entered = entered
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._entered is not None
-        try:
-            await self._entered.__aexit__(kind, error, traceback)
+            await entered.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
         except BaseException as own:
             if own is error:
                 raise
@@ -179,7 +171,7 @@ class Worker(Consumers):
                 stack.enter_context(self.on_signals())
                 if self._tasks.lifespan is not None:
                     async with self.starting():
-                        await stack.enter_async_context(_Lifespan(self._tasks.lifespan, lambda: self.is_stopping))
+                        await stack.enter_async_context(_lived(self._tasks.lifespan, lambda: self.is_stopping))
                     keep_log()  # it may have configured logging
                 if self._tasks.errors is not None:
                     await stack.enter_async_context(

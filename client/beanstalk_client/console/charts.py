@@ -75,6 +75,7 @@ def chart(title: str, lines: Sequence[tuple[str, Values]], unit: str = "") -> Ma
     cut = recent(*[values for _, values in lines])
     lines = [(name, values) for (name, _), values in zip(lines, cut, strict=True)]
     seconds = STEP * max(map(len, cut), default=0)
+    span = f"{seconds / 3600:.0f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
     known = [value for _, values in lines for value in values if value is not None]
     top = nice(max(known, default=0.0))
     parts = []
@@ -98,7 +99,7 @@ def chart(title: str, lines: Sequence[tuple[str, Values]], unit: str = "") -> Ma
         'aria-label="{title}, last {span}: {told}">{drawn}</svg><span class="top">{top}</span>'
         '<span class="from">\u2212{span}</span><span class="to">now</span></div></figure>'
     ).format(
-        title=title, legend=legend, width=WIDTH, height=HEIGHT, span=escape(_span(seconds)), told=told, drawn=drawn,
+        title=title, legend=legend, width=WIDTH, height=HEIGHT, span=escape(span), told=told, drawn=drawn,
         top=compact(top) + unit,
     )  # fmt: skip
 
@@ -111,10 +112,6 @@ def nice(value: float) -> float:
     while power * 10 < value:
         power *= 10
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds / 3600:.0f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 
 def _runs(values: Values, top: float, width: int, height: int, margin: int, above: int = 0) -> list[str]:

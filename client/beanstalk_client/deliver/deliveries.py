@@ -168,7 +168,8 @@ class Deliveries:
             outcome = await self._bury(delivery, why, found, tries=tries, excerpt=excerpt, **fields)
             return Release(0, outcome.priority) if is_last_attempt(found) else outcome  # to the dead tube, if any
         delay = verdict.delay if found else max(LOOKUP_DELAY, verdict.delay)
-        message = f"{failed.host}: {reason}, try {tries}{self._limit()}; again in {delay:.3g} s"
+        limit = f" of {self._rules.tries}" if self._rules.tries else ""
+        message = f"{failed.host}: {reason}, try {tries}{limit}; again in {delay:.3g} s"
         self._tell(logging.WARNING, "delivery-failed", delivery, message, tries=tries, delay=delay, **fields)
         return Release(delay, int(found["pri"]) if found else None)
 
@@ -202,9 +203,6 @@ class Deliveries:
     def _tries(self, delivery: Delivery, found: dict[str, Any]) -> int:
         """Which attempt of a job this was, 1 or more."""
         return max(1, tries_of(found, self._rules.tries - 1) - self._put_off.get(delivery.job_id, 0))
-
-    def _limit(self) -> str:
-        return f" of {self._rules.tries}" if self._rules.tries else ""
 
     def _remember(self, job: int) -> None:
         """A job was reserved and not tried."""

@@ -156,7 +156,7 @@ class Reservations:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ready: deque[Reservation] = deque()
-        self.forget: Callable[[JobConnection], None] = _forget_nothing
+        self.forget: Callable[[JobConnection], None] = lambda _: None  # no event loop watches them
         self._connect = connect
         self._batches = batches
         self._most = most
@@ -606,10 +606,6 @@ def _refuse_secrets(touched: Any) -> None:
     """Raise an error if a job that was said not to exist is there."""
     if touched is None:
         raise ForbiddenError("a consumer needs the right to inspect the tubes that it consumes from")
-
-
-def _forget_nothing(slot: JobConnection) -> None:
-    """The default of Reservations.forget: no event loop watches the sockets."""
 
 
 def _is_answered(slot: JobConnection) -> bool:

@@ -152,7 +152,7 @@ class BeanstalkBroker(AsyncBroker):
             attributes["tries"] = int(attributes["tries"])
         demands: dict[str, Any] = {**attributes, "at": at}
         try:
-            replace = bool(key) and _is_true(labels, "replace")
+            replace = bool(key) and str(labels.get("replace", "")).lower() in ("true", "1")
             await client.put_with(message.message, priority, delay, ttr, key=key, replace=replace, **demands)
         except ExistsError as error:
             if error.id not in self._reserved:
@@ -287,10 +287,6 @@ async def _acknowledge(arrival: _Arrival) -> None:
 def _settle(arrival: _Arrival, outcome: Outcome) -> None:
     if not arrival[1].done():
         arrival[1].set_result(outcome)
-
-
-def _is_true(labels: dict[str, Any], name: str) -> bool:
-    return str(labels.get(name, "")).lower() in ("true", "1")
 
 
 def _number(labels: dict[str, Any], name: str, default: float) -> float:

@@ -539,7 +539,7 @@ RESERVE: Final[Command[Any]] = Command(b"reserve\r\n", RESERVED, True, None)
 
 MODES: Final = ("priority", "weighted", "fair")
 STATES: Final = ("ready", "delayed", "reserved", "buried")
-MOVED_STATES: Final = ("ready", "delayed", "buried")
+MOVED_STATES: Final = ("ready", "delayed", "buried")  # in which no worker has a job
 
 
 def _state(state: str, states: Collection[str] = STATES) -> bytes:
@@ -1347,11 +1347,13 @@ class Commands(Generic[TBody]):
     # What clients have in another form: in pages, or with a way around it
 
     @extension
-    def _job_page(self, tube: str, state: str = "ready", following: str = "0") -> Command[tuple[str, list[Statistics]]]:
+    def _job_page(
+        self, tube: str, state: str = "ready", following: str = "0", count: int = PAGE_ENTRIES
+    ) -> Command[tuple[str, list[Statistics]]]:
         """A page of jobs, from `following` on; with it, where the next one begins ("" if there is none)."""
         if not following.isascii() or not following.replace("-", "").isdigit():
             raise ValueError(f"bad position {following!r}: must be 0, or what the page before has said")
-        words = (_name(tube), _state(state), following.encode("ascii"), PAGE_ENTRIES)
+        words = (_name(tube), _state(state), following.encode("ascii"), count)
         return Command(b"list-jobs %b %b %b %d\r\n" % words, PAGE, True)
 
     @extension

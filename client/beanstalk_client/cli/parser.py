@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from beanstalk_client.commands import MAX_SECONDS, MOVED_STATES, STATES, seconds_of
 from beanstalk_client.observe.samples import SORT_KEYS
 from beanstalk_client.replies import is_name
 from beanstalk_client.version import VERSION
@@ -24,15 +25,9 @@ STATUSES: Final = """\
 Exit status: 0: success; 1: the server refused, or the job or tube does not exist; 2: bad command line; 69: no server,
 or the connection was lost."""
 
-MAX_NUMBER: Final = 2**32 - 1
-
-DURATION_UNITS: Final[dict[str, float]] = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
 FILES: Final = "files"
 TUBES: Final = "tubes"
 """What completes an argument in a shell."""
-
-STATES: Final = ("ready", "delayed", "reserved", "buried")
 
 SORTS: Final = ("tube", "urgent", "ready", "reserved", "delayed", "buried", "waiting", "total", "paused")
 """What `tubes` may be sorted by: its columns."""
@@ -139,11 +134,13 @@ class CommandParser(argparse.ArgumentParser):
 
 def duration(text: str) -> float:
     """Read a duration: seconds, or with a unit: 0.5, 90s, 10m, 2h, 1d."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smhd]?)", text)
-    seconds = float(found[1]) * DURATION_UNITS[found[2]] if found else math.inf
-    if not 0 <= seconds <= MAX_NUMBER:
+    try:
+        seconds = seconds_of(f"{text}s" if text[-1:].isdigit() else text)
+    except ValueError:
+        seconds = math.inf
+    if seconds > MAX_SECONDS:
         raise argparse.ArgumentTypeError(f"bad duration {text!r}: must be seconds, or as 90s, 10m, 2h, 1d")
-    return int(seconds) if seconds == int(seconds) else seconds
+    return seconds
 
 
 def positive_duration(text: str) -> float:
@@ -169,15 +166,15 @@ def moment(text: str) -> float:
         )
     except (ValueError, OverflowError):
         seconds = math.inf
-    if not 0 <= seconds <= MAX_NUMBER:
+    if not 0 <= seconds <= MAX_SECONDS:
         raise argparse.ArgumentTypeError(f"bad moment {text!r}: must be as 2027-01-05T08:00 or Unix time in seconds")
     return seconds
 
 
 def number(text: str) -> int:
     """Read a number from 0 to 2^32 - 1, as priorities and bounds are."""
-    if not re.fullmatch(r"\d{1,10}", text) or int(text) > MAX_NUMBER:
-        raise argparse.ArgumentTypeError(f"bad number {text!r}: must be from 0 to {MAX_NUMBER}")
+    if not re.fullmatch(r"\d{1,10}", text) or int(text) > MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"bad number {text!r}: must be from 0 to {MAX_SECONDS}")
     return int(text)
 
 
@@ -421,7 +418,7 @@ COMMANDS: Final = (
         "mutate.move",
         "move jobs to another tube with all their attributes",
         TUBE,
-        Argument("STATE", "state of the jobs: ready, delayed or buried", choices=("ready", "delayed", "buried")),
+        Argument("STATE", "state of the jobs: ready, delayed or buried", choices=MOVED_STATES),
         Argument("TO", "destination tube"),
         COUNT,
         ALL,

@@ -236,7 +236,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if due is None and life is None:
             client.put(body, priority, 0, self.ttr)
         elif not client.knows("put-with"):
-            client.put(body, priority, 0 if due is None else -(-max(0.0, due - time.time()) // 1), self.ttr)
+            client.put(body, priority, 0 if due is None else max(0.0, due - time.time()), self.ttr)
         else:
             key = "" if due is None else key_of(headers)
             try:

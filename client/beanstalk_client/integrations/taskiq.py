@@ -146,7 +146,7 @@ class BeanstalkBroker(AsyncBroker):
         if not key:
             attributes.pop("hold", None)
         if at is None and not key and not attributes:
-            await self._put(client, message.message, priority, delay, ttr)
+            await client.put(message.message, priority, delay, ttr)
             return
         if "tries" in attributes:
             attributes["tries"] = int(attributes["tries"])
@@ -181,11 +181,6 @@ class BeanstalkBroker(AsyncBroker):
         except (TooLateError, NotFoundError):
             return False
         return True
-
-    async def _put(self, client: AsyncClient[bytes], body: bytes, priority: int, delay: float, ttr: float) -> None:
-        if not (float(delay).is_integer() and float(ttr).is_integer()) and not await client.knows("put-with"):
-            delay, ttr = math.ceil(delay), math.ceil(ttr)  # beanstalkd's seconds are whole
-        await client.put(body, priority, delay, ttr)
 
     # For workers
 

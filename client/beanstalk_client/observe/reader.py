@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
 from beanstalk_client.asynchronous import AsyncClient
-from beanstalk_client.commands import DEFAULT_TUBE, PAGE, Command, make
+from beanstalk_client.commands import DEFAULT_TUBE, Command, make
 from beanstalk_client.errors import Error, NotFoundError, UnknownCommandError
 from beanstalk_client.job import Job
 from beanstalk_client.observe.sampler import INTERVAL, STEP, Sampler, Shared
@@ -90,9 +90,7 @@ class Reader:
 
     async def page(self, tube: str, state: str, following: str, count: int) -> tuple[str, list[Statistics]]:
         """The same, of a server that can list jobs."""
-        make._job_page(tube, state, following)  # which refuses what is malformed
-        line = f"list-jobs {tube} {state} {following} {count}\r\n".encode()
-        return await self.client.execute(Command(line, PAGE, True))
+        return await self.client.execute(make._job_page(tube, state, following, count))
 
     async def _first(self, tube: str, state: str) -> list[Statistics]:
         if state == "reserved":

@@ -15,6 +15,7 @@ import dataclasses
 import json
 from typing import Final
 
+from beanstalk_client.commands import MAX_SECONDS
 from beanstalk_client.replies import is_name
 from beanstalk_client.schedules.moments import Moments, between, last
 
@@ -23,9 +24,6 @@ ONCE: Final = "once"
 ALL: Final = "all"
 RULES: Final = (SKIP, ONCE, ALL)
 """What becomes of firings that were missed: none is made up for, the last one is, all are."""
-
-MAX_MOMENT: Final = 2**32 - 1
-"""The latest moment that a job can wait for, in Unix time; in 2106."""
 
 MOST: Final = 1000
 """How many firings of a schedule one pass puts at most, missed ones and those to come each; what remains is done by the
@@ -73,9 +71,9 @@ class Plan:
         return (
             all(type(value) is str for value in (self.timing, self.work, self.tube))
             and is_name(self.tube)
-            and all(type(value) is int and 0 <= value <= MAX_MOMENT for value in (self.until, *self.planned))
+            and all(type(value) is int and 0 <= value <= MAX_SECONDS for value in (self.until, *self.planned))
             and type(self.renewed_until) in (int, float)
-            and 0 <= self.renewed_until <= MAX_MOMENT
+            and 0 <= self.renewed_until <= MAX_SECONDS
         )
 
 

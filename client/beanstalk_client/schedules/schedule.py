@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from beanstalk_client.commands import Duration, make, sequence_of, text_of
-from beanstalk_client.replies import is_name
+from beanstalk_client.replies import MAX_NAME, is_name
 from beanstalk_client.schedules.moments import Moments
 from beanstalk_client.schedules.planner import ONCE, RULES, SKIP
 from beanstalk_client.tasks.failure import tries_for
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from beanstalk_client.tasks.task import Task
-
-LONGEST_KEY: Final = 200
 
 SCHEDULE: Final = "schedule"
 """Where a message says which schedule has put it."""
@@ -164,6 +162,6 @@ def key_of(group: str, name: str, moment: int) -> str:
     """
     spelled = datetime.datetime.fromtimestamp(moment, datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     key = f"{group}/{name}/{spelled}"
-    if len(key) > LONGEST_KEY:
-        raise ValueError(f"schedule {name!r}: its name is too long for keys of {LONGEST_KEY} bytes, such as {key!r}")
+    if len(key) > MAX_NAME:
+        raise ValueError(f"schedule {name!r}: its name is too long for keys of {MAX_NAME} bytes, such as {key!r}")
     return key

@@ -19,6 +19,8 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Union, cast, overload
 
 from beanstalk_client.commands import (
+    DEFAULT_PRIORITY,
+    DEFAULT_TTR,
     MAX_PRIORITY,
     MAX_SECONDS,
     Duration,
@@ -53,8 +55,6 @@ T = TypeVar("T")
 Moment = Union[datetime.datetime, float]
 """A moment with its time zone, or Unix time."""
 
-PRIORITY = 65536
-TIME_TO_RUN = 60
 RETRIES = 12
 BACKOFF = 2.0
 """With these, a job is tried for a little more than two hours."""
@@ -255,8 +255,8 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
         retries: int = RETRIES,
         backoff: Backoff = BACKOFF,
         timeout: Duration | None = None,
-        priority: int = PRIORITY,
-        ttr: Duration = TIME_TO_RUN,
+        priority: int = DEFAULT_PRIORITY,
+        ttr: Duration = DEFAULT_TTR,
         give_up_on: type[BaseException] | Sequence[type[BaseException]] = (),
     ) -> None:
         text_of(name, "name of a task")

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
-from beanstalk_client.commands import Command, make, seconds
+from beanstalk_client.commands import MAX_SECONDS, MAX_TIMEOUT, MOVED_STATES, Command, make, seconds
 from beanstalk_client.console import actions
 from beanstalk_client.console.actions import Client, Steps
 from beanstalk_client.console.bodies import summary
@@ -33,7 +33,6 @@ from beanstalk_client.schedules.schedule import key_of
 from beanstalk_client.statistics import Statistics
 
 DEFAULT_PAUSE: Final = 600
-MAX_PAUSE: Final = 2**31 - 1
 
 MANY: Final = 10
 """Minimum number of jobs from which an order that loses nothing asks for confirmation, too."""
@@ -73,9 +72,6 @@ SHOWN_WITHIN: Final = 0.7
 """Seconds for which a form waits for its action; one that takes longer is shown with its progress."""
 
 MAX_MARKED: Final = 10_000
-
-CLEARABLE: Final = ("ready", "delayed", "buried")
-"""The states in which no worker has a job: all of these can be deleted or moved at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +319,7 @@ async def _kick(visit: Visit, form: Form) -> Order:
 
 async def _delete(visit: Visit, form: Form) -> Order:
     problem = "Jobs that workers have reserved cannot be deleted: only their workers can."
-    found = await select(visit, form, CLEARABLE, problem)
+    found = await select(visit, form, MOVED_STATES, problem)
     return Order(f"Delete {found.words}", found.total, found.each(make.delete), is_final=True, about=found)
 
 
@@ -355,7 +351,7 @@ async def _bury(visit: Visit, form: Form) -> Order:
 
 
 async def _move(visit: Visit, form: Form) -> Order:
-    found = await select(visit, form, CLEARABLE, "Jobs that workers have reserved cannot be moved.")
+    found = await select(visit, form, MOVED_STATES, "Jobs that workers have reserved cannot be moved.")
     target = read_name(_one(form, "to"), "destination tube", "to")
 
     def steps(client: Client) -> Steps:
@@ -431,7 +427,7 @@ def _in_states(figures: Statistics, states: Sequence[str]) -> int:
 
 async def _clear(visit: Visit, form: Form) -> Order:
     names = _tubes(form)
-    total = sum((await _jobs_of_tubes(visit, names, CLEARABLE)).values())
+    total = sum((await _jobs_of_tubes(visit, names, MOVED_STATES)).values())
     return Order(
         f"Clear {_tubes_in_words(names)}: delete {jobs_in_words(total)}, ready, delayed and buried",
         total,
@@ -444,7 +440,7 @@ async def _clear(visit: Visit, form: Form) -> Order:
 
 async def _cancel_group(visit: Visit, form: Form) -> Order:
     name = read_name(_one(form, "name"))
-    total = _in_states(await visit.user.client.stats_group(name), CLEARABLE)
+    total = _in_states(await visit.user.client.stats_group(name), MOVED_STATES)
     return Order(
         f"Delete {jobs_in_words(total)} of group {name}, ready, delayed and buried",
         total,
@@ -474,7 +470,7 @@ def _set_pause(what: str, names: Sequence[str], seconds: int, note: str, warning
 
 async def _pause(_: Visit, form: Form) -> Order:
     names = _tubes(form)
-    length = read_number(_one(form, "seconds"), "seconds", DEFAULT_PAUSE, MAX_PAUSE)
+    length = read_number(_one(form, "seconds"), "seconds", DEFAULT_PAUSE, MAX_TIMEOUT)
     if not length:
         raise BadRequestError("A pause is 1 second at least.", field="seconds")
     note, warning = f"paused for {length} s", "Workers get no job of it until then."
@@ -501,8 +497,8 @@ async def _undrain(_: Visit, __: Form) -> Order:
 
 def _settings(form: Form) -> dict[str, int]:
     """Priority, delay and time to run, as far as a form gives them."""
-    limits = {"pri": 2**32 - 1, "delay": 2**32 - 1, "ttr": 2**32 - 1}
-    return {name: read_number(_one(form, name), name, most=most) for name, most in limits.items() if _one(form, name)}
+    given = [name for name in ("pri", "delay", "ttr") if _one(form, name)]
+    return {name: read_number(_one(form, name), name, most=MAX_SECONDS) for name in given}
 
 
 def _body(form: Form) -> bytes:
@@ -578,14 +574,14 @@ async def _skip(_: Visit, form: Form) -> Order:
 
 
 def _moment(form: Form) -> str:
-    return moment(read_number(_one(form, "moment"), "moment", most=2**32 - 1))
+    return moment(read_number(_one(form, "moment"), "moment", most=MAX_SECONDS))
 
 
 def _firing_key(form: Form) -> str:
     """The key of a firing, made of names that are checked."""
     group, name = read_name(_one(form, "group")), read_name(_one(form, "schedule"), "schedule")
     try:
-        return key_of(group, name, read_number(_one(form, "moment"), "moment", most=2**32 - 1))
+        return key_of(group, name, read_number(_one(form, "moment"), "moment", most=MAX_SECONDS))
     except ValueError as error:
         raise BadRequestError(str(error)) from None
 

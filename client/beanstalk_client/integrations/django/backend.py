@@ -12,7 +12,6 @@ Must never import what only workers need, nor run a task.
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +24,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
-from beanstalk_client.commands import Duration
+from beanstalk_client.commands import DEFAULT_PRIORITY, Duration
 from beanstalk_client.errors import NotFoundError, TooLateError
 from beanstalk_client.tasks.failure import tries_for
 
@@ -42,9 +41,6 @@ from .library import (
 )
 from .message import Message, encode
 from .options import Options, is_count, is_seconds, problems, read_options
-
-MIDDLE_PRIORITY = 65536
-"""The priority of the protocol that Django's 0 is; there, less is more urgent."""
 
 LOSSES = 3
 """How many workers a task may lose before the server buries its job, if its retries allow fewer: by default, Django's
@@ -124,7 +120,7 @@ class BeanstalkBackend(BaseTaskBackend):
         )
         retries = getattr(task, "retries", None)
         tries = max(tries_for(self.settings.retries if retries is None else retries), LOSSES)
-        self._put(body, self.tube(task.queue_name), MIDDLE_PRIORITY - int(task.priority), after, result.id, tries)
+        self._put(body, self.tube(task.queue_name), DEFAULT_PRIORITY - int(task.priority), after, result.id, tries)
         object.__setattr__(result, "enqueued_at", shown_moment(now))
         task_enqueued.send(type(self), task_result=result)
         return result
@@ -142,9 +138,8 @@ class BeanstalkBackend(BaseTaskBackend):
             elif run_after is None:
                 client.put(body, priority, 0, ttr)
             else:
-                # The delay of beanstalkd is a number of whole seconds, and counts from its own clock.
                 wait = run_after - datetime.datetime.now(datetime.timezone.utc)
-                client.put(body, priority, max(math.ceil(wait.total_seconds()), 0), ttr)
+                client.put(body, priority, max(wait.total_seconds(), 0), ttr)
 
     def cancel(self, result: Any) -> bool:
         """Cancel a deferred task: one that was enqueued with `run_after`.

@@ -10,15 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from beanstalk_client.address import read_target
-from beanstalk_client.commands import Duration, make, seconds_of
+from beanstalk_client.commands import MAX_SECONDS, Duration, make, seconds_of
 
 TIMEOUTS = ("connect_timeout", "timeout", "reconnect_timeout")
 
 CLIENT_OPTIONS = ("addresses", "tls", "server_name", "token", "insecure_token", *TIMEOUTS)
 """Those that the client takes, under its own names."""
-
-MAX_SECONDS = 2**32 - 1
-"""The longest duration of the protocol; 136 years."""
 
 
 class Options(NamedTuple):

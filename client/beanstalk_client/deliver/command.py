@@ -163,15 +163,10 @@ def make_deliverer(options: argparse.Namespace) -> Deliverer:
     def read_secrets() -> Secrets:
         try:
             return Secrets.parse(_read(options.secrets, "--secrets"))
-        except UsageError as error:
-            raise ValueError(str(error)) from None
         except ValueError as error:
-            raise ValueError(f"--secrets: {options.secrets}: {error}") from None
+            raise UsageError(f"--secrets: {options.secrets}: {error}") from None
 
-    try:
-        secrets = read_secrets() if options.secrets else None
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    secrets = read_secrets() if options.secrets else None
 
     def connect() -> AsyncClient[bytes]:
         return AsyncClient(addresses, encoding=None, tls=server_tls, token=token)

@@ -17,6 +17,7 @@ from beanstalk_client.deliver.signatures import Secrets
 from beanstalk_client.deliver.slots import DeliverySlots
 from beanstalk_client.deliver.verdicts import Rules
 from beanstalk_client.events import tell
+from beanstalk_client.program import ProgramError
 from beanstalk_client.tasks.reports import Reports, tidied
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Deliverer(Consumers):
             return
         try:
             self._sender.secrets = self._read_secrets()
-        except (OSError, ValueError) as error:
+        except (ProgramError, OSError, ValueError) as error:
             tell(log, logging.ERROR, "secrets-refused", f"the secrets stay as they are: {error}")
         else:
             tell(log, logging.INFO, "secrets-read", "the secrets have been read anew")

@@ -463,7 +463,6 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             "reconnect_timeout": options.get("reconnect_timeout", RECONNECT_WITHIN),
         }
         self._commands: Client[bytes] | None = None
-        self._used = commands.DEFAULT_TUBE
         self._is_bound = False
         self._said_at = time.monotonic()
         self._hub: Any = None
@@ -498,7 +497,6 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     def commands(self) -> Client[bytes]:
         """The connection for everything but reserving."""
         if self._commands is None:
-            self._used = commands.DEFAULT_TUBE
             self._commands = Client(self.addresses(), encoding=None, **self._options)
         return self._commands
 
@@ -513,9 +511,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     def use(self, tube: str) -> Client[bytes]:
         """The same, when it uses this tube."""
         client = self.commands
-        if self._used != tube:
+        if client._session.used != tube:
             client.use(tube)
-            self._used = tube
         return client
 
     def bind(self, tube: str) -> None:

@@ -208,17 +208,12 @@ def for_waiter(error: BaseException, what: str) -> BaseException:
 class AnyDelivery(Protocol):
     """What is needed here of a delivery: of a server's, or of a queue in memory."""
 
-    @property
-    def job_id(self) -> int: ...
-
-    @property
-    def body(self) -> bytes: ...
+    job_id: int
+    body: bytes
+    is_called_off: bool
 
     @property
     def tube(self) -> str: ...
-
-    @property
-    def is_called_off(self) -> bool: ...
 
     async def stats(self) -> dict[str, Any]: ...
 

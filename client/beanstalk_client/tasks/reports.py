@@ -18,6 +18,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from beanstalk_client.clients import SharedClient
 from beanstalk_client.consumer import start
 from beanstalk_client.errors import Error, ExistsError, ForbiddenError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
@@ -60,9 +61,7 @@ class Reports:
     """
 
     def __init__(self, connect: Callable[[], AsyncClient[bytes]]) -> None:
-        self._connect = connect
-        self._client: AsyncClient[bytes] | None = None
-        self._lock = asyncio.Lock()  # `use` and what follows are two commands
+        self._client: SharedClient[bytes] = SharedClient(connect())
 
     async def __call__(self, tube: str, job_id: int, body: bytes) -> None:
         """Put a report about a job into a tube.
@@ -70,16 +69,12 @@ class Reports:
         Raises:
             Error, OSError: the server is not reached, or refuses it.
         """
-        async with self._lock:
-            if self._client is None:
-                self._client = self._connect()
-            client = await self._client.connect()  # which waits for longer than a put
-            await client.use(tube)
+        await self._client.connect()  # which waits for longer than a put
+        async with self._client.using(tube) as client:
             await put_report(client, job_id, body)
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
+        await self._client.close()
 
 
 @contextlib.asynccontextmanager

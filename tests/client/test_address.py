@@ -139,6 +139,11 @@ def test_a_token_does_not_cross_a_network_in_the_clear(written):
     assert read_target(written, token="secret", tls=True).token == "secret"
 
 
+def test_loopback_is_local():
+    assert all(Address(host).is_local for host in ["127.0.0.1", "::1", "localhost", "127.9.9.9"])
+    assert not any(Address(host).is_local for host in ["0.0.0.0", "::", "10.0.0.1", "queue", ""])
+
+
 def test_addresses_with_and_without_tls_do_not_go_together():
     with pytest.raises(ValueError, match="all addresses"):
         read_target(["beanstalks://a", "b"])

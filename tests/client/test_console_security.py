@@ -16,7 +16,6 @@ from beanstalk_client.console.security import (
     Sessions,
     fingerprint,
     is_good_host,
-    is_loopback,
     is_trusted,
     network_of,
     refusal,
@@ -117,11 +116,6 @@ def test_a_fingerprint_tells_tokens_apart_and_nothing_of_them():
 )
 def test_the_proxy_comes_from_a_trusted_network(peer, is_so):
     assert is_trusted(peer, ["127.0.0.0/8", "::1/128"]) == is_so
-
-
-def test_loopback():
-    assert all(map(is_loopback, ["127.0.0.1", "::1", "localhost", "127.9.9.9"]))
-    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "queue", ""]))
 
 
 async def test_checks_of_tokens_wait_for_a_place_and_no_address_takes_those_of_others():

@@ -11,7 +11,7 @@ import webbrowser
 from typing import Final
 from urllib.parse import quote
 
-from beanstalk_client.address import has_token
+from beanstalk_client.address import Address, has_token
 from beanstalk_client.cli.output import UNAVAILABLE, USAGE, OperatorError
 from beanstalk_client.cli.target import METRICS_TOKEN_VARIABLE, client_arguments
 
@@ -42,17 +42,17 @@ def _with_token(url: str) -> str:
 def serve(options: argparse.Namespace) -> int:
     """Serve the console until SIGINT or SIGTERM."""
     from beanstalk_client.console.app import console  # ModuleNotFoundError: the extra is missing, and main says so
-    from beanstalk_client.console.security import is_loopback
     from beanstalk_client.console.serving import make_server
 
     host, port = read_listen(options.listen)
-    if not is_loopback(host) and not options.login and not options.behind_proxy:
+    is_local = Address(host).is_local  # only this machine can connect to it
+    if not is_local and not options.login and not options.behind_proxy:
         raise OperatorError(
             f"--listen {options.listen}: others can reach this address: give --login, or --behind-proxy HEADER", USAGE
         )
     if options.listen_key and not options.listen_cert:
         raise OperatorError("--listen-key goes together with --listen-cert", USAGE)
-    if options.login and not is_loopback(host) and not options.listen_cert:
+    if options.login and not is_local and not options.listen_cert:
         print(
             "beanstalk console: people's tokens come without TLS: give --listen-cert, or let a proxy speak TLS",
             file=sys.stderr,

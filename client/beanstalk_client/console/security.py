@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+from beanstalk_client.address import Address
+
 LIFE: Final = 12 * 3600.0
 """Seconds that a session lasts."""
 
@@ -105,11 +107,7 @@ def is_good_host(host: str, hosts: Iterable[str]) -> bool:
 def is_local_host(host: str) -> bool:
     """Whether a Host header names an address, or localhost, which other programs of this machine share."""
     name = _name_of(host)
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return name == "localhost"
-    return True
+    return name == "localhost" or Address(name).is_ip
 
 
 def _name_of(host: str) -> str:
@@ -139,16 +137,6 @@ def network_of(peer: str) -> str:
     except ValueError:
         return peer
     return str(address.ipv4_mapped or ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to what listens here."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Forms:

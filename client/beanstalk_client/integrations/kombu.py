@@ -116,6 +116,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]
         self.channel = channel
         self.prefetch_count: int = prefetch_count or 0
         self._delivered: dict[str, Reservation] = {}
+        self._dirty: frozenset[str] = frozenset()  # of kombu's, as what is acknowledged is removed at once
 
     def room(self) -> int:
         """How many more messages may be reserved."""
@@ -124,17 +125,8 @@ class QoS(virtual.QoS):  # type: ignore[misc]
             return UNLIMITED - taken
         return int(self.prefetch_count) - len(self._delivered) - taken
 
-    def can_consume(self) -> bool:
-        return not self.prefetch_count or len(self._delivered) < self.prefetch_count
-
-    def can_consume_max_estimate(self) -> int | None:
-        return max(self.prefetch_count - len(self._delivered), 0) if self.prefetch_count else None
-
     def append(self, message: Any, delivery_tag: str) -> None:
         self._delivered[delivery_tag] = message
-
-    def get(self, delivery_tag: str) -> Any:
-        return self._delivered[delivery_tag]
 
     def ack(self, delivery_tag: str) -> None:
         held = self._delivered.pop(delivery_tag, None)

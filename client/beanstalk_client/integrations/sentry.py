@@ -15,7 +15,6 @@ extra `sentry`.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from beanstalk_client.tasks.middleware import Failure, Middleware, Put, Run
 
 try:
     import sentry_sdk
-    from sentry_sdk.crons import MonitorStatus, capture_checkin
+    from sentry_sdk.crons import monitor
     from sentry_sdk.scope import Scope, should_send_default_pii
     from sentry_sdk.utils import event_from_exception
 except ImportError:
@@ -112,28 +111,11 @@ class Sentry(Middleware):
             )
             sentry_sdk.capture_event(event, hint=hint)
 
-    @contextlib.contextmanager
-    def _checked_in(self, run: Run) -> Iterator[None]:
+    def _checked_in(self, run: Run) -> contextlib.AbstractContextManager[None]:
         """The check-in of a schedule's monitor, if the run is one of a schedule."""
         name = run.message.meta.get(SCHEDULE)
         config = self._monitor_of(run, name) if self._monitor_schedules else None
-        if config is None:
-            yield
-            return
-        checked_in = capture_checkin(monitor_slug=name, status=MonitorStatus.IN_PROGRESS, monitor_config=config)
-        began = time.monotonic()
-        status = MonitorStatus.ERROR
-        try:
-            yield
-            status = MonitorStatus.OK
-        finally:
-            capture_checkin(
-                monitor_slug=name,
-                check_in_id=checked_in,
-                status=status,
-                duration=time.monotonic() - began,
-                monitor_config=config,
-            )
+        return contextlib.nullcontext() if config is None else monitor(name, config)
 
     def _monitor_of(self, run: Run, name: Any) -> MonitorConfig | None:
         """What Sentry should expect of a schedule; None if it has no monitor."""

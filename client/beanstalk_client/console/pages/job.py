@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -36,11 +37,7 @@ async def job(visit: Visit) -> Response:
     with contextlib.suppress(Error):
         tube = dict(await client.stats_tube(found["tube"]))
     report = await _report(visit, found)
-    told = (
-        {"error": report.error, "buried": moment(report.buried), "worker": report.worker, "tries": report.tries}
-        if report
-        else None
-    )
+    told = {**dataclasses.asdict(report), "buried": moment(report.buried)} if report else None
     can_reschedule = False
     with contextlib.suppress(UnknownCommandError, ForbiddenError):
         can_reschedule = found["state"] == "delayed" and await client.knows("reschedule")

@@ -12,6 +12,7 @@ Must never import what only workers need, nor run a task.
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,23 +73,17 @@ class BeanstalkBackend(BaseTaskBackend):
     supports_get_result = False
     supports_priority = True
 
-    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
-        super().__init__(alias, params)
-        self._settings: Options | None = None
-
-    @property
+    @functools.cached_property
     def settings(self) -> Options:
         """The backend's options.
 
         Raises:
             ImproperlyConfigured: they are not valid.
         """
-        if self._settings is None:
-            wrong = [what for what, _ in problems(self.options, frozenset(self.queues))]
-            if wrong:
-                raise ImproperlyConfigured(f"TASKS[{self.alias!r}]: {'; '.join(wrong)}")
-            self._settings = read_options(self.options)
-        return self._settings
+        wrong = [what for what, _ in problems(self.options, frozenset(self.queues))]
+        if wrong:
+            raise ImproperlyConfigured(f"TASKS[{self.alias!r}]: {'; '.join(wrong)}")
+        return read_options(self.options)
 
     def tube(self, queue: str) -> str:
         """The tube of a queue."""

@@ -34,15 +34,7 @@ STRIKING: Final = {"buried": "red", "paused": "yellow", "reason": "red"}
 """The columns that strike the eye, and their colours."""
 
 JOB_COLUMNS: Final = {
-    "id": "id",
-    "state": "state",
-    "pri": "pri",
-    "age": "age",
-    "delay": "delay",
-    "ttr": "ttr",
-    "time-left": "time-left",
-    "size": "size",
-    "reserves": "reserves",
+    **{name: name for name in ("id", "state", "pri", "age", "delay", "ttr", "time-left", "size", "reserves")},
     "tries": "failures",
     "reason": "reason",
     "key": "key",

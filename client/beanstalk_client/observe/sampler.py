@@ -70,13 +70,8 @@ TOP: Final = 10
 """Number of tubes with the most ready jobs that are sampled as if they were shown."""
 
 SERVER_SERIES: Final = {
-    "ready": "current-jobs-ready",
-    "reserved": "current-jobs-reserved",
-    "delayed": "current-jobs-delayed",
-    "buried": "current-jobs-buried",
-    "memory": "current-memory",
-    "connections": "current-connections",
-    "waiting": "current-waiting",
+    **{state: f"current-jobs-{state}" for state in STATES},
+    **{name: f"current-{name}" for name in ("memory", "connections", "waiting")},
 }
 """The figures of the server that have a history, beside the rates, by their keys in `stats`."""
 

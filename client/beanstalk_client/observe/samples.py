@@ -28,22 +28,16 @@ Figures: TypeAlias = Mapping[str, Any]
 SHORTEST: Final = 0.05
 """The shortest time between two samples that makes a rate, in seconds: a late reply distorts a shorter one."""
 
+STATES: Final = ("ready", "reserved", "delayed", "buried")
+
 TUBE_FIGURES: Final = {
-    "urgent": "current-jobs-urgent",
-    "ready": "current-jobs-ready",
-    "reserved": "current-jobs-reserved",
-    "delayed": "current-jobs-delayed",
-    "buried": "current-jobs-buried",
-    "using": "current-using",
-    "watching": "current-watching",
-    "waiting": "current-waiting",
+    **{name: f"current-jobs-{name}" for name in ("urgent", *STATES)},
+    **{name: f"current-{name}" for name in ("using", "watching", "waiting")},
     "total": "total-jobs",
     "pause_left": "pause-time-left",
     "deleted": "cmd-delete",
 }
 """The attributes of a Tube, and their keys in stats-tube."""
-
-STATES: Final = ("ready", "reserved", "delayed", "buried")
 
 COMMANDS: Final = "commands"
 """The rate of all commands, from every counter whose key begins with `cmd-`."""

@@ -19,6 +19,7 @@ import hmac
 import ipaddress
 import secrets
 import time
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -174,11 +175,12 @@ class Attempts:
         self._clock = clock
         self._answered = 0.0  # when the last wrong token is answered
         self._all = asyncio.Semaphore(MAX_ATTEMPTS)
-        self._by_address: dict[str, tuple[asyncio.Semaphore, int]] = {}  # with how many hold a place or wait for one
+        self._checks = 0  # that run or wait
+        self._by_address: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     def __len__(self) -> int:
         """The number of checks that run or wait."""
-        return sum(count for _, count in self._by_address.values())
+        return self._checks
 
     def pause(self) -> float:
         """Seconds until a token that is wrong is answered."""
@@ -189,17 +191,13 @@ class Attempts:
     @contextlib.asynccontextmanager
     async def place(self, address: str) -> AsyncIterator[None]:
         """Wait for a place, first come, first served, and hold it."""
-        own, count = self._by_address.get(address) or (asyncio.Semaphore(MAX_ATTEMPTS_OF_ADDRESS), 0)
-        self._by_address[address] = own, count + 1
+        own = self._by_address.setdefault(address, asyncio.Semaphore(MAX_ATTEMPTS_OF_ADDRESS))
+        self._checks += 1
         try:
             async with own, self._all:
                 yield
         finally:
-            count = self._by_address[address][1] - 1
-            if count:
-                self._by_address[address] = own, count
-            else:
-                del self._by_address[address]
+            self._checks -= 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,23 +191,23 @@ class Client(ClientCore[TBody], Blocking[TBody]):
         following = "0"
         while following:
             try:
-                page = self._job_page(tube, state, following)
+                following, entries = self._job_page(tube, state, following)
             except NotFoundError:
                 if following == "0":
                     raise
                 return
-            following, entries = page
             yield from entries
 
     def stats_tubes(self, first: str = "", prefix: str = "") -> Iterator[Statistics]:
-        following, is_first = max(first, prefix), True
-        while following or is_first:
-            is_first = False
+        following = max(first, prefix)
+        while True:
             following, entries = self._tube_page(following)
             for entry in entries:
                 if not str(entry["name"]).startswith(prefix):
                     return
                 yield entry
+            if not following:
+                return
 
     # The server
 

@@ -75,7 +75,7 @@ class Consumers:
                 loop.add_signal_handler(number, act)
                 before[number] = former
                 # The loop acts on its wake-up descriptor. Its handler of Python does nothing, and is replaced.
-                signals.handle(number, self._count_signal if number in stops else _ignore)
+                signals.handle(number, self._count_signal if number in stops else lambda *_: None)
         try:
             yield
         finally:
@@ -215,7 +215,3 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         finally:
             asyncio.set_event_loop(None)
             loop.close()
-
-
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """A handler: the loop acts on the signal."""

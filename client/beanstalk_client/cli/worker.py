@@ -234,9 +234,5 @@ def work(options: argparse.Namespace) -> int:
             pass  # it is made by who watches it
         except beanstalk_client.ForbiddenError as error:
             raise needs_inspect(error) from None
-
-    async def run_worker() -> None:
-        await Worker(options).work()
-
-    asyncio.run(run_worker())
+    asyncio.run(Worker(options).work())
     return 0

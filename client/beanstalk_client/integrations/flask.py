@@ -19,8 +19,6 @@ ends. It needs Flask, which is no extra: who uses it has it.
 
 from __future__ import annotations
 
-from functools import partial
-
 from flask import Flask, current_app
 
 from beanstalk_client.address import read_addresses
@@ -50,7 +48,9 @@ class Beanstalk:
         """
         read_addresses(app.config.setdefault("BEANSTALK_URL", DEFAULT_URL))
         app.config.setdefault("BEANSTALK_OPTIONS", {})
-        app.extensions[NAME] = ThreadClients(partial(_connect, app))
+        app.extensions[NAME] = ThreadClients(
+            lambda: Client(app.config["BEANSTALK_URL"], **app.config["BEANSTALK_OPTIONS"])
+        )
 
     @property
     def client(self) -> Client[str]:
@@ -63,7 +63,3 @@ class Beanstalk:
             raise RuntimeError(f"the extension was not told of the application {current_app.name}: call init_app")
         clients: ThreadClients[str] = current_app.extensions[NAME]
         return clients.get()
-
-
-def _connect(app: Flask) -> Client[str]:
-    return Client(app.config["BEANSTALK_URL"], **app.config["BEANSTALK_OPTIONS"])

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from beanstalk_client.commands import MAX_SECONDS, MOVED_STATES, STATES, seconds_of
+from beanstalk_client.commands import MAX_PRIORITY, MAX_SECONDS, MOVED_STATES, STATES, seconds_of
 from beanstalk_client.observe.samples import SORT_KEYS
 from beanstalk_client.replies import is_name
 from beanstalk_client.version import VERSION
@@ -173,8 +173,8 @@ def moment(text: str) -> float:
 
 def number(text: str) -> int:
     """Read a number from 0 to 2^32 - 1, as priorities and bounds are."""
-    if not re.fullmatch(r"\d{1,10}", text) or int(text) > MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"bad number {text!r}: must be from 0 to {MAX_SECONDS}")
+    if not re.fullmatch(r"\d{1,10}", text) or int(text) > MAX_PRIORITY:
+        raise argparse.ArgumentTypeError(f"bad number {text!r}: must be from 0 to {MAX_PRIORITY}")
     return int(text)
 
 

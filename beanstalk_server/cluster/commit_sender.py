@@ -15,15 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from beanstalk_server.cluster.engine.interface import (
-    Answer,
-    Commit,
-    EngineError,
-    EngineFullError,
-    Lease,
-    Operation,
-    Position,
-)
+from beanstalk_server.cluster.engine import interface
 
 KEPT: Final = 64 << 20
 """Bytes of the last commits that a node keeps to send them again, of all its shards."""
@@ -57,7 +49,7 @@ class DivergedError(Exception):
     `position` is that of the engine's last commit.
     """
 
-    def __init__(self, position: Position) -> None:
+    def __init__(self, position: interface.Position) -> None:
         super().__init__(f"the engine has lost commits: its last one is {position.epoch}.{position.number}")
         self.position = position
 
@@ -71,7 +63,7 @@ class CommitSender:
         kept: bytes of commits that are kept.
     """
 
-    def __init__(self, lease: Lease, replicas: int, kept: int = KEPT) -> None:
+    def __init__(self, lease: interface.Lease, replicas: int, kept: int = KEPT) -> None:
         self.epoch = lease.epoch
         self.last = position = lease.position
         """The position of the newest commit that has been added."""
@@ -83,21 +75,23 @@ class CommitSender:
         self._stamp = lease.stamp.encode()
         self._kept = kept
         self._number = position.number  # no commit of this epoch has a higher one
-        self._commits: deque[Commit] = deque()  # oldest first; each follows the one before
+        self._commits: deque[interface.Commit] = deque()  # oldest first; each follows the one before
         self._next = 0  # the index of the one that is sent next; those before it are in the engine
         self._size = 0  # bytes of all of them
         self._tried = 0.0  # when a full engine was asked last whether it has room
 
-    def add(self, operations: list[Operation], size: int) -> Position:
+    def add(self, operations: list[interface.Operation], size: int) -> interface.Position:
         """Make a commit of these operations, of this many bytes; return its position."""
         self._number += 1
-        commit = Commit(Position(self.epoch, self._number), self.last, operations, size, self._stamp)
+        commit = interface.Commit(
+            interface.Position(self.epoch, self._number), self.last, operations, size, self._stamp
+        )
         self._commits.append(commit)
         self._size += size + COMMIT_COST
         self.last = commit.position
         return commit.position
 
-    def next(self) -> Commit | None:
+    def next(self) -> interface.Commit | None:
         """The commit to send now, or None if the engine has all of them."""
         return self._commits[self._next] if self._next < len(self._commits) else None
 
@@ -108,7 +102,7 @@ class CommitSender:
         """
         return self.is_full and now - self._tried < FULL_INTERVAL
 
-    def on_reply(self, reply: Answer | EngineError, exceeded: bool, now: float) -> str:
+    def on_reply(self, reply: interface.Answer | interface.EngineError, exceeded: bool, now: float) -> str:
         """Take the engine's reply to the commit that `next` has returned.
 
         Args:
@@ -121,8 +115,8 @@ class CommitSender:
             FencedError: another node leads.
             DivergedError: everything has to be written anew; `restart` comes before the next commit.
         """
-        if isinstance(reply, EngineError):
-            if not isinstance(reply, EngineFullError):
+        if isinstance(reply, interface.EngineError):
+            if not isinstance(reply, interface.EngineFullError):
                 return str(reply)
             self.is_full = True
             self._tried = now
@@ -161,7 +155,7 @@ class CommitSender:
         else:
             self.add([], 0)
 
-    def restart(self, position: Position) -> None:
+    def restart(self, position: interface.Position) -> None:
         """Forget all commits: the next one follows this position of the engine. No position is used twice."""
         self._commits.clear()
         self._next = 0
@@ -169,7 +163,7 @@ class CommitSender:
         self._number = max(self._number, position.number)
         self.last = self.durable = position
 
-    def _index_behind(self, position: Position) -> int:
+    def _index_behind(self, position: interface.Position) -> int:
         """The index of the commit that follows this position; of the newest, if the engine has even that one."""
         commits = self._commits
         if position == commits[0].before:

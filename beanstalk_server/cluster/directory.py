@@ -21,20 +21,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from beanstalk_server.cluster.commit_sender import CommitSender, DivergedError, FencedError
-from beanstalk_server.cluster.engine.interface import (
-    CREATE,
-    REMOVE,
-    RENAME,
-    RESIZE,
-    WRITE,
-    CommitCall,
-    Engine,
-    EngineError,
-    EngineFullError,
-    EngineRefusedError,
-    Operation,
-)
-from beanstalk_server.cluster.engine.interface import File as EngineEntry
+from beanstalk_server.cluster.engine import interface
 from beanstalk_server.storage.disk import Directory, fill_with_zeros
 from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError
 
@@ -89,7 +76,7 @@ class EngineFile:
             entry.length = end
             if end > entry.size:
                 entry.size = end
-        self._directory.collect((WRITE, entry.name, offset, data), len(data))
+        self._directory.collect((interface.WRITE, entry.name, offset, data), len(data))
 
     def erase(self, offset: int, size: int) -> None:
         entry = self._entry
@@ -106,7 +93,7 @@ class EngineFile:
         entry = self._entry
         entry.size = size
         entry.length = min(entry.length, size)
-        self._directory.collect((RESIZE, entry.name, size), 0)
+        self._directory.collect((interface.RESIZE, entry.name, size), 0)
 
     def sync(self) -> None:
         self._directory.sync()
@@ -129,7 +116,7 @@ class EngineDirectory:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: interface.Engine,
         sender: CommitSender | None,
         path: str = "engine",
         *,
@@ -152,7 +139,7 @@ class EngineDirectory:
         self._new_retries = partial(_Retries, timeout, clock, sleep)
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
-        self._operations: list[Operation] = []  # not sent yet
+        self._operations: list[interface.Operation] = []  # not sent yet
         self._size = 0  # bytes of them
 
     # What storage asks for
@@ -196,7 +183,7 @@ class EngineDirectory:
                 if self.on_refusal is not None:
                     self.on_refusal()
                 raise OSError(errno.ENOSPC, FULL)
-            self.collect((CREATE, name, size), 0)
+            self.collect((interface.CREATE, name, size), 0)
         entry = self._entries[name] = _Entry(name, size)
         return EngineFile(self, entry)
 
@@ -208,11 +195,11 @@ class EngineDirectory:
         del self._entries[old]
         entry.name = new
         self._entries[new] = entry
-        self.collect((RENAME, old, new), 0)
+        self.collect((interface.RENAME, old, new), 0)
 
     def remove(self, name: str) -> None:
         if self._entries.pop(name, None) is not None:
-            self.collect((REMOVE, name), 0)
+            self.collect((interface.REMOVE, name), 0)
 
     def sync(self, inside: str = "") -> None:  # noqa: ARG002
         if self.is_direct:
@@ -220,21 +207,21 @@ class EngineDirectory:
 
     # What is collected
 
-    def collect(self, operation: Operation, size: int) -> None:
+    def collect(self, operation: interface.Operation, size: int) -> None:
         """Add an operation with this many bytes of data."""
         self._operations.append(operation)
         self._size += size
         if self.is_direct and self._size >= PIECE:
             self._send()
 
-    def take(self) -> tuple[list[Operation], int]:
+    def take(self) -> tuple[list[interface.Operation], int]:
         """Hand out what was collected, and how many bytes that is."""
         taken = self._operations, self._size
         self._operations = []
         self._size = 0
         return taken
 
-    def fetch(self) -> dict[str, EngineEntry]:
+    def fetch(self) -> dict[str, interface.File]:
         """The files that the engine has now.
 
         Raises:
@@ -242,7 +229,7 @@ class EngineDirectory:
         """
         return self._engine.files(self.shard)
 
-    def adopt(self, files: dict[str, EngineEntry]) -> None:
+    def adopt(self, files: dict[str, interface.File]) -> None:
         """Begin with these files, which the engine has; what was collected is void."""
         self.take()
         self._entries = {name: _Entry(name, file.size, file.length) for name, file in files.items()}
@@ -280,9 +267,9 @@ class EngineDirectory:
     def _create_now(self, name: str, size: int) -> None:
         """Create a file, unless the engine is full: even what may exceed its limit must not plan to."""
         self._send()
-        self.collect((CREATE, name, size), 0)
+        self.collect((interface.CREATE, name, size), 0)
         if self._send():
-            self.collect((REMOVE, name), 0)
+            self.collect((interface.REMOVE, name), 0)
             raise OSError(errno.ENOSPC, FULL)
 
     def _send(self) -> bool:
@@ -297,10 +284,10 @@ class EngineDirectory:
         retries = self._new_retries()
         exceeds = False
         while (commit := sender.next()) is not None:
-            reply = self._engine.append([CommitCall(self.shard, commit, exceeds)])[0]
-            if isinstance(reply, EngineRefusedError):
+            reply = self._engine.append([interface.CommitCall(self.shard, commit, exceeds)])[0]
+            if isinstance(reply, interface.EngineRefusedError):
                 raise OSError(errno.EACCES, str(reply)) from reply
-            is_full = isinstance(reply, EngineFullError)
+            is_full = isinstance(reply, interface.EngineFullError)
             if is_full and not self.may_exceed:
                 raise OSError(errno.ENOSPC, FULL)
             try:
@@ -318,9 +305,9 @@ class EngineDirectory:
         while True:
             try:
                 return question()
-            except EngineRefusedError as error:
+            except interface.EngineRefusedError as error:
                 raise OSError(errno.EACCES, str(error)) from error
-            except EngineError as error:
+            except interface.EngineError as error:
                 retries.wait(str(error))
 
 

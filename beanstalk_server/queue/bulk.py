@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from beanstalk_server.queue import transitions
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import CLEAR_COST, KICK_COST, LOOK_SHIFT, MOVE_COST, REVIEW_COST
 from beanstalk_server.queue.groups import END_CANCELLED, Group
@@ -19,21 +20,6 @@ from beanstalk_server.queue.outcome import FAILED, NOT_FOUND, Outcome
 from beanstalk_server.queue.recording import end_expiry, record_leave, record_stay, review_expiry
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.state import QueueState
-from beanstalk_server.queue.transitions import (
-    end_job,
-    enter_ready,
-    fail,
-    forget,
-    free_key,
-    kick_one,
-    leave,
-    leave_reserved,
-    leave_tube,
-    move_letter,
-    move_one,
-    serve_waiting,
-    unuse,
-)
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import OVERDUE, Timer
 
@@ -146,7 +132,7 @@ class BulkKick(BulkCount):
             super().__init__(client, tube, DELAYED, bound, KICK_COST)
 
     def do(self, queue: QueueState, job: Job, now: int) -> None:
-        kick_one(queue, job, now)
+        transitions.kick_one(queue, job, now)
 
 
 class BulkRedrive(BulkCommand):
@@ -181,8 +167,8 @@ class BulkRedrive(BulkCommand):
             self.count += 1
             queue.counters.redriven += 1
             tube.counters.redriven += 1
-            leave(queue, job)
-            move_letter(queue, job, terms, terms.origin, "", now)
+            transitions.leave(queue, job)
+            transitions.move_letter(queue, job, terms, terms.origin, "", now)
         return True
 
 
@@ -194,7 +180,7 @@ class BulkMove(BulkCount):
         self.target = target  # the name of the other tube, which may come and go meanwhile
 
     def do(self, queue: QueueState, job: Job, now: int) -> None:
-        move_one(queue, job, self.target, now)
+        transitions.move_one(queue, job, self.target, now)
 
 
 class BulkClear(BulkOperation):
@@ -239,7 +225,7 @@ class BulkClear(BulkOperation):
                 held = self.held.pop()
                 if held.is_linked():  # unless its time has come since
                     queue.wheel.remove(held)
-                free_key(queue, held)
+                transitions.free_key(queue, held)
                 if queue.records:
                     queue.journal.forget(held)
                 continue
@@ -251,7 +237,7 @@ class BulkClear(BulkOperation):
             if group is not None:
                 group.count(END_CANCELLED)
                 record_leave(queue, group, END_CANCELLED, job)
-            forget(queue, job)
+            transitions.forget(queue, job)
             if queue.records:
                 queue.journal.forget(job)
         queue.wheel.set(self, OVERDUE)
@@ -290,7 +276,7 @@ class BulkCancel(BulkCommand):
             job = members[self.position]
             if job.state != RESERVED and not job.tube.is_cleared(job):
                 self.count += 1
-                end_job(queue, job)
+                transitions.end_job(queue, job)
         return True
 
 
@@ -390,7 +376,7 @@ class BulkReview(BulkOperation):
             if policy.ttl != tube.policy.ttl:
                 self.concerns_jobs = True
             queue.set_policy(tube, policy, now)
-            budget = serve_waiting(queue, tube, budget, now)
+            budget = transitions.serve_waiting(queue, tube, budget, now)
             queue.drop_unneeded(tube)
         return False
 
@@ -469,11 +455,11 @@ class BulkDisconnect(BulkOperation):
                 if is_counted and queue.admits != ALL:
                     queue.suspended.append(self)
                     return False
-                leave_reserved(queue, job)
+                transitions.leave_reserved(queue, job)
                 if is_counted:
-                    fail(queue, job, DISCONNECTED, 0, now)
+                    transitions.fail(queue, job, DISCONNECTED, 0, now)
                 else:
-                    enter_ready(queue, job, now)
+                    transitions.enter_ready(queue, job, now)
                     record_stay(queue, job)
             jobs.pop()
             budget -= 1
@@ -488,11 +474,11 @@ class BulkDisconnect(BulkOperation):
                 if wait.is_linked():  # unless its turn has come since: then `serve_waiting` has skipped it
                     wait.unlink()
                     tube.waiting_count -= 1
-            leave_tube(queue, client, tube, 0)
+            transitions.leave_tube(queue, client, tube, 0)
             budget -= 1
         if jobs or watched:
             queue.wheel.set(self, OVERDUE)
             return False
         waits.clear()  # each refers to the client, and would keep it in memory
-        unuse(queue, client)
+        transitions.unuse(queue, client)
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from beanstalk_server.queue import transitions
 from beanstalk_server.queue.bulk import BulkRecord
 from beanstalk_server.queue.groups import waits
 from beanstalk_server.queue.job import BURIED, DELAYED, SINCE_UNKNOWN, Job
@@ -13,15 +14,6 @@ from beanstalk_server.queue.recording import add_key, hold_key, note_ready_since
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.table import ForeignJobError
-from beanstalk_server.queue.transitions import (
-    enter_at,
-    enter_buried,
-    enter_delayed,
-    enter_ready,
-    enter_released,
-    enter_waiting,
-    take_limit,
-)
 from beanstalk_server.queue.wheel import OVERDUE
 
 FOREIGN: Final = 65
@@ -73,7 +65,7 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
                 letters.append(job)
             if terms.labels is not None and joins(job):
                 members.append(job)
-            take_limit(queue, job)
+            transitions.take_limit(queue, job)
         queue.memory.add_job(job)
         tube.bytes += queue.body_size(job)
         if job.key:
@@ -85,20 +77,20 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
         elif job.is_timed():
             if job.deadline - clock_offset <= now:
                 note_ready_since(queue, job, job.deadline - clock_offset)
-            enter_at(queue, job, now)
+            transitions.enter_at(queue, job, now)
         elif job.state == DELAYED and job.deadline - clock_offset > now:
-            enter_delayed(queue, job, job.deadline - clock_offset)
+            transitions.enter_delayed(queue, job, job.deadline - clock_offset)
         else:
             if job.state == DELAYED:
                 note_ready_since(queue, job, job.deadline - clock_offset)
             elif (terms is None or not terms.ready_since) and job.ttl():
                 unrecorded.append(job)
-            enter_ready(queue, job, now)
+            transitions.enter_ready(queue, job, now)
     if unrecorded:
         queue.wheel.set(BulkRecord(unrecorded), OVERDUE)
     buried.sort(key=_bury_order)
     for job in buried:
-        enter_buried(queue, job, job.extras.bury_sequence)
+        transitions.enter_buried(queue, job, job.extras.bury_sequence)
     for held in queue.held.values():
         held.tube = queue.tube(held.tube.name)
         held.created_at -= clock_offset
@@ -137,11 +129,11 @@ def _restore_groups(queue: QueueState, members: list[Job], waiting: list[Job], c
         labels = job.labels()
         group = None if labels is None else groups.get(labels.after)
         if labels is None or not labels.after:
-            enter_ready(queue, job, now)
+            transitions.enter_ready(queue, job, now)
         elif (group is not None and group.has_begun) or labels.after_waits:
-            enter_waiting(queue, job)
+            transitions.enter_waiting(queue, job)
         else:
-            enter_released(queue, job)
+            transitions.enter_released(queue, job)
     for each in groups.values():
         if each.has_begun and not each.members:
             end_group(queue, each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from beanstalk_server.queue import transitions
 from beanstalk_server.queue.bulk import BulkOperation
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import COPY_SHIFT, EXPIRY_COST
@@ -14,19 +15,6 @@ from beanstalk_server.queue.outcome import TIMED_OUT
 from beanstalk_server.queue.recording import record_change, record_delete
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.throttle import Throttle
-from beanstalk_server.queue.transitions import (
-    end_job,
-    end_moment,
-    enter_delayed,
-    enter_ready,
-    free_key,
-    give_up_on,
-    leave_delayed,
-    leave_ready,
-    note_lateness,
-    serve_waiting,
-    stop_waiting,
-)
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wall_clock import WALL_CHECK, WallCheck, WallClock
 from beanstalk_server.queue.wheel import OVERDUE, Timer
@@ -85,12 +73,12 @@ def _end_life(queue: QueueState, expiry: Expiry, now: int) -> None:
     queue.counters.expired += 1
     tube.counters.expired += 1
     if is_moved:
-        leave_ready(queue, job)
+        transitions.leave_ready(queue, job)
         terms = job.own_terms()
         terms.reason = EXPIRED
-        give_up_on(queue, job, terms, now)
+        transitions.give_up_on(queue, job, terms, now)
     else:
-        end_job(queue, job, now + hold if hold else 0, True)
+        transitions.end_job(queue, job, now + hold if hold else 0, True)
 
 
 def end_hold(queue: QueueState, held: HeldKey, budget: int) -> int:
@@ -103,13 +91,13 @@ def end_hold(queue: QueueState, held: HeldKey, budget: int) -> int:
         return budget
     record_delete(queue, held)
     tube.remove_held(held)
-    free_key(queue, held)
+    transitions.free_key(queue, held)
     queue.drop_unneeded(tube)
     return budget
 
 
 def end_timeout(queue: QueueState, client: Client, budget: int) -> int:
-    stop_waiting(queue, client)
+    transitions.stop_waiting(queue, client)
     client.on_outcome(TIMED_OUT)
     return max(budget - queue.cost, 0)
 
@@ -117,13 +105,13 @@ def end_timeout(queue: QueueState, client: Client, budget: int) -> int:
 def end_pause(queue: QueueState, tube: Tube, now: int, budget: int) -> int:
     tube.pause = 0
     tube.set_blocked()
-    return serve_waiting(queue, tube, max(budget, 1), now)
+    return transitions.serve_waiting(queue, tube, max(budget, 1), now)
 
 
 def end_throttling(queue: QueueState, throttle: Throttle, now: int, budget: int) -> int:
     tube = throttle.tube
     throttle.look(now)
-    budget = serve_waiting(queue, tube, max(budget, 1), now)
+    budget = transitions.serve_waiting(queue, tube, max(budget, 1), now)
     if throttle.full_at <= now and not tube.is_needed():
         throttle.full_at = 0
     queue.drop_unneeded(tube)
@@ -136,7 +124,7 @@ def end_withdrawal(queue: QueueState, limit: Limit, now: int, budget: int) -> in
         tube = limit.next_tube()
         if tube is None:
             return budget
-        budget = serve_waiting(queue, tube, budget, now) - 1
+        budget = transitions.serve_waiting(queue, tube, budget, now) - 1
     if limit.has_offer():
         queue.wheel.set(limit, OVERDUE)
     return 0
@@ -152,11 +140,11 @@ def begin_moment(queue: QueueState, wall: WallClock, now: int, budget: int) -> i
             job = wall.heaps[0].jobs[0]
             if job.deadline > moment:
                 break
-            note_lateness(queue, job, moment - job.deadline)
-            end_moment(queue, job)
+            transitions.note_lateness(queue, job, moment - job.deadline)
+            transitions.end_moment(queue, job)
             queue.delayed -= 1
             queue.cost = 0
-            enter_ready(queue, job, now)
+            transitions.enter_ready(queue, job, now)
             budget = max(budget - 1 - (len(job.body) >> COPY_SHIFT) - queue.cost, 0)
     finally:
         queue.time_wall_clock()
@@ -183,12 +171,12 @@ def end_groups(queue: QueueState, groups: Groups, now: int, budget: int) -> int:
             job.unlink()
             continue
         queue.cost = 0
-        leave_delayed(queue, job)
+        transitions.leave_delayed(queue, job)
         delay = job.delay
         if delay:
-            enter_delayed(queue, job, now + delay)
+            transitions.enter_delayed(queue, job, now + delay)
         else:
-            enter_ready(queue, job, now)
+            transitions.enter_ready(queue, job, now)
         record_change(queue, job)
         budget = max(budget - (len(job.body) >> COPY_SHIFT) - queue.cost, 0)
     while budget and not groups.ending.is_empty():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from beanstalk_server.queue import recording
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import COPY_SHIFT, FAILURE_COST, WAIT_SHIFT
 from beanstalk_server.queue.fair_heap import FairHeap, Limit
@@ -32,18 +33,6 @@ from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.membership import drop_labels, review_group, stop_awaiting, time_groups
 from beanstalk_server.queue.outcome import BURIED_INSTEAD, DEADLINE_SOON, DONE, FAILED, PENDING, Outcome
 from beanstalk_server.queue.policy import NO_POLICY
-from beanstalk_server.queue.recording import (
-    add_key,
-    end_expiry,
-    hold_key,
-    note_ready_since,
-    record_change,
-    record_delete,
-    record_hold,
-    record_leave,
-    record_stay,
-    review_expiry,
-)
 from beanstalk_server.queue.state import SLICE, QueueState
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wall_clock import WALL_CHECK
@@ -120,7 +109,7 @@ def enter_ready(queue: QueueState, job: Job, now: int) -> None:
         queue.urgent += 1
         tube.urgent += 1
     if tube.policy is not NO_POLICY or isinstance(job.extras, Terms):
-        review_expiry(queue, job, now)
+        recording.review_expiry(queue, job, now)
     if tube.waiting_count:
         serve_waiting(queue, tube, 1, now)
 
@@ -150,7 +139,7 @@ def leave_ready(queue: QueueState, job: Job) -> None:
     if job.priority < URGENT:
         queue.urgent -= 1
         tube.urgent -= 1
-    end_expiry(queue, job)
+    recording.end_expiry(queue, job)
 
 
 def note_reservation(queue: QueueState, job: Job, now: int) -> None:
@@ -177,7 +166,7 @@ def reserve_ready(queue: QueueState, job: Job, client: Client, now: int) -> None
         tube.ready.end_turn(job)
     leave_ready(queue, job)
     enter_reserved(queue, job, client, now)
-    record_stay(queue, job)
+    recording.record_stay(queue, job)
 
 
 def enter_delayed(queue: QueueState, job: Job, deadline: int) -> None:
@@ -286,7 +275,7 @@ def end_delay(queue: QueueState, job: Job, now: int) -> None:
     tube.delayed.remove(job)
     queue.delayed -= 1
     if tube.policy is not NO_POLICY or isinstance(job.extras, Terms):
-        note_ready_since(queue, job, due)
+        recording.note_ready_since(queue, job, due)
     enter_ready(queue, job, now)
 
 
@@ -313,7 +302,7 @@ def end_time_to_run(queue: QueueState, job: Job, now: int) -> None:
         fail(queue, job, RUN_OUT, 0, now)
     else:
         enter_ready(queue, job, now)
-        record_stay(queue, job)
+        recording.record_stay(queue, job)
 
 
 def leave_reserved(queue: QueueState, job: Job) -> None:
@@ -373,19 +362,19 @@ def end_job(queue: QueueState, job: Job, free_at: int = 0, is_expired: bool = Fa
     if free_at:
         held = job.held_key()
         held.deadline = free_at
-        record_hold(queue, held)
+        recording.record_hold(queue, held)
         if group is not None:
-            record_leave(queue, group, end, None)
+            recording.record_leave(queue, group, end, None)
         tube.bytes -= size
         leave(queue, job)
         forget(queue, job)
         queue.held.add(held)
-        hold_key(queue, held, free_at)
+        recording.hold_key(queue, held, free_at)
         return
     if group is None:
-        record_delete(queue, job)
+        recording.record_delete(queue, job)
     else:
-        record_leave(queue, group, end, job)
+        recording.record_leave(queue, group, end, job)
     tube.bytes -= size
     leave(queue, job)
     forget(queue, job)
@@ -457,7 +446,7 @@ def drop_limit(queue: QueueState, job: Job) -> None:
 def bury_one(queue: QueueState, job: Job) -> None:
     job.own_extras().buries += 1
     enter_buried(queue, job, job.tube.bury_sequence + 1)
-    record_change(queue, job)
+    recording.record_change(queue, job)
 
 
 def fail(queue: QueueState, job: Job, reason: int, delay: int, now: int) -> Outcome:
@@ -478,7 +467,7 @@ def fail(queue: QueueState, job: Job, reason: int, delay: int, now: int) -> Outc
             queue.counters.retried += 1
             job.tube.counters.retried += 1
     enter(queue, job, delay, now)
-    record_change(queue, job)
+    recording.record_change(queue, job)
     return DONE
 
 
@@ -509,7 +498,7 @@ def move_letter(queue: QueueState, job: Job, terms: Terms, name: str, origin: st
     terms.tries = 0
     terms.ready_since = 0
     enter_ready(queue, job, now)
-    record_change(queue, job)
+    recording.record_change(queue, job)
     if terms.labels is not None:
         review_group(queue, job, terms, now)
     queue.drop_unneeded(left)
@@ -537,7 +526,7 @@ def change_tube(queue: QueueState, job: Job, terms: Terms, name: str, origin: st
         drop_limit(queue, job)
         take_limit(queue, job, is_moved=True)
     if job.key:
-        add_key(tube, job)
+        recording.add_key(tube, job)
     terms.origin = origin
     if origin:
         tube.add_letter(job, terms)
@@ -574,7 +563,7 @@ def move_one(queue: QueueState, job: Job, name: str, now: int) -> None:
             enter_timed(queue, job, moment, now)
         else:
             enter_delayed(queue, job, deadline)
-    record_change(queue, job)
+    recording.record_change(queue, job)
     if terms.labels is not None:
         review_group(queue, job, terms, now)
     queue.drop_unneeded(left)
@@ -588,7 +577,7 @@ def kick_one(queue: QueueState, job: Job, now: int) -> None:
     if terms is not None:
         terms.tries = 0
     enter_ready(queue, job, now)
-    record_change(queue, job)
+    recording.record_change(queue, job)
 
 
 def enter_waiting(queue: QueueState, job: Job) -> None:

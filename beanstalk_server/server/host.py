@@ -19,15 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf, no_policies
 from beanstalk_server.queue.units import MILLISECOND
+from beanstalk_server.server.front import listeners
 from beanstalk_server.server.front.addresses import Address, address_of, name_of_address
 from beanstalk_server.server.front.listener_policy import ListenerPolicy, accounts_of, listener_policy_of, ways_of
-from beanstalk_server.server.front.listeners import (
-    Listener,
-    Listeners,
-    inherited_sockets,
-    open_listener,
-    where_of,
-)
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.idle import IdleSweeps
 from beanstalk_server.server.keepalive import set_keepalive
@@ -86,7 +80,7 @@ class IoFront(Protocol):
         """End the processes, when they have sent what they have been given."""
 
 
-MakeIo = Callable[[int, Listeners, Callable[[], Callable[..., Any]]], IoFront]
+MakeIo = Callable[[int, listeners.Listeners, Callable[[], Callable[..., Any]]], IoFront]
 """Makes this many I/O processes for these listeners; the last argument returns what makes the protocol of a client."""
 
 
@@ -104,7 +98,7 @@ class Host(ABC):
         self.info = this_process(config.max_job_size, monotonic_ns(), config.compat)
         self.turns = Turns()  # of those who come in
         self.hangups = HangupWatch()
-        self.listeners = Listeners()
+        self.listeners = listeners.Listeners()
         self.policies = policies_of(self.config)
         self.slow: SlowLog | None = None
         if self.config.slow_ms:
@@ -116,7 +110,7 @@ class Host(ABC):
         self._io = make_io(config.io_processes, self.listeners, self._client_maker) if make_io else None
         self._http: HttpFront | None = None  # if a listener speaks HTTP
         self.idle = IdleSweeps(self._idlers, self.turns.clock)
-        self._in_order: list[Listener] = []  # all listeners, in the order of the settings
+        self._in_order: list[listeners.Listener] = []  # all listeners, in the order of the settings
         self._reloading = asyncio.Lock()
         self.measurements: Measurements | None = None  # those of `measure`
         self._memory_return = MemoryReturn(self._memory_of_jobs)
@@ -288,7 +282,7 @@ class Host(ABC):
 
     def _open_listeners(self) -> None:
         """Open the sockets in the settings, or take those that systemd has opened. Clients cannot connect yet."""
-        sockets = inherited_sockets()
+        sockets = listeners.inherited_sockets()
         try:
             if sockets:
                 configs = self.config.listeners_at([name_of_address(address_of(sock)) for sock in sockets])
@@ -301,11 +295,11 @@ class Host(ABC):
                 self._http = self._make_http(configs)
             for index, config in enumerate(configs):
                 if index < len(sockets):
-                    where = where_of(config, self.config)
-                    listener = Listener(config, sockets[index], where, inherited=True)
+                    where = listeners.where_of(config, self.config)
+                    listener = listeners.Listener(config, sockets[index], where, inherited=True)
                     set_keepalive(listener.sock, self.config.keepalive)
                 else:
-                    listener = open_listener(config, self.config)
+                    listener = listeners.open_listener(config, self.config)
                 self._in_order.append(listener)
                 group = self._http.listeners if config.is_http and self._http else self.listeners
                 group.all.append(listener)
@@ -559,7 +553,7 @@ def drop_privileges(user: str, place: str) -> None:
         raise StartError(f"{place} {user}: cannot become this user: {error.strerror}", 34) from error
 
 
-def place_of(listener: Listener) -> str:
+def place_of(listener: listeners.Listener) -> str:
     """A listener as the log shows it: its address, and how it knows users, which shows nothing secret."""
     place = name_of_address(listener.address)
     ways = ways_of(listener.config)

@@ -17,22 +17,12 @@ from beanstalk_server.queue.job import BURIED, NOT_IN_MEMORY, Job
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob, stored_job
 from beanstalk_server.queue.table import IdTable
+from beanstalk_server.storage import record
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Progress, Tail
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import StorageError, lock_directory, unusable
-from beanstalk_server.storage.record import (
-    CHANGE,
-    CHANGE_WITH,
-    CLOCK,
-    COMMIT,
-    DELETE,
-    LEAVE,
-    NO_BOOT,
-    PUT,
-    PUT_WITH,
-)
 from beanstalk_server.storage.rewriting import REWRITING
 from beanstalk_server.storage.segment import Segment, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
@@ -100,29 +90,29 @@ class Inspection:
             count = counted(reader.name)
             scanner = reader.scanner
             while reader.next():
-                if scanner.kind == COMMIT:
+                if scanner.kind == record.COMMIT:
                     count.commits += 1
                     continue
-                if scanner.kind == CLOCK:
+                if scanner.kind == record.CLOCK:
                     continue
                 count.records += 1
-                if scanner.kind in (PUT, PUT_WITH):
+                if scanner.kind in (record.PUT, record.PUT_WITH):
                     job = replay.put(scanner.put(BODY_THRESHOLD))
                     puts[job.id] = count, reader.offset
                     changes.pop(job.id, None)
-                elif scanner.kind == CHANGE:
+                elif scanner.kind == record.CHANGE:
                     changes[scanner.job_id()] = count
-                elif scanner.kind == CHANGE_WITH:
+                elif scanner.kind == record.CHANGE_WITH:
                     changes[scanner.job_id()] = count
                     replay.change(scanner.change())  # it may name another tube, or leave nothing but the key
-                elif scanner.kind in (DELETE, LEAVE):
+                elif scanner.kind in (record.DELETE, record.LEAVE):
                     replay.delete(scanner.job_id())
                     puts.pop(scanner.job_id(), None)
                     changes.pop(scanner.job_id(), None)
                 else:
                     replay.clear(*scanner.clear())
             count.bytes = reader.offset
-        replay.finish(NO_BOOT)
+        replay.finish(record.NO_BOOT)
         for job in replay.holders():
             puts[job.id][0].live += 1
             if job.id in changes:

@@ -22,6 +22,7 @@ from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job, Term
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import IdTable
+from beanstalk_server.storage import upkeep
 from beanstalk_server.storage.bodies import Bodies
 from beanstalk_server.storage.record import (
     CHANGE_SIZE,
@@ -46,14 +47,6 @@ from beanstalk_server.storage.record import (
     put_size,
 )
 from beanstalk_server.storage.segment import Location, Segment
-from beanstalk_server.storage.upkeep import (
-    BATCH_OVERHEAD,
-    CLEANING_SLICE,
-    SEGMENT_OVERHEAD,
-    URGENT_CLEANING_SLICE,
-    Room,
-    Spare,
-)
 
 CLOCK_TOLERANCE: Final = 10_000_000
 """Nanoseconds. A step of the wall clock up to this long is not recorded, because the two clocks are read one after the
@@ -79,7 +72,7 @@ class NoRoomError(Exception):
 class CommitBatch:
     """The records of one commit, which are written to one segment in one piece."""
 
-    def __init__(self, segment: Segment, spare: Spare | None) -> None:
+    def __init__(self, segment: Segment, spare: upkeep.Spare | None) -> None:
         self.segment = segment
         self.spare = spare  # the file that becomes the segment, if this is its first batch
         self.offset = segment.end
@@ -124,7 +117,7 @@ class SegmentLog:
         self.segments: list[Segment] = []  # oldest first
         self.slots: list[Segment | None] = [None]  # the segments by their slots; 0 is the slot of none
         self._free_slots: list[int] = []
-        self.room = Room(self.segments, segment_size, on_admission)
+        self.room = upkeep.Room(self.segments, segment_size, on_admission)
         self.batches: list[CommitBatch] = []  # waiting to be written; the last one is open
         self.sequence = 0  # of the last segment
         self.commit_number = 0  # of the last commit
@@ -137,7 +130,7 @@ class SegmentLog:
         self._lent: dict[int, bytes] = {}  # bodies that were read for cleaning, by the offsets in the oldest segment
 
     def adopt(
-        self, segments: list[Segment], spares: list[Spare], next_id: int, sequence: int, commit_number: int
+        self, segments: list[Segment], spares: list[upkeep.Spare], next_id: int, sequence: int, commit_number: int
     ) -> None:
         """Continue after the segments found at the start.
 
@@ -205,7 +198,7 @@ class SegmentLog:
         is_new = job.id >= self.next_id
         if is_new and self.segments and not isinstance(job.extras, Terms):
             segment = self.segments[-1]
-            room = self.room.put_end - segment.end - BATCH_OVERHEAD
+            room = self.room.put_end - segment.end - upkeep.BATCH_OVERHEAD
             if len(job.body) < room:  # else it need not be encoded to know that it does not fit
                 record = encode_new(job, self.clock_offset, segment.seed)
                 if len(record) <= room:
@@ -236,7 +229,7 @@ class SegmentLog:
         """Record whole jobs with new ids in one commit, so that all survive or none; return False if they do not fit
         into one ordinary segment, or if there is no room."""
         size = sum(map(put_size, jobs))
-        if size > self.room.segment_size - SEGMENT_OVERHEAD or not self._may_put(size):
+        if size > self.room.segment_size - upkeep.SEGMENT_OVERHEAD or not self._may_put(size):
             return False
         segment = self._make_place(size, True)
         for job in jobs:
@@ -358,7 +351,7 @@ class SegmentLog:
         """Record that all jobs of a tube but these are gone; False if that does not fit. Then `forget` each of them."""
         size = clear_size(tube_name, reserved_ids)
         room = self.room
-        has_place = size + BATCH_OVERHEAD <= room.tail_room() or room.smallest_spare(size) is not None
+        has_place = size + upkeep.BATCH_OVERHEAD <= room.tail_room() or room.smallest_spare(size) is not None
         if not has_place or (size > SMALL_CLEAR and room.spare_needed(size)):
             return False
         segment = self._make_place(size)
@@ -449,7 +442,7 @@ class SegmentLog:
         if self.segments:
             segment = self.segments[-1]
             is_open = bool(self.batches) and self.batches[-1].segment is segment
-            needed = size if is_open else size + BATCH_OVERHEAD
+            needed = size if is_open else size + upkeep.BATCH_OVERHEAD
             if needed <= room.tail_room() and not (is_job and room.would_overfill(segment, size)):
                 if not is_open:
                     self._open_batch(segment, None)
@@ -459,7 +452,7 @@ class SegmentLog:
             return self._begin_segment(spare)
         raise NoRoomError("the disk is full, and the room for changes is used up")
 
-    def _begin_segment(self, spare: Spare) -> Segment:
+    def _begin_segment(self, spare: upkeep.Spare) -> Segment:
         """Make a spare the tail, and open a batch for it."""
         self.room.begin_segment(spare)
         self.sequence += 1
@@ -474,7 +467,7 @@ class SegmentLog:
         self._open_batch(segment, spare)
         return segment
 
-    def _open_batch(self, segment: Segment, spare: Spare | None) -> None:
+    def _open_batch(self, segment: Segment, spare: upkeep.Spare | None) -> None:
         self.batches.append(CommitBatch(segment, spare))
         self._count(segment, COMMIT_SIZE)
         if spare is not None or not self.has_recorded_clock:
@@ -532,7 +525,7 @@ class SegmentLog:
             return self.take(written_at, clock_offset)
         if not self.segments or self.segments[-1].is_closed:
             return []
-        if self.room.tail_room() >= BATCH_OVERHEAD:
+        if self.room.tail_room() >= upkeep.BATCH_OVERHEAD:
             self._open_batch(self.segments[-1], None)
         else:
             spare = self.room.smallest_spare(CHANGE_SIZE)
@@ -587,7 +580,7 @@ class SegmentLog:
         """
         segment = self.segments[0]
         room = self.room
-        budget = CLEANING_SLICE if room.admits == ALL else URGENT_CLEANING_SLICE
+        budget = upkeep.CLEANING_SLICE if room.admits == ALL else upkeep.URGENT_CLEANING_SLICE
         room.is_cleaning = True
         self.wanted = []
         ids = segment.ids

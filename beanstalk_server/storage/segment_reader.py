@@ -11,20 +11,8 @@ from typing import Final
 
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.storage import record
 from beanstalk_server.storage.disk import ReadableFile
-from beanstalk_server.storage.record import (
-    CHANGE,
-    CHANGE_WITH,
-    CLEAR,
-    CLOCK,
-    COMMIT,
-    DELETE,
-    LEAVE,
-    PUT,
-    PUT_WITH,
-    Scanner,
-    own_size,
-)
 from beanstalk_server.storage.segment import HEADER_SIZE, FormatError, Segment, decode_header, seed_of
 
 CHUNK: Final = 1 << 20  # bytes read at once
@@ -59,7 +47,7 @@ class SegmentReader:
         self.commit_number = 0  # of the last commit; 0 before the first
         self.commits = 0  # how many commits have been read
         self.next_id = 1  # the smallest id that was never given, according to the last commit
-        self.scanner = Scanner(seed_of(self.salt), self.version)
+        self.scanner = record.Scanner(seed_of(self.salt), self.version)
         self._on_read = on_read
         self._first_end = 0  # where the first commit ends
         self._commit_start = HEADER_SIZE  # where the last commit begins
@@ -83,7 +71,7 @@ class SegmentReader:
                 return self._is_at_end()
             self._read_on(min(max(scanner.more, CHUNK), left))
         self.offset = self._base + scanner.start
-        if scanner.kind == COMMIT:
+        if scanner.kind == record.COMMIT:
             return self._take_commit()
         if self.offset >= self._commit_end >= 0:
             self.fault = "record outside of a commit"
@@ -104,7 +92,7 @@ class SegmentReader:
         sizes: list[int] = []
         while self.next():
             kind = scanner.kind
-            if kind in (PUT, PUT_WITH):
+            if kind in (record.PUT, record.PUT_WITH):
                 job = replay.put(scanner.put(threshold))
                 job.file = segment.slot
                 job.place = place
@@ -112,19 +100,19 @@ class SegmentReader:
                 ids.append(job.id)
                 offsets.append(self.offset)
                 sizes.append(scanner.end - scanner.start)
-                if kind == PUT_WITH and isinstance(job, Job):
-                    job.own_terms().recorded = own_size(job)
-            elif kind in (CHANGE, CHANGE_WITH):
+                if kind == record.PUT_WITH and isinstance(job, Job):
+                    job.own_terms().recorded = record.own_size(job)
+            elif kind in (record.CHANGE, record.CHANGE_WITH):
                 replay.change(scanner.change())
-            elif kind == DELETE:
+            elif kind == record.DELETE:
                 replay.delete(scanner.job_id())
-            elif kind == LEAVE:
+            elif kind == record.LEAVE:
                 group_id, end, job_id = scanner.leave()
                 replay.leave(group_id, end, job_id)
-            elif kind == CLEAR:
+            elif kind == record.CLEAR:
                 tube_name, reserved_ids = scanner.clear()
                 replay.clear(tube_name, reserved_ids)
-            elif kind == CLOCK:
+            elif kind == record.CLOCK:
                 clock_offset, boot = scanner.clock()
                 replay.clock(clock_offset, boot)
         segment.add_puts(ids, offsets, sizes)
@@ -201,7 +189,7 @@ class SegmentReader:
         while place >= 0:
             scanner.end = place
             scanner.next()
-            if scanner.kind == COMMIT and scanner.commit()[1] > self.offset:
+            if scanner.kind == record.COMMIT and scanner.commit()[1] > self.offset:
                 return True
             place = scanner.find(place + 1)
         return False
@@ -227,7 +215,7 @@ class SegmentReader:
         self.fault = ""
         return skipped
 
-    def _rest(self, offset: int) -> Scanner:
-        scanner = Scanner(self.scanner.seed, self.version)
+    def _rest(self, offset: int) -> record.Scanner:
+        scanner = record.Scanner(self.scanner.seed, self.version)
         scanner.data = self.file.read(offset, self.size - offset)
         return scanner

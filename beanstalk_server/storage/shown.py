@@ -10,18 +10,7 @@ from beanstalk_server.queue.groups import ENDS
 from beanstalk_server.queue.job import BURIED, DELAYED, GROUP, HELD, READY, REASONS, STATES
 from beanstalk_server.queue.stored_job import GROUP_COUNTERS, LAST_MOMENT, StoredJob
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.record import (
-    CHANGE,
-    CHANGE_WITH,
-    CLEAR,
-    CLOCK,
-    DELETE,
-    LEAVE,
-    PUT,
-    PUT_WITH,
-    TYPES,
-    Scanner,
-)
+from beanstalk_server.storage import record
 
 _COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
 
@@ -53,12 +42,12 @@ def shown_job(job: StoredJob) -> dict[str, object]:
     }
 
 
-def shown_record(scanner: Scanner) -> dict[str, object]:
+def shown_record(scanner: record.Scanner) -> dict[str, object]:
     """The current record of a scanner; its fields are those of docs/binlog-format.md."""
-    kind = TYPES[scanner.kind]
-    if scanner.kind in (PUT, PUT_WITH):
+    kind = record.TYPES[scanner.kind]
+    if scanner.kind in (record.PUT, record.PUT_WITH):
         return {"type": kind, **shown_job(scanner.put())}
-    if scanner.kind in (CHANGE, CHANGE_WITH):
+    if scanner.kind in (record.CHANGE, record.CHANGE_WITH):
         change = scanner.change()
         return {
             "type": kind,
@@ -72,15 +61,15 @@ def shown_record(scanner: Scanner) -> dict[str, object]:
             **_shown_counters(change),
             **_shown_terms(change),
         }
-    if scanner.kind == DELETE:
+    if scanner.kind == record.DELETE:
         return {"type": kind, "id": scanner.job_id()}
-    if scanner.kind == LEAVE:
+    if scanner.kind == record.LEAVE:
         group_id, end, job_id = scanner.leave()
         return {"type": kind, **({"id": job_id} if job_id else {}), "group": group_id, "end": ENDS[end]}
-    if scanner.kind == CLEAR:
+    if scanner.kind == record.CLEAR:
         tube_name, reserved_ids = scanner.clear()
         return {"type": kind, "tube": tube_name, "reserved": reserved_ids}
-    if scanner.kind == CLOCK:
+    if scanner.kind == record.CLOCK:
         clock_offset, boot = scanner.clock()
         return {"type": kind, "clock-offset": _seconds(clock_offset), "boot": str(UUID(bytes=boot))}
     commit_number, durable, length, next_id, written_at = scanner.commit()

@@ -19,7 +19,7 @@ from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.outcome import DONE, NOT_FOUND, Outcome
 from beanstalk_server.queue.units import FOREVER
 from beanstalk_server.queue.weights import MODES
-from beanstalk_server.wire import grammar, replies
+from beanstalk_server.wire import grammar, places, replies
 from beanstalk_server.wire.authorization import (
     EVERY_TUBE,
     NO_TUBE,
@@ -36,29 +36,6 @@ from beanstalk_server.wire.authorization import (
 from beanstalk_server.wire.framing import HTTP_METHODS
 from beanstalk_server.wire.grammar import Arguments, without_token
 from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, GroupListing, JobPage, TubeListing, TubePage
-from beanstalk_server.wire.places import (
-    COUNT,
-    DIVISION,
-    EVERYTHING,
-    GROUP,
-    IGNORE_TUBE,
-    IN_ONE,
-    ITSELF,
-    JOB,
-    JOBS,
-    LIST_OF_CLIENTS,
-    LIST_OF_TUBES,
-    MODE_OF_ALL,
-    NAMED,
-    PAGE_OF_TUBES,
-    RESERVE_OF_BEST,
-    SAME_OF_ALL,
-    SUM,
-    USE_TUBE,
-    USED,
-    WATCH_TUBE,
-    WATCHED,
-)
 from beanstalk_server.wire.yaml import Rows, stats, stats_job, stats_tube, tube_list, yaml
 
 if TYPE_CHECKING:
@@ -138,7 +115,7 @@ class Command:
         self.is_counted = is_counted
         self.cost = cost
         self.concerns: int = _CONCERNS[scope] if concerns < 0 else concerns
-        self.across: int = _ACROSS.get(scope, IN_ONE) if across < 0 else across
+        self.across: int = _ACROSS.get(scope, places.IN_ONE) if across < 0 else across
         self.ends: tuple[bytes, ...] = ends
         self.is_repeatable: bool = needs == NONE and not acts
         self.counts = counts
@@ -148,22 +125,22 @@ class Command:
         """The ids of the jobs that its arguments name."""
         if self.read is None or not self.read(text, arguments):
             return []
-        return arguments.ids if self.concerns == JOBS else [arguments.job_id]
+        return arguments.ids if self.concerns == places.JOBS else [arguments.job_id]
 
 
 _CONCERNS: Final = {
-    NO_TUBE: ITSELF,
-    TUBE_IN_USE: USED,
-    TUBE_NAMED: NAMED,
-    TWO_TUBES: NAMED,
-    TUBE_OF_JOB: JOB,
-    TUBES_OF_JOBS: JOBS,
-    WATCHED_TUBES: WATCHED,
-    EVERY_TUBE: EVERYTHING,
+    NO_TUBE: places.ITSELF,
+    TUBE_IN_USE: places.USED,
+    TUBE_NAMED: places.NAMED,
+    TWO_TUBES: places.NAMED,
+    TUBE_OF_JOB: places.JOB,
+    TUBES_OF_JOBS: places.JOBS,
+    WATCHED_TUBES: places.WATCHED,
+    EVERY_TUBE: places.EVERYTHING,
 }
 """What a command concerns, by its scope."""
 
-_ACROSS: Final = {WATCHED_TUBES: RESERVE_OF_BEST, TUBES_OF_JOBS: DIVISION}
+_ACROSS: Final = {WATCHED_TUBES: places.RESERVE_OF_BEST, TUBES_OF_JOBS: places.DIVISION}
 """How a command is done in several shards, by its scope."""
 
 
@@ -520,7 +497,14 @@ PAUSE_TUBE: Final = Command(
     "pause-tube", grammar.read_pause, _pause_tube, ADMIN, TUBE_NAMED, hides=True, done=replies.PAUSED, acts=True
 )
 IGNORE: Final = Command(
-    "ignore", grammar.read_name, _ignore, NO_RIGHT, NO_TUBE, done=_watching, concerns=NAMED, across=IGNORE_TUBE
+    "ignore",
+    grammar.read_name,
+    _ignore,
+    NO_RIGHT,
+    NO_TUBE,
+    done=_watching,
+    concerns=places.NAMED,
+    across=places.IGNORE_TUBE,
 )
 QUIT: Final = Command("quit", None, _quit, NO_RIGHT, NO_TUBE, is_counted=False, acts=True)
 
@@ -544,8 +528,8 @@ PROTOCOL: Final = (
         needs=ALL,
         ends=(b"RELEASED", b"BURIED", b"NOT_FOUND"),
     ),
-    Command("use", grammar.read_name, _use, ANY_RIGHT, TUBE_NAMED, done=_using, across=USE_TUBE),
-    Command("watch", grammar.read_watch, _watch, CONSUME, TUBE_NAMED, done=_watching, across=WATCH_TUBE),
+    Command("use", grammar.read_name, _use, ANY_RIGHT, TUBE_NAMED, done=_using, across=places.USE_TUBE),
+    Command("watch", grammar.read_watch, _watch, CONSUME, TUBE_NAMED, done=_watching, across=places.WATCH_TUBE),
     IGNORE,
     Command(
         "bury",
@@ -564,10 +548,12 @@ PROTOCOL: Final = (
     Command(
         "touch", grammar.read_id, _touch, CONSUME, TUBE_OF_JOB, done=replies.TOUCHED, ends=(b"NOT_FOUND",), acts=True
     ),
-    Command("stats", None, _stats, INSPECT, EVERY_TUBE, cost=STATISTICS_COST, across=SUM),
+    Command("stats", None, _stats, INSPECT, EVERY_TUBE, cost=STATISTICS_COST, across=places.SUM),
     Command("stats-job", grammar.read_id, _stats_job, INSPECT, TUBE_OF_JOB, cost=STATISTICS_COST),
     Command("stats-tube", grammar.read_name, _stats_tube, INSPECT, TUBE_NAMED, hides=True, cost=STATISTICS_COST),
-    Command("list-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE, concerns=EVERYTHING, across=LIST_OF_TUBES),
+    Command(
+        "list-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE, concerns=places.EVERYTHING, across=places.LIST_OF_TUBES
+    ),
     Command("list-tube-used", None, _list_tube_used, NO_RIGHT, NO_TUBE),
     Command("list-tubes-watched", None, _list_tubes_watched, NO_RIGHT, NO_TUBE),
     PAUSE_TUBE,
@@ -639,10 +625,12 @@ EXTENSIONS: Final = (
         NO_TUBE,
         may_be_long=True,
         cost=STATISTICS_COST,
-        concerns=EVERYTHING,
-        across=PAGE_OF_TUBES,
+        concerns=places.EVERYTHING,
+        across=places.PAGE_OF_TUBES,
     ),
-    Command("list-clients", None, _list_clients, ADMIN, EVERY_TUBE, cost=STATISTICS_COST, across=LIST_OF_CLIENTS),
+    Command(
+        "list-clients", None, _list_clients, ADMIN, EVERY_TUBE, cost=STATISTICS_COST, across=places.LIST_OF_CLIENTS
+    ),
     Command(
         "move-jobs",
         grammar.read_move_jobs,
@@ -654,8 +642,8 @@ EXTENSIONS: Final = (
         may_be_long=True,
         counts=b"MOVED",
     ),
-    Command("drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING, across=SAME_OF_ALL),
-    Command("undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING, across=SAME_OF_ALL),
+    Command("drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING, across=places.SAME_OF_ALL),
+    Command("undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING, across=places.SAME_OF_ALL),
     Command(
         "stats-group",
         grammar.read_group,
@@ -664,7 +652,7 @@ EXTENSIONS: Final = (
         TUBE_NAMED,
         hides=True,
         cost=STATISTICS_COST,
-        concerns=GROUP,
+        concerns=places.GROUP,
     ),
     Command(
         "cancel-group",
@@ -674,7 +662,7 @@ EXTENSIONS: Final = (
         TUBE_NAMED,
         hides=True,
         needs=DELETIONS,
-        concerns=GROUP,
+        concerns=places.GROUP,
         counts=b"CANCELLED_GROUP",
     ),
     CANCEL_RESERVE,
@@ -690,8 +678,8 @@ EXTENSIONS: Final = (
     _batch_command("delete-batch", grammar.read_ids, _delete_batch, DELETIONS, b"DELETED_BATCH"),
     _batch_command("release-batch", grammar.read_release_batch, _release_batch, ALL, b"RELEASED_BATCH"),
     _batch_command("touch-batch", grammar.read_ids, _touch_batch, NONE, b"TOUCHED_BATCH", ends=False),
-    Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE, across=MODE_OF_ALL),
-    Command("touch-all", None, _touch_all, NO_RIGHT, NO_TUBE, across=COUNT, acts=True, counts=b"TOUCHED_ALL"),
+    Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE, across=places.MODE_OF_ALL),
+    Command("touch-all", None, _touch_all, NO_RIGHT, NO_TUBE, across=places.COUNT, acts=True, counts=b"TOUCHED_ALL"),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 
@@ -752,7 +740,11 @@ TIMED: Final = _prefixes(
 """The prefixes of lines that may have a timeout."""
 
 CHANGES_OF_CLIENT: Final = _prefixes(
-    [command for command in PROTOCOL + EXTENSIONS if command.across in (USE_TUBE, WATCH_TUBE, IGNORE_TUBE, MODE_OF_ALL)]
+    [
+        command
+        for command in PROTOCOL + EXTENSIONS
+        if command.across in (places.USE_TUBE, places.WATCH_TUBE, places.IGNORE_TUBE, places.MODE_OF_ALL)
+    ]
 )
 """The prefixes of lines that change which tubes a client uses and watches, and how these are served."""
 
@@ -789,7 +781,7 @@ def _before_1_13() -> list[Command]:
 
 def _unwatch_command() -> Command:
     """As ignore, and counted as one, but it also ignores the last tube."""
-    command = Command("unwatch", grammar.read_name, _unwatch, NO_RIGHT, NO_TUBE, done=_watching, concerns=NAMED)
+    command = Command("unwatch", grammar.read_name, _unwatch, NO_RIGHT, NO_TUBE, done=_watching, concerns=places.NAMED)
     command.counter = IGNORE.counter
     return command
 
@@ -810,15 +802,15 @@ def _shard_command(command: Command) -> Command:
         done=command.done,
         is_counted=False,
         cost=command.cost,
-        concerns=EVERYTHING,
+        concerns=places.EVERYTHING,
         counts=command.counts,
     )
 
 
 PLACE_COMMANDS: Final = (
-    Command("probe", None, _probe_alone, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
-    Command("probe", grammar.read_probe, _probe_for, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
-    Command("await", grammar.read_await, _await, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
+    Command("probe", None, _probe_alone, NO_RIGHT, NO_TUBE, is_counted=False, concerns=places.WATCHED),
+    Command("probe", grammar.read_probe, _probe_for, NO_RIGHT, NO_TUBE, is_counted=False, concerns=places.WATCHED),
+    Command("await", grammar.read_await, _await, NO_RIGHT, NO_TUBE, is_counted=False, concerns=places.WATCHED),
     Command(
         "unreserve",
         grammar.read_id,
@@ -827,14 +819,14 @@ PLACE_COMMANDS: Final = (
         NO_TUBE,
         done=replies.UNRESERVED,
         is_counted=False,
-        concerns=JOB,
+        concerns=places.JOB,
     ),
     Command("unuse", None, _unuse, NO_RIGHT, NO_TUBE, done=_using, is_counted=False),
     _unwatch_command(),
     *[
         _shard_command(command)
         for command in PROTOCOL + EXTENSIONS
-        if command.concerns == EVERYTHING or command.across == COUNT
+        if command.concerns == places.EVERYTHING or command.across == places.COUNT
     ],
 )
 """The commands that only nodes give, to sessions that serve a place. Those that reserve need no right: a session

@@ -56,44 +56,7 @@ from beanstalk_server.queue.outcome import (
 )
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.weights import PRIORITY
-from beanstalk_server.wire import replies
-from beanstalk_server.wire.commands import (
-    ALL_PUTS,
-    ANSWERED,
-    CANCEL_RESERVE,
-    CANCELS,
-    CHANGES,
-    DELETES,
-    EXTENSION_PUTS,
-    LONG_COMMANDS,
-    LONGEST_COMMANDS,
-    PUT,
-    PUT_PREFIX,
-    Command,
-    Dialect,
-    do_line,
-    shown_line,
-)
-from beanstalk_server.wire.framing import (
-    BODY,
-    BODY_LOST,
-    BODY_SKIPPED,
-    BODY_WITHOUT_CRLF,
-    LINE,
-    LINE_LOST,
-    LINE_TOO_LONG,
-    NEED_MORE,
-    Framer,
-)
-from beanstalk_server.wire.grammar import (
-    BATCH_SIZE,
-    Put,
-    parse_bodies,
-    parse_watched,
-    size_of_body,
-    write_duration,
-    write_watched,
-)
+from beanstalk_server.wire import commands, framing, grammar, replies
 from beanstalk_server.wire.listings import Listing
 from beanstalk_server.wire.server_info import ServerInfo
 
@@ -112,8 +75,8 @@ OUTCOME: Final = 4
 LISTING: Final = 5
 
 _FRAMING_REPLIES: Final[dict[int, bytes]] = {
-    BODY_WITHOUT_CRLF: replies.EXPECTED_CRLF,
-    BODY_LOST: replies.OUT_OF_MEMORY,
+    framing.BODY_WITHOUT_CRLF: replies.EXPECTED_CRLF,
+    framing.BODY_LOST: replies.OUT_OF_MEMORY,
 }
 
 _REPLIES: Final[dict[Outcome, bytes]] = {
@@ -161,7 +124,7 @@ class Session(Client):
         logs_commands: bool = False,
         user: User | None = None,
         authenticate: Callable[[str], User | None] | None = None,
-        dialect: Dialect | None = None,
+        dialect: commands.Dialect | None = None,
         counted: bool = True,
         closes_after_put: bool = False,
     ) -> None:
@@ -177,7 +140,11 @@ class Session(Client):
         self.name = name
         self.logs_commands = logs_commands
         # what has come and is not done yet
-        self.framer = Framer(LONG_COMMANDS, LONGEST_COMMANDS, ALL_PUTS if closes_after_put else EXTENSION_PUTS)
+        self.framer = framing.Framer(
+            commands.LONG_COMMANDS,
+            commands.LONGEST_COMMANDS,
+            commands.ALL_PUTS if closes_after_put else commands.EXTENSION_PUTS,
+        )
         self.replies: list[bytes] = []  # not taken yet
         self.reply_lsn = 0  # the LSN of the last change that the replies report
         self.consumed = 0  # bytes of commands and bodies that have been done since replies were last taken
@@ -193,8 +160,8 @@ class Session(Client):
         self.sees_hangups = True  # the event loop has reported all clients that hung up before the input came
         self.is_strict = False  # if the body that is skipped does not end with CR LF, nothing more is answered
         self.malformed_puts = 0  # how many its owner has not been told of
-        self.pending: Command | None = None  # the command whose outcome, or whose long reply, is still to come
-        self.put: Put | None = None  # the put whose body is to come
+        self.pending: commands.Command | None = None  # the command whose outcome, or whose long reply, is still to come
+        self.put: grammar.Put | None = None  # the put whose body is to come
         self.put_at = 0  # when its line came, in nanoseconds
         self.job_id = 0  # of the put that is under way
         self.refusal = replies.JOB_TOO_BIG  # the reply to the put whose body is skipped
@@ -269,12 +236,12 @@ class Session(Client):
     def _calls_off_waiting(self) -> bool:
         """Answer CANCELLED if a reserve waits, and cancel-reserve comes next; return whether that is so. The line of
         cancel-reserve, which has no reply of its own, is done then."""
-        if not self.waiting or not self.framer.begins_with(CANCELS):
+        if not self.waiting or not self.framer.begins_with(commands.CANCELS):
             return False
         self.queue.stop_waiting(self)
         self.framer.next()
         self.framer.take()
-        self.server.counts[CANCEL_RESERVE.counter] += 1
+        self.server.counts[commands.CANCEL_RESERVE.counter] += 1
         self.budget -= 1
         self._end_wait()
         self.replies.append(replies.CANCELLED)
@@ -364,7 +331,7 @@ class Session(Client):
         weights = self.weights
         if weights is None:
             return [tube.name for tube in self.watched]
-        return [write_watched(tube.name, weights.weight(tube)) for tube in self.watched]
+        return [grammar.write_watched(tube.name, weights.weight(tube)) for tube in self.watched]
 
     def reserve_mode(self) -> int:
         return PRIORITY if self.weights is None else self.weights.mode
@@ -386,13 +353,13 @@ class Session(Client):
         else:
             queue.unuse(self)
         default = self.watched[0].name if self.watched else ""  # as after `connect`, unless the user may not watch it
-        first = parse_watched(watched[0])[0] if watched else ""
+        first = grammar.parse_watched(watched[0])[0] if watched else ""
         if default and first != default:
             if first:
                 queue.watch(self, first, bounded=False)
             queue.unwatch(self, default)
         for entry in watched:
-            name, weight = parse_watched(entry)
+            name, weight = grammar.parse_watched(entry)
             queue.watch(self, name, bounded=False, weight=weight)
         if self.user is not None:
             self._judge_watched(self.user)
@@ -467,7 +434,7 @@ class Session(Client):
             return b""
         if not self.is_linked():
             return b"reserve\r\n"
-        left = write_duration(max(self.deadline - now, 0))
+        left = grammar.write_duration(max(self.deadline - now, 0))
         if self.batch:
             return b"reserve-batch %d %b\r\n" % (self.batch, left)
         return b"reserve-with-timeout %b\r\n" % left
@@ -564,7 +531,7 @@ class Session(Client):
         if command is not None:  # else the command is being done
             self._end_pending(command)
 
-    def _end_pending(self, command: Command) -> None:
+    def _end_pending(self, command: commands.Command) -> None:
         self._end_wait()
         if command.needs != NONE:
             self.wait_for_changes()
@@ -581,7 +548,7 @@ class Session(Client):
         """Send no more replies before all changes so far are durable: they tell what has become of jobs."""
         self.reply_lsn = self.queue.last_lsn
 
-    def settle(self, command: Command, outcome: Outcome) -> None:
+    def settle(self, command: commands.Command, outcome: Outcome) -> None:
         """Answer a command according to its outcome, or note that it is pending."""
         if outcome == DONE:
             if command.done:
@@ -594,14 +561,14 @@ class Session(Client):
         elif outcome == PENDING:
             self.pending = command
             self.wait = OUTCOME if self.listing is None else LISTING
-        elif outcome != ANSWERED:
+        elif outcome != commands.ANSWERED:
             self.replies.append(_REPLIES[outcome])
             if outcome in (NOT_FOUND, TOO_LATE):
                 self.wait_for_changes()
 
     def begin_listing(self, listing: Listing, now: int) -> Outcome:
         self.listing = listing
-        return ANSWERED if self._go_on_listing(now) else PENDING
+        return commands.ANSWERED if self._go_on_listing(now) else PENDING
 
     def _go_on_listing(self, now: int) -> bool:
         listing = self.listing
@@ -617,13 +584,13 @@ class Session(Client):
         self.reply(listing.reply())
         return True
 
-    def begin_put(self, put: Put, now: int) -> None:
+    def begin_put(self, put: grammar.Put, now: int) -> None:
         """Expect the body of a put. If anything follows the arguments in its line, answer BAD_FORMAT instead."""
-        if put.size > self.server.max_job_size and not (put.is_batch and put.size <= BATCH_SIZE):
+        if put.size > self.server.max_job_size and not (put.is_batch and put.size <= grammar.BATCH_SIZE):
             self._skip_body(put.size, replies.JOB_TOO_BIG, put.is_extension())
             return
         if put.trailing:
-            self.refuse_malformed_put(PUT_PREFIX)
+            self.refuse_malformed_put(commands.PUT_PREFIX)
             return
         if not self.producer:
             self.queue.begin_put(self)
@@ -643,11 +610,11 @@ class Session(Client):
         self.server.forbidden += 1
         self.server.note_forbidden(self.name, self.user.name if self.user is not None else "", reason)
 
-    def refuse_put(self, put: Put, reply: bytes, reason: str) -> None:
+    def refuse_put(self, put: grammar.Put, reply: bytes, reason: str) -> None:
         """Answer a put that cannot be done, when its body has been skipped: because the user may not give it, if that
         is FORBIDDEN. A line that is malformed is answered BAD_FORMAT all the same."""
         if put.trailing and put.size <= self.server.max_job_size:
-            self.refuse_malformed_put(PUT_PREFIX)
+            self.refuse_malformed_put(commands.PUT_PREFIX)
         else:
             if reply is replies.FORBIDDEN:
                 self._note_forbidden(reason)
@@ -657,8 +624,8 @@ class Session(Client):
         """Answer a put whose line is malformed. If beanstalkd does not have the command, no byte of the body is taken
         for a command: the body is skipped, or nothing more is answered."""
         self.malformed_puts += 1
-        is_extension = not line.startswith(PUT_PREFIX)
-        size = size_of_body(line) if is_extension else -1
+        is_extension = not line.startswith(commands.PUT_PREFIX)
+        size = grammar.size_of_body(line) if is_extension else -1
         if size >= 0:
             self._skip_body(size, replies.BAD_FORMAT, True)
         else:
@@ -673,8 +640,8 @@ class Session(Client):
     def _end_refused_body(self, found: int) -> None:
         """Answer a put whose body is not kept. Where it ends is uncertain if it does not end with CR LF."""
         put, self.put = self.put, None
-        self.replies.append(self.refusal if found == BODY_SKIPPED else _FRAMING_REPLIES[found])
-        if found == BODY_WITHOUT_CRLF or self.framer.is_torn:
+        self.replies.append(self.refusal if found == framing.BODY_SKIPPED else _FRAMING_REPLIES[found])
+        if found == framing.BODY_WITHOUT_CRLF or self.framer.is_torn:
             if put is not None or self.refusal != replies.BAD_FORMAT:  # else its line has been counted
                 self.malformed_puts += 1
             self.closed = self.closes_after_put or (self.is_strict if put is None else put.is_extension())
@@ -697,13 +664,13 @@ class Session(Client):
         if attributes is None and not put.is_batch:
             self._settle_put(queue.put(self, self.job_id, put.priority, put.delay, ttr, body, self.put_at, now))
         elif attributes is None:
-            bodies = parse_bodies(body, self.server.max_job_size)
+            bodies = grammar.parse_bodies(body, self.server.max_job_size)
             if bodies is None:
                 self.replies.append(replies.BAD_FORMAT)
                 return
             outcome = queue.put_batch(self, put.priority, put.delay, ttr, bodies, self.put_at, now)
             if outcome != DONE:
-                self.settle(PUT, outcome)
+                self.settle(commands.PUT, outcome)
         else:
             if attributes.at:
                 queue.set_wall_offset(self.server.clock_offset())
@@ -721,9 +688,9 @@ class Session(Client):
             self.replies.append(replies.too_late(self.job_id))
             self.wait_for_changes()
         else:
-            self.settle(PUT, outcome)
+            self.settle(commands.PUT, outcome)
 
-    def _do_commands(self, framer: Framer, now: int) -> None:
+    def _do_commands(self, framer: framing.Framer, now: int) -> None:
         queue = self.queue
         while self.wait == NOTHING and not self.closed:
             if self.budget <= queue.cost:
@@ -733,30 +700,30 @@ class Session(Client):
             if queue.admits != ALL and self._awaits_admission(framer):
                 self.wait = ADMISSION
                 return
-            found = framer.next() if framer.data else NEED_MORE
-            if found == NEED_MORE:
+            found = framer.next() if framer.data else framing.NEED_MORE
+            if found == framing.NEED_MORE:
                 return
             self.budget -= 1
             now += 1  # so that deadlines given in one turn keep the order of their commands
             try:
-                if found == LINE:
+                if found == framing.LINE:
                     line = framer.content
                     framer.content = b""
                     self.consumed += len(line)
                     if self.logs_commands:
-                        shown = shown_line(self.dialect, line)
+                        shown = commands.shown_line(self.dialect, line)
                         log.info("%(client)s < %(command)s", event("command", client=self.name, command=shown))
-                    do_line(self, line, now)
-                elif found == BODY:
+                    commands.do_line(self, line, now)
+                elif found == framing.BODY:
                     body = framer.content
                     framer.content = b""
                     self.consumed += len(body)
                     self._end_put(body, now)
-                elif found == LINE_LOST:
+                elif found == framing.LINE_LOST:
                     self.malformed_puts += 1
                     self.replies.append(replies.BAD_FORMAT)
                     self.closed = True
-                elif found == LINE_TOO_LONG:
+                elif found == framing.LINE_TOO_LONG:
                     self.replies.append(replies.BAD_FORMAT)
                 else:
                     self._end_refused_body(found)
@@ -767,11 +734,11 @@ class Session(Client):
                 )
                 self.replies.append(replies.INTERNAL_ERROR)
 
-    def _awaits_admission(self, framer: Framer) -> bool:
+    def _awaits_admission(self, framer: framing.Framer) -> bool:
         """Whether the journal does not admit what comes next: a command, or the end of a put's body."""
-        if framer.begins_with(CHANGES):
+        if framer.begins_with(commands.CHANGES):
             return True
-        return self.queue.admits == NONE and (framer.ends_body() or framer.begins_with(DELETES))
+        return self.queue.admits == NONE and (framer.ends_body() or framer.begins_with(commands.DELETES))
 
 
 def _ignore() -> None:

@@ -4,10 +4,11 @@ import pytest
 from checking import check_broker
 from virtual import BodilessJournal, RecordingClient, put
 
-from beanstalk_server.queue.broker import BATCH_BYTES, Broker
+from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY, RESERVED
 from beanstalk_server.queue.outcome import DONE, PENDING, REPLACED
 from beanstalk_server.queue.policy import Attributes
+from beanstalk_server.queue.transitions import BATCH_BYTES
 from beanstalk_server.queue.units import FOREVER, SECOND
 
 NOW = SECOND

@@ -10,9 +10,10 @@ import pytest
 from virtual import World
 
 from beanstalk_server.access.rights import User
-from beanstalk_server.queue.broker import FREE_WATCHES, MOST_WATCHED, MOST_WATCHES, SLICE
+from beanstalk_server.queue.broker import MOST_WATCHED, MOST_WATCHES, SLICE
 from beanstalk_server.queue.costs import KICK_COST
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
+from beanstalk_server.queue.transitions import FREE_WATCHES
 from beanstalk_server.wire.session import ADMISSION, ROUND, SESSION_QUANTUM
 
 # Lines

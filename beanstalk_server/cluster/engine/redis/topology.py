@@ -14,18 +14,9 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from beanstalk_server.cluster.engine.interface import EngineError, EngineRefusedError
-from beanstalk_server.cluster.engine.redis import scripts
+from beanstalk_server.cluster.engine.redis import resp, scripts
 from beanstalk_server.cluster.engine.redis.commit_requests import ShardKeys
 from beanstalk_server.cluster.engine.redis.connection import RedisConnection, without_frames
-from beanstalk_server.cluster.engine.redis.resp import (
-    Reply,
-    ResponseError,
-    lists_of,
-    number_of,
-    pack,
-    text_of,
-    understood,
-)
 from beanstalk_server.settings.engine_url import ALONE, CLUSTER, SENTINEL, EngineURL, Host
 
 T = TypeVar("T")
@@ -35,9 +26,9 @@ LOOK_AGAIN: Final = 1.0
 
 LAST_SLOT: Final = 0x3FFF
 
-ROLE: Final = pack(b"ROLE")
-SLOTS: Final = pack(b"CLUSTER", b"SLOTS")
-LOAD: Final = b"".join([pack(b"SCRIPT", b"LOAD", each.text) for each in scripts.ALL])
+ROLE: Final = resp.pack(b"ROLE")
+SLOTS: Final = resp.pack(b"CLUSTER", b"SLOTS")
+LOAD: Final = b"".join([resp.pack(b"SCRIPT", b"LOAD", each.text) for each in scripts.ALL])
 
 LEFT: Final = frozenset(("READONLY", "ASK", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", "NOSCRIPT"))
 """Error codes after which a server is left: it may not be the primary any more, or has not the scripts any more."""
@@ -120,7 +111,7 @@ class Topology:
         if connection is not None and self._url.form != ALONE and time.monotonic() - connection.opened_at > LOOK_AGAIN:
             self.drop(connection)
 
-    def meaning(self, connection: RedisConnection, shard: int, reply: ResponseError) -> EngineError:
+    def meaning(self, connection: RedisConnection, shard: int, reply: resp.ResponseError) -> EngineError:
         """What an error means that a primary has answered with. The next one to ask may be another."""
         text = str(reply)
         code = text.partition(" ")[0]
@@ -199,12 +190,12 @@ class Topology:
         if self._url.form == CLUSTER:  # whose replicas redirect clients
             return
         role = connection.ask(ROLE)[0]
-        if isinstance(role, ResponseError):
+        if isinstance(role, resp.ResponseError):
             if str(role).partition(" ")[0] in ("ERR", "NOPERM"):  # a managed engine may not want to say
                 return
             raise connection.error_of(role)
-        with understood():
-            is_a = text_of(lists_of(role)[0])
+        with resp.understood():
+            is_a = resp.text_of(resp.lists_of(role)[0])
         if is_a == "sentinel":
             raise EngineRefusedError(
                 f"engine at {connection.host}: it is a Sentinel: must be redis+sentinel://…/service"
@@ -216,13 +207,13 @@ class Topology:
         """Make sure that the user may do all that is needed, so that nothing fails half-way; load the scripts."""
         keys = self.keys_of(shard)
         names = (keys.state, keys.files, keys.file + b"a", keys.prefix + b"nodes")
-        asked = pack(b"EVAL", scripts.RIGHTS.text, b"4", *names)
+        asked = resp.pack(b"EVAL", scripts.RIGHTS.text, b"4", *names)
         replies = connection.ask(asked + LOAD, 1 + len(scripts.ALL))
         for reply in replies:
-            if isinstance(reply, ResponseError):
+            if isinstance(reply, resp.ResponseError):
                 raise self.meaning(connection, shard, reply)
-        with understood():
-            missing = ", ".join(sorted({text_of(each) for each in lists_of(replies[0])}))
+        with resp.understood():
+            missing = ", ".join(sorted({resp.text_of(each) for each in resp.lists_of(replies[0])}))
         if missing:
             raise EngineRefusedError(
                 f"engine at {connection.host}: user {self._url.user or 'default'!r} may not {missing}: "
@@ -268,12 +259,12 @@ class Topology:
         if url.form == ALONE:
             return [(0, LAST_SLOT, self._hosts[0])]
         if url.form == SENTINEL:
-            question = pack(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", url.service.encode())
+            question = resp.pack(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", url.service.encode())
             return self._ask_around(question, self._of_sentinel, (url.sentinel_user, url.sentinel_password))
         return self._ask_around(SLOTS, self._of_node, None)
 
     def _ask_around(
-        self, question: bytes, read: Callable[[RedisConnection, Reply], T], user: tuple[str, str] | None
+        self, question: bytes, read: Callable[[RedisConnection, resp.Reply], T], user: tuple[str, str] | None
     ) -> T:
         """What the first server says that has an answer; it is asked first the next time."""
         failures: list[EngineError] = []
@@ -292,19 +283,19 @@ class Topology:
         finally:
             failures.clear()  # or this frame would have the error that has this frame
 
-    def _of_sentinel(self, sentinel: RedisConnection, reply: Reply) -> list[tuple[int, int, Host]]:
-        if isinstance(reply, ResponseError):
+    def _of_sentinel(self, sentinel: RedisConnection, reply: resp.Reply) -> list[tuple[int, int, Host]]:
+        if isinstance(reply, resp.ResponseError):
             if "unknown command" in str(reply):
                 raise EngineRefusedError(f"{sentinel.place}: it is none: must be redis://…, or where a Sentinel is")
             raise sentinel.error_of(reply)
         if reply is None:
             raise EngineError(f"{sentinel.place}: it does not know {self._url.service!r}")
-        with understood():
-            name, port = lists_of(reply)
-            return [(0, LAST_SLOT, Host(text_of(name), number_of(port)))]
+        with resp.understood():
+            name, port = resp.lists_of(reply)
+            return [(0, LAST_SLOT, Host(resp.text_of(name), resp.number_of(port)))]
 
-    def _of_node(self, node: RedisConnection, reply: Reply) -> list[tuple[int, int, Host]]:
-        if isinstance(reply, ResponseError):
+    def _of_node(self, node: RedisConnection, reply: resp.Reply) -> list[tuple[int, int, Host]]:
+        if isinstance(reply, resp.ResponseError):
             if str(reply).startswith("NOPERM"):  # then MOVED will say
                 return [(0, LAST_SLOT, node.host)]
             if "cluster support disabled" in str(reply):
@@ -312,11 +303,11 @@ class Topology:
             raise node.error_of(reply)
         found = []
         hosts = [node.host]
-        with understood():
-            for first, last, *servers in lists_of(reply):
-                places = [_host(text_of(name), number_of(port), node.host) for name, port, *_ in servers]
+        with resp.understood():
+            for first, last, *servers in resp.lists_of(reply):
+                places = [_host(resp.text_of(name), resp.number_of(port), node.host) for name, port, *_ in servers]
                 hosts += places
-                found.append((number_of(first), number_of(last), places[0]))
+                found.append((resp.number_of(first), resp.number_of(last), places[0]))
         if not found:
             raise EngineError(f"{node.place}: no node has any slot")
         self._hosts = list(dict.fromkeys([*hosts, *self._url.hosts]))

@@ -103,18 +103,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from beanstalk_server.queue.bulk import (
-    BulkBatch,
-    BulkCancel,
-    BulkClear,
-    BulkCommand,
-    BulkDisconnect,
-    BulkKick,
-    BulkMove,
-    BulkRedrive,
-    BulkReview,
-    BulkTouchAll,
-)
+from beanstalk_server.queue import bulk, recording, transitions
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import PAGE_COST, SEARCH_SHIFT, WAIT_SHIFT
 from beanstalk_server.queue.groups import GroupSearch
@@ -153,47 +142,10 @@ from beanstalk_server.queue.outcome import (
     Outcome,
 )
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, PolicyOf, no_policies
-from beanstalk_server.queue.recording import (
-    add_key,
-    note_ready_since,
-    record_batch,
-    record_change,
-    record_clear,
-    record_put,
-    record_stay,
-)
 from beanstalk_server.queue.restore import restore
 from beanstalk_server.queue.state import SLICE, QueueState
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.timers import go_off
-from beanstalk_server.queue.transitions import (
-    BATCH_BYTES,
-    FREE_WATCHES,
-    bury_one,
-    deliver,
-    drop_limit,
-    end_job,
-    end_time,
-    end_wait,
-    enter,
-    enter_new,
-    enter_ready,
-    enter_reserved,
-    fail,
-    give,
-    give_batch,
-    kick_one,
-    leave,
-    leave_reserved,
-    leave_tube,
-    note_reservation,
-    reserve_ready,
-    serve_waiting,
-    set_time_to_run,
-    stop_waiting,
-    take_limit,
-    unuse,
-)
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import FOREVER
 from beanstalk_server.queue.weights import Weights
@@ -239,13 +191,7 @@ class Broker(QueueState):
         policy_of: PolicyOf = no_policies,
     ) -> None:
         super().__init__(journal, now, tick, max_memory, stride, offset, policy_of)
-        self.review: BulkReview | None = None  # that of the last change of policies
-        self.draining = False
-        self.total_jobs = 0
-        self.connections = 0
-        self.total_connections = 0
-        self.producers = 0
-        self.workers = 0
+        self.review: bulk.BulkReview | None = None  # that of the last change of policies
 
     # Clients and tubes
 
@@ -281,10 +227,10 @@ class Broker(QueueState):
         Args:
             has_left: it has gone by itself, and so its jobs have failed.
         """
-        operation = BulkDisconnect(client, has_left)
+        operation = bulk.BulkDisconnect(client, has_left)
         client.leaving = True
         if client.waiting:
-            end_wait(self, client)
+            transitions.end_wait(self, client)
         self.set_counted(client, False)
         self.producers -= client.producer
         self.workers -= client.worker
@@ -294,11 +240,11 @@ class Broker(QueueState):
     def unuse(self, client: Client) -> None:
         """Undo `use`: what the client uses is elsewhere. Nothing counts it as a user of a tube until its next `use`; a
         put of it would go to the default tube."""
-        unuse(self, client)
+        transitions.unuse(self, client)
 
     def stop_waiting(self, client: Client) -> bool:
         """End the wait of the client's reserve without an answer. False if it was not waiting."""
-        return stop_waiting(self, client)
+        return transitions.stop_waiting(self, client)
 
     def begin_put(self, client: Client) -> None:
         """Count the client as a producer: it has begun a put."""
@@ -321,7 +267,7 @@ class Broker(QueueState):
         """Let the client put jobs into this tube from now on."""
         tube = self.tube(name)
         tube.using += 1
-        unuse(self, client)
+        transitions.unuse(self, client)
         client.use = tube
         client.uses = True
         return DONE
@@ -339,7 +285,7 @@ class Broker(QueueState):
                 self._weights(client).set_weight(tube, weight)
             return DONE
         count = len(client.watched)
-        if count >= FREE_WATCHES:
+        if count >= transitions.FREE_WATCHES:
             if bounded and (count >= MOST_WATCHED or self.watches >= MOST_WATCHES):
                 return OUT_OF_MEMORY
             self.watches += 1
@@ -369,7 +315,7 @@ class Broker(QueueState):
             return DONE
         if len(client.watched) == 1:
             return NOT_IGNORED
-        leave_tube(self, client, tube, position)
+        transitions.leave_tube(self, client, tube, position)
         return DONE
 
     def unwatch(self, client: Client, name: str) -> None:
@@ -378,7 +324,7 @@ class Broker(QueueState):
         if tube is not None:
             position = client.watch_position(tube)
             if position >= 0:
-                leave_tube(self, client, tube, position)
+                transitions.leave_tube(self, client, tube, position)
 
     def pause(self, client: Client, name: str, duration: int, now: int) -> Outcome:
         """Reserve no job of this tube for this duration; 0 ends the pause. NOT_FOUND if there is no such tube."""
@@ -393,7 +339,7 @@ class Broker(QueueState):
             return DONE
         if tube.is_linked():
             self.wheel.remove(tube)
-        serve_waiting(self, tube, SLICE, now)
+        transitions.serve_waiting(self, tube, SLICE, now)
         return DONE
 
     def change_policies(self, policy_of: PolicyOf, now: int) -> None:
@@ -402,7 +348,7 @@ class Broker(QueueState):
         New tubes do so at once; those that exist, and the jobs in them, in slices, which `advance` goes on with.
         """
         self.policy_of = policy_of
-        review = BulkReview(len(self.tubes))
+        review = bulk.BulkReview(len(self.tubes))
         old = self.review
         if old is not None and not old.is_complete:
             review.concerns_jobs = old.concerns_jobs  # it may not have come to them
@@ -597,7 +543,7 @@ class Broker(QueueState):
         if tube.policy.ttl:
             for job in jobs:
                 job.own_terms()
-        if not self.memory.admits_all(jobs) or not record_batch(self, jobs, delay, now):
+        if not self.memory.admits_all(jobs) or not recording.record_batch(self, jobs, delay, now):
             return OUT_OF_MEMORY
         for job in jobs:
             self.jobs.add(job)
@@ -608,7 +554,7 @@ class Broker(QueueState):
         self.cost += count
         client.on_put_batch(count, jobs[0].id, jobs[-1].id)
         for job in jobs:
-            enter(self, job, delay, now)
+            transitions.enter(self, job, delay, now)
         return DONE
 
     def _put(self, tube: Tube, job: Job, delay: int, now: int) -> Outcome:
@@ -629,7 +575,7 @@ class Broker(QueueState):
         elif self.memory.limit and not self.memory.admits(job):
             return OUT_OF_MEMORY
         elif extras is not NO_EXTRAS:
-            if not record_put(self, job, delay, now):
+            if not recording.record_put(self, job, delay, now):
                 return OUT_OF_MEMORY
         else:  # the shortest way for nearly all
             if delay:
@@ -644,17 +590,17 @@ class Broker(QueueState):
         else:
             self.memory.add_job(job)
             if extras.key:
-                add_key(tube, job)
+                recording.add_key(tube, job)
         self.total_jobs += 1
         tube.total_jobs += 1
         tube.bytes += size
         if labels is None:
-            enter(self, job, delay, now)
+            transitions.enter(self, job, delay, now)
             return DONE
-        take_limit(self, job)
+        transitions.take_limit(self, job)
         if labels.joined is not None:
             self.groups.join(labels.joined, job, labels)
-        enter_new(self, job, delay, now)
+        transitions.enter_new(self, job, delay, now)
         return DONE
 
     def _replace(self, job: Job, fresh: Job, delay: int, now: int) -> Outcome:
@@ -672,24 +618,24 @@ class Broker(QueueState):
         if labels is not None:
             if not record_labelled(self, fresh, labels, delay, now, job):
                 return OUT_OF_MEMORY
-        elif not self.memory.admits(fresh, job) or not record_put(self, fresh, delay, now):
+        elif not self.memory.admits(fresh, job) or not recording.record_put(self, fresh, delay, now):
             return OUT_OF_MEMORY
         fresh.forget_since()
-        leave(self, job)
+        transitions.leave(self, job)
         self.memory.remove_job(job)
-        drop_limit(self, job)
+        transitions.drop_limit(self, job)
         job.state = DELETED
         self.jobs.add(fresh)
         self.memory.add_job(fresh)
-        take_limit(self, fresh)
+        transitions.take_limit(self, fresh)
         tube.bytes += size - old_size
         terms = job.terms()
         if terms is not None and terms.letter is not None:
             tube.remove_letter(terms)
             tube.add_letter(fresh, fresh.own_terms())
         if fresh.key:
-            add_key(tube, fresh)
-        enter_new(self, fresh, delay, now)
+            recording.add_key(tube, fresh)
+        transitions.enter_new(self, fresh, delay, now)
         pass_on_group(self, job, fresh)  # last: it may wait for the group that the old one is the last member of
         return REPLACED
 
@@ -704,7 +650,7 @@ class Broker(QueueState):
         job = self._reserve_best(client, now)
         if job is None:
             return self._wait(client, timeout, 0, now)
-        return give(self, client, job)
+        return transitions.give(self, client, job)
 
     def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
         """Reserve ready jobs of the watched tubes, at most `limit`: `on_reserved_batch`. With none, as `reserve`.
@@ -718,7 +664,7 @@ class Broker(QueueState):
         size = 0
         cost = 1 + (len(client.watched) >> SEARCH_SHIFT)
         bound = min(limit, SLICE // cost or 1)
-        while len(jobs) < bound and size <= BATCH_BYTES:
+        while len(jobs) < bound and size <= transitions.BATCH_BYTES:
             job = self._reserve_best(client, now)
             if job is None:
                 break
@@ -727,7 +673,7 @@ class Broker(QueueState):
         if not jobs:
             return self._wait(client, timeout, limit, now)
         self.cost += len(jobs) * cost
-        return give_batch(self, client, jobs)
+        return transitions.give_batch(self, client, jobs)
 
     def probe(self, client: Client, now: int, finish: int = 0) -> Outcome:
         """Find the job that `reserve` would reserve, and leave it there: `on_best`.
@@ -759,7 +705,7 @@ class Broker(QueueState):
         """Reserve the ready job with the smallest (priority, id) of the tubes that the client watches."""
         best = self._find_best(client, now)
         if best is not None:
-            reserve_ready(self, best, client, now)
+            transitions.reserve_ready(self, best, client, now)
         return best
 
     def _find_best(self, client: Client, now: int) -> Job | None:
@@ -785,7 +731,7 @@ class Broker(QueueState):
     def _first_left(self, tube: Tube, now: int) -> Job | None:
         """The first ready job of a tube that is left by the clients that wait there: its pause has ended, or a place is
         free, and they come first."""
-        serve_waiting(self, tube, SLICE, now)
+        transitions.serve_waiting(self, tube, SLICE, now)
         return None if tube.waiting_count or tube.blocked else tube.ready.first()
 
     def _find_in_turn(self, client: Client, weights: Weights, now: int) -> Job | None:
@@ -837,14 +783,14 @@ class Broker(QueueState):
         self._begin_reserve(client)
         was_ready = job.state == READY
         if was_ready:
-            note_reservation(self, job, now)
-        leave(self, job)
-        enter_reserved(self, job, client, now)
+            transitions.note_reservation(self, job, now)
+        transitions.leave(self, job)
+        transitions.enter_reserved(self, job, client, now)
         if was_ready:
-            record_stay(self, job)
+            recording.record_stay(self, job)
         else:
-            record_change(self, job)  # or a restart would find it delayed or buried
-        return give(self, client, job)
+            recording.record_change(self, job)  # or a restart would find it delayed or buried
+        return transitions.give(self, client, job)
 
     def delete(self, client: Client, job_id: int, now: int) -> Outcome:
         """Delete a job. NOT_FOUND also if another client has reserved it."""
@@ -857,7 +803,7 @@ class Broker(QueueState):
             self._note_end(client, job, now)
         tube.deletes += 1
         hold = job.key_hold()
-        end_job(self, job, now + hold if hold else 0)
+        transitions.end_job(self, job, now + hold if hold else 0)
         return DONE
 
     def _note_end(self, client: Client, job: Job, now: int) -> None:
@@ -878,14 +824,14 @@ class Broker(QueueState):
         if job is None or job.client is not client:
             return NOT_FOUND
         self._note_end(client, job, now)
-        leave_reserved(self, job)
+        transitions.leave_reserved(self, job)
         job.priority = priority
         job.delay = delay
         job.own_extras().releases += 1
         if job.counts_failures():
-            return fail(self, job, RELEASED, delay, now)
-        enter(self, job, delay, now)
-        record_change(self, job)
+            return transitions.fail(self, job, RELEASED, delay, now)
+        transitions.enter(self, job, delay, now)
+        recording.record_change(self, job)
         return DONE
 
     def bury(self, client: Client, job_id: int, priority: int, now: int) -> Outcome:
@@ -894,9 +840,9 @@ class Broker(QueueState):
         if job is None or job.client is not client:
             return NOT_FOUND
         self._note_end(client, job, now)
-        leave_reserved(self, job)
+        transitions.leave_reserved(self, job)
         job.priority = priority
-        bury_one(self, job)
+        transitions.bury_one(self, job)
         return DONE
 
     def touch(self, client: Client, job_id: int, now: int) -> Outcome:
@@ -909,27 +855,27 @@ class Broker(QueueState):
         if job.in_safety_margin:
             job.in_safety_margin = False
             client.jobs_in_safety_margin -= 1
-        set_time_to_run(self, job, client, now)
+        transitions.set_time_to_run(self, job, client, now)
         return DONE
 
     def delete_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
         """Delete jobs, one after the other, as `delete` does: `on_counted`."""
-        return self._begin(BulkBatch(client, job_ids, self.delete, DELETIONS), now)
+        return self._begin(bulk.BulkBatch(client, job_ids, self.delete, DELETIONS), now)
 
     def release_batch(self, client: Client, job_ids: list[int], priority: int, delay: int, now: int) -> Outcome:
         """Release jobs, one after the other, as `release` does: `on_counted`."""
-        return self._begin(BulkBatch(client, job_ids, partial(self._release_one, priority, delay), ALL), now)
+        return self._begin(bulk.BulkBatch(client, job_ids, partial(self._release_one, priority, delay), ALL), now)
 
     def _release_one(self, priority: int, delay: int, client: Client, job_id: int, now: int) -> Outcome:
         return self.release(client, job_id, priority, delay, now)
 
     def touch_batch(self, client: Client, job_ids: list[int], now: int) -> Outcome:
         """Touch jobs, one after the other, as `touch` does: `on_counted`."""
-        return self._begin(BulkBatch(client, job_ids, self.touch, NONE), now)
+        return self._begin(bulk.BulkBatch(client, job_ids, self.touch, NONE), now)
 
     def touch_all(self, client: Client, now: int) -> Outcome:
         """Restart the time to run of all jobs that the client has reserved: `on_counted`."""
-        return self._begin(BulkTouchAll(client, self.touch), now)
+        return self._begin(bulk.BulkTouchAll(client, self.touch), now)
 
     def unreserve(self, client: Client, job_id: int, now: int) -> Outcome:
         """Undo the reservation of a job by `reserve`, as if it had not been. NOT_FOUND if the client has not got it.
@@ -943,15 +889,15 @@ class Broker(QueueState):
         ready_since = 0 if terms is None else terms.ready_since
         if client.weights is not None:
             client.weights.note_undone(job.tube)
-        leave_reserved(self, job)
+        transitions.leave_reserved(self, job)
         throttle = job.tube.throttle
         if throttle is not None:
             throttle.give_back(now)
         job.reserves -= 1
         job.page = SINCE_UNKNOWN  # or its next reservation would count as its first once more
-        note_ready_since(self, job, ready_since)
-        enter_ready(self, job, now)
-        record_stay(self, job)
+        recording.note_ready_since(self, job, ready_since)
+        transitions.enter_ready(self, job, now)
+        recording.record_stay(self, job)
         return DONE
 
     def redrive(self, client: Client, name: str, bound: int, now: int) -> Outcome:
@@ -963,7 +909,7 @@ class Broker(QueueState):
         tube = self.tubes.get(name)
         if tube is None:
             return NOT_FOUND
-        return self._begin(BulkRedrive(client, tube, bound), now)
+        return self._begin(bulk.BulkRedrive(client, tube, bound), now)
 
     def move(self, client: Client, name: str, state: int, target: str, bound: int, now: int) -> Outcome:
         """Let jobs of a tube be in another one, in the same state: READY, DELAYED or BURIED.
@@ -976,16 +922,16 @@ class Broker(QueueState):
         tube = self.tubes.get(name)
         if tube is None:
             return NOT_FOUND
-        return self._begin(BulkMove(client, tube, state, target, 0 if name == target else bound), now)
+        return self._begin(bulk.BulkMove(client, tube, state, target, 0 if name == target else bound), now)
 
     def kick(self, client: Client, bound: int, now: int) -> Outcome:
         """Make buried jobs of the used tube ready, first buried first; if there is none, delayed ones, soonest first.
 
         At most `bound` jobs: `on_counted` gives their number.
         """
-        return self._begin(BulkKick(client, client.use, bound), now)
+        return self._begin(bulk.BulkKick(client, client.use, bound), now)
 
-    def _begin(self, operation: BulkCommand, now: int) -> Outcome:
+    def _begin(self, operation: bulk.BulkCommand, now: int) -> Outcome:
         if operation.step(self, SLICE, now):
             operation.answer()
             return DONE
@@ -997,7 +943,7 @@ class Broker(QueueState):
         job = self.find(job_id)
         if job is None or (job.state != BURIED and job.state != DELAYED):
             return NOT_FOUND
-        kick_one(self, job, now)
+        transitions.kick_one(self, job, now)
         return DONE
 
     def cancel(self, client: Client, job_id: int) -> Outcome:
@@ -1013,7 +959,7 @@ class Broker(QueueState):
             return NOT_FOUND
         if job.state != DELAYED:
             return TOO_LATE
-        end_job(self, job)
+        transitions.end_job(self, job)
         return DONE
 
     def reschedule(self, client: Client, job_id: int, delay: int, now: int) -> Outcome:
@@ -1029,11 +975,11 @@ class Broker(QueueState):
             return NOT_FOUND
         if job.state != DELAYED:
             return TOO_LATE
-        leave(self, job)
+        transitions.leave(self, job)
         job.delay = delay
         job.forget_since()
-        enter(self, job, delay, now)
-        record_change(self, job)
+        transitions.enter(self, job, delay, now)
+        recording.record_change(self, job)
         return DONE
 
     def clear(self, client: Client, name: str) -> Outcome:
@@ -1048,9 +994,9 @@ class Broker(QueueState):
         if not (tube.ready.count() or tube.delayed_count() or tube.buried_count or tube.held):
             client.on_counted(0)
             return DONE
-        if not record_clear(self, tube):
+        if not recording.record_clear(self, tube):
             return OUT_OF_MEMORY
-        operation = BulkClear(client, tube, self.wall.take(tube))
+        operation = bulk.BulkClear(client, tube, self.wall.take(tube))
         self.time_wall_clock()
         self.ready -= operation.ready.count()
         self.delayed -= len(operation.delayed) + len(operation.timed)
@@ -1085,7 +1031,7 @@ class Broker(QueueState):
         group = self.groups.get(name)
         if group is None:
             return NOT_FOUND
-        return self._begin(BulkCancel(client, group), 0)
+        return self._begin(bulk.BulkCancel(client, group), 0)
 
     def find_group(self, name: str) -> GroupSearch | None:
         """Begin to look at the members of this group. None if there is no such group."""
@@ -1123,32 +1069,13 @@ class Broker(QueueState):
         if job is None:
             return NOT_FOUND
         if job.body is NOT_IN_MEMORY:
-            return deliver(self, client, [job], client.on_found)
+            return transitions.deliver(self, client, [job], client.on_found)
         client.on_found(job)
         return DONE
 
     def server_statistics(self) -> ServerStatistics:
         """The whole queue as it is now."""
-        found = ServerStatistics(self.journal.files(), self.counters)
-        found.urgent = self.urgent
-        found.ready = self.ready
-        found.reserved = self.reserved
-        found.delayed = self.delayed
-        found.buried = self.buried
-        found.timeouts = self.timeouts
-        found.total_jobs = self.total_jobs
-        found.tubes = len(self.tubes)
-        found.connections = self.connections
-        found.producers = self.producers
-        found.workers = self.workers
-        found.waiting = self.waiting
-        found.total_connections = self.total_connections
-        found.draining = self.draining
-        found.held = len(self.held)
-        found.groups = self.groups.open_count()
-        found.memory = self.memory.used
-        found.max_memory = self.memory.limit
-        return found
+        return ServerStatistics(self)
 
     def tube_statistics(self, name: str, now: int) -> TubeStatistics | None:
         """The tube of this name as it is now."""
@@ -1205,7 +1132,11 @@ class Broker(QueueState):
             timer = due.after
             timer.unlink()
             assert isinstance(timer, Timer), "only timers are in the wheel"
-            budget = end_time(self, timer, now, budget) if isinstance(timer, Job) else go_off(self, timer, now, budget)
+            budget = (
+                transitions.end_time(self, timer, now, budget)
+                if isinstance(timer, Job)
+                else go_off(self, timer, now, budget)
+            )
 
     def next_event(self) -> int:
         """When to call `advance` next, in nanoseconds: a moment in the past if there is something to do at once."""

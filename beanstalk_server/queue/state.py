@@ -78,13 +78,19 @@ class QueueState:
         self.set_policy(self.tubes.default, policy_of(self.tubes.default.name))
         self.limits: dict[str, Limit] = {}  # by full name, while there are jobs with them
         self.durations: Durations | None = None  # those of its jobs, if they are measured
-        # The counters of stats: the jobs in each state, and what has happened since the start.
+        self.draining = False
+        # The counters of stats: the jobs in each state, its clients, and what has happened since the start.
         self.urgent = 0
         self.ready = 0
         self.reserved = 0
         self.delayed = 0
         self.buried = 0
         self.timeouts = 0
+        self.total_jobs = 0
+        self.connections = 0
+        self.total_connections = 0
+        self.producers = 0
+        self.workers = 0
         self.waiting = 0
         self.watches = 0  # how many tubes clients watch, each beyond its free ones
 

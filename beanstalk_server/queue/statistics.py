@@ -6,8 +6,8 @@ Moments and durations are in nanoseconds.
 from __future__ import annotations
 
 from beanstalk_server.queue.job import DELAYED, NEVER, RESERVED, SAFETY_MARGIN, Job, Terms
-from beanstalk_server.queue.journal import Files
-from beanstalk_server.queue.policy import NO_POLICY, Counters
+from beanstalk_server.queue.policy import NO_POLICY
+from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.tube import Tube
 
 
@@ -67,24 +67,24 @@ class TubeStatistics:
 class ServerStatistics:
     """The queue: its jobs in each state, its tubes and clients, and what has happened so far."""
 
-    def __init__(self, files: Files, counters: Counters) -> None:
-        self.files = files  # of the journal
-        self.counters = counters  # what policies have done
-        self.urgent = 0
-        self.ready = 0
-        self.reserved = 0
-        self.delayed = 0
-        self.buried = 0
-        self.timeouts = 0
-        self.total_jobs = 0
-        self.tubes = 0
-        self.connections = 0
-        self.producers = 0
-        self.workers = 0
-        self.waiting = 0
-        self.total_connections = 0
-        self.draining = False
-        self.held = 0  # keys
-        self.groups = 0  # those with members, and those that jobs wait for
-        self.memory = 0  # bytes that the jobs take, as `queue/memory.py` counts
-        self.max_memory = 0  # bytes; 0 if there is no limit
+    def __init__(self, queue: QueueState) -> None:
+        self.files = queue.journal.files()
+        self.counters = queue.counters  # what policies have done
+        self.urgent = queue.urgent
+        self.ready = queue.ready
+        self.reserved = queue.reserved
+        self.delayed = queue.delayed
+        self.buried = queue.buried
+        self.timeouts = queue.timeouts
+        self.total_jobs = queue.total_jobs
+        self.tubes = len(queue.tubes)
+        self.connections = queue.connections
+        self.producers = queue.producers
+        self.workers = queue.workers
+        self.waiting = queue.waiting
+        self.total_connections = queue.total_connections
+        self.draining = queue.draining
+        self.held = len(queue.held)  # keys
+        self.groups = queue.groups.open_count()  # those with members, and those that jobs wait for
+        self.memory = queue.memory.used  # bytes that the jobs take, as `queue/memory.py` counts
+        self.max_memory = queue.memory.limit  # bytes; 0 if there is no limit

@@ -234,7 +234,11 @@ def encode_new(job: Job, clock_offset: int, seed: int) -> bytes:
         clock_offset: the wall clock minus the server's clock, in nanoseconds.
     """
     delay = job.delay
-    return _encode_put(
+    tube = job.tube.name.encode()
+    key = job.extras.key.encode()
+    body = job.body
+    fixed = _PUT.pack(
+        PUT_SIZE + len(tube) + len(key) + len(body),
         PUT,
         job.id,
         job.priority,
@@ -242,14 +246,16 @@ def encode_new(job: Job, clock_offset: int, seed: int) -> bytes:
         job.ttr,
         min(job.created_at + clock_offset, LAST_MOMENT),
         stored_moment(job.deadline, clock_offset) if delay else 0,
-        (0, 0, 0, 0, 0),
+        0,
+        0,
+        0,
+        0,
+        0,
         DELAYED if delay else READY,
-        b"",
-        job.tube.name.encode(),
-        job.extras.key.encode(),
-        job.body,
-        seed,
+        len(tube),
+        len(key),
     )
+    return _finish_put(b"".join((fixed, tube, key)), body, seed)
 
 
 def encode_put(job: StoredJob, seed: int) -> bytes:
@@ -260,7 +266,11 @@ def encode_put(job: StoredJob, seed: int) -> bytes:
         kind = PUT_WITH
         moment = _moment(job)
         terms = _encode_own_terms(job)
-    return _encode_put(
+    tube = job.tube.encode()
+    key = job.key.encode()
+    body = job.body
+    fixed = _PUT.pack(
+        PUT_SIZE + len(terms) + len(tube) + len(key) + len(body),
         kind,
         job.id,
         job.priority,
@@ -268,59 +278,19 @@ def encode_put(job: StoredJob, seed: int) -> bytes:
         job.ttr,
         job.created_at,
         moment,
-        (
-            job.reserves & _COUNT,
-            job.timeouts & _COUNT,
-            job.releases & _COUNT,
-            job.buries & _COUNT,
-            job.kicks & _COUNT,
-        ),
+        job.reserves & _COUNT,
+        job.timeouts & _COUNT,
+        job.releases & _COUNT,
+        job.buries & _COUNT,
+        job.kicks & _COUNT,
         job.state,
-        terms,
-        job.tube.encode(),
-        job.key.encode(),
-        job.body,
-        seed,
-    )
-
-
-def _encode_put(
-    kind: int,
-    job_id: int,
-    priority: int,
-    delay: int,
-    ttr: int,
-    created_at: int,
-    moment: int,
-    counts: tuple[int, int, int, int, int],
-    state: int,
-    terms: bytes,
-    tube: bytes,
-    key: bytes,
-    body: bytes,
-    seed: int,
-) -> bytes:
-    size = PUT_SIZE + len(terms) + len(tube) + len(key) + len(body)
-    reserves, timeouts, releases, buries, kicks = counts
-    fixed = _PUT.pack(
-        size,
-        kind,
-        job_id,
-        priority,
-        delay,
-        ttr,
-        created_at,
-        moment,
-        reserves,
-        timeouts,
-        releases,
-        buries,
-        kicks,
-        state,
         len(tube),
         len(key),
     )
-    fixed = b"".join((fixed, terms, tube, key))
+    return _finish_put(b"".join((fixed, terms, tube, key)), body, seed)
+
+
+def _finish_put(fixed: bytes, body: bytes, seed: int) -> bytes:
     return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
 
 

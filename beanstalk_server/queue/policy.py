@@ -11,6 +11,7 @@ know files, globs, or which tubes there are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from beanstalk_server.queue.groups import Group, Waiting
 
 
+@dataclass(kw_only=True, eq=False)
 class Policy:
     """What a tube demands of its jobs.
 
@@ -44,44 +46,23 @@ class Policy:
         share: a separator; what comes before it in the key of a job that has no share is its share. "": it has none.
     """
 
-    def __init__(
-        self,
-        *,
-        max_jobs: int = 0,
-        max_bytes: int = 0,
-        max_delay: int = 0,
-        max_job_size: int = 0,
-        max_tries: int = 0,
-        dead_tube: str = "",
-        backoff: int = 0,
-        backoff_max: int = 0,
-        ttl: int = 0,
-        key_hold: int = 0,
-        max_held_keys: int = 0,
-        max_reserved: int = 0,
-        interval: int = 0,
-        burst: int = 1,
-        share: str = "",
-        weight: int = 1,
-        measures: bool = False,
-    ) -> None:
-        self.max_jobs = max_jobs
-        self.max_bytes = max_bytes
-        self.max_delay = max_delay
-        self.max_job_size = max_job_size
-        self.max_tries = max_tries
-        self.dead_tube = dead_tube
-        self.backoff = backoff
-        self.backoff_max = backoff_max
-        self.ttl = ttl
-        self.key_hold = key_hold
-        self.max_held_keys = max_held_keys
-        self.max_reserved = max_reserved
-        self.interval = interval
-        self.burst = burst
-        self.share = share
-        self.weight = weight
-        self.measures = measures
+    max_jobs: int = 0
+    max_bytes: int = 0
+    max_delay: int = 0
+    max_job_size: int = 0
+    max_tries: int = 0
+    dead_tube: str = ""
+    backoff: int = 0
+    backoff_max: int = 0
+    ttl: int = 0
+    key_hold: int = 0
+    max_held_keys: int = 0
+    max_reserved: int = 0
+    interval: int = 0
+    burst: int = 1
+    share: str = ""
+    weight: int = 1
+    measures: bool = False
 
     def share_of(self, key: str) -> str:
         """The share of a job with this key, if it has none of its own; "" for none."""

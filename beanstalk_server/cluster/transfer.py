@@ -36,7 +36,7 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.beanstalkd.reader import take_over
-from beanstalk_server.storage.disk import Directory, RealDirectory
+from beanstalk_server.storage.disk import Directory, RealDirectory, write_file
 from beanstalk_server.storage.errors import DAMAGED, StorageError, lock_directory, unusable
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.rewriting import COMPLETE, REWRITING, finish_rewriting
@@ -176,10 +176,7 @@ def _export_segments(engine: Engine, to: Directory, on_progress: Progress | None
     to.make_directory(REWRITING)
     if not copy_segments(engine, 0, to, REWRITING, on_progress):
         raise StorageError(NO_JOBS)
-    complete = to.create(COMPLETE)
-    complete.write(0, json.dumps({"aside": REWRITING, "kept": [], "removed": []}).encode())
-    complete.sync()
-    complete.close()
+    write_file(to, COMPLETE, json.dumps({"aside": REWRITING, "kept": [], "removed": []}).encode())
     to.sync(REWRITING)
     finish_rewriting(to)
 
@@ -208,7 +205,7 @@ def _copy(
     path = _path(inside, name)
     file = to.create(path) if done < 0 else to.open(path, write=True)
     done = max(done, 0)
-    try:
+    with closing(file):
         while done < there.length:
             data = engine.read(shard, name, done, min(CHUNK, there.length - done))
             if not data:  # it has gone
@@ -219,8 +216,6 @@ def _copy(
         if file.size() < there.size:
             file.truncate(there.size)
         file.sync()
-    finally:
-        file.close()
     return done
 
 
@@ -423,8 +418,7 @@ def _written(
 
 
 def _write(source: Directory, name: str, to: EngineDirectory, on_copied: Callable[[int], None]) -> None:
-    file = source.open(name)
-    try:
+    with closing(source.open(name)) as file:
         size = file.size()
         copy = to.create(f"{REWRITING}/{name}", size)
         for offset in range(0, size, CHUNK):
@@ -433,8 +427,6 @@ def _write(source: Directory, name: str, to: EngineDirectory, on_copied: Callabl
                 copy.write(offset, content)
                 copy.sync()
             on_copied(len(data))
-    finally:
-        file.close()
 
 
 def _remove(to: EngineDirectory, files: list[str]) -> None:

@@ -16,7 +16,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from time import monotonic_ns, time_ns
 from typing import Any, Final, TypeVar
@@ -243,12 +243,9 @@ class Binlog(Journal):
         newest = self._log.cut_newest()
         if newest is None:
             return
-        file = self.directory.open(newest.name, write=True)
-        try:
+        with closing(self.directory.open(newest.name, write=True)) as file:
             file.truncate(newest.size)
             file.sync()
-        finally:
-            file.close()
 
     def next_id(self) -> int:
         return self._log.next_id

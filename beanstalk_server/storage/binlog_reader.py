@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from beanstalk_server.events import event
@@ -109,8 +110,7 @@ class BinlogReader:
                 self._report(Damage(segment_name(before + 1), 0, what))
                 self.commit_number = 0
             before = sequence
-            file = self.directory.open(name)
-            try:
+            with closing(self.directory.open(name)) as file:
                 size = end = file.size()
                 if sequence == self.sequence:
                     self.tail = find_tail(file, name)
@@ -118,8 +118,6 @@ class BinlogReader:
                         end = self.tail.end
                         self._check_mark(mark, name, self.tail)
                 yield from self._read_segment(file, name, sequence, end)
-            finally:
-                file.close()
             self._done += size
         self._check_last(mark)
         end = self.tail.end if self.tail is not None else 0

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import secrets
+from contextlib import closing
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -114,6 +115,13 @@ def fill_with_zeros(file: File, size: int, start: int = 0) -> None:
     """Write `size` zeros from the offset `start` on, a mebibyte at a time."""
     for done in range(0, size, len(ZEROS)):
         file.write(start + done, ZEROS[: size - done])
+
+
+def write_file(directory: Directory, name: str, content: bytes) -> None:
+    """Make a new file with this content, and return when the content is on the disk."""
+    with closing(directory.create(name)) as file:
+        file.write(0, content)
+        file.sync()
 
 
 class RealFile:

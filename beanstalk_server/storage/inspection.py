@@ -7,7 +7,7 @@ damage and continues after it. Must never write, and must never run beside a ser
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from time import monotonic_ns, time_ns
@@ -168,7 +168,7 @@ class Inspection:
                     found.body = reader.read_one(segments[job.file - 1].place_of(job))
             return found
 
-        try:
+        with closing(reader):
             for group in replay.groups.values():
                 yield stored_job(group, 0)
             for job in replay.jobs.values():
@@ -180,8 +180,6 @@ class Inspection:
                 yield stored(job)
             for held in replay.held.values():
                 yield stored_job(held, 0)
-        finally:
-            reader.close()
 
     def _read(self, on_damage: Callable[[Damage], None], on_progress: Progress | None) -> Iterator[SegmentReader]:
         with _readable(self.directory):

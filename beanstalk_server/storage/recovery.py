@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
@@ -192,8 +193,7 @@ class _Recovery:
 
         The last process may have ended before it synced the segment or its name, and all new records rely on both.
         """
-        file = self.directory.open(name, write=True)
-        try:
+        with closing(self.directory.open(name, write=True)) as file:
             if tail.torn:
                 file.erase(tail.end, tail.torn)
                 logger.warning(
@@ -202,8 +202,6 @@ class _Recovery:
                     event("torn-write-erased", path=f"{self.directory.path}/{name}", bytes=tail.torn, offset=tail.end),
                 )
             file.sync()
-        finally:
-            file.close()
         self.directory.sync()
 
     def _take_over(self, old: list[str]) -> Recovered:

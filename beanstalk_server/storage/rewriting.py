@@ -19,7 +19,7 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY, Bodies
 from beanstalk_server.storage.body_reader import BodyReader
-from beanstalk_server.storage.disk import Directory
+from beanstalk_server.storage.disk import Directory, write_file
 from beanstalk_server.storage.record import put_size
 from beanstalk_server.storage.segment import Segment
 from beanstalk_server.storage.segment_log import NoRoomError, SegmentLog
@@ -82,11 +82,8 @@ class Rewriting:
         directory = self._directory
         directory.make_directory(REWRITING)
         self._write_jobs()
-        complete = directory.create(f"{COMPLETE}.new")
         text = {"aside": aside, "kept": kept, "removed": removed}
-        complete.write(0, json.dumps(text).encode())
-        complete.sync()
-        complete.close()
+        write_file(directory, f"{COMPLETE}.new", json.dumps(text).encode())
         directory.rename(f"{COMPLETE}.new", COMPLETE)
         directory.sync(REWRITING)
         directory.sync()

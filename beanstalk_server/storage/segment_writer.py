@@ -6,6 +6,8 @@ calls block; the binlog makes them off the event loop.
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from beanstalk_server.storage.disk import Directory
 from beanstalk_server.storage.segment import Segment, encode_header
 from beanstalk_server.storage.segment_log import CommitBatch, cut_size
@@ -70,12 +72,9 @@ class SegmentWriter:
         """Turn the file of a segment into a spare, which keeps its space. The segment is gone, as after `remove`."""
         self._directory.rename(self._path(segment.name), self._path(name))
         self._directory.sync(self._inside)
-        file = self._directory.open(self._path(name), write=True)
-        try:
+        with closing(self._directory.open(self._path(name), write=True)) as file:
             file.erase(0, segment.size)
             file.sync()
-        finally:
-            file.close()
 
     def _end_tail(self) -> None:
         tail = self.tail

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from contextlib import closing
 from typing import Final
 
 from beanstalk_server.events import event
@@ -161,8 +162,7 @@ def find_spares(directory: Directory) -> tuple[list[Spare], int]:
 
 def _erase(directory: Directory, name: str) -> int:
     """Fill a file with zeros, durably; return its size in bytes."""
-    file = directory.open(name, write=True)
-    try:
+    with closing(directory.open(name, write=True)) as file:
         size = file.size()
         is_dirty = False
         for offset in range(0, size, len(ZEROS)):
@@ -173,5 +173,3 @@ def _erase(directory: Directory, name: str) -> int:
         if is_dirty:
             file.sync()
         return size
-    finally:
-        file.close()

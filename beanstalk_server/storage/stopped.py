@@ -8,11 +8,12 @@ the mark: the next start sees by its name whether a clean stop was the last thin
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from beanstalk_server.storage.disk import Directory
+from beanstalk_server.storage.disk import Directory, write_file
 
 STOPPED: Final = "stopped"
 
@@ -44,11 +45,8 @@ def mark_name(directory: Directory) -> str:
 
 def read_mark(directory: Directory, name: str) -> tuple[Mark | None, str]:
     """Return the mark in this file, or None; and what is wrong with it, or ""."""
-    file = directory.open(name)
-    try:
+    with closing(directory.open(name)) as file:
         text = file.read(0, _LONGEST)
-    finally:
-        file.close()
     found = _TEXT.fullmatch(text)
     if found is None or int(found[5], 16) != crc32c(text[: found.start(5)]):
         return None, "ignored: it is not the mark of a clean stop, or it is damaged"
@@ -65,12 +63,7 @@ def use_mark(directory: Directory) -> None:
 def write_mark(directory: Directory, mark: Mark) -> None:
     """Replace the mark; everything in the log up to the new mark must be on the disk."""
     text = b"%d %d %d %d " % mark
-    file = directory.create(f"{STOPPED}.new")
-    try:
-        file.write(0, b"%b%08x\n" % (text, crc32c(text)))
-        file.sync()
-    finally:
-        file.close()
+    write_file(directory, f"{STOPPED}.new", b"%b%08x\n" % (text, crc32c(text)))
     directory.rename(f"{STOPPED}.new", STOPPED)
     if STARTED in directory.names():
         directory.remove(STARTED)

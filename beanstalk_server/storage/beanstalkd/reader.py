@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -153,11 +154,8 @@ class _Reader:
         self._warn(str(damage))
 
     def read(self, directory: Directory, name: str) -> None:
-        file = directory.open(name)
-        try:
+        with closing(directory.open(name)) as file:
             data = file.read(0, file.size())
-        finally:
-            file.close()
         path = directory.path / name
         if len(data) < VERSION_FIELD.size:
             self._warn(f"{path}: offset 0: no version, only {len(data)} bytes: the file holds no jobs")

@@ -87,8 +87,6 @@ class Node(Host):
         self.lanes: Lanes
         self.gathering = Gathering()
         self.lease_calls = LeaseCalls(self.connect(), ttl, self._report, self._cut_off)
-        self._failed = asyncio.Event()
-        self._failure: Exception | None = None
         self._checking: asyncio.Task[None] | None = None  # until the engine has been asked whether it is good enough
         self._draining: asyncio.Task[None] | None = None  # another node is to lead what this one has led
         self.drains_in_place = False  # no other node takes shards, and this one takes no jobs
@@ -98,16 +96,6 @@ class Node(Host):
         self.links = LinkListener(self.name, config.max_job_size, config.shards, config.keepalive)
         self.shards = [Shard(index, self) for index in range(config.shards)]
         self.balancer = Balancer(self.name, self.shards, ttl, self._find_members, self._find_linked)
-
-    @property
-    def failed(self) -> asyncio.Event:
-        """Set when the node can go on in no role."""
-        return self._failed
-
-    @property
-    def failure(self) -> Exception | None:
-        """Why, if it is so."""
-        return self._failure
 
     async def start(self) -> None:
         """Open the sockets, and follow or lead, as the engine says.
@@ -261,13 +249,6 @@ class Node(Host):
         if self._garbage >= MOST_GARBAGE or not self.services():
             self._garbage = 0
             asyncio.get_running_loop().call_soon(gc.collect)  # when the last frame has let go of it
-
-    def fail(self, error: Exception) -> None:
-        """End the process: it can go on in no role."""
-        if self._failure is None:
-            self._failure = error
-            self._failed.set()
-            self._begin_stop()
 
     def _change_policies(self, policies: Policies | None) -> None:
         if policies is not self.policies:

@@ -115,6 +115,8 @@ class Host(ABC):
         self.measurements: Measurements | None = None  # those of `measure`
         self._memory_return = MemoryReturn(self._memory_of_jobs)
         self._serves = False  # `start` has returned
+        self.failed = asyncio.Event()  # set when clients can be served no more, and the process stops by itself
+        self.failure: Exception | None = None  # why, if it is so
         self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
 
     def policy_of(self, shard: int = 0) -> PolicyOf:  # noqa: ARG002  # which only a node has several of
@@ -216,16 +218,6 @@ class Host(ABC):
             self.slow.watch()
 
     # What serves clients
-
-    @property
-    @abstractmethod
-    def failed(self) -> asyncio.Event:
-        """Set when they can be served no more, and the process stops by itself."""
-
-    @property
-    @abstractmethod
-    def failure(self) -> Exception | None:
-        """Why, if it is so."""
 
     @abstractmethod
     def services(self) -> list[Service]:
@@ -473,10 +465,13 @@ class Host(ABC):
         if self.failed.is_set():
             raise StartError(f"the journal failed: {self.failure}", JOURNAL_FAILED) from self.failure
 
-    def _on_failure(self) -> None:
-        """Stop by itself, because the journal has failed. A start raises the failure instead."""
-        if self._serves:
-            self._begin_stop()
+    def fail(self, error: Exception) -> None:
+        """Stop by itself, because of the first failure. A start raises it instead."""
+        if self.failure is None:
+            self.failure = error
+            self.failed.set()
+            if self._serves:
+                self._begin_stop()
 
     def is_stopping(self) -> bool:
         """Whether `stop` has been called, or the server stops by itself."""

@@ -74,19 +74,14 @@ class Server(Host):
         """The clients that are served."""
         return self.service.connections
 
-    @property
-    def failed(self) -> asyncio.Event:
-        """Set when the journal has failed, and the server stops by itself."""
-        return self.gate.failed
-
-    @property
-    def failure(self) -> Exception | None:
-        """Why the journal failed, if it has."""
-        return self.gate.failure
-
     async def start(self) -> None:
         await super().start()
         asyncio.get_running_loop().call_later(REFINE_AFTER, self.service.timers.use_alarm, finest_alarm)
+
+    def _on_failure(self) -> None:
+        error = self.gate.failure
+        assert error is not None, "the journal has failed"
+        self.fail(error)
 
     def services(self) -> list[Service]:
         return [self.service]

@@ -172,9 +172,6 @@ class LinkTransport(Channel):
         if self._input or self._ended:
             self._loop.call_soon(self._deliver)
 
-    def is_reading(self) -> bool:
-        return self._reading and not self._closing
-
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = 1 << 16 if high is None else high
         self._low = self._high >> 2 if low is None else low

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
 from beanstalk_server.storage.body_reader import BodyReader
@@ -25,15 +25,12 @@ ROUND_LENGTH: Final = 512
 """A round ends with the request that takes it past this number of jobs."""
 
 
-class _Request:
+class _Request(NamedTuple):
     """One request for bodies: jobs, and for each its body, or where that is."""
 
-    __slots__ = ("bodies", "jobs", "on_fetched")
-
-    def __init__(self, jobs: list[Job], bodies: list[bytes | Location], on_fetched: Callable[[], None]) -> None:
-        self.jobs = jobs
-        self.bodies = bodies
-        self.on_fetched = on_fetched
+    jobs: list[Job]
+    bodies: list[bytes | Location]
+    on_fetched: Callable[[], None]
 
 
 class Fetches:

@@ -248,9 +248,6 @@ class TlsTransport(Runnable):
             self._send_close_notify()
         self._plain.close()
 
-    def can_write_eof(self) -> bool:
-        return True
-
     def write_eof(self) -> None:
         """Send what has been written and a close_notify, and go on reading."""
         if not self._closing and not self._output_ended:

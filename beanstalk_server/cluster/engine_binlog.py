@@ -18,7 +18,7 @@ from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine_writer import EngineWriter
 from beanstalk_server.events import event
 from beanstalk_server.queue.job import Holder, Job
-from beanstalk_server.queue.journal import NONE
+from beanstalk_server.queue.journal import NONE, OnCommit
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.binlog import Binlog
@@ -97,15 +97,11 @@ class EngineBinlog(Binlog):
                 continue
             return
 
-    def begin_commit(self, may_wait: bool, on_end: Callable[[Exception | None], None]) -> bool:
+    def begin_commit(self, may_wait: bool, on_end: OnCommit) -> bool:
         return self._rewriting is None and super().begin_commit(may_wait, on_end)
 
     def _end_commit(
-        self,
-        batches: list[CommitBatch],
-        began: int,
-        on_end: Callable[[Exception | None], None],
-        error: BaseException | None,
+        self, batches: list[CommitBatch], began: int, on_end: OnCommit, error: BaseException | None
     ) -> None:
         if isinstance(error, DivergedError):
             self._note_failure(error)
@@ -116,7 +112,7 @@ class EngineBinlog(Binlog):
         else:
             super()._end_commit(batches, began, on_end, error)
 
-    async def _commit_late(self, on_end: Callable[[Exception | None], None]) -> None:
+    async def _commit_late(self, on_end: OnCommit) -> None:
         try:
             await self.commit()
         except Exception as error:

@@ -22,12 +22,10 @@ from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.events import event
 from beanstalk_server.queue.histogram import RecentHistogram
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.write_thread import await_end
+from beanstalk_server.storage.write_thread import OnEnd, await_end
 
 T = TypeVar("T")
 logger = logging.getLogger("beanstalk_server")
-
-OnEnd = Callable[[BaseException | None], None]
 
 SLOW_COMMIT: Final = 1.0
 """Seconds without a successful commit until a line is logged."""

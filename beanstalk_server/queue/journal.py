@@ -24,6 +24,9 @@ DELETIONS: Final = 1
 NONE: Final = 2
 """What a journal admits: every change; only deletions, and puts, which it refuses; no change."""
 
+OnCommit = Callable[[Exception | None], None]
+"""Called when a commit has ended: with why it has failed, or None."""
+
 
 class Files(NamedTuple):
     """What stats reports about files, in beanstalkd's terms (protocol: stats, binlog-oldest-index and so on)."""
@@ -225,7 +228,7 @@ class Journal:
             Exception: recorded changes may be lost. The server acknowledges nothing more, and stops.
         """
 
-    def begin_commit(self, may_wait: bool, on_end: Callable[[Exception | None], None]) -> bool:
+    def begin_commit(self, may_wait: bool, on_end: OnCommit) -> bool:
         """Begin a commit without a task: a faster way than `commit`, for journals that have one.
 
         Args:

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 from beanstalk_server.events import event
 from beanstalk_server.queue.groups import Group
 from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job
-from beanstalk_server.queue.journal import ALL, Files, Journal
+from beanstalk_server.queue.journal import ALL, Files, Journal, OnCommit
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import IdTable
@@ -355,7 +355,7 @@ class Binlog(Journal):
         self._schedule_sync()
         self._schedule_upkeep()
 
-    def begin_commit(self, may_wait: bool, on_end: Callable[[Exception | None], None]) -> bool:
+    def begin_commit(self, may_wait: bool, on_end: OnCommit) -> bool:
         if not self._can_begin_commit or self._failure is not None or not _acquire(self._writing):
             return False
         try:
@@ -371,11 +371,7 @@ class Binlog(Journal):
         return True
 
     def _end_commit(
-        self,
-        batches: list[CommitBatch],
-        began: int,
-        on_end: Callable[[Exception | None], None],
-        error: BaseException | None,
+        self, batches: list[CommitBatch], began: int, on_end: OnCommit, error: BaseException | None
     ) -> None:
         if error is None:
             self._log.confirm(batches, None if self.sync_interval else self._writer.tail)

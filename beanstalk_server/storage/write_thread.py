@@ -15,13 +15,14 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
+OnEnd = Callable[[BaseException | None], None]
+"""Called when a piece of work has ended: with what it has raised, or None."""
+
 
 class Writer(Protocol):
     """Does the work of a binlog, off the event loop if it may take long."""
 
-    def begin(
-        self, work: Callable[[], object], on_end: Callable[[BaseException | None], None], wait: float = 0.0
-    ) -> None: ...
+    def begin(self, work: Callable[[], object], on_end: OnEnd, wait: float = 0.0) -> None: ...
 
     async def run(self, work: Callable[[], T]) -> T: ...
 
@@ -33,9 +34,7 @@ class _Piece:
 
     __slots__ = ("error", "has_ended", "is_late", "loop", "on_end", "work")
 
-    def __init__(
-        self, work: Callable[[], object], on_end: Callable[[BaseException | None], None], is_late: bool
-    ) -> None:
+    def __init__(self, work: Callable[[], object], on_end: OnEnd, is_late: bool) -> None:
         self.work = work
         self.on_end = on_end
         self.loop = asyncio.get_running_loop()
@@ -59,9 +58,7 @@ class WriteThread:
         self._ended = threading.Lock()  # released when a piece that is not late has ended
         self._ended.acquire()
 
-    def begin(
-        self, work: Callable[[], object], on_end: Callable[[BaseException | None], None], wait: float = 0.0
-    ) -> None:
+    def begin(self, work: Callable[[], object], on_end: OnEnd, wait: float = 0.0) -> None:
         """Do a piece of work, and call `on_end` on the event loop with the exception that it has raised, or None.
 
         Args:

@@ -1,13 +1,7 @@
 """What stats reports about the binlog's files, compared with beanstalkd; and how much room they take."""
 
-import contextlib
-import os
-import re
-
 import pytest
 from on_directory import Beanstalkd, Ours
-
-from harness.waiting import eventually
 
 NAMES = ("oldest-index", "current-index", "records-migrated", "records-written", "max-size")
 
@@ -72,44 +66,3 @@ def test_jobs_that_are_rewritten_are_counted_and_have_another_file(tmp_path):
     assert 1 < stats["binlog-oldest-index"] <= server.stats(f"stats-job {old}")["file"]
     assert server.stats(f"stats-job {old}")["file"] <= stats["binlog-current-index"]
     server.stop()
-
-
-def sizes_in(path):
-    """Of the files in a directory."""
-    for entry in os.scandir(path):
-        with contextlib.suppress(FileNotFoundError):  # gone just now
-            yield entry.stat().st_size
-
-
-def test_an_old_job_in_the_oldest_segment_keeps_neither_disk_nor_memory(tmp_path):
-    """Jobs for fifty segments come and go after it."""
-    size = 1 << 18
-    server = Ours(tmp_path, "-s", str(size), "-f", "1000")
-    assert server.put(b"old" * 100) == 1
-    status = f"/proc/{server.process.pid}/status"
-    largest = 0
-    memory = []
-    batch = 1000
-    for first in range(2, 50_002, batch):
-        numbers = range(first, first + batch)
-        server.caller.send(
-            b"".join(b"put 0 0 60 100\r\n%b\r\ndelete %d\r\n" % (bytes(100), number) for number in numbers)
-        )
-        for number in numbers:
-            assert server.caller.line() == b"INSERTED %d\r\n" % number
-            assert server.caller.line() == b"DELETED\r\n"
-        largest = max(largest, sum(sizes_in(tmp_path)))
-        if os.path.exists(status):
-            with open(status) as file:
-                memory.append(int(re.search(r"VmRSS:\s+(\d+)", file.read())[1]))
-    stats = server.stats("stats")
-    eventually(
-        lambda: sum(sizes_in(tmp_path)) <= 2 * 1000 + 2 * size, "the files take twice the live jobs and two segments"
-    )
-    assert server.peek(1) == b"old" * 100
-    server.stop()
-    print(f"{largest / size:.2f} segments at the most, {stats['binlog-current-index']} in all, memory {memory[10::45]}")
-    # One more than twice the live jobs and two segments: the one that is being cleaned.
-    assert largest <= 2 * 1000 + 3 * size
-    assert stats["binlog-oldest-index"] > 10
-    assert not memory or memory[-1] < memory[len(memory) // 4] + 3000

@@ -2,10 +2,9 @@
 
 import ssl
 
-import beanstalk_client
 import pytest
 import trustme
-from beanstalk_client import Client, ForbiddenError, UnauthorizedError
+from beanstalk_client import Client
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
@@ -55,16 +54,6 @@ def server(run, files):
     return start
 
 
-def test_without_a_token_the_first_command_is_an_error(server, trusting):
-    with Client(server().address, tls=trusting) as queue, pytest.raises(UnauthorizedError):
-        queue.put("x")
-
-
-def test_a_server_that_asks_for_no_token_says_that_it_does_not_know_the_command(run):
-    with pytest.raises(beanstalk_client.UnknownCommandError):
-        Client(run().address, token=TOKEN)
-
-
 def test_the_name_of_the_server_is_that_of_its_address_unless_another_one_is_given(server, trusting):
     address = server().address
     Client(address, tls=trusting, token=TOKEN).close()
@@ -78,12 +67,3 @@ def test_true_stands_for_the_authorities_of_the_system_and_says_that_it_speaks_b
     monkeypatch.setenv("SSL_CERT_FILE", files["authority"])
     with Client(server().address, tls=True, token=TOKEN) as queue:
         assert queue._connection._sock.selected_alpn_protocol() == "beanstalk"
-
-
-def test_a_certificate_says_who_a_client_is(server, files, authority, trusting):
-    address = server(auth="certificate", tls_client_ca=files["authority"]).address
-    authority.issue_cert("mail").configure_cert(trusting)
-    with Client(address, use="mail-out", tls=trusting) as queue:
-        assert queue.put("hello") == 1
-        with pytest.raises(ForbiddenError):
-            queue.use("bill")

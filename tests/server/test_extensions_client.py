@@ -7,10 +7,9 @@ from pathlib import Path
 import beanstalk_client
 import greenstalk
 import pytest
-from beanstalk_client import Client, ExistsError, commands
+from beanstalk_client import Client, commands
 
 from harness import servers
-from harness.waiting import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "undo_delete.py"
 
@@ -53,33 +52,6 @@ def test_pages_of_jobs_are_asked_for_as_they_are_needed(server, monkeypatch):
         queue.watch("default")
         queue.ignore("t")
         assert len(list(jobs)) == 1, "the rest of the page, and no more"
-
-
-def test_every_attribute_of_a_put(server):
-    with Client(server.address) as queue:
-        first = queue.put_with("one", 7, 100, 30, key="k", hold=100)
-        with pytest.raises(ExistsError) as exists:
-            queue.put_with("two", key="k")
-        assert exists.value.id == first
-        assert queue.put_with("two", key="k", replace=True, hold=0.25) == first
-        queue.delete(queue.reserve(timeout=0))
-        with pytest.raises(ExistsError) as exists:
-            queue.put_keyed("k", "three")
-        assert exists.value.id == first
-        eventually(lambda: queue.stats()["held-keys"] == 0, "the key is free")
-
-        tried = queue.put_with("work", tries=2, backoff=100)
-        queue.release(queue.reserve(timeout=0))
-        stats = queue.stats_job(tried)
-        assert (stats["state"], stats["tries"], stats["max-tries"]) == ("delayed", 1, 2)
-        with pytest.raises(beanstalk_client.BuriedError):
-            queue.release(queue.reserve_job(tried))
-        assert queue.stats_job(tried)["reason"] == "released"
-
-        queue.put_with("milk", ttl=0.05)
-        eventually(lambda: queue.stats()["expired-jobs"] == 1, "it has expired")
-        with pytest.raises(beanstalk_client.NotFoundError):
-            queue.peek_ready()
 
 
 def test_an_undo_is_done_although_a_reminder_is_on_its_way(server):

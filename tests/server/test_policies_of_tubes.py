@@ -1,8 +1,6 @@
 """Policies in a server: which tubes have one, from the start and after a reload."""
 
-import os
 import re
-import signal
 import sys
 import time
 
@@ -16,7 +14,7 @@ from beanstalk_server.storage.disk import RealDirectory
 from harness import servers
 from harness.caller import Caller
 from harness.in_thread import ServerThread
-from harness.servers import ROOT, unused_port
+from harness.servers import ROOT
 from harness.waiting import eventually
 
 MAIL = TubeConfig(match="mail-*", max_tries=3)
@@ -50,12 +48,6 @@ def test_a_tube_that_comes_back_from_the_binlog_has_its_policy(run, tmp_path, lo
     caller.close()
     server.stop()
     assert policy_in(run(binlog=str(tmp_path), tubes=[MAIL]), "mail-1").max_tries == 3
-
-
-def test_the_log_of_a_start_says_how_many_sections_there_are(run, caplog):
-    caplog.set_level("INFO")
-    run(tubes=[MAIL, DEFAULT])
-    assert "tubes=2" in caplog.text
 
 
 # A reload
@@ -114,44 +106,6 @@ def test_a_reload_that_fails_changes_no_policy(run, caplog):
     assert server.server.policies is before
     assert policy_in(server, "default").max_jobs == 2
     assert policies_logged(caplog) == []
-
-
-# SIGHUP
-
-ONE_TUBE = """
-[[listener]]
-address = "127.0.0.1:{port}"
-[[tube]]
-match = "default"
-max-jobs = {most}
-"""
-
-
-def test_sighup_reads_the_policies_again_all_or_none(launch, tmp_path):
-    path = tmp_path / "config.toml"
-
-    def write(text):
-        (tmp_path / "new").write_text(text)
-        os.replace(tmp_path / "new", path)
-
-    port = unused_port()
-    write(ONE_TUBE.format(port=port, most=1))
-    process = launch("--config", str(path))
-    caller = Caller(process.address)
-    put = b"put 0 0 60 1\r\nx\r\n"
-    assert [caller.ask(put), caller.ask(put)] == [b"INSERTED 1\r\n", b"DRAINING\r\n"]
-    write(ONE_TUBE.format(port=port, most=5) + "rate = 'often'\n[[user]]\nname = 'mail'\n")
-    process.send_signal(signal.SIGHUP)
-    said = f"SIGHUP: nothing has changed: {path}: tube \"default\": rate: bad value 'often': must be "
-    eventually(lambda: said in process.log, "the mistake is named")
-    assert caller.ask(put) == b"DRAINING\r\n"
-    write(ONE_TUBE.format(port=port, most=2))
-    process.send_signal(signal.SIGHUP)
-    eventually(lambda: 'policies: tube "default": max-jobs = 2, was 1' in process.log, "the log says what changes")
-    assert [caller.ask(put).split()[0], caller.ask(put)] == [b"INSERTED", b"DRAINING\r\n"]
-    caller.close()
-    assert process.stop() == 0
-    assert "Traceback" not in process.log
 
 
 # The examples, at a real server. On which days and within how many hours, tests/test_examples.py shows

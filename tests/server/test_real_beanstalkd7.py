@@ -17,7 +17,6 @@ from beanstalk_server.storage.beanstalkd import reader, writer
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.disk import RealDirectory
 from harness.caller import Caller
-from harness.waiting import eventually
 
 
 def files(path):
@@ -87,77 +86,6 @@ def assert_same(jobs, shown, restarts=0):
         assert abs(stats["age"] - (at - job.created_at / SECOND)) < 1.5
         if stats["state"] == "delayed":
             assert abs(stats["time-left"] - (job.deadline / SECOND - at)) < 1.5
-
-
-def test_jobs_in_every_state_that_outlive_a_kill(launch_beanstalkd, restarted, directory):
-    server = launch_beanstalkd(directory)
-    longest = "a" + "-+/;.$_()" * 22 + "z"
-    assert len(longest) == 200
-    bodies = [b"", b"\r\n", b"\0" * 50, b"a\r\nb\r\n", bytes(range(256)), b"x" * 65533, b"END\r\n\0\0\0\0"]
-    ids = [server.put(body, longest) for body in bodies]
-    ids += [server.put(b"later", "t", priority=2**32 - 1, delay=delay) for delay in (1000, 2**32 - 1)]
-    ids += [server.put(b"due soon", "t", delay=1)]
-    bury = [server.put(b"%d" % n, "buried", priority=10 - n, ttr=1000 + n) for n in range(5)]
-    for _ in bury:
-        assert server.ask(f"bury {server.reserve('buried')} 7") == b"BURIED\r\n"
-    ids += bury
-    for n in range(3):
-        ids.append(server.put(b"to kick", "kicked"))
-        server.ask(f"bury {server.reserve('kicked')} {n}")
-    server.ask("use kicked")
-    assert server.ask("kick 2") == b"KICKED 2\r\n"
-    ids.append(server.put(b"released", "released"))
-    for n in range(3):
-        assert server.ask(f"release {server.reserve('released')} {n} 1000") == b"RELEASED\r\n"
-        assert server.ask(f"kick-job {ids[-1]}") == b"KICKED\r\n"
-    server.ask(f"release {server.reserve('released')} 5 2000")
-    gone = [server.put(b"gone", "gone") for _ in range(3)]
-    assert server.ask(f"delete {gone[1]}") == b"DELETED\r\n"
-    for _ in range(2):
-        assert server.ask(f"delete {server.reserve('gone')}") == b"DELETED\r\n"
-    held = [server.put(b"held", "held") for _ in range(2)]
-    assert [server.reserve("held") for _ in held] == held
-    eventually(lambda: server.stats("stats-tube t")["current-jobs-ready"], "the job with a delay of a second is due")
-    shown = server.shows(ids + held + gone)
-    assert shown.keys() == {*ids, *held}
-    assert {stats["state"] for _, stats, _ in shown.values()} == {"ready", "delayed", "buried", "reserved"}
-    assert server.kill() == ""
-
-    contents, jobs = take(directory)
-    assert_same(jobs, shown)
-    assert contents.last_id == max(ids + held + gone)
-
-    after = restarted(directory)
-    assert_same(jobs, after.shows(range(1, contents.last_id + 1)), restarts=1)
-    assert after.put() == contents.last_id + 1
-    order = [job.id for job in jobs.values() if job.tube == "buried"]
-    assert after.buried("buried") == order == bury
-
-
-def test_a_job_that_is_moved_from_file_to_file_is_read(launch_beanstalkd, restarted, directory):
-    server = launch_beanstalkd(directory, "-s", "8192")
-    old = {
-        "ready": server.put(b"old, ready", "ready", priority=5),
-        "delayed": server.put(b"old, delayed", "delayed", delay=10_000),
-        "buried": server.put(b"old, buried", "buried"),
-        "held": server.put(b"old, held", "held"),
-    }
-    server.ask(f"bury {server.reserve('buried')} 9")
-    assert server.reserve("held") == old["held"]
-    for n in range(1000):
-        put = server.put(b"%0100d" % n, "passing")
-        assert server.ask(f"delete {put}") == b"DELETED\r\n"
-    young = server.put(b"young", "passing")
-    assert server.stats("stats")["binlog-records-migrated"] >= 4
-    paths = files(directory)
-    assert paths[0].name != "binlog.1"
-    assert len(paths) > 1
-    shown = server.shows([*old.values(), young])
-    server.kill()
-    contents, jobs = take(directory)
-    assert_same(jobs, shown)
-    assert contents.last_id == young
-    assert_same(jobs, restarted(directory, "-s", "8192").shows(jobs), restarts=1)
 
 
 @seeded(2)

@@ -8,7 +8,6 @@ import pwd
 import re
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import termios
@@ -194,14 +193,6 @@ def test_a_unix_socket_left_by_a_dead_server_is_replaced_and_a_live_one_is_not(r
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
 
 
-def test_the_unix_socket_is_gone_when_the_server_has_stopped(launch, tmp_path):
-    path = tmp_path / "socket"
-    process = launch("-l", f"unix:{path}")
-    assert stat.S_ISSOCK(path.stat().st_mode)
-    assert process.stop() == 0
-    assert not path.exists()
-
-
 def test_unix_paths_that_cannot_be_used_are_refused(tmp_path):
     (tmp_path / "file").write_text("precious")
     assert "exists, and is not a socket" in str(start_error(listen=f"unix:{tmp_path}/file"))
@@ -344,30 +335,6 @@ def test_the_first_process_of_a_container_is_stopped_by_a_signal_that_came_while
     assert "stopped" in done.stderr
 
 
-def test_sigusr1_starts_drain_mode(launch):
-    process = launch("-p", "0")
-    caller = Caller(process.address)
-    assert caller.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
-    process.send_signal(signal.SIGUSR1)
-    eventually(lambda: caller.ask(b"put 0 0 1 1\r\nx\r\n") == b"DRAINING\r\n", "a put is refused")
-    assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
-    caller.close()
-    assert process.stop() == 0
-
-
-def test_sighup_ends_nothing(launch):
-    process = launch("-p", "0")
-    caller = Caller(process.address)
-    assert caller.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
-    process.send_signal(signal.SIGHUP)
-    assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
-    caller.close()
-    ignored = "SIGHUP: ignored, because the server has nothing to reload"
-    eventually(lambda: ignored in process.log, "the log says so")
-    assert process.stop() == 0
-    assert process.log.count(ignored) == 1
-
-
 # systemd
 
 
@@ -423,17 +390,6 @@ def test_an_inherited_file_that_is_no_listening_socket_is_refused():
     datagram.close()
 
 
-def test_systemd_is_notified_of_readiness_and_of_the_stop(launch, tmp_path):
-    supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    supervisor.settimeout(60)
-    supervisor.bind(f"{tmp_path}/notify")
-    process = launch("-p", "0", environment={"NOTIFY_SOCKET": f"{tmp_path}/notify"})
-    assert supervisor.recv(100) == b"READY=1"
-    process.stop()
-    assert supervisor.recv(100) == b"STOPPING=1"
-    supervisor.close()
-
-
 @pytest.mark.parametrize("option", ["--help", "--version", "--check-config"])
 def test_a_reader_that_goes_away_is_no_failure(option):
     reader, writer = os.pipe()
@@ -462,11 +418,6 @@ def test_an_output_that_cannot_be_written_is_told(words):
 def test_a_bad_option_is_named_in_one_line():
     said = "--bogus: no such option; beanstalk-server --help lists all options"
     assert run_to_end("--bogus") == (5, "", f"beanstalk-server: {said}\n")
-
-
-def test_a_start_that_fails_is_explained_in_one_line_too():
-    code, _, said = run_to_end("-u", "nosuchuser", "-p", "0")
-    assert (code, said) == (33, "beanstalk-server: -u/--user nosuchuser: no such user\n")
 
 
 def test_help_and_version():

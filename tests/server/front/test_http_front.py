@@ -257,21 +257,6 @@ def test_a_body_that_nobody_wants_does_not_keep_its_sender_from_the_answer(run):
 # Bounds
 
 
-def test_operators_get_an_answer_when_all_connections_of_clients_are_taken(run):
-    server = run(http=HERE)
-
-    def take_all():
-        listeners = server.server.listeners
-        listeners.limit = listeners.taken
-
-    server.call(take_all)
-    waiting = server.connect()
-    waiting.send(b"stats\r\n")
-    eventually(lambda: server.call(lambda: server.server.listeners._full), "all are taken")
-    assert ask(place(server), "/healthz")[0] == 200
-    assert figures(place(server))["beanstalkd_current_connections",] == 0
-
-
 def test_more_operators_than_there_may_be_do_not_keep_out_others(run):
     server = run(http=HERE)
     idle = [connect(place(server)) for _ in range(200)]
@@ -332,21 +317,6 @@ def test_a_server_that_recovers_is_alive_and_not_ready(recovering):
     assert ask(address, "/metrics")[0] == 200
 
 
-def test_jobs_that_have_been_recovered_meanwhile_are_there(run, tmp_path):
-    server = run(binlog=str(tmp_path))
-    caller = server.connect()
-    for _ in range(3):
-        caller.ask(b"put 0 0 60 1\r\nx\r\n")
-    caller.close()
-    server.wait_for(server.server.stop())
-    server = run(binlog=str(tmp_path), http=HERE)
-    assert figures(place(server))["beanstalkd_current_jobs", "ready"] == 3
-    caller = server.connect()
-    assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
-    assert caller.read(3) == b"x\r\n"
-    assert caller.ask(b"put 0 0 60 1\r\ny\r\n") == b"INSERTED 4\r\n"
-
-
 def test_a_binlog_that_cannot_be_used_ends_a_start_with_http_too(tmp_path, loop_factory):
     (tmp_path / "file").write_text("")
     with pytest.raises(StartError, match="binlog"):
@@ -361,6 +331,7 @@ from beanstalk_server.server.service import Service
 
 def restore(service):
     if service.journal.keeps:
+        print("it restores", file=sys.stderr, flush=True)
         while not service.journal.interrupted:
             time.sleep(0.01)
         raise RestoreInterruptedError
@@ -370,14 +341,14 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.parametrize("options", [(), ("--http", HERE)], ids=["in the event loop", "in a thread"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_start_that_recovers(tmp_path, number):
-    port = unused_port()
-    line = [sys.executable, "-P", "-c", SLOW_START, "-p", "0", "-b", str(tmp_path), "--http", f"127.0.0.1:{port}"]
+def test_a_signal_ends_a_start_that_recovers(tmp_path, number, options):
+    line = [sys.executable, "-P", "-c", SLOW_START, "-p", "0", "-b", str(tmp_path), *options]
     environment = environment_of(imported())
     with subprocess.Popen(line, env=environment, cwd="/", stderr=subprocess.PIPE, text=True) as process:
-        eventually(lambda: is_there(("127.0.0.1", port)), "it listens for operators")
-        assert ask(("127.0.0.1", port), "/readyz")[0] == 503
+        while process.stderr.readline() != "it restores\n":
+            assert process.poll() is None
         process.send_signal(number)
         said = process.communicate(timeout=60)[1]
     assert process.returncode == 0
@@ -397,39 +368,27 @@ def test_a_server_that_drains_is_not_ready_until_it_drains_no_more(run):
     assert ask(place(server), "/readyz") == (200, "ok\n")
 
 
-def test_a_server_that_stops_says_so_until_the_last_commit(run, monkeypatch):
-    server = run(http=HERE)
-    address = place(server)
-    waiting = asyncio.Event()
-    stop = server.server.service.stop
+def test_a_server_that_ends_says_why_until_the_last_commit(run, monkeypatch):
+    for end, said in (("stops", "stops\n"), ("fails", "has failed: acknowledges nothing more\n")):
+        server = run(http=HERE)
+        address = place(server)
+        waiting = asyncio.Event()
+        stop = server.server.service.stop
 
-    async def slow_stop():
-        await waiting.wait()
-        await stop()
+        async def slow_stop(waiting=waiting, stop=stop):
+            await waiting.wait()
+            await stop()
 
-    monkeypatch.setattr(server.server.service, "stop", slow_stop)
-    server.call(server.server._begin_stop)
-    assert ask(address, "/readyz") == (503, "stops\n")
-    assert ask(address, "/healthz")[0] == 200
-    server.call(waiting.set)
-    server.wait_for(server.server.stop())
-    assert not is_there(address)
-
-
-def test_a_server_whose_journal_has_failed_says_so(run, monkeypatch):
-    server = run(http=HERE)
-    address = place(server)
-    waiting = asyncio.Event()
-    stop = server.server.service.stop
-
-    async def slow_stop():
-        await waiting.wait()
-        await stop()
-
-    monkeypatch.setattr(server.server.service, "stop", slow_stop)
-    server.call(server.server.gate.fail, OSError("no disk"))
-    assert ask(address, "/readyz") == (503, "has failed: acknowledges nothing more\n")
-    server.call(waiting.set)
+        monkeypatch.setattr(server.server.service, "stop", slow_stop)
+        if end == "stops":
+            server.call(server.server._begin_stop)
+        else:
+            server.call(server.server.gate.fail, OSError("no disk"))
+        assert ask(address, "/readyz") == (503, said)
+        assert ask(address, "/healthz")[0] == 200
+        server.call(waiting.set)
+        server.wait_for(server.server.stop())
+        assert not is_there(address)
 
 
 # Settings

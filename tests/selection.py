@@ -61,7 +61,6 @@ SOCKETS = (
     "tests/client/test_tasks_task",
     "tests/client/test_worker_",
     "tests/cluster/test_access_through_standby",
-    "tests/cluster/test_clients_of_shards",
     "tests/cluster/test_conversations_with_nodes",
     "tests/cluster/test_kill",
     "tests/cluster/test_links",

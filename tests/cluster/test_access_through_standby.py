@@ -6,8 +6,8 @@ Real nodes, real sockets; only the engine is in memory.
 import logging
 
 import pytest
-from node_threads import put, reserved, role, stats
-from tls_peers import Files, TlsCaller, client_certificate, client_context
+from node_threads import lead_all, put, reserved, role, stats
+from tls_peers import Files, TlsCaller
 
 from beanstalk_server import Config
 from beanstalk_server.access.accounts import hash_of_token
@@ -82,16 +82,6 @@ def test_a_client_that_came_by_tls_stays_when_its_node_takes_over(cluster, files
     assert caller.ask(b"list-tube-used\r\n") == b"USING mail\r\n"
 
 
-def test_the_name_in_a_certificate_has_its_rights_at_the_leader(cluster, files):
-    leader, standby = cluster.two(listeners=(files.listener(mutual=True, auth="certificate"),), users=(BOB,))
-    caller = TlsCaller(standby.address, client_context(client_certificate(common_name="bob")))
-    cluster.stack.callback(caller.close)
-    assert put(caller) == b"FORBIDDEN\r\n"
-    assert caller.ask(b"use bob-1\r\n") == b"USING bob-1\r\n"
-    assert put(caller) == b"INSERTED 1\r\n"
-    assert users_at(leader) == ["bob"]
-
-
 # The PROXY header
 
 
@@ -110,17 +100,6 @@ def test_the_leader_knows_a_client_by_the_address_that_a_proxy_has_told_the_stan
 
 
 # Tokens and rights
-
-
-def test_a_right_that_the_leader_takes_away_is_gone_at_once(cluster, authenticated):
-    leader, standby = cluster.two(users=(ANN, BOB), **TOKENS)
-    ann, bob = authenticated(standby, b"ann"), authenticated(standby, b"bob")
-    assert bob.ask(b"use bob-1\r\n") == b"USING bob-1\r\n"
-    assert put(bob) == b"INSERTED 1\r\n"
-    reload(leader, users=(ANN, user("bob", produce=("other-*",))))
-    assert put(bob) == b"FORBIDDEN\r\n"
-    assert bob.ask(b"use other-1\r\n") == b"USING other-1\r\n"
-    assert put(ann) == b"INSERTED 2\r\n"
 
 
 def test_a_user_that_is_gone_at_the_leader_is_disconnected_and_its_jobs_are_ready(cluster, authenticated):
@@ -146,6 +125,21 @@ def test_a_user_that_is_gone_at_the_standby_is_disconnected_and_cannot_come_back
     assert again.rest() == b"UNAUTHORIZED\r\n"
 
 
+def test_a_user_that_is_gone_where_several_shards_are_led_is_disconnected_from_all_of_them(cluster, authenticated):
+    node = cluster.add(users=(ANN, BOB), shards=4, **TOKENS)
+    lead_all(node)
+    ann, bob = authenticated(node, b"ann"), authenticated(node, b"bob")
+    for client, name in ((ann, b"t%d"), (bob, b"bob-%d")):
+        for number in range(9):  # tubes of all shards
+            tube = name % number
+            assert client.ask(b"use %b\r\n" % tube) == b"USING %b\r\n" % tube
+            assert put(client).startswith(b"INSERTED ")
+    reload(node, users=(user("ann", consume=("*",)),), shards=4)
+    assert bob.rest() == b""
+    assert put(ann) == b"FORBIDDEN\r\n"
+    assert ann.ask(b"watch t1\r\n") == b"WATCHING 2\r\n"
+
+
 # Nodes with different users
 
 
@@ -160,18 +154,6 @@ def test_the_leader_decides_what_a_user_may_do_and_when_the_standby_leads_it_doe
     assert put(bob) == b"FORBIDDEN\r\n"
     assert bob.ask(b"use bob-1\r\n") == b"USING bob-1\r\n"
     assert put(bob).startswith(b"INSERTED")
-
-
-def test_a_user_whom_only_the_standby_knows_is_disconnected_until_that_leads(cluster, authenticated, caplog):
-    leader, standby = cluster.two(leads={"users": (ANN,)}, users=(ANN, BOB), **TOKENS)
-    bob = cluster.connect(standby)
-    bob.send(b"auth bob\r\nuse bob-1\r\n")
-    assert bob.rest() in (b"AUTHENTICATED\r\n", b"")
-    assert "there is no user 'bob' here; disconnected" in caplog.text
-    assert put(authenticated(standby, b"ann")) == b"INSERTED 1\r\n"
-    cluster.stop(leader)
-    eventually(lambda: role(standby) == LEADS, "the other leads")
-    assert authenticated(standby, b"bob").ask(b"use bob-1\r\n") == b"USING bob-1\r\n"
 
 
 def test_a_leader_that_asks_everybody_serves_nobody_by_another_node_either(cluster, authenticated, caplog):
@@ -196,22 +178,6 @@ def test_nobody_is_disconnected_when_the_leader_begins_to_ask_everybody(cluster)
 # Limits
 
 
-def test_the_limit_of_memory_is_the_leaders(cluster):
-    leader, standby = cluster.two(leads={"max_memory": 1 << 20}, max_memory=1 << 24)
-    client = cluster.connect(standby)
-    body = bytes(60_000)
-    replies = [put(client, body) for _ in range(20)]
-    assert replies[0] == b"INSERTED 1\r\n"
-    assert replies[-1] == b"OUT_OF_MEMORY\r\n"
-    assert stats(client)["max-memory"] == str((1 << 20) * 7 // 8)
-    assert client.ask(b"delete 1\r\n") == b"DELETED\r\n", "what makes room goes on"
-    assert put(client, body).startswith(b"INSERTED")
-    cluster.stop(leader)
-    eventually(lambda: role(standby) == LEADS, "the other leads")
-    assert put(client, body).startswith(b"INSERTED")
-    assert stats(client)["max-memory"] == str((1 << 24) * 7 // 8)
-
-
 def test_a_standby_that_is_drained_goes_on_passing_clients_to_its_leader(cluster):
     leader, standby = cluster.two()
     client = cluster.connect(standby)
@@ -222,28 +188,3 @@ def test_a_standby_that_is_drained_goes_on_passing_clients_to_its_leader(cluster
     third = cluster.add(waits_for=LEADS)
     assert put(client).startswith(b"INSERTED"), "and to the next one"
     assert stats(client)["cluster-leader"] == third.server.shards[0].roles.address
-
-
-def test_a_leader_that_drains_because_it_is_alone_says_so_to_those_who_come_by_a_standby(cluster):
-    leader = cluster.add(waits_for=LEADS)
-    leader.call(leader.server.drain)
-    standby = cluster.add()
-    client = cluster.connect(standby)
-    assert put(client) == b"DRAINING\r\n"
-    assert stats(client)["draining"] == "true"
-
-
-def test_the_clients_of_all_nodes_are_listed_at_each_of_them(cluster):
-    nodes = cluster.two()
-    clients = [cluster.connect(node) for node in nodes]
-    clients[1].send(b"watch a\r\nuse b\r\n")
-    assert (clients[1].line(), clients[1].line()) == (b"WATCHING 2\r\n", b"USING b\r\n")
-    names = ["{}:{}".format(*client.socket.getsockname()[:2]) for client in clients]
-    for client in clients:
-        assert stats(client)["current-connections"] == "2"
-        size = int(client.ask(b"list-clients\r\n").split()[1])
-        lines = sorted(client.read(size + 2).decode().splitlines()[1:-1])
-        found = {name: line for name in names for line in lines if f'"{name}' in line}
-        assert len(found) == len(lines) == 2
-        assert 'using: "b", watching: 2' in found[names[1]]
-        assert f'"{names[1]} at {nodes[1].server.name}"' in found[names[1]], "it came by another node"

@@ -86,43 +86,6 @@ async def test_an_engine_that_is_away_is_waited_for_as_long_as_it_takes(node, st
 
 
 @on(1)
-async def test_a_commit_is_made_once_although_its_answer_was_lost(node, step):
-    servers = node.servers
-    servers.lost_answers = 3
-    step.write(b"one")
-    await step.ended(1)
-    assert servers.primary.lease.position == step.writer.durable == Position(1, 2)
-
-
-@on(1)
-async def test_nothing_ends_before_the_replicas_have_it(node, step):
-    servers = node.servers
-    servers.lag()
-    step.write(b"one", 0.01)
-    calls = servers.calls
-    await eventually_async(lambda: servers.calls >= calls + 3, "attempts")
-    assert step.stored() == b"one"
-    assert step.ends == []
-    servers.lag(False)
-    await step.ended(1)
-
-
-@on(1)
-async def test_what_a_failover_loses_is_written_again(node, step):
-    servers = node.servers
-    for number in range(3):
-        step.write(b"%d" % number)
-    await step.ended(3)
-    for replica in servers.replicas:
-        replica.dataset.files["a"][1][:] = b"0"
-        replica.dataset.lease = replica.dataset.lease._replace(position=Position(1, 2))
-    servers.fail_over()
-    step.write(b"3")
-    await step.ended(4)
-    assert step.stored() == b"0123"
-
-
-@on(1)
 async def test_an_idle_leader_that_hears_of_a_lost_tail_writes_it_again(node, step):
     servers = node.servers
     durable = step.writer.durable

@@ -19,17 +19,6 @@ from beanstalk_server.storage.binlog import UNKNOWN_IDS
 from harness.waiting import eventually
 
 
-def test_a_lone_node_serves_and_has_its_jobs_after_a_restart(cluster):
-    node = cluster.add(waits_for=LEADS)
-    client = cluster.connect(node)
-    assert put(client, b"first") == b"INSERTED 1\r\n"
-    assert client.ask(b"reserve\r\n") == b"RESERVED 1 5\r\n"
-    cluster.stop(node)
-    client = cluster.connect(cluster.add())
-    client.send(b"reserve\r\n")
-    assert reserved(client) == (1, b"first")
-
-
 def test_a_node_counts_in_one_place_what_all_its_shards_do_whenever_it_begins_to_lead_them(cluster):
     node = cluster.add(shards=2)
     measurements = node.call(node.server.measure)
@@ -77,28 +66,6 @@ def test_when_the_leader_stops_the_other_serves_and_its_clients_notice_nothing(c
     assert put(client) == b"INSERTED %d\r\n" % (1 + UNKNOWN_IDS)
     assert reserved(worker) == (1 + UNKNOWN_IDS, b"x")
     assert stats(client)["cluster-epoch"] == "2"
-
-
-@pytest.mark.parametrize(("number", "last"), [(1, 2), (2, 1)], ids=["raised", "lowered"])
-def test_a_limit_keeps_the_number_of_the_last_put_when_the_leader_changes_and_counts_nobody(cluster, number, last):
-    leader, standby = cluster.two()
-    client, *workers = [cluster.connect(standby) for _ in range(4)]
-    for each in (number, number, last):
-        assert client.ask(b"put-with 0 0 60 1 limit=one:%d\r\nx\r\n" % each).startswith(b"INSERTED")
-    held = []
-    for worker in workers[:last]:  # the last put has set it already
-        worker.send(b"reserve\r\n")
-        held.append(reserved(worker)[0])
-    assert workers[last].ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    cluster.stop(leader)
-    found = []
-    for worker in reversed(workers):
-        worker.send(b"reserve-with-timeout 0\r\n")
-        if len(found) < last:
-            found.append(reserved(worker)[0])
-        else:
-            assert worker.line() == b"TIMED_OUT\r\n"
-    assert found == held, "its former holders may still work on them"
 
 
 def test_a_job_has_a_file_although_there_is_no_directory(cluster):

@@ -10,7 +10,6 @@ from node_threads import TTL, lead_all, put
 
 from beanstalk_server import Config, TubeConfig
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
-from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.queue.policy import NO_POLICY
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.service import Service
@@ -69,14 +68,6 @@ def test_a_dead_tube_deserves_a_warning_if_a_tube_may_lie_elsewhere(match, shard
     assert bool(warnings_of(config)) == warns
 
 
-def test_whoever_leads_next_has_the_policies_of_its_own_settings(cluster):
-    leader, standby = cluster.two(tubes=[TubeConfig(match="mail", ttl=5)])
-    assert policy_in(leader, 0, "mail").ttl > 0
-    cluster.stop(leader)
-    eventually(lambda: standby.server.shards[0].leads and standby.server.shards[0].roles.role == LEADS, "it leads", 60)
-    assert policy_in(standby, 0, "mail").ttl > 0
-
-
 def reload(node, *tubes, **settings):
     config = Config(cluster="redis://127.0.0.1", lease_ttl=TTL, port=0, tubes=tubes, **settings)
     node.wait_for(node.server.reload(config))
@@ -114,13 +105,6 @@ def tries(node, job_id):
     broker = node.server.shards[0].service.broker
     eventually(lambda: node.call(lambda: broker.jobs[job_id].client is None), "nobody has it")
     return node.call(lambda: getattr(broker.jobs[job_id].extras, "tries", 0))
-
-
-def test_a_job_has_failed_when_its_client_leaves_whichever_node_it_came_to(cluster):
-    leader, _, workers = reserved_at_both(cluster)
-    for job_id, worker in enumerate(workers, 1):
-        worker.close()
-        assert tries(leader, job_id) == 1
 
 
 @pytest.mark.parametrize("what", ["the node stops", "the leader stops", "the link is cut", "I/O processes die"])

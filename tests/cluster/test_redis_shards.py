@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from commits import MINE, OTHER, Journal
+from commits import MINE, OTHER
 from memory_engine import Servers
 
 from beanstalk_server.cluster.engine.choice import connect_to
@@ -345,10 +345,3 @@ def test_all_shards_move_to_the_new_primary(kind, request, name, connect):
     assert [each.position for each in connector().perform([observe(each) for each in shards])] == [Position(1, 3)] * 12
     assert [each.node for each in engine.members()] == ["a"]
     assert engine.check() == []
-
-
-def test_journals_of_shards_do_not_touch_each_other(redis, name, open_engine):
-    first, second = open_engine(redis.url, name), open_engine(redis.url, name, shard=1)
-    Journal(first).append((CREATE, "file", 9), (WRITE, "file", 0, b"first"))
-    Journal(second).append((CREATE, "file", 9), (WRITE, "file", 0, b"second"))
-    assert (first.read("file", 0, 9), second.read("file", 0, 9)) == (b"first", b"second")

@@ -95,40 +95,6 @@ def pair(loop_factory):
         server.stop()
 
 
-def test_a_client_that_does_not_read_holds_up_nobody_and_gets_everything_in_the_end(pair):
-    server = pair(max_job_size=1 << 20)
-    idle = server.connect()
-    body = b"y" * (1 << 20)
-    assert idle.ask(b"put 0 0 60 %d\r\n%b\r\n" % (len(body), body)) == b"INSERTED 1\r\n"
-    peeks = 64
-    idle.send(b"peek 1\r\n" * peeks)
-
-    def waiting():
-        channel = next(iter(server.leader.links.links[0].channels.values()))
-        return channel.get_write_buffer_size()
-
-    server.wait_for(at_rest_async(waiting, "the leader writes no more"))
-    assert 0 < server.call(waiting) < 4 * len(body)
-    other = server.connect()
-    assert other.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 2\r\n"
-    for _ in range(peeks):
-        assert idle.line() == b"FOUND 1 %d\r\n" % len(body)
-        assert idle.read(len(body) + 2) == body + b"\r\n"
-
-
-def test_a_client_that_hangs_up_while_it_is_not_read_from_gets_no_job(pair):
-    server = pair()
-    caller = server.connect()
-    caller.send(b"reserve\r\n" + b"watch a\r\n" * 16_000)  # more than the servers keep, and less than the system
-    eventually(
-        lambda: any(not client._intake.reading for client in list(server.server.clients.open)), "it is not read from"
-    )
-    caller.socket.shutdown(socket.SHUT_WR)
-    eventually(lambda: server.call(lambda: server.leader.broker.waiting) == 0, "the reserve has given up")
-    server.put()
-    assert server.call(lambda: server.leader.broker.ready) == 1
-
-
 # Users
 
 
@@ -340,32 +306,6 @@ def test_there_is_a_most_of_connections_that_have_proved_nothing(pair, monkeypat
 
 
 # When the standby becomes the leader, and when it is one no more
-
-
-def test_the_clients_of_a_standby_that_leads_are_served_by_it(pair):
-    server = pair()
-    waiting, idle, half = server.connect(), server.connect(), server.connect()
-    assert waiting.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
-    assert waiting.ask(b"ignore default\r\n") == b"WATCHING 1\r\n"
-    waiting.send(b"reserve\r\nlist-tubes-watched\r\n")
-    half.send(b"reserve\r\nput 0 0 60 100\r\nhal")
-    half.socket.shutdown(socket.SHUT_WR)
-    assert half.line() == b"TIMED_OUT\r\n"
-    assert idle.ask(b"use a\r\n") == b"USING a\r\n"
-    idle.send(b"put 0 0 60 5\r\nha")
-    eventually(lambda: server.call(lambda: server.leader.broker.waiting) == 1, "one waits")
-    server.call(server.server.link.close)
-    late = server.connect()
-    late.send(b"use a\r\nput 0 0 60 2\r\nab\r\n")
-    server.take_over()
-    assert late.line() == b"USING a\r\n"
-    assert late.line() == b"INSERTED 2\r\n"
-    assert waiting.line() == b"RESERVED 2 2\r\n"
-    assert waiting.line() == b"ab\r\n"
-    assert waiting.line() == b"OK 8\r\n"
-    assert idle.ask(b"lf.\r\n") == b"INSERTED 1\r\n"
-    assert server.connect().ask(b"peek 1\r\n") == b"FOUND 1 5\r\n"
-    eventually(lambda: server.passed() == 0, "the leader before has let them go")
 
 
 def test_a_client_that_was_not_read_from_moves_with_all_that_it_has_sent(pair):

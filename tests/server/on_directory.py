@@ -1,6 +1,5 @@
 """A server with a directory, and one connection to it: the same calls for this server and for beanstalkd."""
 
-import contextlib
 import re
 import time
 
@@ -71,13 +70,6 @@ class OnDirectory:
             if body is not None:
                 shown[job_id] = (body, self.stats(f"stats-job {job_id}"), time.time())
         return shown
-
-    def send_until_it_ends(self, data):
-        with contextlib.suppress(ConnectionError):
-            self.caller.send(data)
-
-    def line(self):
-        return self.caller.line()
 
     def kill(self):
         """SIGKILL; return what it has logged."""

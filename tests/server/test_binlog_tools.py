@@ -173,15 +173,6 @@ def served(launch, tmp_path):
     return process
 
 
-def test_the_tools_refuse_the_directory_of_a_running_server(served, tmp_path):
-    path = tmp_path / "jobs"
-    refused = (10, "", f"beanstalk-server binlog: {path}: another server uses this directory\n")
-    assert done("verify", path) == refused
-    assert done("dump", path) == refused
-    assert done("export", path, "--to", tmp_path / "back") == refused
-    assert not (tmp_path / "back").exists()
-
-
 def test_what_a_killed_server_leaves_is_whole(served, tmp_path):
     served.kill()
     status, out, err = done("verify", tmp_path / "jobs")

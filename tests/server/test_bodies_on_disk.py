@@ -5,13 +5,11 @@ import asyncio
 import contextlib
 import errno
 import gc
-import random
 import socket
 import struct
 import threading
 
 import pytest
-from effort import examples
 
 from beanstalk_server import Config, Server
 from beanstalk_server.storage.binlog import Binlog
@@ -234,57 +232,6 @@ async def test_a_journal_that_fails_during_a_read_leaves_nothing_hanging(served,
     assert not await other.rest()
     assert not await worker.rest()
     disk.gate.set()
-
-
-async def test_many_workers_that_come_and_go_get_every_body_byte_for_byte(served):
-    server, disk, connect = served
-    rng = random.Random(1)
-    count = examples(80)
-    bodies = {}
-    gone = set()
-    producer = await connect()
-
-    async def produce():
-        for job_id in range(1, count + 1):
-            bodies[job_id] = rng.randbytes(rng.choice((5, 50, 500, 5000, 30_000)))
-            assert await producer.put(bodies[job_id], ttr=1) == job_id
-
-    async def consume():
-        while len(gone) < count:
-            worker = await connect()
-            for _ in range(rng.randrange(1, 12)):
-                how = rng.randrange(4)
-                if how == 0:
-                    worker.writer.write(b"peek-ready\r\n")
-                elif how == 1:
-                    worker.writer.write(b"reserve-batch %d 0\r\n" % rng.randrange(1, 9))
-                else:
-                    worker.writer.write(b"reserve-with-timeout 0\r\n")
-                if rng.random() < 0.1:
-                    await asyncio.sleep(0)
-                    worker.abort()
-                    break
-                word, *numbers = (await worker.line()).split()
-                found = []
-                if word in (b"RESERVED", b"FOUND"):
-                    found = [(int(numbers[0]), (await worker.read(int(numbers[1]) + 2))[:-2])]
-                elif word == b"RESERVED_BATCH":
-                    found = [await worker.job() for _ in range(int(numbers[0]))]
-                for job_id, body in found:
-                    assert body == bodies[job_id]
-                    deletes = word != b"FOUND" and rng.random() < 0.8
-                    if deletes and await worker.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n":
-                        assert job_id not in gone
-                        gone.add(job_id)
-            else:
-                await worker.close()
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(produce())
-        for _ in range(10):
-            tasks.create_task(consume())
-    assert len(gone) == count and not len(server.broker.jobs)
-    assert disk.reading > 0
 
 
 async def test_nothing_is_left_of_clients_and_jobs_without_the_cycle_collector(served):

@@ -25,21 +25,6 @@ def ask(address, sent):
     return answer
 
 
-def test_a_config_file_makes_listeners_and_users(path, launch):
-    path.write_text(f"max-job-size = 10\n[[listener]]\naddress = '127.0.0.1:0'\nauth = 'token'\n{USER}")
-    process = launch("--config", str(path))
-    caller = Caller(process.address)
-    assert caller.ask(f"auth {TOKEN}\r\n".encode()) == b"AUTHENTICATED\r\n"
-    assert caller.ask(b"use mail-1\r\n") == b"USING mail-1\r\n"
-    assert caller.ask(b"put 0 0 1 11\r\n12345678901\r\n") == b"JOB_TOO_BIG\r\n"
-    assert caller.ask(b"use bill-1\r\n") == b"FORBIDDEN\r\n"
-    caller.close()
-    assert process.stop() == 0
-    (warning,) = [line for line in process.log.splitlines() if "WARNING" in line]
-    assert "forbidden for user mail at 127.0.0.1:" in warning and "use needs a right in tube bill-1" in warning
-    assert hash_of_token(TOKEN) not in process.log
-
-
 @pytest.mark.parametrize("processes", ["0", "1"])
 @pytest.mark.parametrize(
     ("settings", "closes"), [("", False), ("malformed-put = 'close'", True), ("auth = 'token'", True)]
@@ -54,14 +39,6 @@ def test_a_listener_decides_what_follows_a_malformed_put(path, launch, settings,
     assert caller.rest() == b"BAD_FORMAT\r\n" + b"USING default\r\n" * (not closes)
     caller.close()
     eventually(lambda: "WARNING malformed put from 127.0.0.1:" in process.log, "the malformed put is in the log")
-    assert process.stop() == 0
-
-
-def test_a_token_file_makes_the_one_listener_closed(path, launch):
-    path.write_text(f"{hash_of_token(TOKEN)} mail\n")
-    process = launch("-p", "0", "--token-file", str(path))
-    assert ask(process.address, b"use mail\r\n") == b"UNAUTHORIZED\r\n"
-    assert ask(process.address, f"auth {TOKEN}\r\n".encode()) == b"AUTHENTICATED\r\n"
     assert process.stop() == 0
 
 

@@ -1,6 +1,5 @@
 """Plain sockets at a real server: clients that pipeline, half-close, do not read, and hang up."""
 
-import asyncio
 import contextlib
 import gc
 import random
@@ -9,9 +8,6 @@ import struct
 
 import pytest
 
-from beanstalk_server import Config, Server
-from beanstalk_server.wire.commands import DIALECTS
-from harness.caller import Caller
 from harness.waiting import eventually
 
 
@@ -123,22 +119,6 @@ def test_a_client_that_is_not_read_from_while_it_waits_is_seen_to_hang_up(server
     eventually(lambda: server.call(lambda: server.server.broker.connections) == 1, "only the producer is connected")
     producer.ask(b"put 0 0 1 1\r\nx\r\n")
     assert server.call(lambda: server.server.broker.ready) == 1
-
-
-async def test_hundreds_of_clients_that_pipeline_do_not_keep_another_waiting_for_long(loop_factory):
-    loop = asyncio.get_running_loop()
-    async with Server(Config(port=0)) as server:
-        callers = [Caller(server.address) for _ in range(100)]
-        other = Caller(server.address)
-        for caller in callers:
-            caller.send(b"reserve-with-timeout 0\r\n" * 1000)
-        other.send(b"list-tube-used\r\n")
-        other.socket.setblocking(False)
-        assert await loop.sock_recv(other.socket, 100) == b"USING default\r\n"
-        done = server.info.counts[DIALECTS["1.13"].with_arguments[b"reserve-with-timeout"].counter]
-        assert done < 30_000, "after all the others"
-        for caller in [*callers, other]:
-            caller.close()
 
 
 def test_every_connection_sends_at_once_and_is_kept_alive(server):

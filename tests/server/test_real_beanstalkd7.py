@@ -3,8 +3,6 @@
 import os
 import random
 import shutil
-import signal
-import threading
 import time
 
 import pytest
@@ -211,58 +209,6 @@ def test_the_next_id_outlives_the_last_job(launch_beanstalkd, directory):
     assert server.put() == 77
     server.kill()
     assert take(directory)[0].last_id == 77
-
-
-@pytest.mark.parametrize("size", ["4096", "1000000"])
-def test_a_kill_during_puts_and_deletes_leaves_no_damage(launch_beanstalkd, directory, size):
-    """Reading finds no damage, and every acknowledged change that is in the files.
-
-    Compaction removes the oldest file before it writes its last job elsewhere. Killed in between, beanstalkd loses it.
-    """
-    chance = random.Random(size)
-    there, gone = set(), set()
-    for _ in range(10):
-        server = launch_beanstalkd(directory, "-s", size)
-        first = server.put()
-        there.add(first)
-        commands = []
-        for n in range(first + 1, first + 301):
-            commands.append((there, n, b"put 1 0 9 3000\r\n" + b"x" * 3000 + b"\r\n"))
-            if chance.random() < 0.5:
-                commands.append((gone, n, b"delete %d\r\n" % n))
-        sender = threading.Thread(target=server.send_until_it_ends, args=[b"".join(data for _, _, data in commands)])
-        sender.start()
-        killer = threading.Timer(chance.uniform(0, 0.02), server.process.send_signal, [signal.SIGKILL])
-        killer.start()
-        for known, n, _ in commands:
-            try:
-                line = server.line()
-            except ConnectionResetError:
-                break
-            if not line.endswith(b"\r\n"):
-                break
-            assert line in (b"INSERTED %d\r\n" % n, b"DELETED\r\n")
-            known.add(n)
-        killer.join()
-        sender.join()
-        server.kill()
-        warnings = []
-        contents = read(directory, warnings.append)
-        assert contents.damages == []
-        assert contents.torn is None
-        assert all("unfinished record" in warning or "the file holds no jobs" in warning for warning in warnings)
-        jobs = {job.id for job in contents.jobs()}
-        asked_to_delete = {n for known, n, _ in commands if known is gone}
-        lost = there - jobs - asked_to_delete
-        assert len(lost) <= 1
-        for n in lost:
-            put = b"default" + n.to_bytes(8, "little")
-            assert not any(put in path.read_bytes() for path in files(directory))
-        assert not jobs & gone
-        assert contents.last_id >= max(there)
-        there, gone = jobs, set()
-        if warnings:  # beanstalkd would go on with the unfinished job, as one whose body is zeros
-            break
 
 
 def tubes_of(caller):

@@ -494,21 +494,6 @@ def test_sighup_reads_the_token_file_of_the_command_line_again(launch, tmp_path)
     assert process.stop() == 0
 
 
-def test_many_sighups_at_once_are_one_reload_after_the_other(launch, config_file):
-    port = unused_port()
-    path = config_file(ONE_USER.format(port, "tube"))
-    process = launch("--config", path)
-    caller = Caller(process.address)
-    assert caller.ask(b"use tube\r\n") == b"USING tube\r\n"  # until then, the server ignores the signal
-    for number in range(20):
-        config_file(ONE_USER.format(port, f"tube-{number}"))
-        process.send_signal(signal.SIGHUP)
-    eventually(lambda: caller.ask(b"use tube-19\r\n") == b"USING tube-19\r\n", "the last has taken effect")
-    caller.close()
-    assert process.stop() == 0
-    assert "Traceback" not in process.log
-
-
 def test_systemd_is_told_when_a_reload_begins_and_when_it_is_over(launch, tmp_path, config_file):
     supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     supervisor.settimeout(60)

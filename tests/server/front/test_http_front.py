@@ -174,12 +174,6 @@ def test_what_is_measured_is_shown(run, tmp_path):
     assert found["beanstalkd_loop_held_seconds_count",] >= 0
 
 
-def test_nothing_is_measured_without_operators(run):
-    server = run()
-    assert server.server.measurements is None
-    assert server.server.broker.durations is None
-
-
 # Who may see it
 
 

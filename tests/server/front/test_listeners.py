@@ -13,7 +13,6 @@ from beanstalk_server.server.front.listeners import port_holder
 from harness.caller import Caller
 from harness.servers import unused_port
 
-TOKEN = "a token"
 USER = UserConfig(name="billing", token_sha256=(hash_of_token("token"),), uid=(os.getuid(),), produce=("bill-*",))
 
 

@@ -78,51 +78,37 @@ def test_the_key_may_be_in_the_file_of_the_certificate(files):
     assert client.connected
 
 
-def test_each_file_that_is_missing_is_named(files):
-    gone = str(files.directory / "gone")
-    assert refused(files.listener(tls_cert=gone)) == f"tls-cert {gone}: No such file or directory"
-    assert refused(files.listener(tls_key=gone)) == f"tls-key {gone}: No such file or directory"
-    assert refused(files.listener(tls_client_ca=gone)) == f"tls-client-ca {gone}: No such file or directory"
+OPTIONS = ("tls_cert", "tls_key", "tls_client_ca")
+NO_CERTIFICATE, NO_KEY = "has no certificate in PEM", "has no private key in PEM"
+DAMAGED = "its certificate is damaged"
 
 
-def test_a_directory_is_no_file(files):
-    directory = str(files.directory)
-    assert refused(files.listener(tls_cert=directory)) == f"tls-cert {directory}: Is a directory"
+@pytest.mark.parametrize(
+    ("option", "make", "said"),
+    [
+        *[(option, lambda files: str(files.directory / "gone"), "No such file or directory") for option in OPTIONS],
+        ("tls_cert", lambda files: str(files.directory), "Is a directory"),
+        ("tls_cert", lambda files: files.write("other", b"hello"), NO_CERTIFICATE),
+        ("tls_client_ca", lambda files: files.write("other", b"hello"), NO_CERTIFICATE),
+        ("tls_cert", lambda files: files.key, NO_CERTIFICATE),
+        ("tls_key", lambda files: files.cert, NO_KEY),
+        ("tls_key", lambda files: files.write("encrypted.key", encrypted(files.key)), "the key is encrypted"),
+        ("tls_cert", lambda files: files.write("bad.pem", damaged(content(files.cert))), DAMAGED),
+        ("tls_cert", lambda files: files.write("cut.pem", content(files.cert)[:200]), DAMAGED),
+        ("tls_client_ca", lambda files: files.write("bad.pem", damaged(content(files.cert))), ""),
+        ("tls_key", lambda files: files.write("bad.key", damaged(content(files.key))), "cannot be used: "),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(files, option, make, said):
+    path = make(files)
+    assert refused(files.listener(**{option: path})).startswith(f"{option.replace('_', '-')} {path}: {said}")
 
 
-def test_what_is_no_certificate_is_named(files):
-    other = files.write("other", b"hello")
-    assert refused(files.listener(tls_cert=other)) == f"tls-cert {other}: has no certificate in PEM"
-    assert refused(files.listener(tls_client_ca=other)) == f"tls-client-ca {other}: has no certificate in PEM"
-    assert refused(files.listener(tls_cert=files.key)) == f"tls-cert {files.key}: has no certificate in PEM"
-
-
-def test_what_is_no_key_is_named(files):
-    assert refused(files.listener(tls_key=files.cert)) == f"tls-key {files.cert}: has no private key in PEM"
-    assert refused(files.listener(tls_key="")) == f"tls-cert {files.cert}: has no private key in PEM"
-
-
-def test_a_key_of_another_certificate_is_named(files):
+def test_a_certificate_without_a_key_or_with_that_of_another_is_named(files):
+    assert refused(files.listener(tls_key="")) == f"tls-cert {files.cert}: {NO_KEY}"
     other = files.write("other.key", authority("ours").issue_cert("other").private_key_pem.bytes())
-    assert (
-        refused(files.listener(tls_key=other)) == f"tls-key {other}: is not the key of the certificate in {files.cert}"
-    )
-
-
-def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(files):
-    path = files.write("encrypted.key", encrypted(files.key))
-    assert refused(files.listener(tls_key=path)).startswith(f"tls-key {path}: the key is encrypted")
-
-
-def test_a_damaged_certificate_key_or_authority_is_named(files):
-    cert, key = content(files.cert), content(files.key)
-    bad = files.write("bad.pem", damaged(cert))
-    assert refused(files.listener(tls_cert=bad)) == f"tls-cert {bad}: its certificate is damaged"
-    assert refused(files.listener(tls_client_ca=bad)).startswith(f"tls-client-ca {bad}: ")
-    cut = files.write("cut.pem", cert[:200])
-    assert refused(files.listener(tls_cert=cut)) == f"tls-cert {cut}: its certificate is damaged"
-    bad = files.write("bad.key", damaged(key))
-    assert refused(files.listener(tls_key=bad)).startswith(f"tls-key {bad}: cannot be used: ")
+    said = f"tls-key {other}: is not the key of the certificate in {files.cert}"
+    assert refused(files.listener(tls_key=other)) == said
 
 
 def test_a_certificate_that_is_written_while_it_is_read_is_damaged(files, monkeypatch):

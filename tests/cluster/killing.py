@@ -1,6 +1,6 @@
 """A cluster under load that is killed, paused and cut off in every way that docs/cluster.md has a row for.
 
-A *kind* of kill says what is done to a cluster, and how it is undone. In between, every client must get answers again.
+A *kind* of kill says what is done to a cluster, which is then mended. In between, every client must get answers again.
 """
 
 import contextlib
@@ -164,19 +164,13 @@ class UnderLoad:
     def relay_of(self, node):
         return self.relays[self.nodes.index(node)]
 
-    def mend_links(self):
-        for link in self.links:
-            link.mend()
-        return nothing
-
     def kill(self, kind, after):
         """Do one kill of this kind, this many seconds after all was well; return when all is well again."""
         time.sleep(after)  # real time: so long the load goes on as it should
         self.note_moves(self.load.history)
         began = time.monotonic_ns()
-        undo = KINDS[kind](self)
+        KINDS[kind](self)
         self.everybody_is_answered()
-        undo()
         self.restart()
         self.everybody_is_answered()
         if self.shards == 1 or kind not in HARMLESS_TO_LINKS:
@@ -282,7 +276,6 @@ def kill_leader(cluster):
     other = cluster.standby()
     cluster.leader().kill()
     cluster.takeovers.append(first_answer(other, cluster.shards))
-    return nothing
 
 
 def stop_leader(cluster):
@@ -292,7 +285,6 @@ def stop_leader(cluster):
     assert leads.process.stop() == 0, leads.process.log
     first_answer(other, cluster.shards)
     cluster.takeovers.append(time.monotonic() - began)
-    return nothing
 
 
 def move_shard(cluster):
@@ -307,7 +299,6 @@ def move_shard(cluster):
     eventually(lambda: lease(cluster.engine, shard)["epoch"] != found["epoch"], "the shard has moved", WITHIN)
     first_answer(leads, cluster.shards)
     cluster.takeovers.append(time.monotonic() - began)
-    return nothing
 
 
 def pause_leader(cluster):
@@ -317,17 +308,14 @@ def pause_leader(cluster):
         time.sleep(STANDS_STILL)
     finally:
         leads.resume()
-    return nothing
 
 
 def kill_standby(cluster):
     cluster.standby().kill()
-    return nothing
 
 
 def kill_primary(cluster):
     _end_primary(cluster, lambda server: server.kill())
-    return nothing
 
 
 def pause_primary(cluster):
@@ -337,7 +325,6 @@ def pause_primary(cluster):
         _wait_for_another(cluster, primary)
     finally:
         primary.resume()
-    return nothing
 
 
 def kill_leader_and_primary(cluster):
@@ -350,12 +337,10 @@ def kill_leader_and_primary(cluster):
 
     _end_primary(cluster, both)
     first_answer(other, cluster.shards)
-    return nothing
 
 
 def kill_replica(cluster):
     cluster.engine.replicas(cluster.shard)[0].kill()
-    return nothing
 
 
 def wipe_engine(cluster):
@@ -366,35 +351,36 @@ def wipe_engine(cluster):
     for server in cluster.engine.servers:
         server.start()
     cluster.engine.settle()
-    return nothing
 
 
 def cut_leader_off(cluster):
-    return _cut_off(cluster, "cut")
+    _cut_off(cluster, "cut")
 
 
 def silence_leader(cluster):
-    return _cut_off(cluster, "silence")
+    _cut_off(cluster, "silence")
 
 
 def delay_leader(cluster):
-    relay = cluster.relay_of(cluster.leader())
-    relay.delay(0.05)
-    return relay.mend
+    cluster.relay_of(cluster.leader()).delay(0.05)
 
 
 def cut_link(cluster):
     for link in cluster.links:
         link.cut()
-    time.sleep(LINK_IS_DEAD)
-    return cluster.mend_links()
+    _mend_dead_links(cluster)
 
 
 def silence_link(cluster):
     for link in cluster.links:
         link.silence()
+    _mend_dead_links(cluster)
+
+
+def _mend_dead_links(cluster):
     time.sleep(LINK_IS_DEAD)
-    return cluster.mend_links()
+    for link in cluster.links:
+        link.mend()
 
 
 def _cut_off(cluster, way):
@@ -406,7 +392,6 @@ def _cut_off(cluster, way):
     eventually(lambda: lease(cluster.engine, shard)["epoch"] != epoch, "another node has taken the lease", WITHIN)
     first_answer(other, cluster.shards)
     cluster.relay_of(leads).mend()
-    return nothing
 
 
 def _end_primary(cluster, end):
@@ -431,10 +416,6 @@ def _wait_for_another(cluster, primary):
         return False
 
     eventually(another, "a replica is promoted", WITHIN)
-
-
-def nothing():
-    """There is nothing to undo that `restart` does not."""
 
 
 KINDS = {

@@ -63,12 +63,6 @@ def reload(node, **settings):
     )
 
 
-def users_at(node):
-    """The users of the clients that a leader serves, by their names."""
-    connections = node.call(lambda: [each.session.user for each in node.server.shards[0].service.connections.open])
-    return [user and user.name for user in connections]
-
-
 # TLS and certificates
 
 

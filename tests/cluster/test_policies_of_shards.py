@@ -10,7 +10,6 @@ from node_threads import TTL, lead_all, put
 
 from beanstalk_server import Config, TubeConfig
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
-from beanstalk_server.queue.policy import NO_POLICY
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.service import Service
 from beanstalk_server.settings.warnings import warnings_of
@@ -27,28 +26,6 @@ def names(shard):
 def policy_in(node, shard, tube):
     """What the broker of a shard would ask of a tube."""
     return node.call(lambda: node.server.shards[shard].service.broker.policy_of(tube))
-
-
-def test_a_dead_tube_is_that_of_its_own_shard_only_and_the_log_says_so_once(cluster, caplog):
-    dead = names(1)[0]
-    node = cluster.add(
-        shards=SHARDS,
-        tubes=[
-            TubeConfig(match=names(1)[1], max_tries=2, dead_tube=dead),
-            TubeConfig(match="t*", max_tries=3, dead_tube=dead),
-        ],
-    )
-    lead_all(node)
-    for shard in range(SHARDS):
-        policy = policy_in(node, shard, names(shard)[2])
-        assert (policy.max_tries, policy.dead_tube) == (3, dead if shard == 1 else "")
-        assert policy_in(node, shard, "other") is NO_POLICY
-    assert policy_in(node, 1, names(1)[1]).dead_tube == dead
-    warnings = [record.message for record in caplog.records if "dead-tube" in record.message]
-    assert [line for line in warnings if "has this policy itself" not in line] == [
-        f"tube \"t*\": dead-tube: '{dead}' is in shard 1: "
-        "jobs of other shards are buried instead, or deleted when they expire"
-    ]
 
 
 @pytest.mark.parametrize(

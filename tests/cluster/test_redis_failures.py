@@ -4,7 +4,6 @@ import contextlib
 import gc
 import socket
 import threading
-import time
 from contextlib import closing
 
 import pytest
@@ -23,7 +22,6 @@ from beanstalk_server.cluster.engine.redis import resp, scripts
 from beanstalk_server.cluster.engine.redis.connection import RedisConnection
 from beanstalk_server.settings.engine_url import read_url
 from harness.engines import Alone
-from harness.waiting import eventually
 
 STATE = (
     b"*11\r\n$1\r\n1\r\n$1\r\n3\r\n$1\r\n9\r\n$1\r\na\r\n$6\r\nhere:1\r\n$6\r\nsecret\r\n$3\r\n2.7\r\n$2\r\n50\r\n"
@@ -478,70 +476,3 @@ def test_a_primary_that_became_a_replica_is_not_written_to(own, name, open_engin
         engine.append(commit, may_exceed=False)
     with pytest.raises(EngineError, match="it is a replica, and not the primary"):
         engine.files()
-
-
-def test_a_server_that_wants_more_replicas_is_not_ready(own, name, open_engine):
-    engine = open_engine(own.url, name)
-    own.servers[0].ask("CONFIG", "SET", "min-replicas-to-write", 2)
-    with pytest.raises(EngineError, match="NOREPLICAS"):
-        engine.take(Lease(), MINE)
-    own.servers[0].ask("CONFIG", "SET", "min-replicas-to-write", 0)
-    assert engine.take(Lease(), MINE) == MINE
-
-
-def test_a_server_that_is_busy_with_another_script_is_not_ready(own, name, open_engine):
-    server = own.servers[0]
-    server.ask("CONFIG", "SET", "busy-reply-threshold", 1)
-    engine = open_engine(own.url, name)
-    assert engine.take(Lease(), MINE) == MINE
-    with socket.create_connection(server.address) as sock:
-        sock.sendall(b"*3\r\n$4\r\nEVAL\r\n$17\r\nwhile true do end\r\n$1\r\n0\r\n")
-
-        def is_busy():
-            try:
-                engine.renew(MINE)
-            except EngineError as error:
-                return "BUSY" in str(error)
-            return False
-
-        eventually(is_busy, "the server is busy")
-        server.ask("SCRIPT", "KILL")
-        eventually(lambda: not is_busy(), "the server is ready again")
-
-
-def test_a_server_that_stands_still_has_not_answered(own, name, open_engine):
-    journal = Journal(open_engine(own.url, name))
-    engine = open_engine(own.url, name, timeout=0.5)
-
-    def is_made(commit):
-        try:
-            return engine.append(commit, may_exceed=False).position == commit.position
-        except EngineError:  # half a second may be too short on a busy machine
-            return False
-
-    first = journal.append((CREATE, "file", 9))
-    eventually(lambda: is_made(first), "the engine is connected")
-    own.servers[0].pause()
-    commit = journal.commit((CREATE, "other", 9))
-    began = time.monotonic()
-    for _ in range(2):
-        with pytest.raises(EngineError, match=r"no answer within 0\.5 s"):
-            engine.append(commit, may_exceed=False)
-    assert time.monotonic() - began >= 1
-    own.servers[0].resume()
-    eventually(lambda: is_made(commit), "the server answers again")
-
-
-def test_a_server_that_comes_back_has_what_was_confirmed(own, name, open_engine):
-    engine = open_engine(own.url, name)
-    own.servers[0].ask("CONFIG", "SET", "appendfsync", "always")  # with everysec, Redis may write after its answer
-    journal = Journal(engine)
-    journal.append((CREATE, "file", 9))
-    own.servers[0].kill()
-    commit = journal.commit((CREATE, "other", 9))
-    with pytest.raises(EngineError, match=r"engine at 127\.0\.0\.1"):
-        engine.append(commit, may_exceed=False)
-    own.restart()
-    own.settle()
-    assert engine.append(commit, may_exceed=False) == (1, commit.position, 1)
-    assert set(engine.files()) == {"file", "other"}

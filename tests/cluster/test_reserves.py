@@ -39,14 +39,6 @@ def counts(cluster, row):
     return sum(int(world.connect().yaml(b"stats")[row]) for world in cluster.worlds)
 
 
-def test_the_best_job_of_all_shards_comes_first(cluster):
-    client = watching(cluster)
-    jobs = [put(cluster, shard, priority=priority) for shard, priority in ((0, 5), (1, 3), (2, 4), (1, 9), (0, 1))]
-    order = [jobs[position] for position in (4, 1, 2, 0, 3)]
-    for job_id in order:
-        assert cluster.send(client, b"reserve\r\n") == reserved(job_id)
-
-
 # Jobs whose time to run is nearly over
 
 

@@ -382,10 +382,15 @@ def explore(make):
 
 
 @cache
-def slots_of(kind):
-    """The names of the attributes of such an instance: none if neither its slots nor a compiler has told them."""
+def compiled_names(kind):
+    """The names of the attributes of such an instance that a compiler has told, or its slots."""
     names = [getattr(each, "__slots__", getattr(each, "__mypyc_attrs__", ())) for each in kind.__mro__]
     return tuple(dict.fromkeys(name for each in names for name in each))
+
+
+def names_of(found):
+    """The names of the attributes of an instance."""
+    return (*compiled_names(type(found)), *getattr(found, "__dict__", ()))
 
 
 def frozen(found, known=None):
@@ -402,10 +407,10 @@ def frozen(found, known=None):
     if id(found) in known:
         return known[id(found)]
     owner = getattr(found, "__self__", None)
-    if owner is not None and slots_of(type(owner)):
+    if owner is not None and names_of(owner):
         return frozen(owner, known), found.__name__
     module = type(found).__module__
-    if not module.startswith(("beanstalk_server.cluster", "beanstalk_server.wire.framing")):
+    if not module.startswith(("beanstalk_server.routing", "beanstalk_server.wire.framing")):
         return type(found).__name__
     known[id(found)] = len(known)
-    return type(found).__name__, tuple([frozen(getattr(found, name, None), known) for name in slots_of(type(found))])
+    return type(found).__name__, tuple([frozen(getattr(found, name, None), known) for name in names_of(found)])

@@ -15,7 +15,6 @@ from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness.waiting import eventually
 
 MAIL = UserConfig(name="mail", produce=("mail-*",), consume=("mail-*",))
-BILLING = UserConfig(name="billing", produce=("bill",), consume=("bill",))
 
 HAPROXY = """\
 global
@@ -50,7 +49,6 @@ def place(open_path):
     for authority, file, name in (
         (ours, "server", "localhost"),
         (ours, "worker", "mail"),
-        (ours, "other", "billing"),
         (ours, "nobody", "nobody"),
         (strange, "stranger", "mail"),
     ):
@@ -64,7 +62,7 @@ def place(open_path):
 def through_haproxy(place, run, settings=HAPROXY):
     """A server behind HAProxy; the address of the latter."""
     listener = ListenerConfig(address="127.0.0.1:0", auth="certificate", proxy_protocol=True, trusted=("127.0.0.0/8",))
-    server = run(listeners=(listener,), users=(MAIL, BILLING))
+    server = run(listeners=(listener,), users=(MAIL,))
     (place.configuration / "haproxy.cfg").write_text(place.of_this_machine(settings.format(port=server.address[1])))
     haproxy = place.serve_proxy("11301", "haproxy -f /etc/beanstalk/haproxy.cfg")
     eventually(lambda: "succeeded" in haproxy.log, "HAProxy has seen that the server is alive")
@@ -79,7 +77,7 @@ def through_tls(place, run):
         tls_client_ca=str(place.configuration / "ca.pem"),
         auth="certificate",
     )
-    return run(listeners=(listener,), users=(MAIL, BILLING)).address
+    return run(listeners=(listener,), users=(MAIL,)).address
 
 
 def over_tls(place, address, certificate):
@@ -107,45 +105,22 @@ def check_what_mail_may(queue):
 
 
 @pytest.mark.slow
-def test_through_stunnel_a_client_has_the_name_in_its_certificate(place, run):
-    through_tls(place, run)
+@pytest.mark.parametrize("with_haproxy", [False, True])
+def test_through_stunnel_a_client_has_the_name_in_its_certificate(place, run, with_haproxy):
+    if with_haproxy:
+        _, place.ports["11302"] = through_haproxy(place, run)
+    else:
+        through_tls(place, run)
     place.write("")
     place.serve_proxy("11303", "stunnel4 /etc/beanstalk/stunnel.conf")
     with greenstalk.Client(("127.0.0.1", place.ports["11303"]), use="mail-out", watch="mail-out") as queue:
         check_what_mail_may(queue)
 
 
-@pytest.mark.slow
-def test_through_stunnel_and_haproxy_it_has_the_same(place, run):
-    _, place.ports["11302"] = through_haproxy(place, run)
-    place.write("")
-    place.serve_proxy("11303", "stunnel4 /etc/beanstalk/stunnel.conf")
-    with greenstalk.Client(("127.0.0.1", place.ports["11303"]), use="mail-out", watch="mail-out") as queue:
-        check_what_mail_may(queue)
-
-
-each_way = pytest.mark.parametrize("way", [pytest.param(through_haproxy, marks=pytest.mark.slow), through_tls])
-
-
-@each_way
-def test_a_socket_that_speaks_tls_already(place, run, way):
-    sock = over_tls(place, way(place, run), "worker")
+def test_a_socket_that_speaks_tls_already(place, run):
+    sock = over_tls(place, through_tls(place, run), "worker")
     with greenstalk.Client(sock, use="mail-out", watch="mail-out") as queue:
         check_what_mail_may(queue)
-
-
-@each_way
-def test_each_certificate_is_a_user_of_its_own(place, run, way):
-    address = way(place, run)
-    with (
-        greenstalk.Client(over_tls(place, address, "worker"), use="mail-out", watch="mail-out") as mail,
-        greenstalk.Client(over_tls(place, address, "other"), use="bill", watch="bill") as billing,
-    ):
-        job = mail.put("for mail only")
-        for refused in (lambda: billing.delete(job), lambda: billing.reserve_job(job), lambda: billing.peek(job)):
-            with pytest.raises(greenstalk.NotFoundError):
-                refused()
-        assert mail.reserve(timeout=60).body == "for mail only"
 
 
 def put_one(place, address, certificate):
@@ -153,26 +128,13 @@ def put_one(place, address, certificate):
         queue.put("x")
 
 
-@each_way
-@pytest.mark.parametrize("certificate", ["stranger", "nobody", ""])
-def test_a_client_that_the_server_cannot_know_gets_nothing(place, run, way, certificate):
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [HAPROXY, CARELESS], ids=["verified", "not verified"])
+def test_a_name_is_believed_if_haproxy_has_verified_it(place, run, caplog, settings):
     """Of another authority, with a name that is no user's, and without a certificate."""
-    address = way(place, run)
-    with pytest.raises((OSError, greenstalk.Error)):  # when and how the client is told, depends
-        put_one(place, address, certificate)
-
-
-@pytest.mark.slow
-def test_haproxy_may_look_whether_the_server_is_alive(place, run, caplog):
-    address = through_haproxy(place, run)
+    address = through_haproxy(place, run, settings)
     put_one(place, address, "worker")
-    assert "refused" not in caplog.text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("certificate", ["stranger", ""])
-def test_a_name_that_haproxy_has_not_verified_is_not_believed(place, run, certificate):
-    address = through_haproxy(place, run, CARELESS)
-    put_one(place, address, "worker")
-    with pytest.raises((OSError, greenstalk.Error)):
-        put_one(place, address, certificate)
+    assert "refused" not in caplog.text, "HAProxy may look whether the server is alive"
+    for certificate in ("stranger", "nobody", ""):
+        with pytest.raises((OSError, greenstalk.Error)):  # when and how the client is told, depends
+            put_one(place, address, certificate)

@@ -82,18 +82,11 @@ def of_a_standby(conversation):
 
 
 @each_selection
-@pytest.mark.parametrize("node", ["leader"], indirect=True)
-def test_conversations_pass_with_a_leader(node, select, at_once):
-    conversations = list(filter(of_a_node, read_all()))
-    assert len(conversations) > 400
-    run = started(node, select(conversations), at_once)
-    assert run.passed, report.failures([run])
-
-
-@each_selection
-@pytest.mark.parametrize("node", ["standby"], indirect=True)
-def test_conversations_pass_with_a_standby(node, select, at_once):
-    conversations = list(filter(of_a_standby, filter(of_a_node, read_all())))
+@pytest.mark.parametrize(
+    ("node", "is_fit"), [("leader", of_a_node), ("standby", of_a_standby)], indirect=["node"], ids=["leader", "standby"]
+)
+def test_conversations_pass_with_a_node(node, is_fit, select, at_once):
+    conversations = [each for each in read_all() if of_a_node(each) and is_fit(each)]
     assert len(conversations) > 400
     run = started(node, select(conversations), at_once)
     assert run.passed, report.failures([run])

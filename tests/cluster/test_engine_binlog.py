@@ -307,6 +307,18 @@ class Leader:
             lambda: self.binlog._upkeep is None and self.binlog._rewriting is None, "the upkeep and rewritings end"
         )
 
+    async def commit(self):
+        """Commit, and do all that follows from it."""
+        await self.binlog.commit()
+        await self.settle()
+
+    async def fill(self, jobs):
+        """Put this many jobs, each with a commit of its own."""
+        for number in range(jobs):
+            self.put(b"%02d" % number * 100)
+            await self.binlog.commit()
+        await self.settle()
+
     def begin_commit(self):
         """Begin a commit in the quick way; return a list that gets its error, or None."""
         ends = []
@@ -366,10 +378,7 @@ async def test_commits_wait_while_all_jobs_are_written_anew(servers, caplog):
     caplog.set_level("INFO", "beanstalk_server")
 
     leader = Leader(servers)
-    for number in range(60):
-        leader.put(b"%02d" % number * 200)
-        await leader.binlog.commit()
-    await leader.settle()
+    await leader.fill(60)
     servers.wipe()
     servers.renew()
     leader.put(b"in the quick way")
@@ -407,8 +416,7 @@ async def test_ids_are_not_given_twice_although_the_engine_was_wiped_when_there_
         leader.put()
     for number in (1, 2, 3):
         assert leader.broker.delete(leader.client, number, SECOND) == DONE
-    await leader.binlog.commit()
-    await leader.settle()
+    await leader.commit()
     await leader.close()
     leader = Leader(servers)
     assert leader.put() == DONE
@@ -424,8 +432,7 @@ async def test_what_was_cleared_does_not_come_back_when_everything_is_written_an
     leader.broker.use(leader.client, "other")
     leader.put(b"kept")
     leader.broker.clear(leader.client, "default")  # in slices, of which most are still to come
-    await leader.binlog.commit()
-    await leader.settle()
+    await leader.commit()
     servers.wipe()
     servers.renew()
     leader.put(b"new")
@@ -438,10 +445,7 @@ async def test_what_was_cleared_does_not_come_back_when_everything_is_written_an
 
 async def test_a_leader_that_gives_up_while_it_writes_everything_anew_can_be_closed(servers):
     leader = Leader(servers)
-    for number in range(40):
-        leader.put(b"%d" % number * 100)
-        await leader.binlog.commit()
-    await leader.settle()
+    await leader.fill(40)
     servers.wipe()
     servers.renew()
     leader.put(b"last")
@@ -467,10 +471,7 @@ async def test_a_leader_that_ends_leaves_all_jobs_although_the_engine_is_wiped_m
                 servers.renew()
 
     leader = Leader(servers)
-    for number in range(40):
-        leader.put(b"%d" % number * 100)
-        await leader.binlog.commit()
-    await leader.settle()
+    await leader.fill(40)
     if has_more:
         leader.put(b"last")
     servers.before_call = wipe_once
@@ -495,8 +496,7 @@ async def test_a_leader_that_is_fenced_when_it_leaves_its_last_mark_says_so(serv
 
     leader = Leader(servers)
     leader.put(b"one")
-    await leader.binlog.commit()
-    await leader.settle()
+    await leader.commit()
     servers.before_call = fence
     await leader.close()
     assert [type(error) for error in leader.failures] == [FencedError]
@@ -511,28 +511,24 @@ async def test_a_full_engine_refuses_puts_and_nothing_else():
     for number in range(1000):
         if leader.put(b"%03d" % number * 100) != DONE:
             break
-        await leader.binlog.commit()
-        await leader.settle()
+        await leader.commit()
         acknowledged += 1
     assert 30 < acknowledged < 200
     assert leader.put(bytes(300)) == OUT_OF_MEMORY
     for number in list(leader.broker.jobs):
         assert reserve_job(leader.broker, leader.client, number, SECOND)
         assert leader.broker.release(leader.client, number, 1, 0, SECOND) == DONE
-        await leader.binlog.commit()
-        await leader.settle()
+        await leader.commit()
         assert leader.binlog.admits == ALL
     assert servers.primary.used() < 40_000
     for number in list(leader.broker.jobs)[10:]:
         assert leader.broker.delete(leader.client, number, SECOND) == DONE
-        await leader.binlog.commit()
-        await leader.settle()
+        await leader.commit()
     leader.sender._tried -= 2.0  # a second has passed
     leader.binlog._allocator.full_until = 1
     for _ in range(30):
         assert leader.put(bytes(300)) == DONE
-        await leader.binlog.commit()
-        await leader.settle()
+        await leader.commit()
     assert not leader.directory.is_full
     bodies = leader.bodies()
     await leader.close()

@@ -4,6 +4,7 @@ import socket
 
 import pytest
 from node_threads import lead_all, put, reserved
+from orders import tube_of
 
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire.places import Places
@@ -60,8 +61,8 @@ def test_the_leader_disconnects_those_whom_a_standby_passes_on(cluster, io_proce
 
 
 def test_with_several_shards_the_node_of_a_client_decides(cluster):
-    places = Places(SHARDS)
-    names = [name for number in range(100) if places.of_tube(name := b"t%d" % number) != places.of_tube(b"default")]
+    shard = (Places(SHARDS).of_tube(b"default") + 1) % SHARDS
+    names = [tube_of(shard, SHARDS, number) for number in range(3)]
     node = cluster.add(shards=SHARDS, idle_timeout=TIMEOUT)
     other = cluster.add(shards=SHARDS, idle_timeout=TIMEOUT)
     nodes = (node, other)

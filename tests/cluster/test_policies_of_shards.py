@@ -3,10 +3,10 @@
 import os
 import signal
 import threading
-from zlib import crc32
 
 import pytest
 from node_threads import TTL, lead_all, put
+from orders import tube_of
 
 from beanstalk_server import Config, TubeConfig
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
@@ -18,9 +18,9 @@ from harness.waiting import eventually
 SHARDS = 4
 
 
-def names(shard):
-    """Tubes of this shard."""
-    return [name for number in range(100) if crc32(b"t%d" % number) % SHARDS == shard for name in [f"t{number}"]]
+def name(shard, number=0):
+    """The name of a tube of this shard."""
+    return tube_of(shard, SHARDS, number).decode()
 
 
 def policy_in(node, shard, tube):
@@ -31,15 +31,15 @@ def policy_in(node, shard, tube):
 @pytest.mark.parametrize(
     ("match", "shards", "warns"),
     [
-        (names(1)[1], SHARDS, False),
-        (names(2)[1], SHARDS, True),
-        ([names(1)[1], names(2)[1]], SHARDS, True),
+        (name(1, 1), SHARDS, False),
+        (name(2, 1), SHARDS, True),
+        ([name(1, 1), name(2, 1)], SHARDS, True),
         ("t*", SHARDS, True),
         ("t*", 1, False),
     ],
 )
 def test_a_dead_tube_deserves_a_warning_if_a_tube_may_lie_elsewhere(match, shards, warns):
-    tubes = [TubeConfig(match=names(1)[0]), TubeConfig(match=match, dead_tube=names(1)[0])]
+    tubes = [TubeConfig(match=name(1)), TubeConfig(match=match, dead_tube=name(1))]
     config = Config(cluster="redis://h", shards=shards, tubes=tubes)
     assert [line for line in warnings_of(config) if "is in shard 1" in line] == warnings_of(config)
     assert bool(warnings_of(config)) == warns
@@ -51,15 +51,15 @@ def reload(node, *tubes, **settings):
 
 
 def test_a_reload_changes_the_policies_of_every_shard_that_is_led(cluster):
-    dead = names(2)[0]
+    dead = name(2)
     node = cluster.add(shards=SHARDS, tubes=[TubeConfig(match="t*", max_tries=3)])
     lead_all(node)
     client = cluster.connect(node)
     for shard in range(SHARDS):
-        assert client.ask(b"watch %b\r\n" % names(shard)[1].encode()).startswith(b"WATCHING ")
+        assert client.ask(b"watch %b\r\n" % name(shard, 1).encode()).startswith(b"WATCHING ")
     reload(node, TubeConfig(match=dead), TubeConfig(match="t*", max_tries=4, dead_tube=dead), shards=SHARDS)
     for shard in range(SHARDS):
-        tube = names(shard)[1]
+        tube = name(shard, 1)
         broker = node.server.shards[shard].service.broker
         eventually(lambda broker=broker, tube=tube: node.call(lambda: broker.tubes[tube].policy.max_tries == 4), "it")
         assert policy_in(node, shard, tube) is node.call(lambda broker=broker, tube=tube: broker.tubes[tube].policy)

@@ -1,8 +1,10 @@
 """What is not with several shards as it is with one: each row of the table in docs/cluster.md is shown here."""
 
+import functools
 import re
 from zlib import crc32
 
+import orders
 import pytest
 from node_threads import lead_all, put, reserved, stats
 from orders import ShardedCluster
@@ -29,12 +31,8 @@ def shows(row):
     return note
 
 
-def tube_of(shard, number=0):
-    """The name of a tube of this shard."""
-    return [name for index in range(1000) if crc32(name := b"t%d" % index) % SHARDS == shard][number]
-
-
-ONE, OTHER = tube_of(0), tube_of(1)
+tube_of = functools.partial(orders.tube_of, shards=SHARDS)
+ONE, OTHER, NEAR = tube_of(0), tube_of(1), tube_of(0, number=1)
 
 
 @pytest.fixture
@@ -153,26 +151,24 @@ def test_who_puts_or_waits_at_several_shards_counts_at_each_of_them():
 
 @shows("move-jobs")
 def test_jobs_move_within_a_shard_and_not_to_another_one(say):
-    near = tube_of(0, 1)
     move = b"move-jobs %b ready %b 100\r\n"
     assert say(puts(ONE) + move % (ONE, OTHER)).endswith(b"OTHER_SHARD\r\n")
-    assert say(b"peek-ready\r\n" + move % (ONE, near)) == b"FOUND 8 1\r\nx\r\nMOVED 1\r\n"
-    assert say(b"use %b\r\npeek-ready\r\n" % near).endswith(b"FOUND 8 1\r\nx\r\n")
+    assert say(b"peek-ready\r\n" + move % (ONE, NEAR)) == b"FOUND 8 1\r\nx\r\nMOVED 1\r\n"
+    assert say(b"use %b\r\npeek-ready\r\n" % NEAR).endswith(b"FOUND 8 1\r\nx\r\n")
 
 
 @shows("groups")
 def test_a_group_is_within_the_shard_of_its_tube(say):
-    near = tube_of(0, 1)
     put = b"use %b\r\nput-with 0 0 60 1 %b=%b\r\nx\r\n"
     assert say(put % (ONE, b"group", OTHER + b"/g")).endswith(b"OTHER_SHARD\r\n")
     assert say(put % (ONE, b"after", OTHER + b"/g:wait")).endswith(b"OTHER_SHARD\r\n")
     assert say(put % (ONE, b"group", ONE + b"/g")).endswith(b"INSERTED 8\r\n")
-    assert say(put % (near, b"after", ONE + b"/g")).endswith(b"INSERTED 24\r\n")
+    assert say(put % (NEAR, b"after", ONE + b"/g")).endswith(b"INSERTED 24\r\n")
     say(puts(OTHER))  # the client uses a tube of another shard
     assert b"\nwaiting-jobs: 1\n" in say(b"stats-group %b/g\r\n" % ONE)
     assert say(b"stats-group %b/g\r\n" % OTHER) == b"NOT_FOUND\r\n"
     assert say(b"cancel-group %b/g\r\npeek-ready\r\n" % ONE).startswith(b"CANCELLED_GROUP 1\r\nFOUND 9 ")
-    assert say(b"use %b\r\npeek-ready\r\n" % near).endswith(b"FOUND 24 1\r\nx\r\n")
+    assert say(b"use %b\r\npeek-ready\r\n" % NEAR).endswith(b"FOUND 24 1\r\nx\r\n")
 
 
 # With nodes
@@ -215,8 +211,7 @@ def test_totals_begin_anew_for_a_shard_whose_leader_changes(cluster, node, clien
 
 @shows("a dead tube")
 def test_a_job_whose_dead_tube_is_of_another_shard_is_buried_where_it_is(cluster):
-    near = tube_of(0, 1)
-    section = TubeConfig(match=[name.decode() for name in (ONE, OTHER)], max_tries=1, dead_tube=near.decode())
+    section = TubeConfig(match=[name.decode() for name in (ONE, OTHER)], max_tries=1, dead_tube=NEAR.decode())
     node = cluster.add(shards=SHARDS, tubes=[section])
     lead_all(node)
     client = cluster.connect(node)
@@ -226,7 +221,7 @@ def test_a_job_whose_dead_tube_is_of_another_shard_is_buried_where_it_is(cluster
         client.send(b"reserve-job %b\r\n" % job_id)
         assert reserved(client) == (int(job_id), b"x")
         assert client.ask(b"release %b 0 0\r\n" % job_id) == reply
-    use(client, near)
+    use(client, NEAR)
     assert client.ask(b"peek-ready\r\n").startswith(b"FOUND ")
 
 

@@ -79,6 +79,17 @@ class Loop:
         self.now = end
 
 
+class SteppingClock:
+    """A loop's clock that moves on with each look at it, by this many nanoseconds."""
+
+    def __init__(self, loop, step=0):
+        self.loop, self.step = loop, step
+
+    def __call__(self):
+        self.loop.now += self.step
+        return self.loop.now
+
+
 class Transport:
     """Records what is written to it."""
 

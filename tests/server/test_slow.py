@@ -6,38 +6,16 @@ import logging
 import time
 
 import pytest
-from rounds import Loop, Rounds
+from rounds import Loop, Rounds, SteppingClock
+from sharded import SlowJournal
 
 from beanstalk_server import Config, Server
 from beanstalk_server.cli.logs import JsonFormatter
-from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.slow import INTERVAL, SlowLog
 
 THRESHOLD = 50
 PUT = b"put 0 1 60 1\r\nx\r\n"
-
-
-class SteppingClock:
-    """A clock that moves on with every look at it, by as many milliseconds as a test says."""
-
-    def __init__(self, loop):
-        self.loop, self.step = loop, 0.0
-
-    def __call__(self):
-        self.loop.now += round(self.step * MILLISECOND)
-        return self.loop.now
-
-
-class QuickJournal(Journal):
-    """Ends a commit when a test says so."""
-
-    keeps = True
-
-    def begin_commit(self, may_wait, on_end):
-        del may_wait
-        self.end = on_end
-        return True
 
 
 def watched(journal=None):
@@ -70,7 +48,7 @@ def told(caplog):
 def test_a_turn_that_takes_too_long_is_told_with_its_client(caplog):
     rounds, clock = watched()
     caller = connect(rounds)
-    clock.step = THRESHOLD + 12.3456
+    clock.step = 62_345_600
     caller.send(b"list-tube-used\r\n")
     assert told(caplog) == [{"event": "slow-turn", "client": "192.0.2.7:1", "milliseconds": 62.346}]
     assert caplog.messages == ["192.0.2.7:1: one turn took 62 ms"]
@@ -81,7 +59,7 @@ def test_a_turn_that_waits_in_the_queue_is_told_too(caplog):
     caller = connect(rounds)
     rounds.turns.budget = 0
     caller.send(b"list-tube-used\r\n")
-    clock.step = THRESHOLD
+    clock.step = THRESHOLD * MILLISECOND
     rounds.loop.settle()
     (line,) = told(caplog)
     assert (line["event"], line["client"]) == ("slow-turn", "192.0.2.7:1")
@@ -91,7 +69,7 @@ def test_a_turn_that_waits_in_the_queue_is_told_too(caplog):
 def test_a_client_that_is_gone_by_the_end_of_its_turn_needs_no_name(caplog):
     rounds, clock = watched()
     caller = connect(rounds, name="")
-    clock.step = THRESHOLD + 1
+    clock.step = (THRESHOLD + 1) * MILLISECOND
     caller.send(b"quit\r\n")
     (line,) = told(caplog)
     assert line["client"] == "a client"
@@ -114,7 +92,7 @@ def test_a_client_has_its_address_for_a_name(caplog):
 def test_what_takes_no_longer_than_it_may_is_not_told(caplog):
     rounds, clock = watched()
     caller = connect(rounds)
-    clock.step = THRESHOLD
+    clock.step = THRESHOLD * MILLISECOND
     caller.send(PUT)
     assert caplog.messages == []
 
@@ -149,17 +127,18 @@ def test_a_timer_that_is_in_time_is_not_told(caplog):
 
 
 def test_a_commit_that_takes_too_long_is_told_with_its_changes(caplog):
-    journal = QuickJournal()
+    journal = SlowJournal()
+    journal.is_slow = True
     rounds, _ = watched(journal)
     connect(rounds).send(PUT * 3)
     rounds.loop.settle()
     rounds.loop.now += 80 * MILLISECOND
-    journal.end(None)
+    journal.end_commit()
     assert told(caplog) == [{"event": "slow-commit", "changes": 3, "milliseconds": 80.0}]
     assert caplog.messages == ["a commit of 3 changes took 80 ms"]
     connect(rounds).send(PUT)
     rounds.loop.settle()
-    journal.end(None)
+    journal.end_commit()
     assert len(caplog.messages) == 1
 
 
@@ -167,7 +146,7 @@ def test_nobody_looks_at_a_clock_for_a_server_that_is_not_asked():
     rounds, clock = watched()
     rounds.turns.slow = rounds.timers.slow = rounds.gate.slow = None
     caller = connect(rounds)
-    clock.step = 1
+    clock.step = MILLISECOND
     before = rounds.loop.now
     caller.send(b"list-tube-used\r\n")
     assert rounds.loop.now == before + MILLISECOND, "once, for the present"

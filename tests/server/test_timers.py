@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 from checking import check_broker
-from rounds import SECOND, Rounds
+from rounds import SECOND, Rounds, SteppingClock
 from virtual import RecordingClient
 
 from beanstalk_server.queue.outcome import PENDING, TIMED_OUT
@@ -19,17 +19,6 @@ USING = b"USING default\r\n"
 @pytest.fixture
 def rounds():
     return Rounds()
-
-
-class SlowClock:
-    """A clock that moves on with every look at it: the time that passes while a callback runs."""
-
-    def __init__(self, loop, step):
-        self.loop, self.step = loop, step
-
-    def __call__(self):
-        self.loop.now += self.step
-        return self.loop.now
 
 
 def put_delayed(rounds, count):
@@ -146,7 +135,7 @@ def test_a_later_deadline_does_not_set_the_alarm_anew(alarmed, alarms):
 
 def test_what_is_left_of_what_is_due_is_due_at_once(alarmed, alarms):
     put_delayed(alarmed, 1000)
-    alarmed.turns.clock = SlowClock(alarmed.loop, ADVANCE_TIME)
+    alarmed.turns.clock = SteppingClock(alarmed.loop, ADVANCE_TIME)
     while not alarmed.broker.ready:
         alarms[0].go_off()
     assert alarmed.broker.ready < 1000
@@ -162,7 +151,7 @@ def test_no_timer_is_set_when_nothing_will_ever_be_due(rounds):
 
 def test_what_is_due_is_done_in_slices_while_clients_are_served(rounds):
     caller = put_delayed(rounds, 5000)
-    rounds.turns.clock = SlowClock(rounds.loop, ADVANCE_TIME // 4)
+    rounds.turns.clock = SteppingClock(rounds.loop, ADVANCE_TIME // 4)
     in_between = set()
     while rounds.broker.ready < 5000:
         assert rounds.loop.go_round()
@@ -174,7 +163,7 @@ def test_what_is_due_is_done_in_slices_while_clients_are_served(rounds):
 
 def test_what_is_due_is_handled_for_a_bounded_time_in_each_round(rounds):
     put_delayed(rounds, 5000)
-    rounds.turns.clock = SlowClock(rounds.loop, ADVANCE_TIME // 4)
+    rounds.turns.clock = SteppingClock(rounds.loop, ADVANCE_TIME // 4)
     handled = []
     while rounds.broker.ready < 5000:
         before = rounds.broker.ready
@@ -186,7 +175,7 @@ def test_what_is_due_is_handled_for_a_bounded_time_in_each_round(rounds):
 def test_the_time_for_what_is_due_counts_against_the_budget_of_the_round(rounds):
     put_delayed(rounds, 5000)
     rounds.turns.budget = 10_000
-    rounds.turns.clock = SlowClock(rounds.loop, ADVANCE_TIME // 4)
+    rounds.turns.clock = SteppingClock(rounds.loop, ADVANCE_TIME // 4)
     rounds.loop.go_round()
     assert rounds.turns.budget <= 10_000 - ADVANCE_TIME // COST_TIME
 
@@ -195,7 +184,7 @@ def test_who_gets_a_job_that_is_due_has_it_before_the_next_slice(rounds):
     put_delayed(rounds, 1000)
     worker = rounds.connect()
     worker.send(b"reserve\r\n" * 1000)
-    rounds.turns.clock = SlowClock(rounds.loop, ADVANCE_TIME // 4)
+    rounds.turns.clock = SteppingClock(rounds.loop, ADVANCE_TIME // 4)
     rounds.turns.budget = rounds.turns.quantum = 1_000_000
     left = [1000]
     worker.transport.write = lambda data: left.append(rounds.broker.delayed)

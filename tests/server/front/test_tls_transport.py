@@ -6,7 +6,7 @@ import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounds import Rounds, Transport
+from rounds import Rounds, SteppingClock, Transport
 from tls_peers import DAY, TODAY, Files, TlsClient, client_certificate, client_context, records
 
 from beanstalk_server.queue.units import MILLISECOND
@@ -190,17 +190,6 @@ def test_a_step_of_a_handshake_is_a_turn_and_nothing_is_read_until_it_was_taken(
     assert not meeting.plain.written and not meeting.plain.reading
     meeting.rounds.loop.settle()
     assert meeting.plain.written and meeting.plain.reading
-
-
-class SteppingClock:
-    """A clock that moves on with each look at it."""
-
-    def __init__(self, loop, step):
-        self.loop, self.step = loop, step
-
-    def __call__(self):
-        self.loop.now += self.step
-        return self.loop.now
 
 
 def test_handshakes_leave_half_of_a_round_to_others_but_one_is_done_in_each(context):

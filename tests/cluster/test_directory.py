@@ -212,29 +212,22 @@ def test_what_could_not_be_sent_is_not_taken_for_durable_later(servers, clock):
     assert sent(servers) == 3
 
 
-def test_replicas_that_stay_behind_are_an_error(servers, clock):
-    directory = opened(servers, clock)
-    servers.lag()
-    directory.create("a")
-    with pytest.raises(OSError, match="fewer than 1 replica"):
-        directory.sync()
-
-
-def test_a_user_who_may_not_write_is_an_error_at_once(servers, clock):
-    directory = opened(servers, clock)
-    servers.refuses = True
-    directory.create("a")
-    with pytest.raises(PermissionError, match="refuses"):
-        directory.sync()
-    assert not clock.pauses
-
-
-def test_another_leader_is_an_error(servers, clock):
+@pytest.mark.parametrize(
+    ("fail", "error", "said", "pauses"),
+    [
+        (Servers.lag, OSError, "fewer than 1 replica", True),
+        (lambda servers: setattr(servers, "refuses", True), PermissionError, "refuses", False),
+        (Servers.lead, OSError, "another node leads, with epoch 2", False),
+    ],
+    ids=["replicas that stay behind", "a user who may not write", "another leader"],
+)
+def test_what_keeps_a_change_from_being_made_is_an_error(servers, clock, fail, error, said, pauses):
     directory = opened(servers, clock)
     directory.create("a")
-    servers.lead()
-    with pytest.raises(OSError, match="another node leads, with epoch 2"):
+    fail(servers)
+    with pytest.raises(error, match=said):
         directory.sync()
+    assert bool(clock.pauses) == pauses
 
 
 def test_an_engine_that_has_lost_commits_from_before_is_an_error(servers, clock):

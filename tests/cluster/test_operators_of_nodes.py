@@ -1,40 +1,23 @@
 """What operators see of a node: the shards that it leads, its role in each, and whether clients are served there."""
 
-import http.client
 import json
 
+import operators
 from node_threads import lead_all, put, role
-from prometheus_client.parser import text_string_to_metric_families
+from operators import HERE, place
 
 from beanstalk_server.cluster.roles import IS_SUSPENDED, LEADS
 from beanstalk_server.server.front.http_front import DESCRIPTORS
 from beanstalk_server.server.front.listeners import connections_allowed
 from harness.waiting import eventually
 
-HERE = "127.0.0.1:0"
-
 
 def ask(node, path):
-    host, port = node.call(lambda: node.server._http.listeners.addresses[0])
-    connection = http.client.HTTPConnection(host, port, timeout=60)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-    finally:
-        connection.close()
+    return operators.ask(place(node), path)
 
 
 def figures(node):
-    status, body = ask(node, "/metrics")
-    assert status == 200
-    found = {}
-    for family in text_string_to_metric_families(body):
-        for each in family.samples:
-            key = (each.name, *each.labels.values())
-            assert key not in found, f"{key} is there twice"
-            found[key] = each.value
-    return found
+    return operators.figures(place(node))
 
 
 def test_a_node_keeps_descriptors_for_http(cluster):

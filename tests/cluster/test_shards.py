@@ -131,13 +131,6 @@ def test_a_shard_whose_journal_fails_ends_the_process_and_others_lead_on(cluster
     eventually(lambda: len(led(second)) == SHARDS, "the other leads all")
 
 
-def test_lines_of_the_log_name_the_shard(nodes, caplog):
-    caplog.set_level(logging.INFO)
-    nodes(1)
-    for shard in range(SHARDS):
-        assert any(line.startswith(f"shard {shard}: leads epoch 1 with 0 jobs") for line in caplog.messages)
-
-
 def test_a_node_keeps_commits_within_one_bound_for_all_its_shards(cluster):
     """Each sender has kept 64 MiB, which nothing counted: 8 shards without a job took 512 MiB."""
 

@@ -251,24 +251,27 @@ def test_nothing_is_imported_into_an_engine_that_has_a_journal(servers, source):
     assert servers.primary.lease.node == ""
 
 
-@pytest.mark.parametrize("names", [(), ("notes",)])
-def test_nothing_is_imported_from_a_directory_without_jobs(servers, names):
-    with pytest.raises(StorageError, match="holds no jobs"):
-        carry(servers, MemoryDirectory({name: Node(b"") for name in names}))
-    assert servers.primary.lease == Lease()
-
-
-def test_nothing_is_imported_from_a_directory_that_a_server_uses(servers, source):
+def in_use(source):
     source.nodes["lock"] = Node()
     source.lock()
-    with pytest.raises(StorageError, match="another server uses this directory"):
-        carry(servers, source)
+    return source
 
 
-def test_a_file_that_no_engine_takes_is_refused(servers, source, monkeypatch):
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda _: MemoryDirectory(), "holds no jobs"),
+        (lambda _: MemoryDirectory({"notes": Node(b"")}), "holds no jobs"),
+        (in_use, "another server uses this directory"),
+        (lambda source: source, "an engine takes 2000 in a file at most"),
+    ],
+    ids=["empty", "notes", "in use", "too large"],
+)
+def test_nothing_is_imported_from_a_directory_that_has_nothing_for_an_engine(servers, source, monkeypatch, make, said):
     monkeypatch.setattr("beanstalk_server.cluster.transfer.LARGEST", 2000)
-    with pytest.raises(StorageError, match="an engine takes 2000 in a file at most"):
-        carry(servers, source)
+    with pytest.raises(StorageError, match=said):
+        carry(servers, make(source))
+    assert servers.primary.lease == Lease()
     assert not servers.primary.files
 
 

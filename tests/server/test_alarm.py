@@ -223,13 +223,6 @@ def test_a_server_takes_the_kernels_soon_after_its_start(loop):
     loop.run_until_complete(serve())
 
 
-@linux
-def test_the_kernels_is_taken_where_there_is_one(loop, wakings):
-    alarm = finest_alarm(loop, monotonic_ns, wakings)
-    assert isinstance(alarm, KernelAlarm)
-    alarm.close()
-
-
 class NoTimers:
     """A C library as it is elsewhere."""
 

@@ -67,14 +67,24 @@ def test_a_missing_directory_is_made(launch, tmp_path):
     assert "segment.0000000001" in os.listdir(tmp_path / "jobs")
 
 
-def test_a_directory_whose_parent_is_missing_is_refused_and_not_made(tmp_path):
-    status, line = refusal("-b", str(tmp_path / "disk" / "jobs"))
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("disk/jobs", "{}/disk does not exist; create or mount it first"),
+        ("file", "Not a directory"),
+        ("open", "all users of this machine may write it (chmod o-w)"),
+    ],
+)
+def test_a_directory_that_cannot_be_used_is_refused_and_not_changed(tmp_path, name, said):
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    status, line = refusal("-b", str(tmp_path / name))
     assert status == UNUSABLE
-    assert line == (
-        f"beanstalk-server: -b/--binlog {tmp_path}/disk/jobs: cannot be locked: "
-        f"{tmp_path}/disk does not exist; create or mount it first"
-    )
-    assert not os.listdir(tmp_path)
+    found = f"beanstalk-server: -b/--binlog {tmp_path}/{name}: cannot be locked: {said.format(tmp_path)}"
+    assert line.startswith(found)
+    assert sorted(os.listdir(tmp_path)) == ["file", "open"]
+    assert not os.listdir(tmp_path / "open")
 
 
 def test_connections_leave_the_journal_its_files(launch, tmp_path):
@@ -93,13 +103,6 @@ def test_connections_leave_the_journal_its_files(launch, tmp_path):
         each.close()
     assert process.stop() == 0
     assert "connections that the limit on open files allows are taken" in process.log
-
-
-def test_a_file_in_place_of_the_directory_is_refused(tmp_path):
-    (tmp_path / "file").write_text("precious")
-    status, line = refusal("-b", str(tmp_path / "file"))
-    assert status == UNUSABLE
-    assert line.startswith(f"beanstalk-server: -b/--binlog {tmp_path}/file: cannot be locked: Not a directory")
 
 
 @needs_root
@@ -135,13 +138,6 @@ def test_the_files_belong_to_the_user_that_the_server_becomes(launch, open_path)
     assert len(found) >= 2
     assert all(stat.st_uid == nobody and stat.st_mode & 0o077 == 0 for stat in found.values())
     assert process.stop() == 0
-
-
-def test_a_directory_that_everybody_may_write_is_refused(tmp_path):
-    os.chmod(tmp_path, 0o777)
-    status, line = refusal("-b", str(tmp_path))
-    assert status == UNUSABLE
-    assert line.endswith(f"{tmp_path}: cannot be locked: all users of this machine may write it (chmod o-w)")
 
 
 @pytest.mark.parametrize("name", ["spare.1", "segment.0000000001", "lock"])

@@ -515,15 +515,14 @@ def test_systemd_is_told_when_a_reload_begins_and_when_it_is_over(launch, tmp_pa
     supervisor.close()
 
 
-def test_inherited_sockets_stay_whatever_the_addresses_are(launch, config_file):
+def test_inherited_sockets_are_those_of_the_listeners_in_order_and_stay_whatever_the_addresses_are(launch, config_file):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     fixed = '[[listener]]\naddress = "127.0.0.1:{}"\nuser = "billing"\n'
     users = '[[user]]\nname = "billing"\nproduce = ["{}"]\n'
-    path = config_file(fixed.format(1) + fixed.format(2) + users.format("bill-*"))
+    path = config_file('[[listener]]\naddress = "127.0.0.1:1"\n' + fixed.format(2) + users.format("bill-*"))
     process = launch(line=activated(sockets, "--config", path), pass_fds=[sock.fileno() for sock in sockets])
     callers = [Caller(sock.getsockname()) for sock in sockets]
-    for caller in callers:
-        assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
+    assert [caller.ask(b"use mail\r\n") for caller in callers] == [b"USING mail\r\n", b"FORBIDDEN\r\n"]
     config_file(fixed.format(3) + fixed.format(4) + users.format("*"))
     process.send_signal(signal.SIGHUP)
     for caller in callers:

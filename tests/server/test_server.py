@@ -338,44 +338,29 @@ def test_the_first_process_of_a_container_is_stopped_by_a_signal_that_came_while
 # systemd
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names that are not paths are Linux's")
 def test_sockets_that_systemd_has_opened(launch, tmp_path):
     tcp = socket.create_server(("127.0.0.1", 0))
-    unix = socket.socket(socket.AF_UNIX)
-    unix.bind(f"{tmp_path}/socket")
-    unix.listen()
-    sockets = [tcp, unix]
-    os.set_inheritable(tcp.fileno(), True)
+    name = f"beanstalk-server-{os.getpid()}-{tcp.getsockname()[1]}"
+    sockets = [tcp]
+    for address in (f"{tmp_path}/socket", f"\0{name}"):
+        sockets.append(socket.socket(socket.AF_UNIX))
+        sockets[-1].bind(address)
+        sockets[-1].listen()
     process = launch(line=activated(sockets, "-l", "0.0.0.0", "-p", "1"), pass_fds=[sock.fileno() for sock in sockets])
-    assert f"listens on 127.0.0.1:{tcp.getsockname()[1]}, unix:{tmp_path}/socket with default settings" in process.log
+    addresses = f"127.0.0.1:{tcp.getsockname()[1]}, unix:{tmp_path}/socket, unix:@{name}"
+    assert f"listens on {addresses} with default settings" in process.log
     for given in ("-l/--listen 0.0.0.0", "-p/--port 1"):
         warning = f"{given}: ignored, because systemd has opened the sockets (LISTEN_FDS)\n"
         eventually(lambda warning=warning: warning in process.log, "the log says so")
-    for address in (tcp.getsockname(), f"{tmp_path}/socket"):
+    for address in (tcp.getsockname(), f"{tmp_path}/socket", f"\0{name}"):
         caller = Caller(address)
         assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
         caller.close()
     assert process.stop() == 0
     assert os.path.exists(f"{tmp_path}/socket"), "the socket is systemd's, not ours"
-    tcp.close()
-    unix.close()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="names that are not paths are Linux's")
-def test_a_socket_that_systemd_has_opened_without_a_path(launch):
-    tcp = socket.create_server(("127.0.0.1", 0))
-    name = f"beanstalk-server-{os.getpid()}-{tcp.getsockname()[1]}"
-    unix = socket.socket(socket.AF_UNIX)
-    unix.bind(f"\0{name}")
-    unix.listen()
-    sockets = [tcp, unix]
-    process = launch(line=activated(sockets), pass_fds=[sock.fileno() for sock in sockets])
-    assert f", unix:@{name} " in process.log
-    caller = Caller(f"\0{name}")
-    assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    caller.close()
-    assert process.stop() == 0
-    tcp.close()
-    unix.close()
+    for sock in sockets:
+        sock.close()
 
 
 def test_an_inherited_file_that_is_no_listening_socket_is_refused():

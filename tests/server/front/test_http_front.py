@@ -1,7 +1,6 @@
 """HTTP for operators over sockets: figures, health, tokens, TLS, reloads, and what is there while a server starts."""
 
 import asyncio
-import http.client
 import json
 import os
 import signal
@@ -13,7 +12,7 @@ import threading
 import programs
 import pytest
 from activation import activated
-from prometheus_client.parser import text_string_to_metric_families
+from operators import HERE, Operator, ask, figures, place
 from tls_peers import Files, client_certificate, client_context
 
 from beanstalk_server import Config, ListenerConfig, UserConfig
@@ -27,53 +26,9 @@ from harness.in_thread import ServerThread
 from harness.servers import environment_of, imported, unused_port
 from harness.waiting import eventually
 
-HERE = "127.0.0.1:0"
 OPERATOR = UserConfig(name="operator", token_sha256=(hash_of_token("secret"),), inspect=("*",), uid=(os.getuid(),))
 LIMITED = UserConfig(name="limited", token_sha256=(hash_of_token("small"),), inspect=("mail-*",))
 BEARER = {"Authorization": "Bearer secret"}
-
-
-class Operator(http.client.HTTPConnection):
-    """A connection to any address, over any socket."""
-
-    def __init__(self, address, context=None, header=b""):
-        super().__init__("localhost", timeout=TIMEOUT)
-        self.address, self.context, self.header = address, context, header
-
-    def connect(self):
-        self.sock = connect(self.address)
-        self.sock.sendall(self.header)
-        if self.context is not None:
-            self.sock = self.context.wrap_socket(self.sock, server_hostname="localhost")
-
-    def get(self, path, headers=None):
-        self.request("GET", path, headers=headers or {})
-        response = self.getresponse()
-        return response.status, response.read().decode()
-
-
-def place(server, index=0):
-    """Where operators come in."""
-    return server.call(lambda: server.server._http.listeners.addresses[index])
-
-
-def ask(address, path, headers=None, **how):
-    operator = Operator(address, **how)
-    try:
-        return operator.get(path, headers)
-    finally:
-        operator.close()
-
-
-def figures(address, **how):
-    """The samples of a page, by name and the values of labels."""
-    status, body = ask(address, "/metrics", **how)
-    assert status == 200
-    return {
-        (each.name, *each.labels.values()): each.value
-        for family in text_string_to_metric_families(body)
-        for each in family.samples
-    }
 
 
 def listener(**keys):

@@ -108,18 +108,6 @@ def config_file(tmp_path):
     return write
 
 
-def test_inherited_sockets_take_the_place_of_the_listeners_in_order(launch, config_file):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    path = config_file('address = "127.0.0.1:1"', 'address = "127.0.0.1:2"\nuser = "billing"')
-    process = launch(line=activated(sockets, "--config", path), pass_fds=[sock.fileno() for sock in sockets])
-    for sock, reply in zip(sockets, (b"USING mail\r\n", b"FORBIDDEN\r\n"), strict=True):
-        caller = Caller(sock.getsockname())
-        assert caller.ask(b"use mail\r\n") == reply
-        caller.close()
-        sock.close()
-    assert process.stop() == 0
-
-
 def test_more_or_fewer_inherited_sockets_than_listeners_are_refused(config_file):
     with socket.create_server(("127.0.0.1", 0)) as sock:
         path = config_file('address = "127.0.0.1:1"', 'address = "127.0.0.1:2"')

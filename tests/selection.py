@@ -70,7 +70,6 @@ SOCKETS = (
     "tests/cluster/test_redis_",
     "tests/cluster/test_relays",
     "tests/cluster/test_routing_over_sockets",
-    "tests/cluster/test_schedules_of_shards",
     "tests/cluster/test_shards.py",
     "tests/cluster/test_shards_of_nodes",
     "tests/conformance/",

@@ -79,14 +79,6 @@ def test_each_cluster_has_the_slot_that_redis_says(redis_cluster, open_engine):
         assert open_engine(redis_cluster.url, name).take(Lease(), OTHER) == OTHER
 
 
-def test_a_user_who_may_not_ask_for_the_slots_is_moved(redis_cluster, open_engine):
-    for server in redis_cluster.servers:
-        server.ask("ACL", "SETUSER", "queue", "on", ">secret", "~*", "+@all", "-cluster")
-    for server in redis_cluster.servers:
-        engine = open_engine(f"redis+cluster://queue:secret@127.0.0.1:{server.port}", "beanstalk")
-        assert engine.observe("b", "there:2").epoch >= 0
-
-
 def test_a_node_alone_is_told_from_a_cluster(redis, redis_cluster, open_engine):
     with pytest.raises(EngineError, match="it is no node of Redis Cluster"):
         open_engine(redis.url.replace("redis:", "redis+cluster:"), "x").observe("a", "here:1")
@@ -162,11 +154,6 @@ def test_the_user_that_the_document_makes_may_do_everything(redis, open_engine, 
 
 
 # Settings
-
-
-def test_good_settings_are_not_complained_of(redis, name, open_engine, caplog):
-    assert open_engine(redis.url, name).check() == []
-    assert not caplog.records
 
 
 def test_a_redis_cluster_that_might_promote_nobody_is_told(redis_cluster, open_engine, caplog):

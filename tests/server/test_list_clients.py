@@ -16,24 +16,6 @@ def name_of(caller):
     return f"{host}:{port}"
 
 
-def test_all_clients_are_listed_by_the_addresses_that_they_have_connected_from(run):
-    server = run()
-    worker, producer = Caller(server.address), Caller(server.address)
-    worker.socket.sendall(b"watch a\r\nreserve-with-timeout 60\r\n")
-    assert producer.ask(b"use b\r\n") == b"USING b\r\n"
-    with Client(server.address) as client:
-        eventually(lambda: client.stats()["current-waiting"] == 1, "it waits")
-        found = {each["name"]: each for each in client.list_clients()}
-        assert len(found) == client.stats()["current-connections"] == 3
-    assert {key: found[name_of(worker)][key] for key in ("state", "watching", "using", "worker")} == {
-        "state": "waiting",
-        "watching": 2,
-        "using": "default",
-        "worker": 1,
-    }
-    assert (found[name_of(producer)]["using"], found[name_of(producer)]["state"]) == ("b", "idle")
-
-
 def test_who_does_not_read_is_blocked(run):
     server = run()
     caller = Caller(server.address)

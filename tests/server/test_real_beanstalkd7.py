@@ -123,28 +123,6 @@ def test_any_history(launch_beanstalkd, restarted, directory, seed):
         assert after.buried(tube) == [job.id for job in jobs.values() if (job.tube, job.state) == (tube, BURIED)]
 
 
-@pytest.mark.parametrize("cut", [1, 90, 150])
-def test_a_torn_tail_is_reported_where_it_is(launch_beanstalkd, restarted, directory, cut):
-    server = launch_beanstalkd(directory)
-    for n in range(5):
-        server.put(b"%099d" % n)
-    server.kill()
-    (path,) = files(directory)
-    size = len(path.read_bytes().rstrip(b"\0"))
-    path.chmod(0o600)
-    os.truncate(path, size - cut)
-    warnings = []
-    contents = read(directory, warnings.append)
-    assert contents.damages == []
-    assert [str(contents.torn)] == warnings
-    jobs = {job.id: job for job in contents.jobs()}
-    after = restarted(directory)
-    assert_same(jobs, after.shows(range(1, 6)), restarts=1)
-    assert list(jobs) == [1, 2, 3, 4]
-    assert f"binlog.1:{contents.torn.offset}" in warnings[0].replace(": offset ", ":")
-    assert "unexpected EOF" in after.kill()
-
-
 def test_a_thousand_jobs_are_served_by_beanstalkd_as_they_were_written(launch_beanstalkd, directory):
     chance = random.Random(1)
     now = time.time_ns()

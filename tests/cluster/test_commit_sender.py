@@ -107,9 +107,13 @@ def test_a_position_that_nobody_here_knows_means_that_the_engine_has_diverged(fo
     assert caught.value.position == found
 
 
-def test_what_is_not_kept_any_more_cannot_be_sent_again():
-    sender = sender_with(6, kept=3 * (COMMIT_COST + 10))
+@pytest.mark.parametrize("is_late", [False, True], ids=["from the start", "later"])
+def test_what_is_not_kept_any_more_cannot_be_sent_again(is_late):
+    kept = 3 * (COMMIT_COST + 10)
+    sender = sender_with(6, **({} if is_late else {"kept": kept}))
     confirm(sender, 5)
+    if is_late:
+        sender.keep(kept)
     answer(sender, 3, position(43), 2)
     assert sender.next().position == position(44)
     with pytest.raises(DivergedError):
@@ -122,29 +126,15 @@ def test_what_is_not_in_the_engine_is_kept_however_much_it_is():
     assert sender.durable == position(140)
 
 
-def test_what_may_be_kept_can_become_less():
-    sender = sender_with(6)
-    confirm(sender, 5)
-    sender.keep(3 * (COMMIT_COST + 10))
-    answer(sender, 3, position(43), 2)
-    with pytest.raises(DivergedError):
-        answer(sender, 3, position(42), 2)
-
-
 def test_a_node_keeps_no_more_than_a_part_of_its_memory():
     assert [kept_within(memory) for memory in (0, 80_000, 1 << 40)] == [KEPT, 10_000, KEPT]
 
 
-def test_a_higher_epoch_fences():
-    sender = sender_with(1)
+@pytest.mark.parametrize(("epoch", "replicas"), [(4, 2), (3, 0)], ids=["a higher epoch", "another lease of this one"])
+def test_another_lease_fences(epoch, replicas):
     with pytest.raises(FencedError) as caught:
-        answer(sender, 4, None, 2)
-    assert caught.value.epoch == 4
-
-
-def test_another_lease_of_the_same_epoch_fences():
-    with pytest.raises(FencedError):
-        answer(sender_with(1), 3, None, 0)
+        answer(sender_with(1), epoch, None, replicas)
+    assert caught.value.epoch == epoch
 
 
 def test_while_the_engine_has_lost_the_lease_nothing_is_sent_or_written_anew():

@@ -388,10 +388,13 @@ def test_what_comes_during_a_commit_is_committed_after_it():
     assert rounds.gate.durable_lsn == 2
 
 
-def test_a_commit_that_fails_without_a_task_ends_the_acknowledgements(caplog):
+@pytest.mark.parametrize("by_itself", [False, True], ids=["the commit", "the journal by itself"])
+def test_what_fails_during_a_commit_without_a_task_ends_the_acknowledgements(caplog, by_itself):
     rounds, caller = committing()
     error = OSError(5, "Input/output error")
-    rounds.journal.end_commit(error)
+    if by_itself:
+        rounds.journal.on_failure(error)
+    rounds.journal.end_commit(None if by_itself else error)
     caller.send(PUT)
     rounds.loop.settle()
     assert caller.read() == b""
@@ -411,14 +414,6 @@ def test_a_commit_that_cannot_begin_ends_the_acknowledgements_and_a_stop_waits_f
     assert caller.read() == b""
     assert [type(error) for error in rounds.failures] == [MemoryError]
     asyncio.run(rounds.gate.commit_rest())
-
-
-def test_a_journal_that_fails_during_a_commit_acknowledges_it_no_more(caplog):
-    rounds, caller = committing()
-    rounds.journal.on_failure(OSError(5, "Input/output error"))
-    rounds.journal.end_commit()
-    rounds.loop.settle()
-    assert caller.read() == b""
 
 
 SET_UP = b"put-keyed ready 0 0 60 1\r\nx\r\nput-keyed gone 0 9 60 1\r\nx\r\n"

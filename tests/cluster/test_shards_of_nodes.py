@@ -66,6 +66,14 @@ def yaml(client, command):
     return client.read(size + 2).decode().splitlines()
 
 
+def join(cluster, node):
+    """Add a node, which leads half of the shards."""
+    other = cluster.add(shards=SHARDS)
+    eventually(lambda: sum(shard.leads for shard in other.server.shards) == SHARDS // 2, "it leads half of them", 60)
+    lead_all(node, other)
+    return other
+
+
 # Without sockets
 
 
@@ -254,9 +262,7 @@ def test_the_limit_of_memory_is_divided_among_the_shards_that_a_node_leads(clust
 def test_all_clients_are_listed_with_what_the_shard_knows_that_counts_them(cluster, node, client):
     use(client, ONE)
     watch(client, ONE)
-    other = cluster.add(shards=SHARDS)
-    eventually(lambda: sum(shard.leads for shard in other.server.shards) == SHARDS // 2, "it leads half of them", 60)
-    lead_all(node, other)
+    other = join(cluster, node)
     asker = cluster.connect(other)
     host, port = client.socket.getsockname()[:2]
     found = yaml(asker, b"list-clients")[1:-1]
@@ -273,9 +279,7 @@ def test_drain_mode_is_that_of_all_shards_until_the_leader_of_one_changes(cluste
         use(client, tube_of(shard))
         assert put(client, b"x") == b"DRAINING\r\n"
     assert stats(client)["draining"] == "true"
-    other = cluster.add(shards=SHARDS)
-    eventually(lambda: sum(shard.leads for shard in other.server.shards) == SHARDS // 2, "it leads half of them", 60)
-    lead_all(node, other)
+    other = join(cluster, node)
     client = cluster.connect(other)
     assert stats(client)["draining"] == "false"
     for shard in range(SHARDS):
@@ -290,9 +294,7 @@ def test_drain_mode_is_that_of_all_shards_until_the_leader_of_one_changes(cluste
 
 @shows("other values of stats")
 def test_what_cannot_be_summed_is_what_the_leader_of_the_default_tube_says(cluster, node):
-    other = cluster.add(shards=SHARDS)
-    eventually(lambda: sum(shard.leads for shard in other.server.shards) == SHARDS // 2, "it leads half of them", 60)
-    lead_all(node, other)
+    other = join(cluster, node)
     shard = crc32(b"default") % SHARDS
     leads = next(each for each in (node, other) if each.server.shards[shard].leads)
     answers = [stats(cluster.connect(each)) for each in (node, other)]

@@ -62,7 +62,6 @@ def test_a_missing_directory_is_made(launch, tmp_path):
     process = launch("-p", "0", "-b", str(tmp_path / "jobs"))
     caller = Caller(process.address)
     put(caller)
-    caller.close()
     assert process.stop() == 0
     assert "segment.0000000001" in os.listdir(tmp_path / "jobs")
 
@@ -160,7 +159,6 @@ def test_a_directory_that_another_server_uses_is_refused(launch, tmp_path):
     assert line == f"beanstalk-server: -b/--binlog {tmp_path}: another server uses this directory"
     caller = Caller(process.address)
     put(caller)
-    caller.close()
     assert process.stop() == 0
 
 
@@ -262,7 +260,6 @@ def test_a_damaged_directory_is_refused_and_can_be_salvaged(launch, tmp_path):
     caller = Caller(process.address)
     assert put(caller) == 31 + UNKNOWN_IDS, "the damage may have hidden ids"
     assert UNKNOWN_IDS == 2**20, "as docs/operating.md says"
-    caller.close()
     assert process.stop() == 0
     assert "Traceback" not in process.log
     assert os.listdir(tmp_path / "damaged") == [name]
@@ -323,7 +320,6 @@ def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk, bodies):
             "the room is found",
         )
         more += 1
-    caller.close()
     assert process.stop() == 0
     assert "cannot allocate a segment: No space left on device; puts that need one are refused" in process.log
     assert "the disk has room again" in process.log
@@ -365,7 +361,6 @@ def test_the_process_ends_by_itself_when_the_disk_fails_and_acknowledges_nothing
     caller.send(b"put 0 0 60 1\r\nb\r\n")
     with contextlib.suppress(ConnectionError):
         assert caller.rest() in (b"", b"INSERTED 2\r\n" if "-f" in options else b"")
-    caller.close()
     assert process.wait() == JOURNAL_FAILED
     assert (
         "the journal failed; the server acknowledges nothing more, and stops: "

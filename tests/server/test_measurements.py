@@ -176,7 +176,6 @@ def work(server):
     assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
     assert caller.line() == b"x\r\n"
     assert caller.ask(b"delete 1\r\n") == b"DELETED\r\n"
-    caller.close()
 
 
 def counts(measurements):

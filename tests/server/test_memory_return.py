@@ -50,7 +50,6 @@ def test_the_memory_of_a_backlog_is_returned_and_the_other_jobs_are_intact(launc
     for number in range(KEPT, COUNT + 1, KEPT):
         assert caller.ask(b"peek %d\r\n" % number) == b"FOUND %d %d\r\n" % (number, len(bodies[number - 1]))
         assert caller.read(len(bodies[number - 1]) + 2) == bodies[number - 1] + b"\r\n"
-    caller.close()
     assert process.stop() == 0
 
 

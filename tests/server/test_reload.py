@@ -317,7 +317,6 @@ def test_what_fails_is_said_in_a_line_each_and_nothing_has_changed(serve, tmp_pa
     assert caller.ask(b"use other\r\n") == b"USING other\r\n"
     authenticated(server, "billing").close()
     Caller(before[1]).close()
-    caller.close()
 
 
 def test_a_bad_token_file_changes_nothing(run, tmp_path):
@@ -370,7 +369,6 @@ def test_of_two_reloads_at_once_the_last_wins(serve):
     server.wait_for(reload_often())
     assert caller.ask(b"use tube-19\r\n") == b"USING tube-19\r\n"
     assert caller.ask(b"use tube-18\r\n") == b"FORBIDDEN\r\n"
-    caller.close()
 
 
 def test_reloads_while_clients_come_and_work(serve):
@@ -473,7 +471,6 @@ def test_sighup_reads_the_config_file_again(launch, config_file):
     process.send_signal(signal.SIGHUP)
     eventually(lambda: process.log.count("SIGHUP: nothing has changed: ") >= 2, "each mistake has its line")
     assert caller.ask(b"use mail\r\n") == b"USING mail\r\n"
-    caller.close()
     assert process.stop() == 0
     assert "Traceback" not in process.log
 
@@ -490,7 +487,6 @@ def test_sighup_reads_the_token_file_of_the_command_line_again(launch, tmp_path)
     caller.close()
     caller = Caller(process.address)
     assert caller.ask(b"auth two\r\n") == b"AUTHENTICATED\r\n"
-    caller.close()
     assert process.stop() == 0
 
 

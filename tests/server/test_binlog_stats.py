@@ -1,4 +1,4 @@
-"""What stats reports about the binlog's files, compared with beanstalkd; and how much room they take."""
+"""What stats reports about the binlog's files, compared with beanstalkd."""
 
 import pytest
 from on_directory import Beanstalkd, Ours

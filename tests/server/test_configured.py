@@ -1,4 +1,4 @@
-"""A server process with a config file: its start, its warnings, and what SIGHUP makes of a changed file."""
+"""A server process with a config file: malformed puts, warnings, and what SIGHUP makes of a changed file."""
 
 import signal
 

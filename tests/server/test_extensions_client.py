@@ -1,4 +1,4 @@
-"""The client of this package at a real server: pages, attributes of a put, keyed jobs and an example."""
+"""The client of this package at a real server: pages, keyed jobs, an unmodified client beside it, and an example."""
 
 import re
 import sys

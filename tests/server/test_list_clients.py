@@ -1,4 +1,4 @@
-"""list-clients of a server: clients by TCP and UNIX sockets, behind I/O processes, with users, and blocked ones."""
+"""list-clients of a server: clients by UNIX sockets and behind I/O processes, beside HTTP, and blocked ones."""
 
 import socket
 

@@ -224,9 +224,13 @@ def test_a_segment_that_goes_while_it_is_copied_is_not_in_the_copy(servers, sour
     assert sorted(to.nodes) == names
 
 
-def test_an_engine_without_jobs_has_nothing_to_export(servers):
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_engine_without_jobs_has_nothing_to_export(servers, shards):
+    servers.engine().shards(shards)
+    to = MemoryDirectory()
     with pytest.raises(StorageError, match="holds no jobs"):
-        export_jobs(servers.engine, 1, MemoryDirectory())
+        export_jobs(servers.engine, shards, to)
+    assert not to.nodes
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Tries: jobs that fail are tried again, later and later, until they are buried or go to a dead tube, and come back."""
+"""Tries: what a process does with many jobs that fail, how long they wait at most, and what their journal admits.
+
+Which job is tried again, buried or moved to its dead tube, and when, is compared with the model (test_broker.py).
+"""
 
 import pytest
 from checking import check_broker
@@ -12,12 +15,10 @@ from beanstalk_server.queue.job import (
     LONGEST_DELAY,
     NO_EXTRAS,
     READY,
-    RELEASED,
     RESERVED,
 )
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
-from beanstalk_server.queue.memory import LETTER_COST
-from beanstalk_server.queue.outcome import BURIED_INSTEAD, DONE, NOT_FOUND, PENDING
+from beanstalk_server.queue.outcome import DONE, NOT_FOUND, PENDING
 from beanstalk_server.queue.policy import NO_POLICY, Policy
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 
@@ -43,22 +44,7 @@ class World(BrokerWorld):
         return outcome
 
 
-def tries(job):
-    return job.extras.tries, job.extras.reason
-
-
 # Limits
-
-
-def test_a_job_that_fails_as_often_as_its_tube_allows_is_buried():
-    world = World(t=Policy(max_tries=3))
-    job = world.put()
-    assert world.fail(job, 2) == DONE
-    assert (job.state, *tries(job)) == (READY, 2, RELEASED)
-    assert world.fail(job) == BURIED_INSTEAD
-    assert (job.state, *tries(job), job.extras.buries, job.extras.releases) == (BURIED, 3, RELEASED, 1, 3)
-    assert job.priority == 7
-    assert world.broker.counters.dead == 0, "it stays where it is"
 
 
 @pytest.mark.parametrize("policy", [Policy(max_tries=1), Policy(ttl=5 * SECOND)])
@@ -110,14 +96,6 @@ def test_a_backoff_doubles_with_each_failure_up_to_its_limit():
     assert [each.counters.retried for each in found] == [5, 5]
 
 
-def test_who_releases_a_job_with_the_delay_that_it_says_it_has_gets_the_backoff():
-    world = World(t=Policy(backoff=SECOND))
-    job = world.put()
-    for seconds in (1, 2, 4):
-        world.fail(job, delay=job.delay)
-        assert job.deadline - world.now == seconds * SECOND
-
-
 def test_without_a_limit_a_backoff_grows_up_to_the_longest_delay():
     world = World(t=Policy(backoff=1))
     job = world.put()
@@ -125,23 +103,6 @@ def test_without_a_limit_a_backoff_grows_up_to_the_longest_delay():
     assert job.deadline - world.now == LONGEST_DELAY
     world.fail(job, 3)
     assert job.deadline - world.now == LONGEST_DELAY
-
-
-# Dead tubes
-
-
-def test_a_job_that_fails_in_the_dead_tube_too_keeps_its_first_origin():
-    world = World(t=Policy(max_tries=1, dead_tube="dead"), dead=Policy(max_tries=2, dead_tube="deader"))
-    job = world.put()
-    world.fail(job, 3)
-    assert (job.tube.name, job.extras.origin) == ("deader", "t")
-
-
-def test_a_job_that_has_gone_all_the_way_round_is_where_it_came_from():
-    world = World(t=Policy(max_tries=1, dead_tube="dead"), dead=Policy(max_tries=1, dead_tube="t"))
-    job = world.put()
-    world.fail(job, 2)
-    assert (job.tube.name, job.extras.origin) == ("t", "")
 
 
 # Redrive
@@ -154,18 +115,6 @@ def dead_letters(count, **policy):
         world.fail(job)
     check_broker(world.broker)
     return world, jobs
-
-
-def test_dead_letters_go_back_with_all_their_tries_those_that_came_first_first():
-    world, jobs = dead_letters(3)
-    assert world.redrive("dead", 2) == 2
-    assert [job.tube.name for job in jobs] == ["t", "t", "dead"]
-    job = jobs[0]
-    assert (job.state, job.key, job.extras.origin, *tries(job)) == (READY, "k0", "", 0, RELEASED)
-    assert world.redrive("dead") == 1
-    assert "dead" not in world.broker.tubes
-    assert world.redrive("dead") == NOT_FOUND
-    assert world.broker.server_statistics().counters.redriven == 3
 
 
 def test_the_statistics_of_a_dead_tube_tell_how_many_have_gone_back():
@@ -224,15 +173,6 @@ def test_a_disconnect_waits_until_failures_may_be_recorded():
     world.sleep(0)
     assert [(job.state, job.extras.tries) for job in jobs] == [(BURIED, 1)] * 2
     assert world.broker.next_event() > world.now
-
-
-def test_a_dead_letter_is_counted_with_its_terms_while_it_is_one():
-    world, (job,) = dead_letters(1)
-    before = world.broker.memory.used
-    world.redrive("dead")
-    assert world.broker.memory.used == before - LETTER_COST
-    world.broker.delete(world.client, job.id, world.now)
-    assert world.broker.memory.used == 0
 
 
 def test_many_dead_letters_share_the_name_of_their_origin_after_a_restart_too():

@@ -1,15 +1,18 @@
-"""The rate of a tube, and its limit of reserved jobs: who is served, when, and that nobody looks in vain meanwhile."""
+"""The rate of a tube: it holds for any tick and any number of clients, and waiting clients cost no polling.
 
-import pytest
+Which client is served, and when, is compared with the model (test_broker.py), and with a textbook token bucket
+(test_broker_unsettled.py).
+"""
+
 from checking import check_broker
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import SLICE, Broker
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.outcome import DONE, PENDING, TIMED_OUT
+from beanstalk_server.queue.outcome import DONE, PENDING
 from beanstalk_server.queue.policy import NO_POLICY, Policy, no_policies
 from beanstalk_server.queue.units import FOREVER, MILLISECOND, SECOND
-from beanstalk_server.queue.wheel import END_OF_TIME, TICK
+from beanstalk_server.queue.wheel import TICK
 
 
 class World:
@@ -126,65 +129,6 @@ def test_a_rate_holds_whatever_the_tick_and_the_clients():
                 assert moment >= (number - lag) * interval, "no more by then than the rate allows"
 
 
-@pytest.mark.parametrize("how", ["delete", "bury", "release", "delay", "unreserve", "time out", "disconnect"])
-def test_a_waiting_client_is_served_when_a_place_becomes_free(how):
-    world = World(max_reserved=1)
-    worker, waiting = world.connect(), world.connect()
-    first, second = world.put(2)
-    assert world.reserve(worker) == DONE
-    assert world.reserve(waiting, FOREVER) == PENDING
-    world.settle()
-    assert count(waiting) == 0
-    broker, now = world.broker, world.now
-    if how == "delete":
-        broker.delete(worker, first, now)
-    elif how == "bury":
-        broker.bury(worker, first, 0, now)
-    elif how == "release":
-        broker.release(worker, first, 9, 0, now)
-    elif how == "delay":
-        broker.release(worker, first, 0, SECOND, now)
-    elif how == "unreserve":
-        broker.unreserve(worker, first, now)
-    elif how == "disconnect":
-        broker.disconnect(worker, now)
-    else:
-        world.sleep(100 * SECOND)
-    world.settle()
-    expected = first if how in ("unreserve", "time out", "disconnect") else second
-    assert waiting.answers == [("reserved", expected)]
-    check_broker(world.broker)
-
-
-def test_who_gives_a_job_back_as_if_it_had_not_had_it_gives_back_its_token():
-    world = World(interval=SECOND)
-    worker, waiting = world.connect(), world.connect()
-    (job_id,) = world.put(1)
-    for _ in range(3):
-        assert world.reserve(worker) == DONE
-        assert world.broker.unreserve(worker, job_id, world.now) == DONE
-        check_broker(world.broker)
-    world.reserve(worker)
-    world.reserve(waiting, FOREVER)
-    world.broker.unreserve(worker, job_id, world.now)
-    assert waiting.answers == [("reserved", job_id)]
-
-
-def test_reserve_job_is_never_refused_but_takes_a_token_and_a_place():
-    world = World(interval=SECOND, max_reserved=2)
-    worker = world.connect()
-    ids = world.put(5)
-    for job_id in ids[:3]:
-        assert world.broker.reserve_job(worker, job_id, world.now) == DONE
-        check_broker(world.broker)
-    world.sleep(3 * SECOND)
-    assert world.reserve(worker) == TIMED_OUT, "three are reserved"
-    world.delete(worker, ids[0])
-    assert world.reserve(worker) == TIMED_OUT, "two are"
-    world.delete(worker, ids[1])
-    assert world.reserve(worker) == DONE
-
-
 def test_each_tube_has_a_rate_of_its_own():
     world = World(interval=SECOND)
     worker = world.connect("t1", "t2", "t3")
@@ -211,80 +155,3 @@ def test_many_waiting_clients_of_a_tube_whose_rate_is_lifted_are_served_in_slice
         assert sum(count(client) for client in clients) - before <= SLICE
     check_broker(world.broker)
     assert all(count(client) == 1 for client in clients)
-
-
-def test_a_tube_that_nobody_needs_stays_until_its_bucket_is_full():
-    world = World(interval=SECOND, burst=2)
-    worker = world.connect()
-    ids = world.put(2)
-    world.reserve(worker, batch=2)
-    for job_id in ids:
-        world.delete(worker, job_id)
-    world.broker.use(world.producer, "default")
-    world.broker.watch(world.producer, "default")
-    world.broker.ignore(world.producer, "t")
-    world.broker.disconnect(worker, world.now)
-    check_broker(world.broker)
-    assert "t" in world.broker.tubes
-    world.sleep(2 * SECOND - 1)
-    assert "t" in world.broker.tubes
-    world.sleep(1)
-    assert "t" not in world.broker.tubes
-    world.sleep(3600 * SECOND)
-    assert world.broker.next_event() == END_OF_TIME, "nothing is left in the wheel"
-
-
-def test_who_changes_a_rate_again_and_again_gets_no_more_jobs_for_that():
-    world = World(interval=SECOND, burst=2)
-    worker = world.connect()
-    world.put(30)
-    for turn in range(100):
-        while world.reserve(worker) == DONE:
-            pass
-        world.change(interval=SECOND + turn % 2, burst=1 + turn % 7)
-        world.sleep(SECOND // 10)
-    assert count(worker) == 2 + 9
-
-
-def test_tokens_stay_when_the_rate_changes_and_come_by_the_new_one():
-    world = World(interval=SECOND, burst=4)
-    worker, waiting = world.connect(), world.connect()
-    world.put(20)
-    world.reserve(worker)
-    world.change(interval=10 * SECOND, burst=6)
-    assert [world.reserve(worker) for _ in range(4)] == [DONE] * 3 + [TIMED_OUT]
-    assert world.reserve(waiting, FOREVER) == PENDING
-    world.sleep(5 * SECOND)
-    world.change(interval=SECOND, burst=1)
-    world.sleep(SECOND // 2 - 1)
-    assert count(waiting) == 0, "half of a token was there, and the other half takes half a second now"
-    world.sleep(1)
-    assert count(waiting) == 1
-    world.sleep(100 * SECOND)
-    world.change(interval=SECOND, burst=3)
-    assert [world.reserve(worker) for _ in range(2)] == [DONE, TIMED_OUT], "what was full has one token"
-
-
-def test_a_place_that_is_free_for_who_waits_is_not_taken_twice():
-    world = World(max_reserved=1)
-    worker, waiting = world.connect(), world.connect()
-    world.put(3)
-    world.reserve(worker)
-    world.reserve(waiting, FOREVER)
-    world.delete(worker, 1)
-    assert world.reserve(worker) == TIMED_OUT, "in the same moment: the place is that of the client that waits"
-    assert (count(worker), count(waiting)) == (1, 1)
-
-
-def test_a_reservation_by_id_takes_no_wake_up_from_who_waits():
-    """It comes when there is a token already, but the tick is not over: the next tick is still theirs."""
-    world = World(interval=TICK // 10)
-    worker, waiting = world.connect(), world.connect()
-    world.put(3)
-    world.reserve(worker)
-    assert world.reserve(waiting, FOREVER) == PENDING
-    world.now += TICK // 2
-    assert world.broker.reserve_job(worker, 3, world.now) == DONE
-    check_broker(world.broker)
-    world.sleep(TICK)
-    assert (count(worker), count(waiting)) == (2, 1)

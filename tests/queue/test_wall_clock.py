@@ -1,17 +1,20 @@
-"""Jobs that are due at a moment of the wall clock, however it is set meanwhile."""
+"""Jobs that are due at a moment of the wall clock: how often that is read, in slices, and while it drifts.
+
+When such a job is ready, however the clock is set, is compared with the model (test_broker.py).
+"""
 
 import random
 
 import pytest
 from checking import check_broker
-from virtual import BrokerWorld, MemoryJournal, RecordingClient, put
+from virtual import BrokerWorld, RecordingClient, put
 
-from beanstalk_server.queue.broker import SLICE, Broker
+from beanstalk_server.queue.broker import SLICE
 from beanstalk_server.queue.job import DELAYED, READY
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.outcome import DONE, DRAINING, NOT_FOUND, PENDING, REPLACED, TIMED_OUT
-from beanstalk_server.queue.policy import Attributes, Policy
-from beanstalk_server.queue.units import FOREVER, MILLISECOND, SECOND
+from beanstalk_server.queue.outcome import DONE, REPLACED
+from beanstalk_server.queue.policy import Attributes
+from beanstalk_server.queue.units import FOREVER, SECOND
 from beanstalk_server.queue.wall_clock import WALL_CHECK
 from beanstalk_server.queue.wheel import END_OF_TIME
 
@@ -51,39 +54,6 @@ def clocks():
     return Clocks()
 
 
-def test_a_job_is_ready_when_the_wall_clock_says_so_and_not_before(clocks):
-    job = clocks.put(EIGHT)
-    check_broker(clocks.broker)
-    assert (job.state, clocks.broker.delayed) == (DELAYED, 1)
-    clocks.sleep(MINUTE - 1)
-    assert job.state == DELAYED
-    clocks.sleep(MILLISECOND)
-    assert (job.state, clocks.broker.delayed, clocks.broker.ready) == (READY, 0, 1)
-
-
-@pytest.mark.parametrize("late", [0, 1, MINUTE, EIGHT - 1])
-def test_a_job_whose_moment_is_past_is_ready_at_once(clocks, late):
-    assert clocks.put(clocks.wall - late).state == READY
-
-
-def test_a_clock_that_is_set_beyond_the_moment_makes_the_job_ready_with_the_next_look(clocks):
-    job = clocks.put(EIGHT)
-    clocks.set(EIGHT)
-    assert clocks.broker.next_event() <= clocks.now
-    clocks.sleep(0)
-    assert job.state == READY
-
-
-def test_a_clock_that_is_set_back_makes_the_job_wait_longer(clocks):
-    job = clocks.put(EIGHT)
-    clocks.sleep(MINUTE - SECOND)
-    clocks.set(EIGHT - 2 * MINUTE)
-    clocks.sleep(2 * MINUTE - 1)
-    assert job.state == DELAYED
-    clocks.sleep(MILLISECOND)
-    assert job.state == READY
-
-
 def test_over_its_moment_and_back_between_two_looks_is_nothing_at_all(clocks):
     job = clocks.put(EIGHT)
     clocks.set(EIGHT + MINUTE)
@@ -106,27 +76,6 @@ def test_a_job_that_is_due_is_compared_with_the_clock_as_it_is_then(clocks):
     assert job.state == DELAYED
     clocks.sleep(MINUTE)
     assert job.state == READY
-
-
-def test_once_ready_a_job_stays_so_when_the_clock_goes_back(clocks):
-    job = clocks.put(EIGHT)
-    clocks.set(EIGHT)
-    clocks.sleep(0)
-    clocks.set(EIGHT - MINUTE)
-    clocks.sleep(SECOND)
-    assert job.state == READY
-    assert not job.is_timed()
-
-
-def test_a_delay_lasts_as_long_whatever_the_wall_clock_says(clocks):
-    put(clocks.broker, clocks.client, delay=MINUTE, now=clocks.now)
-    clocks.put(EIGHT + MINUTE)
-    clocks.set(EIGHT + MINUTE)
-    clocks.sleep(SECOND)
-    assert (clocks.broker.ready, clocks.broker.delayed) == (1, 1)
-    clocks.set(EIGHT - 10 * MINUTE)
-    clocks.sleep(MINUTE)
-    assert (clocks.broker.ready, clocks.broker.delayed) == (2, 0)
 
 
 @pytest.mark.parametrize("drift", [-100_000, 100_000, -900_000, 900_000])
@@ -160,108 +109,6 @@ def test_the_clock_is_looked_at_again_and_again_while_a_job_waits(clocks):
     for _ in range(10):
         clocks.sleep(WALL_CHECK)
         assert clocks.now < clocks.broker.next_event() <= clocks.now + WALL_CHECK
-
-
-def test_a_waiting_client_is_given_the_job_when_its_moment_comes(clocks):
-    worker = RecordingClient(clocks.broker)
-    assert clocks.broker.reserve(worker, FOREVER, clocks.now) == PENDING
-    job = clocks.put(EIGHT)
-    clocks.set(EIGHT)
-    clocks.sleep(0)
-    assert worker.answers == [("reserved", job.id)]
-
-
-def test_jobs_of_all_tubes_come_in_the_order_of_their_moments(clocks):
-    workers = [RecordingClient(clocks.broker) for _ in range(5)]
-    moments = [EIGHT + SECOND * step for step in (3, 0, 4, 1, 2)]
-    came = []
-    for number, worker in enumerate(workers):
-        clocks.broker.use(worker, f"t{number}")
-        clocks.put(moments[number], client=worker)
-        clocks.put(moments[number] + 10 * SECOND, client=worker)
-    clocks.set(EIGHT)
-    for _ in workers:
-        clocks.sleep(MILLISECOND)
-        came += [number for number in range(5) if number not in came and clocks.broker.tubes[f"t{number}"].ready.jobs]
-        clocks.sleep(SECOND - MILLISECOND)
-    assert came == [1, 3, 4, 0, 2]
-    assert clocks.broker.delayed == 5
-
-
-def test_jobs_of_both_kinds_are_next_by_what_is_left_of_their_time(clocks):
-    broker, client = clocks.broker, clocks.client
-    put(broker, client, delay=MINUTE // 2, now=clocks.now)
-    timed = clocks.put(EIGHT)
-    assert broker.peek_delayed(client) == DONE
-    clocks.set(EIGHT - MINUTE // 4)
-    assert broker.peek_delayed(client) == DONE
-    assert client.answers == [("found", timed.id - 1), ("found", timed.id)]
-    assert broker.tube_statistics("default", clocks.now).delayed == 2
-    assert broker.job_statistics(timed.id, clocks.now).time_left == MINUTE // 4
-    assert broker.kick(client, 1, clocks.now) == DONE
-    assert (timed.state, timed.is_timed()) == (READY, False)
-    check_broker(broker)
-    assert broker.kick(client, 5, clocks.now) == DONE
-    assert client.answers[2:] == [("counted", 1), ("counted", 1)]
-    check_broker(broker)
-
-
-def end_by_kick(clocks, job):
-    assert clocks.broker.kick_job(clocks.client, job.id, clocks.now) == DONE
-
-
-def end_by_reschedule(clocks, job):
-    assert clocks.broker.reschedule(clocks.client, job.id, 2 * MINUTE, clocks.now) == DONE
-
-
-def end_by_reserve_and_release(clocks, job):
-    clocks.broker.reserve_job(clocks.client, job.id, clocks.now)
-    assert clocks.broker.release(clocks.client, job.id, 0, 2 * MINUTE, clocks.now) == DONE
-
-
-def end_by_bury(clocks, job):
-    clocks.broker.reserve_job(clocks.client, job.id, clocks.now)
-    assert clocks.broker.bury(clocks.client, job.id, 0, clocks.now) == DONE
-
-
-@pytest.mark.parametrize("end", [end_by_kick, end_by_reschedule, end_by_reserve_and_release, end_by_bury])
-def test_whoever_gives_it_another_state_or_delay_ends_what_was_agreed(clocks, end):
-    job = clocks.put(EIGHT)
-    end(clocks, job)
-    check_broker(clocks.broker)
-    before = job.state
-    clocks.set(EIGHT + MINUTE)
-    clocks.sleep(MINUTE)
-    assert (job.state, job.is_timed()) == (before, False)
-
-
-def test_cancel_and_clear_delete_it(clocks):
-    broker = clocks.broker
-    job = clocks.put(EIGHT)
-    assert broker.cancel(clocks.client, job.id) == DONE
-    for number in range(SLICE + 10):
-        clocks.put(EIGHT + number % 7)
-    assert broker.clear(clocks.client, "default") == PENDING
-    check_broker(broker)
-    assert broker.peek_delayed(clocks.client) == NOT_FOUND
-    clocks.set(EIGHT + MINUTE)
-    clocks.sleep(0)
-    assert clocks.client.answers == [("counted", SLICE + 10)]
-    assert not broker.jobs and not broker.ready
-
-
-def test_a_replacement_has_its_own_moment_or_none(clocks):
-    first = clocks.put(EIGHT, key="k")
-    second = clocks.put(EIGHT + MINUTE, key="k", replaces=True)
-    assert second.id == first.id
-    clocks.set(EIGHT)
-    clocks.sleep(SECOND)
-    assert second.state == DELAYED
-    broker, client = clocks.broker, clocks.client
-    fresh = Attributes(key="k", replaces=True)
-    assert broker.put_with(client, fresh, 0, 0, SECOND, b"x", clocks.now, clocks.now) == REPLACED
-    check_broker(broker)
-    assert broker.jobs[first.id].state == READY
 
 
 def test_many_that_are_due_at_once_come_in_slices(clocks):
@@ -324,40 +171,3 @@ def test_any_tubes_and_moments_are_in_order(clocks):
     clocks.set(EIGHT + MINUTE)
     clocks.broker.advance(clocks.now, 1)
     assert due[0].state == READY and due[1].state == DELAYED
-
-
-@pytest.mark.parametrize(("wall", "state"), [(EIGHT - 1, DELAYED), (EIGHT, READY), (0, DELAYED), (2 * EIGHT, READY)])
-def test_after_a_restart_the_moment_is_what_it_was_whatever_has_become_of_the_clock(wall, state):
-    clocks = Clocks(MemoryJournal())
-    job = clocks.put(EIGHT)
-    again = Broker(clocks.broker.journal.restarted(), clocks.now)
-    again.restore(wall - clocks.now, clocks.now)
-    check_broker(again)
-    found = again.jobs[job.id]
-    assert (found.state, found.is_timed()) == (state, state == DELAYED)
-    assert not found.is_timed() or found.terms().at == EIGHT
-
-
-def test_what_had_come_due_may_wait_again_if_the_clock_was_set_back_while_no_server_ran():
-    """Nothing is recorded when a job comes due; and the clock that counts is the one of the new start."""
-    clocks = Clocks(MemoryJournal())
-    job = clocks.put(EIGHT)
-    clocks.set(EIGHT)
-    clocks.sleep(0)
-    assert job.state == READY
-    again = Broker(clocks.broker.journal.restarted(), clocks.now)
-    again.restore(EIGHT - MINUTE - clocks.now, clocks.now)
-    assert again.jobs[job.id].state == DELAYED
-
-
-def test_who_asks_for_a_job_that_waits_is_not_made_to_wait_for_it(clocks):
-    clocks.put(EIGHT)
-    assert clocks.broker.reserve(clocks.client, 0, clocks.now) == TIMED_OUT
-
-
-def test_the_longest_delay_of_a_tube_is_also_that_until_a_moment():
-    broker = Broker(Journal(), policy_of=lambda _: Policy(max_delay=MINUTE))
-    client = RecordingClient(broker)
-    broker.set_wall_offset(EIGHT)
-    asked = [Attributes(at=EIGHT + MINUTE + late) for late in (0, 1)]
-    assert [broker.put_with(client, each, 0, 0, SECOND, b"x", 0, 0) for each in asked] == [DONE, DRAINING]

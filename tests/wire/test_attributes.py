@@ -212,20 +212,20 @@ def send_all(client, *lines):
 
 
 def test_puts_that_a_policy_refuses_get_replies_that_clients_know():
-    limits = Policy(max_jobs=1, max_bytes=5, max_delay=10 * SECOND, max_job_size=4)
+    limits = Policy(max_jobs=1, max_bytes=5, max_delay=10 * SECOND, max_job_size=6)
     client = World(policies={"t": limits}).connect()
     client.send(b"use t\r\n")
-    assert client.send(b"put 0 0 60 5\r\nhello\r\n") == b"JOB_TOO_BIG\r\n"
+    assert client.send(b"put 0 0 60 7\r\nhello !\r\n") == b"JOB_TOO_BIG\r\n"
+    assert client.send(b"put 0 11 60 7\r\nhello !\r\n") == b"JOB_TOO_BIG\r\n", "no later attempt could help"
     assert client.send(b"put 0 11 60 1\r\nx\r\n") == b"DRAINING\r\n"
-    assert client.send(b"put-with 0 0 60 4 key=k\r\nhell\r\n") == b"INSERTED 3\r\n"
-    assert client.send(b"put-keyed k 0 11 60 5\r\nhello\r\n") == b"EXISTS 3\r\n"
+    assert client.send(b"put-with 0 0 60 4 key=k\r\nhell\r\n") == b"INSERTED 4\r\n"
+    assert client.send(b"put-keyed k 0 11 60 5\r\nhello\r\n") == b"EXISTS 4\r\n"
     assert client.send(b"put 0 0 60 1\r\nx\r\n") == b"DRAINING\r\n"
-    assert client.send(b"replace-keyed k 0 0 60 5\r\nhello\r\n") == b"JOB_TOO_BIG\r\n"
-    found = client.yaml(b"stats-tube t")
-    assert [found[f"refused-{what}"] for what in ("jobs", "bytes", "delay", "size")] == ["1", "0", "1", "2"]
-    assert found["bytes"] == "4"
-    found = client.yaml(b"stats")
-    assert [found[f"refused-{what}"] for what in ("jobs", "bytes", "delay", "size")] == ["1", "0", "1", "2"]
+    assert client.send(b"replace-keyed k 0 0 60 6\r\nhello!\r\n") == b"DRAINING\r\n"
+    assert client.send(b"replace-keyed k 0 0 60 7\r\nhello !\r\n") == b"JOB_TOO_BIG\r\n"
+    for found in (client.yaml(b"stats-tube t"), client.yaml(b"stats")):
+        assert [found[f"refused-{what}"] for what in ("jobs", "bytes", "delay", "size")] == ["1", "1", "1", "3"]
+    assert client.yaml(b"stats-tube t")["bytes"] == "4"
 
 
 def test_a_tube_without_a_policy_shows_none_of_its_rows(client):

@@ -289,14 +289,42 @@ class MemoryJournal(Journal):
 
 
 class BreakingJournal(MemoryJournal):
-    """Fails to record changes while the test says so."""
+    """Fails to record what happens to jobs, `breaks` times."""
 
-    breaks = False
+    breaks = 0
+
+    def _record(self):
+        if self.breaks:
+            self.breaks -= 1
+            raise RuntimeError("broken")
 
     def change(self, job):
-        if self.breaks:
-            raise RuntimeError("broken")
+        self._record()
         super().change(job)
+
+    def delete(self, job):
+        self._record()
+        super().delete(job)
+
+    def forget(self, job):
+        self._record()
+
+
+class FullJournal(MemoryJournal):
+    """Has no room for what `refuses` names: "put", "begin_group" or "clear"."""
+
+    def __init__(self, *refuses):
+        super().__init__()
+        self.refuses = refuses
+
+    def put(self, job):
+        return "put" not in self.refuses and super().put(job)
+
+    def begin_group(self, group):
+        return "begin_group" not in self.refuses and super().begin_group(group)
+
+    def clear(self, tube_name, reserved_ids):
+        return "clear" not in self.refuses and super().clear(tube_name, reserved_ids)
 
 
 class BodilessJournal(MemoryJournal):

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from checking import check_broker
 from effort import seeded
-from virtual import MemoryJournal, RecordingClient, World
+from virtual import FullJournal, MemoryJournal, RecordingClient, World
 
 from beanstalk_server.access.rights import User
 from beanstalk_server.queue.broker import Broker
@@ -488,22 +488,10 @@ def test_groups_that_ended_before_a_restart_are_not_forgotten_for_those_that_end
     world.check()
 
 
-class Full(MemoryJournal):
-    """Has no room for a job, or for a group."""
-
-    refuses = ()
-
-    def put(self, job):
-        return "job" not in self.refuses and super().put(job)
-
-    def begin_group(self, group):
-        return "group" not in self.refuses and super().begin_group(group)
-
-
-@pytest.mark.parametrize("what", ["job", "group"])
+@pytest.mark.parametrize("what", ["put", "begin_group"])
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_put_that_is_refused_begins_no_group(what, waits):
-    journal = Full()
+    journal = FullJournal()
     world = World(journal)
     client = world.connect()
     if waits:

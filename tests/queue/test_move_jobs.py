@@ -167,11 +167,10 @@ def test_two_moves_to_and_fro_come_to_an_end():
 def test_a_move_that_fails_in_a_later_slice_is_answered(put, begin):
     world, _ = many(SLICE, BreakingJournal(), put)
     begin(world)
-    world.journal.breaks = True
+    world.journal.breaks = 1
     with pytest.raises(RuntimeError):
         world.broker.advance(world.now)
     assert world.client.answers[-1] == ("failed",)
     assert not world.client.busy
-    world.journal.breaks = False
     world.sleep(0)
     assert world.broker.kick(world.client, 1, world.now) == DONE

@@ -158,13 +158,6 @@ def test_stats_job_names_no_origin_to_which_the_user_has_no_right():
 # list-tubes
 
 
-def test_list_tubes_shows_the_tubes_to_which_there_is_any_right(world):
-    world.connect().send(b"watch a1\r\nwatch a2\r\nwatch b1\r\nwatch b2\r\nwatch c\r\n")
-    assert names(world.connect(User("u", consume=["a1"], admin=["b*"])).send(b"list-tubes\r\n")) == ["a1", "b1", "b2"]
-    assert names(world.connect(NOBODY).send(b"list-tubes\r\n")) == []
-    assert len(names(world.connect(User("u", admin=["*"])).send(b"list-tubes\r\n"))) == 6
-
-
 def many_tubes(world, count):
     owner = world.connect()
     for number in range(count):

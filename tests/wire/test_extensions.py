@@ -6,7 +6,7 @@ What the commands answer is in conformance/conversations/extensions.txt.
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from virtual import World
+from virtual import BreakingJournal, FullJournal, World
 
 from beanstalk_server.queue.journal import Journal
 
@@ -40,20 +40,12 @@ def test_the_longest_key_and_the_largest_numbers_fit_into_a_line(world):
 # replace-keyed
 
 
-class FillingJournal(Journal):
-    keeps = True
-    full = False
-
-    def put(self, job):
-        return not self.full
-
-
 def test_replace_keyed_without_room_changes_nothing():
-    journal = FillingJournal()
+    journal = FullJournal()
     world = World(journal)
     client = world.connect()
     client.send(keyed(b"put-keyed", delay=b"9", body=b"old"))
-    journal.full = True
+    journal.refuses = ("put",)
     assert client.send(keyed(b"replace-keyed", body=b"new")) == b"OUT_OF_MEMORY\r\n"
     assert client.send(keyed(b"put-keyed", key=b"l")) == b"OUT_OF_MEMORY\r\n"
     assert client.send(b"peek-keyed k\r\npeek-keyed l\r\n") == b"FOUND 1 3\r\nold\r\nNOT_FOUND\r\n"
@@ -151,25 +143,8 @@ def test_a_clear_of_more_than_a_slice_takes_effect_at_once_and_is_answered_when_
     world.check()
 
 
-class BreakingJournal(Journal):
-    keeps = True
-    breaks = 0
-
-    def forget(self, job):
-        if self.breaks:
-            self.breaks -= 1
-            raise RuntimeError("broken")
-
-
-class FullJournal(Journal):
-    keeps = True
-
-    def clear(self, tube_name, reserved_ids):
-        return False
-
-
 def test_a_clear_that_the_journal_has_no_room_for_changes_nothing():
-    world = World(FullJournal())
+    world = World(FullJournal("clear"))
     client = world.connect()
     for _ in range(1500):
         client.put(delay=5)

@@ -3,7 +3,6 @@
 import pytest
 from virtual import World
 
-from beanstalk_server.access.rights import User
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.wire.places import Places
 
@@ -104,18 +103,6 @@ def test_a_job_that_waits_is_the_last_delayed_one_and_may_be_ended_by_an_operato
     assert client.send(b"kick 9\r\n") == b"KICKED 5\r\n"
     assert client.yaml(b"stats-group g")["waiting-jobs"] == "0"
     assert reserve(client) and state(client, waits[3]) == "ready"
-
-
-@pytest.mark.parametrize("attribute", ["group", "after"])
-def test_a_user_needs_the_right_to_produce_to_the_tube_of_a_group(world, attribute):
-    client = world.connect(User("u", produce=["default", "mine"]))
-    line = b"put-with 0 0 60 1 %b=" % attribute.encode() + b"%b\r\nx\r\n"
-    assert client.send(line % b"mine/1").startswith(b"INSERTED ")
-    assert client.send(line % b"mine").startswith(b"INSERTED ")
-    assert client.send(line % b"theirs/1") == b"FORBIDDEN\r\n"
-    assert client.send(line % b"mine/theirs/1") == b"FORBIDDEN\r\n"
-    assert client.send(b"stats-group mine/1\r\n") == b"FORBIDDEN\r\n"
-    assert client.send(b"stats-group theirs/1\r\n") == NOT_FOUND
 
 
 def test_a_group_is_in_the_shard_of_its_tube():

@@ -114,11 +114,3 @@ def test_another_server_begins_anew(world):
     asker.session.receive(b"list-clients\r\nlist-tube-used\r\n", world.now)
     assert asker.session.can_move()
     assert asker.session.take_commands(world.now) == b"list-clients\r\nlist-tube-used\r\n"
-
-
-@pytest.mark.parametrize(
-    ("rights", "expected"),
-    [({"admin": ["*"]}, b"OK 7"), ({"admin": ["d*"], "inspect": ["*"]}, b"FORBIDDEN"), ({}, b"FORBIDDEN")],
-)
-def test_it_asks_for_the_right_to_every_tube(world, rights, expected):
-    assert world.connect(User("u", **rights)).send(b"list-clients\r\n").startswith(expected)

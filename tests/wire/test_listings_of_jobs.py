@@ -4,7 +4,6 @@ import pytest
 import yaml
 from virtual import World
 
-from beanstalk_server.access.rights import User
 from beanstalk_server.wire.listings import PAGE_ENTRIES
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
@@ -104,14 +103,6 @@ def test_the_longest_line_is_understood(client):
     client.send(f"use {name}\r\n".encode())
     assert page(client, "reserved", "9" * 20, 2**32 - 1, name) == ("", [])
     assert page(client, "delayed", position, 2**32 - 1, name) == ("", [])
-
-
-def test_who_may_inspect_the_tube_may_list_its_jobs(world):
-    world.connect().put()
-    line = b"list-jobs default ready 0 1\r\n"
-    assert ids(read(world.connect(User("u", inspect=["def*"])).send(line))[1]) == [1]
-    assert world.connect(User("u", admin=["*"])).send(line) == b"FORBIDDEN\r\n"
-    assert world.connect(User("u", inspect=["other"])).send(line) == b"NOT_FOUND\r\n"
 
 
 def test_a_long_page_takes_many_turns_and_leaves_out_what_goes(world, client):

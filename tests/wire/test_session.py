@@ -7,12 +7,12 @@ import io
 import tracemalloc
 
 import pytest
-from virtual import World
+from virtual import BreakingJournal, FullJournal, World
 
 from beanstalk_server.access.rights import User
 from beanstalk_server.queue.broker import MOST_WATCHED, MOST_WATCHES, SLICE
 from beanstalk_server.queue.costs import KICK_COST
-from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.transitions import FREE_WATCHES
 from beanstalk_server.wire.session import ADMISSION, ROUND, SESSION_QUANTUM
 
@@ -246,15 +246,8 @@ def test_drain_mode_begins_and_ends_by_command_and_the_log_says_so(client, caplo
     assert caplog.messages == ["draining: new jobs are refused", "not draining any more: new jobs are taken"]
 
 
-class FullJournal(Journal):
-    keeps = True
-
-    def put(self, job):
-        return False
-
-
 def test_put_without_room_changes_nothing():
-    world = World(FullJournal())
+    world = World(FullJournal("put"))
     client = world.connect()
     assert client.send(b"put 0 0 1 1\r\nx\r\n") == b"OUT_OF_MEMORY\r\n"
     assert client.yaml(b"stats")["total-jobs"] == "0"
@@ -384,10 +377,9 @@ def test_a_kick_that_fails_in_a_later_slice_is_answered(caplog):
     for _ in range(600):
         client.put(delay=100)
     client.session.receive(b"kick 600\r\nlist-tube-used\r\n", world.now)
-    journal.breaks = True
+    journal.breaks = 1
     with pytest.raises(RuntimeError):
         world.settle()
-    journal.breaks = False
     world.settle()
     assert client.read() == b"INTERNAL_ERROR\r\nUSING default\r\n"
     world.check()
@@ -557,27 +549,6 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
 # What goes wrong
 
 
-class BreakingJournal(Journal):
-    keeps = True
-
-    def __init__(self):
-        self.breaks = False
-
-    def put(self, job):
-        return self._fail()
-
-    def change(self, job):
-        self._fail()
-
-    def delete(self, job):
-        self._fail()
-
-    def _fail(self):
-        if self.breaks:
-            raise RuntimeError("broken")
-        return True
-
-
 def test_a_bug_in_a_command_answers_internal_error_and_affects_no_other_client(caplog):
     journal = BreakingJournal()
     world = World(journal)
@@ -585,12 +556,11 @@ def test_a_bug_in_a_command_answers_internal_error_and_affects_no_other_client(c
     for _ in range(4):
         client.put()
     client.send(b"reserve\r\nreserve\r\nreserve\r\nbury 3 0\r\n")
-    journal.breaks = True
+    journal.breaks = 5
     sent = b"put 0 0 1 1\r\nx\r\ndelete 1\r\nrelease 1 0 0\r\nbury 2 0\r\nkick 1\r\nlist-tube-used\r\n"
     assert client.send(sent) == b"INTERNAL_ERROR\r\n" * 5 + b"USING default\r\n"
     assert "RuntimeError: broken" in caplog.text
     world.check()
-    journal.breaks = False
     assert other.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 1\r\nx\r\n"
     assert other.send(b"delete 1\r\n") == b"DELETED\r\n"
 

@@ -417,16 +417,6 @@ def test_what_a_clear_does_to_groups_waits_until_the_journal_admits_it(world, cl
     assert client.read().endswith(b"CLEARED 600\r\n")
 
 
-def test_only_so_many_groups_are_remembered(world, client):
-    world.broker.groups.owner("").most = 3
-    for number in range(5):
-        put_many(client, 1, b"group=g%d" % number)
-        world.broker.clear(client.session, "default")
-        world.settle()
-    assert sorted(group.key for group in world.broker.groups.values()) == ["g2", "g3", "g4"]
-    world.check()
-
-
 def test_no_user_makes_the_server_forget_the_groups_of_another_one():
     world = World()
     world.broker.groups.owner("a").most = world.broker.groups.owner("b").most = 2

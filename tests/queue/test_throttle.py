@@ -129,6 +129,20 @@ def test_a_rate_holds_whatever_the_tick_and_the_clients():
                 assert moment >= (number - lag) * interval, "no more by then than the rate allows"
 
 
+def test_who_gives_a_job_back_as_if_it_had_not_had_it_gives_back_its_token():
+    world = World(interval=SECOND)
+    worker, waiting = world.connect(), world.connect()
+    (job_id,) = world.put(1)
+    for _ in range(3):
+        assert world.reserve(worker) == DONE
+        assert world.broker.unreserve(worker, job_id, world.now) == DONE
+        check_broker(world.broker)
+    world.reserve(worker)
+    world.reserve(waiting, FOREVER)
+    world.broker.unreserve(worker, job_id, world.now)
+    assert waiting.answers == [("reserved", job_id)]
+
+
 def test_each_tube_has_a_rate_of_its_own():
     world = World(interval=SECOND)
     worker = world.connect("t1", "t2", "t3")

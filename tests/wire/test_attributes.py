@@ -198,12 +198,6 @@ def test_a_moment_counts_by_what_the_wall_clock_says_when_the_body_has_come():
     assert client.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 3\r\nabc\r\n"
 
 
-def test_stats_counts_it_under_its_own_name(client):
-    client.send(b"put-with 0 0 60 1\r\nx\r\nput-with 0 0 60 1 tries=9 more\r\nx\r\nredrive nowhere 1\r\n")
-    found = client.yaml(b"stats")
-    assert [found[name] for name in ("cmd-put", "cmd-put-with", "cmd-redrive")] == ["0", "1", "1"]
-
-
 # What a tube's policy makes of it
 
 

@@ -199,15 +199,6 @@ def test_a_long_list_waits_while_its_client_does_not_read_and_comes_before_the_e
     assert client.session.closed
 
 
-def test_a_client_may_disconnect_during_its_list(world):
-    many_tubes(world, 3000)
-    client = world.connect(User("u", inspect=["t7"]))
-    client.session.receive(b"list-tubes\r\n", world.now)
-    world.answered.clear()
-    client.disconnect()
-    assert not world.answered and client.read() == b""
-
-
 # auth
 
 

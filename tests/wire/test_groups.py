@@ -33,17 +33,6 @@ def state(client, job_id):
     return client.yaml(b"stats-job %d" % job_id)["state"]
 
 
-def test_a_group_that_has_ended_is_remembered_for_a_time(world, client):
-    world.broker.groups.ttl = 100 * 10**9
-    client.send(b"delete %d\r\n" % put(client, "group=g"))
-    world.sleep(99)
-    assert client.yaml(b"stats-group g")["state"] == "ended"
-    assert state(client, put(client, "after=g:wait")) == "ready"
-    world.sleep(2)
-    assert client.send(b"stats-group g\r\n") == NOT_FOUND
-    assert state(client, put(client, "after=g:wait")) == "delayed"
-
-
 def test_the_statistics_of_a_group_count_how_its_jobs_have_ended(world, client):
     numbers = [put(client, "group=g") for _ in range(7)]
     dead = put(client, "group=g", "tried")

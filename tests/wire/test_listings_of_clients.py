@@ -96,21 +96,3 @@ def test_many_clients_are_listed_in_slices_without_those_who_have_gone(world):
     assert len(entries(reply)) == told
     assert turns > 5
     assert told < 1000
-
-
-def test_a_client_may_disconnect_during_its_list(world):
-    client, asker = world.connect(), world.connect()
-    world.info.clients = lambda: Named([(client, "a")] * 5000)
-    asker.session.receive(b"list-clients\r\n", world.now)
-    world.answered.clear()
-    asker.disconnect()
-    assert not world.answered
-    assert asker.read() == b""
-
-
-def test_another_server_begins_anew(world):
-    client, asker = world.connect(), world.connect()
-    world.info.clients = lambda: Named([(client, "a")] * 5000)
-    asker.session.receive(b"list-clients\r\nlist-tube-used\r\n", world.now)
-    assert asker.session.can_move()
-    assert asker.session.take_commands(world.now) == b"list-clients\r\nlist-tube-used\r\n"

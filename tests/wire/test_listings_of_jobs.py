@@ -124,21 +124,3 @@ def test_a_long_page_takes_many_turns_and_leaves_out_what_goes(world, client):
     assert position == "0-1000"
     assert ids(entries) == list(range(1, len(entries) + 1))
     assert 1000 - turns <= len(entries) < 1000
-
-
-def test_a_page_goes_on_at_another_server(world, client):
-    for _ in range(500):
-        client.put(delay=5)
-    session = client.session
-    session.receive(b"list-jobs default delayed 1-2-3-4 999\r\nreserve\r\n", world.now)
-    assert session.can_move()
-    assert session.take_commands(world.now) == b"list-jobs default delayed 1-2-3-4 999\r\nreserve\r\n"
-
-
-def test_a_client_may_disconnect_during_its_page(world, client):
-    for _ in range(500):
-        client.put()
-    client.session.receive(b"list-jobs default ready 0 999\r\n", world.now)
-    world.answered.clear()
-    client.disconnect()
-    assert not world.answered and client.read() == b""

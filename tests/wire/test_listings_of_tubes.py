@@ -125,14 +125,6 @@ def test_a_long_page_takes_many_turns_and_has_what_stays(world):
     assert names(entries) == sorted(set(names(entries)))
 
 
-def test_a_page_goes_on_at_another_server(world):
-    watch(world.connect(), *[f"t{number}" for number in range(500)])
-    client = world.connect()
-    client.session.receive(b"stats-tubes - 999\r\nreserve\r\n", world.now)
-    assert client.session.can_move()
-    assert client.session.take_commands(world.now) == b"stats-tubes - 999\r\nreserve\r\n"
-
-
 tubes = st.sampled_from([f"{first}{second}" for first in "ab" for second in "0123456789"])
 
 

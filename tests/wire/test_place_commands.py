@@ -111,21 +111,6 @@ def test_a_place_without_watched_tubes_waits_for_its_timeout(world, place, produ
     assert place.read() == b"TIMED_OUT\r\n"
 
 
-def test_a_place_without_watched_tubes_is_told_that_a_deadline_is_soon(world, place, producer):
-    producer.put(ttr=3)
-    place.send(b"reserve\r\nunwatch default\r\nawait -1 0\r\n")
-    world.sleep(2.1)
-    assert place.read() == b"DEADLINE_SOON\r\n"
-
-
-def test_a_place_without_watched_tubes_can_go_while_it_waits(world, place):
-    place.send(b"unwatch default\r\nawait 1000 0\r\n")
-    place.disconnect()
-    world.check()
-    world.sleep(2)
-    assert world.is_idle()
-
-
 def test_an_await_does_not_wait_for_a_client_that_has_hung_up(place):
     place.send(b"await -1 0\r\n")
     place.session.forbid_waiting()
@@ -192,22 +177,6 @@ def test_a_job_that_is_unreserved_is_ready_as_if_nothing_had_been(world, place, 
 def test_a_place_uses_the_default_tube_instead_of_one_that_is_used_elsewhere_now(world, place):
     assert place.send(b"use a\r\nunuse\r\nlist-tube-used\r\n") == b"USING a\r\nUSING default\r\nUSING default\r\n"
     assert "a" not in world.broker.tubes
-
-
-def test_a_tube_that_is_used_elsewhere_is_no_use_of_the_default_tube(world, place):
-    def using():
-        return world.broker.tubes.default.using
-
-    assert using() == 1
-    place.send(b"unuse\r\nunuse\r\n")
-    assert using() == 0
-    place.send(b"use default\r\n")
-    assert using() == 1
-    place.session.restore("", [])
-    assert using() == 0
-    place.disconnect()
-    world.check()
-    assert using() == 0
 
 
 def test_a_place_can_watch_nothing(world, place):

@@ -98,16 +98,6 @@ def test_clients_of_all_processes_share_their_jobs(serve):
     assert value(callers[0], "current-connections") == "20"
 
 
-def test_a_client_that_hangs_up_half_gets_its_replies(serve):
-    server = serve()
-    caller = server.connect()
-    caller.send(b"put 0 0 60 1\r\nx\r\nreserve\r\nreserve\r\n")
-    caller.socket.shutdown(socket.SHUT_WR)
-    assert caller.rest() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nDEADLINE_SOON\r\n".replace(
-        b"DEADLINE_SOON", b"TIMED_OUT"
-    )
-
-
 def test_a_client_that_does_not_read_holds_up_nobody_else(serve):
     server = serve(max_job_size=1 << 20)
     deaf, other = server.connect(), server.connect()
@@ -139,16 +129,6 @@ def test_one_that_hangs_up_while_it_is_not_read_from_gets_no_job(serve):
     assert waiting.line() == b"TIMED_OUT\r\n"
     number = put(other)
     assert other.ask(b"reserve\r\n") == b"RESERVED %d 1\r\n" % number
-
-
-def test_a_reset_makes_reserved_jobs_ready(serve):
-    server = serve()
-    worker, other = server.connect(), server.connect()
-    put(other)
-    assert worker.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
-    worker.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    worker.close()
-    assert other.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
 
 
 @pytest.mark.parametrize(("processes", "most"), [(2, 5), (3, 1)])

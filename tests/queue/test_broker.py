@@ -663,11 +663,11 @@ LIVES = (
 class Drawn:
     """Draws policies, in place of the data of a property test."""
 
-    def __init__(self, rng):
-        self.rng = rng
+    def __init__(self, rng, policies):
+        self.rng, self.policies = rng, policies
 
     def draw(self, _, label):
-        return self.rng.choice(LIVES)
+        return self.rng.choice(self.policies)
 
 
 def live_on(machine, rng):
@@ -731,7 +731,7 @@ LIVE_TUBES = ("default", "a", "dead")
 def test_jobs_that_fail_expire_move_and_come_back(kind, seed):
     rng = random.Random(seed)
     machine = kind()
-    machine.begin(10**11, Drawn(rng))
+    machine.begin(10**11, Drawn(rng, LIVES))
     for _ in range(3):
         machine.connect(counted=True)
     for _ in range(500):

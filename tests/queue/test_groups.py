@@ -20,7 +20,7 @@ from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
 from beanstalk_server.queue.state import SLICE
 from beanstalk_server.queue.units import SECOND
-from tests.queue.test_broker import MOVED, BrokerAgainstModel, ended, owes_answer
+from tests.queue.test_broker import MOVED, BrokerAgainstModel, Drawn, ended, owes_answer
 
 pytestmark = pytest.mark.compiled
 
@@ -131,16 +131,6 @@ POLICIES = (
 )
 
 
-class Drawn:
-    """Draws policies, in place of the data of a property test."""
-
-    def __init__(self, rng):
-        self.rng = rng
-
-    def draw(self, _, label):
-        return self.rng.choice(POLICIES)
-
-
 def live_on(machine, rng):
     """One step, of those that concern groups: a property test needs a thousand steps for one of them."""
     pair = rng.choice(machine.pairs)
@@ -222,7 +212,7 @@ def live_on(machine, rng):
 
 def live(machine, seed, steps):
     rng = random.Random(seed)
-    machine.begin(10**11, Drawn(rng))
+    machine.begin(10**11, Drawn(rng, POLICIES))
     for _ in range(3):
         machine.connect(counted=True)
     for _ in range(steps):

@@ -33,27 +33,17 @@ class World:
         self.broker.use(client, (tubes or ["t"])[0])
         return client
 
-    def put(self, count=1, tube="t", **settings):
+    def put(self, count=1, tube="t"):
         """Put jobs; return their ids."""
         self.broker.use(self.producer, tube)
         first = self.broker.next_id
         for _ in range(count):
-            assert put(self.broker, self.producer, ttr=100 * SECOND, now=self.now, **settings) == DONE
+            assert put(self.broker, self.producer, ttr=100 * SECOND, now=self.now) == DONE
         check_broker(self.broker)
         return list(range(first, first + count))
 
-    def change(self, **settings):
-        """Let all tubes have another policy."""
-        policy = Policy(**settings)
-        self.broker.change_policies(lambda _: policy, self.now)
-        check_broker(self.broker)
-
-    def reserve(self, client, timeout=0, batch=0):
-        """What a client gets: ids, in the order in which it got them so far."""
-        if batch:
-            outcome = self.broker.reserve_batch(client, batch, timeout, self.now)
-        else:
-            outcome = self.broker.reserve(client, timeout, self.now)
+    def reserve(self, client, timeout=0):
+        outcome = self.broker.reserve(client, timeout, self.now)
         check_broker(self.broker)
         return outcome
 
@@ -69,9 +59,6 @@ class World:
             self.advances += 1
             check_broker(self.broker)
         self.now = end
-
-    def settle(self):
-        self.sleep(0)
 
     def work(self, clients, duration):
         """Let clients reserve and delete without a pause; return when each job was reserved, from the start on."""
@@ -93,7 +80,7 @@ class World:
 
 def count(client):
     """How many jobs a client has got."""
-    return sum(len(answer) - 1 for answer in client.answers if answer[0] in ("reserved", "batch"))
+    return sum(answer[0] == "reserved" for answer in client.answers)
 
 
 def test_a_waiting_client_is_woken_when_there_is_a_token_and_nobody_polls_until_then():
@@ -103,7 +90,7 @@ def test_a_waiting_client_is_woken_when_there_is_a_token_and_nobody_polls_until_
     assert world.reserve(first, FOREVER) == DONE
     assert world.reserve(first, FOREVER) == PENDING
     assert world.reserve(second, FOREVER) == PENDING
-    world.settle()
+    world.sleep(0)
     world.advances = 0
     world.sleep(10 * SECOND - 1)
     assert (count(first), count(second)) == (1, 0)

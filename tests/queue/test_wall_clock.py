@@ -12,7 +12,7 @@ from virtual import BrokerWorld, RecordingClient, put
 from beanstalk_server.queue.broker import SLICE
 from beanstalk_server.queue.job import DELAYED, READY
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.outcome import DONE, REPLACED
+from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import FOREVER, SECOND
 from beanstalk_server.queue.wall_clock import WALL_CHECK
@@ -26,9 +26,9 @@ EIGHT = 1_800_000_000 * SECOND
 class Clocks(BrokerWorld):
     """Two clocks: time passes on both, and only one of them can be set."""
 
-    def __init__(self, journal=None, wall=EIGHT - MINUTE):
-        super().__init__(journal or Journal(), now=5 * SECOND)
-        self.set(wall)
+    def __init__(self):
+        super().__init__(Journal(), now=5 * SECOND)
+        self.set(EIGHT - MINUTE)
 
     @property
     def wall(self):
@@ -40,12 +40,11 @@ class Clocks(BrokerWorld):
         self.broker.set_wall_offset(self.offset)
         check_broker(self.broker)
 
-    def put(self, at, priority=0, client=None, **attributes):
+    def put(self, at, client=None):
         """Put a job; return it."""
         client = client or self.client
-        asked = Attributes(at=at, **attributes)
-        outcome = self.broker.put_with(client, asked, priority, 0, SECOND, b"x", self.now, self.now)
-        assert outcome in (DONE, REPLACED)
+        asked = Attributes(at=at)
+        assert self.broker.put_with(client, asked, 0, 0, SECOND, b"x", self.now, self.now) == DONE
         return self.broker.jobs[client.answers.pop()[1]]
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from checking import check_broker
-from memory_disk import Crash, MemoryDirectory
+from memory_disk import Crash, MemoryDirectory, at_once
 from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.queue.broker import Broker
@@ -20,10 +20,6 @@ pytestmark = pytest.mark.usefixtures("bodies")
 
 MANY = 1300
 """More jobs than two slices of a clear."""
-
-
-async def at_once(work):
-    return work()
 
 
 class Process:

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 from crc32c import crc32c
-from memory_disk import MemoryDirectory, Node
+from memory_disk import MemoryDirectory, Node, at_once
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
@@ -29,10 +29,6 @@ pytestmark = pytest.mark.usefixtures("bodies")
 
 HOUR = 3600 * SECOND
 OFFSET = 1_700_000_000 * SECOND
-
-
-async def at_once(work):
-    return work()
 
 
 class Machine:

@@ -7,7 +7,7 @@ import logging
 import pytest
 from crc32c import crc32c
 from effort import BASE_SEED, some_of
-from memory_disk import MemoryDirectory, Node
+from memory_disk import MemoryDirectory, Node, at_once
 from virtual import RecordingClient
 
 from beanstalk_server.queue.broker import Broker
@@ -24,10 +24,6 @@ from harness.waiting import eventually_async
 pytestmark = pytest.mark.usefixtures("bodies")
 
 JOBS = 25
-
-
-async def at_once(work):
-    return work()
 
 
 def start(directory, salvage=False, **options):

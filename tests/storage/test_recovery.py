@@ -13,7 +13,7 @@ from bisect import bisect_right
 import pytest
 from checking import check_broker
 from effort import BASE_SEED, examples, some_of
-from memory_disk import MemoryDirectory, Node
+from memory_disk import MemoryDirectory, Node, at_once
 from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.queue.broker import Broker
@@ -60,10 +60,6 @@ def stored_shape(stored):
     times = (stored.delay, stored.ttr, stored.created_at, stored.deadline, stored.bury_sequence)
     counts = (stored.releases, stored.buries, stored.kicks)
     return (stored.tube, stored.key, stored.state, stored.priority, stored.body, times, *counts)
-
-
-async def at_once(work):
-    return work()
 
 
 class Written:

@@ -11,7 +11,7 @@ import random
 import pytest
 from checking import check_broker
 from effort import BASE_SEED, some_of
-from memory_disk import Crash, MemoryDirectory, Node
+from memory_disk import Crash, MemoryDirectory, Node, at_once
 from virtual import RecordingClient
 
 from beanstalk_server.queue.broker import Broker
@@ -30,10 +30,6 @@ pytestmark = pytest.mark.usefixtures("places")
 
 OFFSET = 1_700_000_000 * SECOND
 SEGMENT = 4096
-
-
-async def at_once(work):
-    return work()
 
 
 def start(directory, salvage=False):

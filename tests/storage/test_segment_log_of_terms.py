@@ -6,7 +6,7 @@ import random
 import pytest
 from checking import check_broker
 from effort import seeded
-from memory_disk import MemoryDirectory
+from memory_disk import MemoryDirectory, at_once
 from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.queue.broker import Broker
@@ -31,10 +31,6 @@ POLICIES = {
     "tried": Policy(max_tries=1, dead_tube="a-dead-tube-with-a-long-name"),
     "held": Policy(key_hold=1000 * SECOND),
 }
-
-
-async def at_once(work):
-    return work()
 
 
 class Process:

@@ -73,15 +73,17 @@ def test_what_it_listens_on_is_exposed(stages):
     assert found["--listen"] == "0.0.0.0"
 
 
+@both
 def test_what_it_needs_of_the_package_is_there(stages):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = project_of(stages)
     (extras,) = re.findall(r"/src\[([\w,]+)\]", of(stages[0], "RUN")[-1])
     assert set(extras.split(",")) <= set(project["optional-dependencies"])
-    assert json.loads(of(stages[-1], "ENTRYPOINT")[0]) == ["beanstalk-server"]
-    assert "beanstalk-server" in project["scripts"]
     for copied in of(stages[0], "COPY"):
         for name in copied.split()[:-1]:
             assert (ROOT / name).exists()
+    for program in of(stages[-1], "ENTRYPOINT"):
+        assert json.loads(program) == ["beanstalk-server"]
+        assert "beanstalk-server" in project["scripts"]
 
 
 @both
@@ -101,27 +103,22 @@ def labels(stages):
     return {name.removeprefix(prefix): value for name, value in found.items()}
 
 
+def project_of(stages):
+    """What the package in an image says of itself."""
+    directory = ROOT / ("" if labels(stages)["title"] == "beanstalk-server" else "client")
+    return tomllib.loads((directory / "pyproject.toml").read_text())["project"]
+
+
 @both
 def test_its_labels_say_what_it_is_and_from_what(stages):
     found = labels(stages)
-    project = ROOT / ("" if found["title"] == "beanstalk-server" else "client")
-    assert tomllib.loads((project / "pyproject.toml").read_text())["project"]["name"] == found["title"]
+    assert project_of(stages)["name"] == found["title"]
     assert found["version"] == VERSION
     assert found["licenses"] == "MIT"
     assert found["base.name"] == of(stages[-1], "FROM")[0]
     assert found["source"] in (ROOT / "client" / "README.md").read_text()
     assert (ROOT / found["documentation"].partition("/main/")[2]).exists()
     assert 'REVISION=""' in of(stages[-1], "ARG")
-
-
-@pytest.mark.parametrize("stages", [OF_CLIENT], ids=lambda path: path.name, indirect=True)
-def test_what_workers_and_the_console_need_of_the_client_is_there(stages):
-    project = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]
-    (extras,) = re.findall(r"/src\[([\w,]+)\]", of(stages[0], "RUN")[-1])
-    assert set(extras.split(",")) <= set(project["optional-dependencies"])
-    for copied in of(stages[0], "COPY"):
-        for name in copied.split()[:-1]:
-            assert (ROOT / name).exists()
 
 
 def health_check(stages):

@@ -6,15 +6,13 @@ import logging
 import random
 
 import pytest
+from binlog_process import BinlogProcess
 from checking import check_broker
-from memory_disk import Crash, MemoryDirectory, at_once
+from memory_disk import Crash, MemoryDirectory
 from virtual import RecordingClient, put, reserve_job
 
-from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY, PENDING
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.binlog import Binlog
-from harness.waiting import eventually_async
 
 pytestmark = pytest.mark.usefixtures("bodies")
 
@@ -22,16 +20,13 @@ MANY = 1300
 """More jobs than two slices of a clear."""
 
 
-class Process:
-    """A broker over a directory, and two of its clients."""
+class Process(BinlogProcess):
+    """With a second client."""
 
     def __init__(self, directory, segment_size=65536):
-        self.binlog = Binlog(directory, segment_size=segment_size, clock=lambda: SECOND, in_thread=at_once)
-        self.broker = Broker(self.binlog, SECOND)
-        self.broker.restore(0, SECOND)
-        check_broker(self.broker)
-        self.binlog._log.check()
-        self.client, self.other = RecordingClient(self.broker), RecordingClient(self.broker)
+        super().__init__(directory, segment_size=segment_size)
+        self.check()
+        self.other = RecordingClient(self.broker)
 
     def put(self, key="", body=b"x", delay=0):
         assert put(self.broker, self.client, delay=delay, body=body, key=key) == DONE
@@ -49,11 +44,7 @@ class Process:
     def advance(self):
         while self.broker.next_event() <= SECOND:
             self.broker.advance(SECOND)
-            check_broker(self.broker)
-            self.binlog._log.check()
-
-    async def settle(self):
-        await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
+            self.check()
 
     def keys(self):
         return {job.id: job.key for job in self.broker.jobs.values()}

@@ -7,13 +7,12 @@ import struct
 import threading
 
 import pytest
+from binlog_process import BinlogProcess
 from memory_disk import MemoryDirectory
-from virtual import RecordingClient, put
+from virtual import put
 
-from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import binlog as binlogs
-from beanstalk_server.storage.binlog import Binlog
 from harness.waiting import WITHIN, eventually_async
 
 
@@ -34,14 +33,11 @@ class SlowDirectory(MemoryDirectory):
                 raise self.failing
 
 
-class Process:
-    """A broker with a binlog on such a disk, and commits as the server begins them."""
+class Process(BinlogProcess):
+    """On such a disk, with commits as the server begins them."""
 
     def __init__(self, directory, **options):
-        self.binlog = Binlog(directory, clock=lambda: SECOND, **options)
-        self.broker = Broker(self.binlog, SECOND)
-        self.broker.restore(0, SECOND)
-        self.client = RecordingClient(self.broker)
+        super().__init__(directory, in_thread=None, **options)
         self.ended = []
 
     def put(self):

@@ -4,22 +4,18 @@ The tests use a broker with a binlog on a disk in memory. Before each change the
 binlog admits it. Other files may take the rest of the disk at any moment.
 """
 
-import asyncio
 import random
 
 import pytest
-from checking import check_broker
+from binlog_process import BinlogProcess
 from effort import seeded
 from memory_disk import MemoryDirectory
-from virtual import RecordingClient, reserve_job
+from virtual import reserve_job
 
-from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.upkeep import COMMIT_LIMIT
-from harness.waiting import eventually_async
 
 pytestmark = pytest.mark.usefixtures("bodies")
 
@@ -28,74 +24,39 @@ class NoRoomError(Exception):
     """The binlog has no room for this, and will have none as long as the disk is full."""
 
 
-class Queue:
-    """One process."""
-
-    def __init__(self, directory, segment_size, now=SECOND):
-        self.directory = directory
-        self.now = now
-        self.binlog = Binlog(directory, segment_size=segment_size, in_thread=self._in_thread, clock=lambda: self.now)
-        self.broker = Broker(self.binlog, now)
-        self.broker.restore(0, now)
-        self.client = RecordingClient(self.broker)
-        self.failures = []
-        self.binlog.on_failure = self.failures.append
-
-    @property
-    def log(self):
-        return self.binlog._log
-
-    async def _in_thread(self, work):
-        await asyncio.sleep(0)
-        return work()
-
-    async def room(self, least=ALL):
-        """Wait until the binlog admits this much; return what it admits."""
-        for _ in range(200):
-            if self.binlog.admits <= least:
-                return self.binlog.admits
-            await self.commit()
-            self.now += SECOND  # after which a full disk is tried again
-        raise NoRoomError
-
-    async def commit(self):
-        """Commit, and let the upkeep end."""
-        await self.binlog.commit()
-        await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
-        assert not self.failures, self.failures
+class Queue(BinlogProcess):
+    async def make_room(self, least=ALL):
+        if not await self.room(least):
+            raise NoRoomError
 
     async def put(self, size, delay=0):
         """Put a job; return its id, or None when it is refused."""
-        await self.room(DELETIONS)
+        await self.make_room(DELETIONS)
         number = self.broker.take_id()
         done = self.broker.put(self.client, number, 0, delay, 100 * SECOND, bytes(size), self.now, self.now) == DONE
         return number if done else None
 
     async def delete(self, number):
-        await self.room(DELETIONS)
+        await self.make_room(DELETIONS)
         assert self.broker.delete(self.client, number, SECOND) == DONE
 
     async def change(self, number):
         """Let a job be released, buried or kicked, and be ready again."""
-        await self.room()
+        await self.make_room()
         if self.broker.jobs[number].client is None:
             assert reserve_job(self.broker, self.client, number, self.now)
-        await self.room()
+        await self.make_room()
         if number % 2:
             assert self.broker.release(self.client, number, 1, 0, self.now) == DONE
         else:
             assert self.broker.bury(self.client, number, 1, self.now) == DONE
-            await self.room()
+            await self.make_room()
             assert self.broker.kick_job(self.client, number, self.now) == DONE
 
     def bound(self):
         """What the directory may take, in bytes (docs/binlog.md, guarantee 7)."""
         files = len(self.log.segments) + len(self.log.room.spares)
         return 2 * self.log.room.live_size + 2 * self.log.room.segment_size + 256 * files
-
-    def check(self):
-        self.log.check()
-        check_broker(self.broker)
 
     async def stop(self):
         await self.binlog.close()
@@ -105,7 +66,7 @@ class Queue:
         """The next process, after this one was stopped or killed."""
         directory = self.directory.after_a_kill() if is_killed else self.directory
         directory.locked = False
-        return Queue(directory, self.log.room.segment_size, self.now)
+        return Queue(directory, self.now, segment_size=self.log.room.segment_size)
 
 
 SIZES = (0, 10, 100, 1000, 3000, 4000, 9000, 20_000, 60_000)
@@ -122,7 +83,7 @@ async def test_the_directory_takes_no_more_than_twice_the_live_records_and_two_s
     alive = rng.randrange(1, 31)
     batch = rng.choice((1, 5, 50))
 
-    queue = Queue(MemoryDirectory(), segment_size)
+    queue = Queue(MemoryDirectory(), segment_size=segment_size)
     for size in lasting:
         assert await queue.put(size)
     await queue.commit()
@@ -162,7 +123,7 @@ async def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed):
     capacity = rng.randrange(3, 13) * max(segment_size, *[size + 200 for size in job_sizes])
 
     is_mixed = max(job_sizes) + 200 > segment_size // 4  # of records
-    queue = Queue(MemoryDirectory(capacity=capacity), segment_size)
+    queue = Queue(MemoryDirectory(capacity=capacity), segment_size=segment_size)
     jobs = []
 
     async def delete(number):
@@ -224,7 +185,7 @@ async def test_deletions_make_room_for_as_many_puts_on_a_full_disk(capacity, siz
     """Even on a disk with room for one segment and one spare."""
     segment_size = 1 << 18
 
-    queue = Queue(MemoryDirectory(capacity=int(capacity * segment_size)), segment_size)
+    queue = Queue(MemoryDirectory(capacity=int(capacity * segment_size)), segment_size=segment_size)
     jobs = []
 
     async def fill():
@@ -250,7 +211,7 @@ async def test_deletions_make_room_for_as_many_puts_on_a_full_disk(capacity, siz
 
 @pytest.mark.parametrize("free", [0, 4096, 8192, 16_384])
 async def test_on_a_full_disk_without_jobs_no_client_waits(free):
-    queue = Queue(MemoryDirectory(capacity=free), 12_288)
+    queue = Queue(MemoryDirectory(capacity=free), segment_size=12_288)
     await queue.commit()
     assert queue.binlog.admits == ALL
     assert await queue.put(10_000) is None
@@ -265,7 +226,7 @@ def remove_files(directory, beginning=""):
 
 
 async def test_spares_that_somebody_removes_are_made_anew_when_they_are_needed():
-    queue = Queue(MemoryDirectory(), 4096)
+    queue = Queue(MemoryDirectory(), segment_size=4096)
     kept = []
     for size in [20_000, 20_000, *([1000] * 40)]:  # the large spares of large jobs are superfluous later
         remove_files(queue.directory, "spare.")
@@ -281,7 +242,7 @@ async def test_spares_that_somebody_removes_are_made_anew_when_they_are_needed()
 
 
 async def test_nothing_more_is_acknowledged_when_somebody_has_removed_all_files():
-    queue = Queue(MemoryDirectory(), 4096)
+    queue = Queue(MemoryDirectory(), segment_size=4096)
     await queue.put(1000)
     await queue.commit()
     remove_files(queue.directory)
@@ -297,7 +258,7 @@ async def test_nothing_more_is_acknowledged_when_somebody_has_removed_all_files(
 
 
 async def test_starts_without_any_traffic_leave_the_directory_as_it_is():
-    queue = Queue(MemoryDirectory(), 4096)
+    queue = Queue(MemoryDirectory(), segment_size=4096)
     assert await queue.put(100)
     await queue.commit()
     used = []
@@ -314,7 +275,7 @@ async def test_starts_without_any_traffic_leave_the_directory_as_it_is():
 async def test_cleaning_is_written_in_pieces():
     """So that no client waits for all of it: what is pending never exceeds the limit of a commit by much."""
 
-    queue = Queue(MemoryDirectory(), 8 << 20)
+    queue = Queue(MemoryDirectory(), segment_size=8 << 20)
     jobs = [await queue.put(20_000) for _ in range(1000)]
     await queue.binlog.commit()
     pending = []
@@ -331,7 +292,7 @@ async def test_cleaning_is_written_in_pieces():
 async def test_changes_that_outrun_the_upkeep_make_room_on_the_spot():
     """As when a tube is kicked while the disk is slow: the disk has room, but no spare is ready yet."""
 
-    queue = Queue(MemoryDirectory(), 4096)
+    queue = Queue(MemoryDirectory(), segment_size=4096)
     for _ in range(500):
         assert await queue.put(0, 100 * SECOND)
     await queue.binlog.commit()
@@ -351,7 +312,7 @@ async def test_changes_that_outrun_the_upkeep_make_room_on_the_spot():
 async def test_changes_that_find_no_room_anywhere_fail_the_commit_that_they_belong_to():
     """A session that waits when the binlog asks for it never makes such changes."""
 
-    queue = Queue(MemoryDirectory(), 4096)
+    queue = Queue(MemoryDirectory(), segment_size=4096)
     assert await queue.put(0, 100 * SECOND)
     await queue.commit()
     queue.directory.ballast += queue.directory.free()

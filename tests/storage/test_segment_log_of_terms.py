@@ -4,21 +4,18 @@ import asyncio
 import random
 
 import pytest
-from checking import check_broker
+from binlog_process import BinlogProcess
 from effort import seeded
-from memory_disk import MemoryDirectory, at_once
-from virtual import RecordingClient, put, reserve_job
+from memory_disk import MemoryDirectory
+from virtual import put, reserve_job
 
-from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY, READY
-from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE, REPLACED, TOO_LATE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.record import PUT_SIZE
 from beanstalk_server.storage.recovery import recover
 from harness.waiting import eventually_async
@@ -33,24 +30,10 @@ POLICIES = {
 }
 
 
-class Process:
-    """A broker over a directory, and a client."""
-
+class Process(BinlogProcess):
     def __init__(self, directory, now=SECOND):
-        self.now = now
-        self.directory = directory
-        self.binlog = Binlog(directory, segment_size=SEGMENT, clock=lambda: self.now, in_thread=at_once)
-        self.broker = Broker(self.binlog, self.now, policy_of=lambda name: POLICIES.get(name, NO_POLICY))
-        self.binlog.on_admission = self.broker.set_admission
-        self.broker.restore(0, self.now)
-        self.client = RecordingClient(self.broker)
-        self.failures = []
-        self.binlog.on_failure = self.failures.append
+        super().__init__(directory, now, lambda name: POLICIES.get(name, NO_POLICY), segment_size=SEGMENT)
         self.check()
-
-    @property
-    def log(self):
-        return self.binlog._log
 
     def put(self, tube, size, key=""):
         self.broker.use(self.client, tube)
@@ -75,20 +58,6 @@ class Process:
         assert reserve_job(self.broker, self.client, number, self.now)
         return self.broker.release(self.client, number, 0, 0, self.now)
 
-    async def commit(self):
-        await self.binlog.commit()
-        await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
-        assert not self.failures, self.failures
-
-    async def room(self):
-        """Wait until the binlog admits a change; return whether it ever does."""
-        for _ in range(100):
-            if self.binlog.admits == ALL:
-                return True
-            await self.commit()
-            self.now += SECOND
-        return False
-
     async def churn(self):
         """Make garbage until every segment that there is has been cleaned."""
         last = self.log.sequence
@@ -97,10 +66,6 @@ class Process:
             assert self.put("other", 900) == DONE
             assert self.broker.delete(self.client, self.broker.next_id - 1, self.now) == DONE
             await self.commit()
-
-    def check(self):
-        check_broker(self.broker)
-        self.log.check()
 
     def restarted(self, now=SECOND):
         self.check()

@@ -8,7 +8,7 @@ from beanstalk_server.queue.broker import SLICE
 from beanstalk_server.queue.costs import EXPIRY_COST
 from beanstalk_server.queue.job import READY
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
-from beanstalk_server.queue.outcome import DONE, EXISTS, PENDING
+from beanstalk_server.queue.outcome import DONE, DRAINING, EXISTS, PENDING
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import TICK
@@ -176,6 +176,20 @@ def test_a_clear_frees_held_keys():
     assert (len(world.broker.held), len(world.broker.jobs)) == (1, 1)
     world.restart()
     assert (len(world.broker.held), len(world.broker.jobs)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [({"max_jobs": 2}, 2), ({"max_jobs": 2, "max_held_keys": 3}, 3), ({"max_held_keys": 1}, 1)],
+    ids=["as many as jobs", "more", "no other limit"],
+)
+def test_a_tube_holds_a_bounded_number_of_keys(limits, most):
+    world = World(t=Policy(**limits))
+    for number in range(most):
+        world.delete(world.put(key=f"k{number}", key_hold=HOUR))
+    assert world.put_with(key="more", key_hold=SECOND) == DRAINING
+    assert world.put_with(key="more") == DONE, "its key will be free when it is gone"
+    assert world.put_with(key="more", key_hold=SECOND, replaces=True) == DRAINING
 
 
 # While the journal does not admit everything

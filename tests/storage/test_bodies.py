@@ -7,12 +7,11 @@ import errno
 import random
 
 import pytest
-from checking import check_broker
+from binlog_process import BinlogProcess
 from effort import seeded
 from memory_disk import MemoryDirectory
 from virtual import RecordingClient, put
 
-from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE
@@ -21,7 +20,7 @@ from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import disk
 from beanstalk_server.storage.beanstalkd.writer import write
-from beanstalk_server.storage.binlog import OPEN_FILES, Binlog
+from beanstalk_server.storage.binlog import OPEN_FILES
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import StorageError
@@ -57,35 +56,19 @@ class Worker(RecordingClient):
         self.process.compare(job)
 
 
-class Process:
-    """A broker over a directory, and what it has been given: the body of each job."""
+class Process(BinlogProcess):
+    """Knows what it has been given: the body of each job."""
 
     def __init__(
         self, directory, bodies=None, threshold=0, cache=0, in_thread=at_once, segment_size=SEGMENT, salvage=False
     ):
-        self.directory = directory
         self.bodies = {} if bodies is None else bodies
-        self.now = SECOND
-        self.binlog = Binlog(
-            directory,
-            segment_size=segment_size,
-            salvage=salvage,
-            body_threshold=threshold,
-            body_cache=cache,
-            in_thread=in_thread,
-            clock=lambda: self.now,
-        )
-        self.broker = Broker(self.binlog, self.now)
-        self.broker.restore(0, self.now)
-        self.client = RecordingClient(self.broker)
+        options = {"segment_size": segment_size, "salvage": salvage, "in_thread": in_thread}
+        super().__init__(directory, body_threshold=threshold, body_cache=cache, **options)
         self.workers = [Worker(self) for _ in range(4)]
         self.put_bodies = {job: self.bodies[job.id] for job in self.broker.jobs.values()}
-        self.compared = 0
-        self.failures = []
-        self.binlog.on_failure = self.failures.append
-        self.rounds = 0
+        self.compared = self.rounds = self.asked = self.got = 0
         self.binlog.on_fetches_done = self._count_round
-        self.asked = self.got = 0
 
     def _count_round(self):
         self.rounds += 1
@@ -130,14 +113,13 @@ class Process:
 
     async def settle(self):
         """Let the upkeep and all fetches end."""
-        await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
+        await super().settle()
         await eventually_async(lambda: self.binlog._fetches.task is None, "all bodies have come")
         assert self.failures or self.asked == self.got
 
     def check(self):
-        self.binlog._log.check()
-        check_broker(self.broker)
-        log = self.binlog._log
+        super().check()
+        log = self.log
         assert log.bodies.memory is self.broker.memory
         assert all(segment.reads >= 0 for segment in log.segments)
         for job in self.broker.jobs.values():

@@ -35,27 +35,6 @@ def names(reply):
     return text.decode().split()[2::2]
 
 
-# What a client begins with
-
-
-def test_a_client_watches_default_only_if_it_may_consume_from_it_and_uses_it_all_the_same(world):
-    client = world.connect(BILLING)
-    assert client.send(b"list-tubes-watched\r\nlist-tube-used\r\n") == b"OK 4\r\n---\n\r\nUSING default\r\n"
-    assert watched(world.connect(User("u", consume=["d*"]))) == ["default"]
-    assert world.connect(ROOT).yaml(b"stats-tube default")["current-watching"] == "2"
-
-
-def test_whoever_watches_no_tube_may_not_reserve(world):
-    client = world.connect(BILLING)
-    reserves = b"reserve\r\nreserve-with-timeout 5\r\nreserve-batch 1 5\r\n"
-    assert client.send(reserves) == FORBIDDEN * 3
-    assert world.info.forbidden == 3
-    assert world.connect(ROOT).yaml(b"stats")["current-workers"] == "0"
-    assert client.send(b"watch bill\r\nignore bill\r\nreserve-with-timeout 0\r\n") == (
-        b"WATCHING 1\r\nNOT_IGNORED\r\nTIMED_OUT\r\n"
-    )
-
-
 def test_a_session_without_a_user_cannot_have_authentication(world):
     """It would be open to everybody until somebody authenticates."""
     with pytest.raises(ValueError, match="begins with the user"):

@@ -2,19 +2,12 @@
 
 import pytest
 from checking import check_broker
-from virtual import World
 
 from beanstalk_server.access.rights import User
-from beanstalk_server.queue.policy import Policy
 from beanstalk_server.queue.reserved_jobs import PAGE_JOBS
 from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.wire.framing import LONGEST_LINE_LIMIT
 from beanstalk_server.wire.grammar import BATCH_SIZE, MOST_IN_BATCH, MOST_PUT
-
-
-@pytest.fixture
-def world():
-    return World(policies={"few": Policy(max_jobs=2), "small": Policy(max_job_size=3), "tried": Policy(max_tries=1)})
 
 
 def put_batch(client, bodies, head=b"0 0 60"):
@@ -34,14 +27,6 @@ def test_bodies_of_any_bytes_are_put_in_their_order(world):
     for job_id, body in enumerate(bodies, 1):
         assert client.send(b"reserve\r\n") == b"RESERVED %d %d\r\n%b\r\n" % (job_id, len(body), body)
     check_broker(world.broker)
-
-
-def test_clients_that_wait_get_them(world):
-    workers = [world.connect() for _ in range(3)]
-    for worker in workers:
-        worker.send(b"reserve\r\n")
-    assert put_batch(world.connect(), [b"a", b"b", b"c"]) == b"INSERTED_BATCH 3 1 3\r\n"
-    assert [worker.read() for worker in workers] == [b"RESERVED %d 1\r\n%c\r\n" % (n, 96 + n) for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -80,23 +65,6 @@ def test_the_most_jobs_and_the_most_bytes(world):
     assert BATCH_SIZE > 20 * 50_000
 
 
-@pytest.mark.parametrize(
-    ("tube", "bodies", "reply"),
-    [
-        (b"few", [b"a", b"b"], b"INSERTED_BATCH 2 1 2\r\n"),
-        (b"few", [b"a", b"b", b"c"], b"DRAINING\r\n"),
-        (b"small", [b"abc", b"abc"], b"INSERTED_BATCH 2 1 2\r\n"),
-        (b"small", [b"a", b"abcd"], b"JOB_TOO_BIG\r\n"),
-    ],
-)
-def test_a_policy_takes_all_or_none(world, tube, bodies, reply):
-    client = world.connect()
-    client.send(b"use %b\r\n" % tube)
-    assert put_batch(client, bodies) == reply
-    assert len(world.broker.jobs) == (len(bodies) if reply.startswith(b"INSERTED") else 0)
-    check_broker(world.broker)
-
-
 def test_what_each_job_would_have_got_is_counted(world):
     client, other = world.connect(), world.connect()
     put_batch(client, [b"x"] * 5)
@@ -108,18 +76,6 @@ def test_what_each_job_would_have_got_is_counted(world):
     assert client.yaml(b"stats-job 3")["delay"] == "5"
     assert client.send(b"delete-batch 1 2 3 4 5 6 5\r\n") == b"DELETED_BATCH 4 3\r\n"
     assert list(world.broker.jobs) == [1] if isinstance(world.broker.jobs, dict) else len(world.broker.jobs) == 1
-
-
-def test_touch_all_restarts_the_time_to_run_of_what_the_client_has_reserved(world):
-    client, other = world.connect(), world.connect()
-    put_batch(client, [b"x"] * 4)
-    other.send(b"reserve\r\n")
-    client.send(b"reserve-batch 2 0\r\n")
-    world.sleep(50)
-    assert client.send(b"touch-all\r\n") == b"TOUCHED_ALL 2\r\n"
-    world.sleep(20)
-    assert [client.yaml(b"stats-job %d" % number)["state"] for number in (1, 2, 3)] == ["ready", "reserved", "reserved"]
-    assert other.send(b"touch-all\r\n") == b"TOUCHED_ALL 0\r\n"
 
 
 def test_touch_all_of_very_many_jobs_takes_several_slices(world):
@@ -158,15 +114,6 @@ def test_touch_all_touches_no_job_of_a_tube_that_the_user_may_consume_from_no_mo
     assert client.send(b"reserve-batch 2 0\r\n").count(b"RESERVED ") == 2
     client.session.change_user(User("u", consume=["b"]))
     assert client.send(b"touch-all\r\n") == b"TOUCHED_ALL 1\r\n"
-
-
-def test_a_release_that_buries_is_a_release(world):
-    client = world.connect()
-    client.send(b"use tried\r\nwatch tried\r\n")
-    put_batch(client, [b"x"])
-    client.send(b"reserve\r\n")
-    assert client.send(b"release-batch 0 0 1\r\n") == b"RELEASED_BATCH 1 0\r\n"
-    assert client.yaml(b"stats-job 1")["state"] == "buried"
 
 
 def test_a_thousand_take_several_slices_and_others_are_served_between(world):

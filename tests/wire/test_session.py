@@ -105,10 +105,15 @@ def wide(world, count=4000):
     return client
 
 
+def reserving(clients):
+    """The same clients, when each has given the command."""
+    for client in clients:
+        client.send(b"reserve\r\n")
+    return clients
+
+
 def test_a_turn_ends_sooner_when_it_serves_clients_that_watch_many_tubes(world, client):
-    waiting = [wide(world) for _ in range(10)]
-    for other in waiting:
-        other.send(b"reserve\r\n")
+    waiting = reserving([wide(world) for _ in range(10)])
     client.session.receive(b"put 0 0 60 1\r\nx\r\n" * 10, world.now)
     assert len(client.session.replies) == 1, "each of them is taken from 4,000 waiting lists"
     client.go_on()
@@ -141,9 +146,7 @@ def test_clients_that_wait_in_many_tubes_time_out_in_slices(world):
 def test_a_kick_that_serves_clients_of_many_tubes_is_done_in_slices(world, client):
     for _ in range(10):
         client.put(delay=60)
-    waiting = [wide(world) for _ in range(10)]
-    for other in waiting:
-        other.send(b"reserve\r\n")
+    reserving([wide(world) for _ in range(10)])
     client.session.receive(b"kick 10\r\n", world.now)
     assert world.broker.delayed >= 8
     world.settle()
@@ -156,9 +159,7 @@ def test_the_jobs_of_a_client_that_is_gone_go_to_clients_of_many_tubes_in_slices
         client.put()
     holder = world.connect()
     holder.send(b"reserve\r\n" * 10)
-    waiting = [wide(world) for _ in range(10)]
-    for other in waiting:
-        other.send(b"reserve\r\n")
+    waiting = reserving([wide(world) for _ in range(10)])
     holder.session.disconnect(world.now)
     assert world.broker.waiting >= 8
     world.settle()
@@ -467,9 +468,7 @@ def test_jobs_of_a_client_that_is_gone_may_time_out_and_be_reserved_before_they_
 
 
 def test_a_pause_that_is_ended_early_serves_all_waiting_clients(world, client):
-    workers = [world.connect() for _ in range(600)]
-    for worker in workers:
-        worker.send(b"reserve\r\n")
+    workers = reserving([world.connect() for _ in range(600)])
     client.send(b"pause-tube default 3600\r\n")
     for _ in range(600):
         client.put()
@@ -480,9 +479,7 @@ def test_a_pause_that_is_ended_early_serves_all_waiting_clients(world, client):
 
 
 def test_no_client_overtakes_those_that_wait_while_they_are_served_after_a_pause(world, client):
-    workers = [world.connect() for _ in range(1300)]
-    for worker in workers:
-        worker.send(b"reserve\r\n")
+    workers = reserving([world.connect() for _ in range(1300)])
     client.send(b"pause-tube default 3600\r\n")
     for _ in range(1301):
         client.put()
@@ -496,9 +493,7 @@ def test_no_client_overtakes_those_that_wait_while_they_are_served_after_a_pause
 
 
 def test_a_pause_with_many_waiting_clients_ends_in_slices(world, client):
-    workers = [world.connect() for _ in range(1200)]
-    for worker in workers:
-        worker.send(b"reserve\r\n")
+    workers = reserving([world.connect() for _ in range(1200)])
     client.send(b"pause-tube default 1\r\n")
     for _ in range(1100):
         client.put()

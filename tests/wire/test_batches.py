@@ -2,8 +2,10 @@
 
 import pytest
 from checking import check_broker
+from virtual import World
 
 from beanstalk_server.access.rights import User
+from beanstalk_server.queue.policy import Policy
 from beanstalk_server.queue.reserved_jobs import PAGE_JOBS
 from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.wire.framing import LONGEST_LINE_LIMIT
@@ -63,6 +65,13 @@ def test_the_most_jobs_and_the_most_bytes(world):
     assert put_batch(client, [body] * 21) == b"JOB_TOO_BIG\r\n"
     assert len(world.broker.jobs) == 532
     assert BATCH_SIZE > 20 * 50_000
+
+
+def test_the_largest_body_is_the_one_that_a_policy_may_refuse():
+    client = World(policies={"default": Policy(max_job_size=3)}).connect()
+    assert put_batch(client, [b"abc", b"abc"]) == b"INSERTED_BATCH 2 1 2\r\n"
+    assert put_batch(client, [b"a", b"abcd"]) == b"JOB_TOO_BIG\r\n"
+    assert client.yaml(b"stats")["current-jobs-ready"] == "2"
 
 
 def test_what_each_job_would_have_got_is_counted(world):

@@ -9,7 +9,7 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import SLICE, Broker
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.outcome import DONE, PENDING
+from beanstalk_server.queue.outcome import DONE, PENDING, TIMED_OUT
 from beanstalk_server.queue.policy import NO_POLICY, Policy, no_policies
 from beanstalk_server.queue.units import FOREVER, MILLISECOND, SECOND
 from beanstalk_server.queue.wheel import TICK
@@ -41,6 +41,12 @@ class World:
             assert put(self.broker, self.producer, ttr=100 * SECOND, now=self.now) == DONE
         check_broker(self.broker)
         return list(range(first, first + count))
+
+    def change(self, **settings):
+        """Let all tubes have another policy."""
+        policy = Policy(**settings)
+        self.broker.change_policies(lambda _: policy, self.now)
+        check_broker(self.broker)
 
     def reserve(self, client, timeout=0):
         outcome = self.broker.reserve(client, timeout, self.now)
@@ -156,3 +162,22 @@ def test_many_waiting_clients_of_a_tube_whose_rate_is_lifted_are_served_in_slice
         assert sum(count(client) for client in clients) - before <= SLICE
     check_broker(world.broker)
     assert all(count(client) == 1 for client in clients)
+
+
+def test_tokens_stay_when_the_rate_changes_and_come_by_the_new_one():
+    world = World(interval=SECOND, burst=4)
+    worker, waiting = world.connect(), world.connect()
+    world.put(20)
+    world.reserve(worker)
+    world.change(interval=10 * SECOND, burst=6)
+    assert [world.reserve(worker) for _ in range(4)] == [DONE] * 3 + [TIMED_OUT]
+    assert world.reserve(waiting, FOREVER) == PENDING
+    world.sleep(5 * SECOND)
+    world.change(interval=SECOND, burst=1)
+    world.sleep(SECOND // 2 - 1)
+    assert count(waiting) == 0, "half of a token was there, and the other half takes half a second now"
+    world.sleep(1)
+    assert count(waiting) == 1
+    world.sleep(100 * SECOND)
+    world.change(interval=SECOND, burst=3)
+    assert [world.reserve(worker) for _ in range(2)] == [DONE, TIMED_OUT], "what was full has one token"

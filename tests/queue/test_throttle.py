@@ -12,7 +12,7 @@ from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DONE, PENDING, TIMED_OUT
 from beanstalk_server.queue.policy import NO_POLICY, Policy, no_policies
 from beanstalk_server.queue.units import FOREVER, MILLISECOND, SECOND
-from beanstalk_server.queue.wheel import TICK
+from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 
 
 class World:
@@ -181,3 +181,25 @@ def test_tokens_stay_when_the_rate_changes_and_come_by_the_new_one():
     world.sleep(100 * SECOND)
     world.change(interval=SECOND, burst=3)
     assert [world.reserve(worker) for _ in range(2)] == [DONE, TIMED_OUT], "what was full has one token"
+
+
+def test_a_tube_that_nobody_needs_stays_until_its_bucket_is_full():
+    world = World(interval=SECOND, burst=2)
+    worker = world.connect()
+    ids = world.put(2)
+    world.reserve(worker)
+    world.reserve(worker)
+    for job_id in ids:
+        world.delete(worker, job_id)
+    world.broker.use(world.producer, "default")
+    world.broker.watch(world.producer, "default")
+    world.broker.ignore(world.producer, "t")
+    world.broker.disconnect(worker, world.now)
+    check_broker(world.broker)
+    assert "t" in world.broker.tubes
+    world.sleep(2 * SECOND - 1)
+    assert "t" in world.broker.tubes
+    world.sleep(1)
+    assert "t" not in world.broker.tubes
+    world.sleep(3600 * SECOND)
+    assert world.broker.next_event() == END_OF_TIME, "nothing is left in the wheel"

@@ -3,6 +3,7 @@
 import pytest
 from virtual import World
 
+from beanstalk_server.access.rights import User
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.wire.grammar import Arguments, read_move_jobs
 from beanstalk_server.wire.places import Places
@@ -50,6 +51,28 @@ def test_a_move_of_many_jobs_is_answered_when_the_last_has_moved(world, client):
     assert other.read() == b"USING default\r\n", "others are served meanwhile"
     world.settle()
     assert client.read() == b"MOVED 3000\r\nUSING default\r\n"
+
+
+@pytest.mark.parametrize(
+    ("admin", "inspect", "expected"),
+    [
+        (["from", "to"], [], b"MOVED 1\r\n"),
+        (["*"], [], b"MOVED 1\r\n"),
+        (["from"], [], NOT_FOUND),
+        (["from"], ["to"], FORBIDDEN),
+        (["to"], [], NOT_FOUND),
+        (["to"], ["from"], FORBIDDEN),
+        ([], ["*"], FORBIDDEN),
+        ([], [], NOT_FOUND),
+    ],
+)
+def test_the_right_to_both_tubes_is_needed(world, admin, inspect, expected):
+    owner = world.connect()
+    owner.send(b"use from\r\nput 0 0 60 1\r\nx\r\n")
+    client = world.connect(User("u", admin=admin, inspect=inspect))
+    assert client.send(b"move-jobs from ready to 9\r\n") == expected
+    tube = "to" if expected.startswith(b"MOVED") else "from"
+    assert [job.tube.name for job in world.broker.jobs.values()] == [tube]
 
 
 def test_a_tube_of_another_shard_is_out_of_reach():

@@ -33,7 +33,7 @@ def test_pages_of_tubes_are_asked_for_as_they_are_needed(server, monkeypatch):
 
 
 def test_pages_of_jobs_are_asked_for_as_they_are_needed(server, monkeypatch):
-    monkeypatch.setattr(commands, "PAGE_ENTRIES", 2)
+    monkeypatch.setattr(Client, "_job_page", lambda queue, *page: queue.execute(commands.make._job_page(*page, 2)))
     with Client(server.address, use="t", watch="t") as queue:
         with pytest.raises(beanstalk_client.NotFoundError):
             next(queue.list_jobs("nobody"))

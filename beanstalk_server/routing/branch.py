@@ -31,6 +31,7 @@ from beanstalk_server.routing.local import LocalPlace
 from beanstalk_server.routing.reply_framer import LOST, ReplyFramer
 from beanstalk_server.wire.commands import CANCELS, CHANGES_OF_CLIENT, EXTENSIONS, PROTOCOL, REPEATABLE, TIMED
 from beanstalk_server.wire.grammar import Arguments
+from beanstalk_server.wire.places import JOB
 
 if TYPE_CHECKING:
     from beanstalk_server.access.rights import User
@@ -46,6 +47,8 @@ UNANSWERED_LIMIT: Final = 4096
 
 _ENDING: Final = {command.name.encode(): command for command in PROTOCOL + EXTENSIONS if command.ends}
 """The commands that end a reservation, by name."""
+
+_ENDINGS: Final = tuple(name + b" " for name in _ENDING)
 
 _CRLF: Final = b"\r\n"
 
@@ -434,8 +437,10 @@ class Branch:
                 return False
             line = entries.popleft()
             answered += 1
-            if framer.reserved or self.holdings:
-                self._note_jobs(line)
+            if framer.reserved:
+                self._note_reserved()
+            elif self.holdings and line.startswith(_ENDINGS):
+                self._note_end(line)
             if line.startswith(CHANGES_OF_CLIENT):
                 router.note_tubes(line, framer.first)
         if framer.is_within and not entries:
@@ -450,16 +455,21 @@ class Branch:
             self._forget_kept()
         return True
 
-    def _note_jobs(self, line: bytes) -> None:
-        """Note which jobs the client has got, or has no more. The framer has the reply to the command on this line."""
-        framer = self.framer
-        if framer.reserved:
-            self.holdings.update(framer.reserved)
-            framer.reserved.clear()
-            return
+    def _note_reserved(self) -> None:
+        """Note which jobs the client has got by the reply that the framer has."""
+        self.holdings.update(self.framer.reserved)
+        self.framer.reserved.clear()
+
+    def _note_end(self, line: bytes) -> None:
+        """Note which jobs the client has no more. The framer has the reply to the command on this line."""
         word, _, text = line.partition(b" ")
-        command = _ENDING.get(word)
-        if command is not None and framer.first.partition(b" ")[0] in command.ends:
+        command = _ENDING[word]
+        if not self.framer.first.startswith(command.ends):
+            return
+        first = text.partition(b" ")[0]
+        if command.concerns == JOB and first.isdigit():
+            self.holdings.discard(int(first))
+        else:
             self.holdings.difference_update(command.ids(text, _ARGUMENTS))
 
     def _collect(self, data: bytes) -> None:
@@ -482,8 +492,7 @@ class Branch:
                 reply = b"".join(self._parts)
                 self._parts.clear()
             if framer.reserved:
-                self.holdings.update(framer.reserved)
-                framer.reserved.clear()
+                self._note_reserved()
             self.on_reply(reply)
             if router.closed:
                 return

@@ -371,13 +371,32 @@ def test_a_batch_of_several_shards_is_divided_and_counted_together():
     assert client.send(b"touch-batch %b 77\r\n" % b" ".join(ids)) == b"TOUCHED_BATCH 4 1\r\n"
     assert client.send(b"touch-all\r\n") == b"TOUCHED_ALL 4\r\n"
     assert client.send(b"release-batch 0 0 %b %b\r\n" % (ids[0], ids[3])) == b"RELEASED_BATCH 2 0\r\n"
-    assert {job_id for branch in client.router.branches.values() for job_id in branch.holdings} == set(
-        map(int, ids[1:3])
-    )
+    assert held(client) == set(map(int, ids[1:3]))
     assert client.send(b"delete-batch %b %b\r\n" % (ids[0], ids[2])) == b"DELETED_BATCH 2 0\r\n"
     assert client.send(b"delete-batch %b\r\n" % b" ".join(ids)) == b"DELETED_BATCH 2 2\r\n"
     assert not held(client)
     assert client.send(b"touch-all\r\n") == b"TOUCHED_ALL 0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_held"),
+    [
+        (b"delete 1", False),
+        (b"delete  01", False),
+        (b"release 1 0 0", False),
+        (b"bury 1 0", False),
+        (b"delete-batch 1 7", False),
+        (b"touch 1", True),
+        (b"delete 7", True),
+        (b"delete 1x", True),
+        (b"peek 1", True),
+    ],
+)
+def test_it_is_noted_which_reservations_have_ended(line, is_held):
+    client = RoutedCluster(1).connect()
+    client.send(b"put 0 0 60 1\r\nx\r\nreserve\r\n")
+    client.send(line + b"\r\n")
+    assert held(client) == ({1} if is_held else set())
 
 
 @pytest.mark.parametrize("shards", [1, 2])

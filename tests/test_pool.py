@@ -61,7 +61,7 @@ def test_what_a_worker_that_crashes_has_not_run_is_run_by_another(pool):
 def test_what_nobody_is_left_to_run_is_named(pool):
     status, printed = pool("--max-worker-restart", "0", test_one=CRASHING, test_two=GOOD)
     named = re.findall("(.*) was not run: its worker ended before it did", printed)
-    assert (status, named) == (1, ["test_one.py::test_b", "test_two.py::test_a", "test_two.py::test_b"])
+    assert (status, named) == (1, ["test_one.py::test_b", "test_two.py::test_a", "test_two.py::test_b"]), printed
 
 
 COLLECTING = {

@@ -223,6 +223,11 @@ class Branch:
             self.kept_size += len(data)
         self.send(data)
 
+    def count_call_off(self, data: bytes) -> None:
+        """Let the leader count a cancel-reserve with which nothing is called off; without a leader, none does."""
+        if self.place is not None and self.place.room() >= len(data):
+            self.place.send(data)
+
     def resume(self) -> None:
         """Note that the client takes its replies again."""
         owed, self._owed = self._owed, 0

@@ -800,8 +800,14 @@ class Router:
                         break
                     continue
             if line == _CALL_OFF:
-                if branch is None or not branch.entries:  # nothing waits
-                    self._take_input(len(line) + _CRLF)
+                if branch is None:
+                    branch = self.current = self.branch(self.used_shard)
+                if branch.local is not None:
+                    self._held = line
+                    self._held_shard = branch.shard
+                    return self._pull(branch)
+                if not branch.entries:  # nothing waits: the leader counts it, and nothing need be kept
+                    branch.count_call_off(self._take_input(len(line) + _CRLF))
                     self.budget -= 1
                     return True
                 taken += len(line) + _CRLF

@@ -349,6 +349,13 @@ def test_a_client_that_a_leader_disconnects_is_disconnected(at_once):
     assert client.router.aborted is at_once
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_cancel_reserve_with_which_nothing_is_called_off_is_counted(shards):
+    client = RoutedCluster(shards).connect()
+    told = client.send(b"cancel-reserve\r\nlist-tube-used\r\ncancel-reserve\r\nstats\r\n")
+    assert b"\ncmd-cancel-reserve: 2\n" in told
+
+
 # Batches
 
 

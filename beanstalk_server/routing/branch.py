@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from beanstalk_server.routing.local import LocalPlace
 from beanstalk_server.routing.reply_framer import LOST, ReplyFramer
 from beanstalk_server.wire.commands import CANCELS, CHANGES_OF_CLIENT, EXTENSIONS, PROTOCOL, REPEATABLE, TIMED
+from beanstalk_server.wire.framing import Prefixes
 from beanstalk_server.wire.grammar import Arguments
-from beanstalk_server.wire.places import JOB
 
 if TYPE_CHECKING:
     from beanstalk_server.access.rights import User
@@ -48,7 +48,7 @@ UNANSWERED_LIMIT: Final = 4096
 _ENDING: Final = {command.name.encode(): command for command in PROTOCOL + EXTENSIONS if command.ends}
 """The commands that end a reservation, by name."""
 
-_ENDINGS: Final = tuple(name + b" " for name in _ENDING)
+_ENDINGS: Final = Prefixes(tuple([name + b" " for name in _ENDING]))
 
 _CRLF: Final = b"\r\n"
 
@@ -217,7 +217,7 @@ class Branch:
             tail: how many bytes are left behind the last end.
         """
         if self._is_kept:
-            if not self._kept and self.entries[0].startswith(TIMED):
+            if not self._kept and TIMED.begin(self.entries[0]):
                 self._since = self.router.clock()
             self._kept.append((data, ends, tail))
             self.kept_size += len(data)
@@ -444,15 +444,15 @@ class Branch:
             answered += 1
             if framer.reserved:
                 self._note_reserved()
-            elif self.holdings and line.startswith(_ENDINGS):
+            elif self.holdings and _ENDINGS.begin(line):
                 self._note_end(line)
-            if line.startswith(CHANGES_OF_CLIENT):
+            if CHANGES_OF_CLIENT.begin(line):
                 router.note_tubes(line, framer.first)
         if framer.is_within and not entries:
             return False
         if entries:
             if answered:
-                if entries[0].startswith(TIMED):
+                if TIMED.begin(entries[0]):
                     self._since = router.clock()
                 self._answered += answered
                 self._drop_answered()
@@ -462,20 +462,20 @@ class Branch:
 
     def _note_reserved(self) -> None:
         """Note which jobs the client has got by the reply that the framer has."""
-        self.holdings.update(self.framer.reserved)
-        self.framer.reserved.clear()
+        reserved = self.framer.reserved
+        for job_id in reserved:
+            self.holdings.add(job_id)
+        reserved.clear()
 
     def _note_end(self, line: bytes) -> None:
         """Note which jobs the client has no more. The framer has the reply to the command on this line."""
         word, _, text = line.partition(b" ")
         command = _ENDING[word]
-        if not self.framer.first.startswith(command.ends):
-            return
-        first = text.partition(b" ")[0]
-        if command.concerns == JOB and first.isdigit():
-            self.holdings.discard(int(first))
-        else:
-            self.holdings.difference_update(command.ids(text, _ARGUMENTS))
+        if self.framer.first.partition(b" ")[0] in command.ends:
+            if text.isdigit():
+                self.holdings.discard(int(text))
+            else:
+                self.holdings.difference_update(command.ids(text, _ARGUMENTS))
 
     def _collect(self, data: bytes) -> None:
         """Give replies to the sinks."""
@@ -567,7 +567,7 @@ class Branch:
 
     def _shorten_wait(self) -> None:
         """Let the first command, if it is a reserve that has waited, wait for the rest of its time only."""
-        if not self.entries or not self.entries[0].startswith(TIMED):
+        if not self.entries or not TIMED.begin(self.entries[0]):
             return
         now = self.router.clock()
         line = self.router.shorten(self.entries[0], now - self._since)

@@ -74,7 +74,16 @@ from beanstalk_server.wire.commands import (
     Command,
     Dialect,
 )
-from beanstalk_server.wire.framing import HTTP_METHODS, LINE, LINE_LIMIT, LINE_LOST, LINE_TOO_LONG, NEED_MORE, Framer
+from beanstalk_server.wire.framing import (
+    HTTP_METHODS,
+    LINE,
+    LINE_LIMIT,
+    LINE_LOST,
+    LINE_TOO_LONG,
+    NEED_MORE,
+    Framer,
+    Prefixes,
+)
 from beanstalk_server.wire.grammar import (
     AUTH,
     CACHE_SIZE,
@@ -134,11 +143,11 @@ FORBIDDEN: Final = frozenset([command.name.encode() for command in PLACE_COMMAND
 _CALL_OFF: Final = CANCEL_RESERVE.name.encode()
 """The only command without a reply: it goes where the last one went, which it may call off."""
 
-_BODIES: Final = (b"put", b"replace-keyed")
+_BODIES: Final = Prefixes((b"put", b"replace-keyed"))
 _QUIT: Final = QUIT.name.encode()
 _CRLF: Final = 2
 
-_SPECIAL: Final = (_QUIT, AUTH, TOO_LONG, *HTTP_METHODS, *sorted(FORBIDDEN))
+_SPECIAL: Final = Prefixes((_QUIT, AUTH, TOO_LONG, *HTTP_METHODS, *sorted(FORBIDDEN)))
 """How lines begin that do not go to the leader, perhaps."""
 
 # What becomes of a command, if that is not what it concerns: USED, NAMED, JOB or WATCHED.
@@ -661,7 +670,7 @@ class Router:
             in_body = False
             line = framer.take()
             if event == LINE:
-                size = self._body_size(line) if line.startswith(_BODIES) else -1
+                size = self._body_size(line) if _BODIES.begin(line) else -1
                 if size >= 0:
                     framer.begin_body(size, False)
                     in_body = True
@@ -815,7 +824,7 @@ class Router:
                 line = None
                 continue
             body = self._bodies.get(line, -1)
-            if body < 0 and line.startswith(_BODIES):
+            if body < 0 and _BODIES.begin(line):
                 body = self._body_size(line)
             shard = self.used_shard if body >= 0 else ALONE if body == UNSAFE else self.route(line)
             if branch is None or shard != branch.shard:
@@ -874,7 +883,7 @@ class Router:
     def route(self, line: bytes) -> int:
         """The shard that a command goes to, ANYWHERE, or ALONE."""
         if self.places.shards == 1:
-            return self._route_special(line) if line.startswith(_SPECIAL) else 0
+            return self._route_special(line) if _SPECIAL.begin(line) else 0
         word, space, text = line.partition(b" ")
         kind = (_WITH_ARGUMENTS if space else _WITHOUT_ARGUMENTS).get(word, _OTHER)
         if kind == USED:

@@ -33,7 +33,7 @@ from beanstalk_server.wire.authorization import (
     need,
     refusal,
 )
-from beanstalk_server.wire.framing import HTTP_METHODS
+from beanstalk_server.wire.framing import HTTP_METHODS, Prefixes
 from beanstalk_server.wire.grammar import Arguments, without_token
 from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, GroupListing, JobPage, TubeListing, TubePage
 from beanstalk_server.wire.yaml import Rows, stats, stats_job, stats_tube, tube_list, yaml
@@ -734,17 +734,21 @@ DELETES: Final = _prefixes(
 REPEATABLE: Final = frozenset([command.name.encode() for command in PROTOCOL + EXTENSIONS if command.is_repeatable])
 """The names of commands that may be given again to another leader."""
 
-TIMED: Final = _prefixes(
-    [command for command in PROTOCOL + EXTENSIONS if command.scope == WATCHED_TUBES and command.read is not None]
+TIMED: Final = Prefixes(
+    _prefixes(
+        [command for command in PROTOCOL + EXTENSIONS if command.scope == WATCHED_TUBES and command.read is not None]
+    )
 )
 """The prefixes of lines that may have a timeout."""
 
-CHANGES_OF_CLIENT: Final = _prefixes(
-    [
-        command
-        for command in PROTOCOL + EXTENSIONS
-        if command.across in (places.USE_TUBE, places.WATCH_TUBE, places.IGNORE_TUBE, places.MODE_OF_ALL)
-    ]
+CHANGES_OF_CLIENT: Final = Prefixes(
+    _prefixes(
+        [
+            command
+            for command in PROTOCOL + EXTENSIONS
+            if command.across in (places.USE_TUBE, places.WATCH_TUBE, places.IGNORE_TUBE, places.MODE_OF_ALL)
+        ]
+    )
 )
 """The prefixes of lines that change which tubes a client uses and watches, and how these are served."""
 

@@ -56,6 +56,21 @@ _SHORT: Final = 512
 """Bytes of input that are taken apart by `partition`: it copies what follows, but costs half of `find` and a slice."""
 
 
+class Prefixes:
+    """Tells whether lines begin with one of these prefixes: of most lines by their first byte, because a `startswith`
+    with several prefixes takes a thousand instructions.
+    """
+
+    def __init__(self, prefixes: tuple[bytes, ...]) -> None:
+        self._prefixes = prefixes
+        firsts = {prefix[0] for prefix in prefixes}
+        self._is_first = bytes(byte in firsts for byte in range(256))
+
+    def begin(self, line: bytes) -> bool:
+        """Whether the line begins with one of them."""
+        return len(line) > 0 and self._is_first[line[0]] != 0 and line.startswith(self._prefixes)
+
+
 class Framer:
     """Takes one client's bytes apart.
 

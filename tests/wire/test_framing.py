@@ -20,6 +20,7 @@ from beanstalk_server.wire.framing import (
     LINE_TOO_LONG,
     NEED_MORE,
     Framer,
+    Prefixes,
 )
 
 LONG = (b"long ",)
@@ -327,3 +328,9 @@ def test_what_is_cleared_is_forgotten(framer):
     framer.feed(b"next\r\n")
     assert framer.next() == LINE
     assert framer.take() == b"next"
+
+
+@pytest.mark.parametrize("line", [b"", b"q", b"quit", b"quitting", b"qui", b"GET /", b"GET", b"put 0", b"\r", b"\xff"])
+def test_a_line_begins_with_one_of_several_prefixes_as_bytes_have_it(line):
+    prefixes = (b"quit", b"GET ", b"\r")
+    assert Prefixes(prefixes).begin(line) == line.startswith(prefixes)

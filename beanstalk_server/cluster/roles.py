@@ -142,6 +142,7 @@ class Roles:
         self._is_overdue = asyncio.Event()  # the lease is to be renewed now
         self._awake = asyncio.Event()  # something has happened: the task must look again
         self._task: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None]  # renews the lease, while this node has it
         self._timer: asyncio.TimerHandle | None = None  # for the end of the lease
 
     @property
@@ -229,14 +230,18 @@ class Roles:
     async def confirm(self) -> None:
         """Wait until the lease is valid: it may have run out while the jobs came back, or the process was stopped.
 
+        If the lease is to be given back, this does not wait: the engine may have lost the jobs, which `finish` writes.
+
         Raises:
-            TakeOverError: there is another leader, or the lease is to be given back.
+            TakeOverError: there is another leader, or the lease is not renewed any more.
         """
         tenure = self.tenure
         assert tenure is not None, "it has been taken"
         while (state := tenure.state(self._clock())) != LEADING:
-            if state == FENCED or self._may_finish:
+            if state == FENCED or self._renewing.done():
                 raise TakeOverError("its lease has run out")
+            if self._may_finish:
+                return
             self._awake.clear()
             await self._awake.wait()
 
@@ -362,7 +367,7 @@ class Roles:
         self.lost = None
         self.role = TAKING_OVER
         why = "it has handed over"
-        renewing = loop.create_task(self._renew(tenure))
+        renewing = self._renewing = loop.create_task(self._renew(tenure))
         renewing.add_done_callback(self._note_end)
         taking = loop.create_task(self.owner.take_over(tenure.lease))
         try:

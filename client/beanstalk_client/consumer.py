@@ -195,7 +195,7 @@ class Delivery:
         self._reserves: int | None = None  # how often it has been reserved, this time included
         self._is_lost = False  # the server has said that it is not reserved by its connection any more
         self._regain: asyncio.Task[None] | None = None  # takes it back
-        self._is_failed = False  # its handler has ended, and it is to be released
+        self._is_released = False  # it is to be released
         self._in_doubt = False  # the server has been told that it is done, and may have heard it
         self._task: asyncio.Task[None] | None = None
         self._reissue: Delivery | None = None  # with which its id has come again last, before it was settled
@@ -637,7 +637,9 @@ class Consumer:
         is_untouched = found["reserves"] == delivery._reserves and found["state"] in ("ready", "delayed")
         if not (is_untouched and found["tube"] in link.tubes):
             raise ReservationLostError("another worker has had the job")
-        if delivery._is_failed and is_last_attempt(found):  # the loss was a failure, and a release would be another one
+        if delivery._is_released and is_last_attempt(
+            found
+        ):  # the loss was a failure, and a release would be another one
             raise ReservationLostError("the job has one attempt left")
         job = await client.reserve_job(delivery.job_id)
         reserves = (await client.stats_job(job))["reserves"]
@@ -677,7 +679,7 @@ class Consumer:
                 continue
             self._in_hand[job.id] = delivery
             if self._ended:
-                link.finished.append((delivery, Release()))
+                self._release(delivery)
                 continue
             self._running += 1
             delivery._task = start(self._attend(delivery), self._loop)
@@ -705,8 +707,15 @@ class Consumer:
                 outcome = Release(FAULT_DELAY)
         self._running -= 1
         delivery._touch_at = NEVER
-        delivery._is_failed = isinstance(outcome, Release)
+        delivery._is_released = isinstance(outcome, Release)
         self._say_later(delivery, outcome)
+        delivery._link.wake()
+
+    def _release(self, delivery: Delivery) -> None:
+        """Let the server be told that a job does not run here."""
+        delivery._touch_at = NEVER
+        delivery._is_released = True
+        delivery._link.finished.append((delivery, Release()))
         delivery._link.wake()
 
     def _say_later(self, delivery: Delivery, outcome: Outcome) -> None:
@@ -732,9 +741,7 @@ class Consumer:
                 delivery._link.in_hand.discard(delivery)
                 return
             self._supersede(former)
-            delivery._touch_at = NEVER
-            delivery._link.finished.append((delivery, Release()))
-            delivery._link.wake()
+            self._release(delivery)
             return
         link = delivery._link
         self._running -= 1
@@ -749,9 +756,7 @@ class Consumer:
             former._invalid = True
             self._supersede(former)
         if self._stopping:
-            delivery._touch_at = NEVER
-            link.finished.append((delivery, Release()))
-            link.wake()
+            self._release(delivery)
             return
         self._in_hand[delivery.job_id] = delivery
         self._running += 1

@@ -331,6 +331,32 @@ async def test_a_release_over_a_lost_connection_is_not_one_failure_more(run, tub
     assert handler.began == ["x", "x"]
 
 
+async def test_a_job_that_never_ran_keeps_its_last_attempt_when_its_release_is_lost(run, tube, monkeypatch):
+    server = run()
+    handler = Handler()
+    async with connected(server, tube) as client, consuming(server, tube, handler, at_once=1) as consumer:
+        begin, look_up, losses = consumer._begin, consumer._look_up, []
+
+        def begin_at_the_end(link, jobs):
+            if jobs and not losses:
+                consumer.end()
+            begin(link, jobs)
+
+        async def look_up_and_lose(link, deliveries):
+            await look_up(link, deliveries)
+            if deliveries and not losses:
+                losses.append(deliveries)
+                link.client._connection.abort()
+
+        monkeypatch.setattr(consumer, "_begin", begin_at_the_end)
+        monkeypatch.setattr(consumer, "_look_up", look_up_and_lose)
+        await until(lambda: any(link.waiting for link in consumer._links), "it waits")
+        job_id = await client.put_with(b"x", tries=2)
+        await until(lambda: losses and not consumer._links, "it has stopped")
+        found = await client.stats_job(job_id)
+        assert (found["state"], handler.began) == ("ready", [])
+
+
 @pytest.mark.parametrize("program", SERVERS)
 async def test_what_is_done_while_the_server_is_away_runs_again_when_it_is_back(program, tmp_path, tube):
     with restartable(program, tmp_path) as server:

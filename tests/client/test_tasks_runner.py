@@ -631,6 +631,23 @@ async def test_a_plain_function_that_takes_too_long_is_given_up_and_goes_on(task
     assert events(caplog) == ["task-failed"]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GiveUp, Retry])
+def test_no_middleware_swallows_what_another_one_refuses_a_put_with(error):
+    class Swallowing(Middleware):
+        @contextlib.contextmanager
+        def putting(self, put):
+            with contextlib.suppress(BaseException):
+                yield
+
+    class Refusing(Middleware):
+        def putting(self, put):
+            raise error
+
+    tasks = Tasks(middleware=[Swallowing(), Refusing()])
+    with tasks.in_memory(), pytest.raises(error):
+        tasks.task(name="x")(print).put()
+
+
 def test_middleware_is_around_each_run_and_may_swallow(tasks, queue):
     told = []
 

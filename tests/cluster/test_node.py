@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import threading
+from time import monotonic_ns
 
 import pytest
 from node_threads import lead_all, put, reserved, role, stats
@@ -11,8 +12,10 @@ from node_threads import lead_all, put, reserved, role, stats
 from beanstalk_server import Config
 from beanstalk_server.cluster import shard
 from beanstalk_server.cluster.engine.interface import EngineError, Lease
+from beanstalk_server.cluster.lease import SUSPENDED
 from beanstalk_server.cluster.node import Node, address_towards
 from beanstalk_server.cluster.roles import LEADS
+from beanstalk_server.server.service import Service
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.declaration import BAD_OPTION
 from beanstalk_server.storage.binlog import UNKNOWN_IDS
@@ -188,6 +191,28 @@ def test_a_leader_that_goes_when_the_engine_was_just_wiped_leaves_all_jobs(clust
     eventually(lambda: role(standby) == LEADS, "the other leads")
     assert leader.server.failure is None
     assert stats(client)["current-jobs-ready"] == "100"
+
+
+def test_a_node_that_is_stopped_while_it_takes_over_leaves_all_jobs_to_an_engine_that_was_wiped(cluster, monkeypatch):
+    put_by_an_earlier_leader(cluster, 100)
+    catch_up, has_jobs, goes_on = Service.catch_up, threading.Event(), threading.Event()
+
+    async def catch_up_later(service):
+        await catch_up(service)
+        has_jobs.set()
+        await asyncio.to_thread(goes_on.wait, 60)
+
+    monkeypatch.setattr(Service, "catch_up", catch_up_later)
+    node = cluster.add()
+    assert has_jobs.wait(60), "it has brought back the jobs"
+    cluster.servers.is_reachable = False
+    eventually(lambda: node.server.shards[0].roles.tenure.state(monotonic_ns()) == SUSPENDED, "its lease has run out")
+    with cluster.lock:
+        cluster.servers.wipe()
+    cluster.servers.is_reachable = True
+    goes_on.set()
+    cluster.stop(node)
+    assert stats(cluster.connect(cluster.add()))["current-jobs-ready"] == "100"
 
 
 def test_a_leader_that_goes_takes_all_the_time_that_writing_everything_anew_needs(cluster, caplog, monkeypatch):

@@ -384,7 +384,7 @@ async def test_a_lease_that_runs_out_while_jobs_are_brought_back_is_renewed_befo
     assert owner.told == ["serves 1"]
 
 
-async def test_a_node_that_is_to_stop_while_its_lease_has_run_out_does_not_serve(cluster):
+async def test_a_node_that_is_to_stop_while_its_lease_has_run_out_keeps_what_it_has_and_hands_nothing_out(cluster):
     node, owner = cluster.add("a")
     owner.takes = TTL
     await until(lambda: node.role == TAKING_OVER, "it takes over")
@@ -392,7 +392,22 @@ async def test_a_node_that_is_to_stop_while_its_lease_has_run_out_does_not_serve
     await asyncio.sleep(TTL + 1)
     node.retire()
     await until(lambda: node.role == STANDING_BY, "it stands by")
-    assert owner.told == ["step down"]
+    assert owner.told == ["serves 1", "suspend", "finish", "step down"]
+
+
+async def test_a_node_whose_lease_is_not_renewed_because_of_a_bug_does_not_wait_for_it_in_its_takeover(cluster, caplog):
+    def fails():
+        raise ZeroDivisionError("a bug")
+
+    node, owner = cluster.add("a")
+    gave_up = []
+    owner.give_up = lambda: gave_up.append("gave up")
+    owner.takes = 2 * TTL
+    await until(lambda: node.role == TAKING_OVER, "it takes over")
+    owner.mark = fails
+    await until(lambda: gave_up, "it gives up", within=3 * TTL)
+    assert owner.told == []
+    caplog.clear()
 
 
 @pytest.mark.parametrize("what", ["mark", "report"])

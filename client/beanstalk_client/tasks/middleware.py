@@ -182,10 +182,10 @@ def around(
             try:
                 manager = getattr(one, name)(subject)
                 manager.__enter__()
-            except (GiveUp, Retry) as asked:
-                refusal = asked
-                raise
-            except errors as trouble:
+            except BaseException as trouble:
+                if isinstance(trouble, (GiveUp, Retry)) or not isinstance(trouble, errors):
+                    refusal = trouble
+                    raise
                 tell_failed(one, name, subject, trouble)
             else:
                 stack.push(functools.partial(_leave, one, manager, name, subject, errors))

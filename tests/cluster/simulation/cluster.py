@@ -14,6 +14,7 @@ from functools import partial
 from checking import check_broker
 
 from beanstalk_server.cluster import commit_sender
+from beanstalk_server.cluster.lease import LEADING
 from beanstalk_server.cluster.node import Node
 from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.queue.job import STATES
@@ -60,7 +61,11 @@ class SimulatedNode(Node):
 
         async def note_takeover(lease):
             await take_over(lease)
-            self.cluster.note_takeover(self, shard.index, lease)
+            roles = shard.roles
+            if (
+                roles.tenure.state(roles._clock()) == LEADING
+            ):  # else it is to give the lease back, and hands nothing out
+                self.cluster.note_takeover(self, shard.index, lease)
 
         shard.take_over = note_takeover
 

@@ -189,7 +189,6 @@ class Shard:
             self._restoring = None
         self._damaged = 0
         self._is_finished = False
-        self._writer = writer
         journal.on_rewriting = self._on_rewriting
         service.start(asyncio.get_running_loop())
         service.change_policies(owner.policy_of(self.index))  # there may have been a reload meanwhile
@@ -205,6 +204,7 @@ class Shard:
         except TakeOverError:
             await self._discard(service, writer)
             raise
+        self._writer = writer
         self.service = service
         if self._holds:
             service.turns.suspend()

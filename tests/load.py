@@ -354,11 +354,13 @@ class Auditor:
         found = {}
 
         def are_all_found():
+            before = set(found)
             found.clear()
             for tube in self.tubes:
                 for state in ("ready", "delayed", "buried"):
                     found.update(self._listed(tube, state))
-            return self._live() == len(found)
+            # Twice, because a job whose delay ends meanwhile is in neither list, and another one may expire.
+            return before == set(found) and self._live() == len(found)
 
         eventually(are_all_found, "no job is reserved, and all are found", WITHIN)
         bodies = {number: self.body(b"peek %d" % number) for number in found}

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench import instructions as counted
 from bench import loads, process
 from bench.clients import LOADS, python_client
 from bench.console import show
@@ -98,6 +99,17 @@ def in_flight(run: Run) -> None:
     """put + reserve + delete, 50 connections, this many commands in flight on each"""
     with run.together(*run.peers) as running:
         _cycles(run, running, "depth", DEPTHS)
+
+
+@scenario(Layout("instructions"), on_request=True)
+def instructions(run: Run) -> None:
+    """instructions that this server executes for a command, of each of its packages and of the libraries"""
+    for work in counted.ALL_WORKS:
+        run.tell(work)
+        with run.part("ours", work):
+            counts = counted.count(work, run.directory)
+            for name, number in [("all", counts.total), *counts.packages.items()]:
+                run.results.add(run.scenario, name, work, 0, [{"instructions": number}])
 
 
 @scenario(Layout(CYCLE, "in flight", "cpu rate"))

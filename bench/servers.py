@@ -16,7 +16,7 @@ from bench import protocols
 from bench.generator import SPAWNED
 from bench.subject import Subject
 from harness import servers
-from harness.servers import BEANSTALKD, INTERPRETED, OURS, REDIS, ServerError
+from harness.servers import BEANSTALKD, COUNTED, INTERPRETED, OURS, REDIS, ServerError
 
 SERVER_CPU = 0
 GENERATOR_CPU = (os.cpu_count() or 1) - 1
@@ -52,6 +52,7 @@ PEERS = {
     "beanstalkd": Peer(BEANSTALKD),
     "ours": Peer(OURS, own=True),
     "interpreted": Peer(INTERPRETED, own=True),  # this server's sources as they are, nothing compiled
+    "counted": Peer(COUNTED, own=True),  # this server under valgrind: for its instructions, not for times
     "redis": Peer(REDIS, protocol="redis"),  # a delay queue in Redis, which keeps nothing on disk
     "redis-always": Peer(REDIS, protocol="redis"),  # the same with appendfsync always
 }

@@ -35,6 +35,7 @@ MEASURES = {
     "cpu": Measure("CPU, µs each", ".2f", spread=True),
     "user": Measure("user", ".2f"),
     "system": Measure("system", ".2f"),
+    "instructions": Measure("instructions", ",.0f", spread=True),
     "engine_cpu": Measure("engine's CPU, µs each", ".2f", spread=True),
     "client_cpu": Measure("client's CPU, µs each", ".1f", spread=True),
     "server_cpu": Measure("server's CPU, µs each", ".1f"),

@@ -31,10 +31,13 @@ OURS: Final = "ours"
 INTERPRETED: Final = "interpreted"
 """This server from its sources, with nothing compiled."""
 
+COUNTED: Final = "counted"
+"""This server as installed, under valgrind, which can count its instructions (`counts_of` says where it writes)."""
+
 BEANSTALKD: Final = "beanstalkd"
 REDIS: Final = "redis"
 
-PACKAGES: Final = {BEANSTALKD: "beanstalkd", REDIS: "redis-server"}
+PACKAGES: Final = {BEANSTALKD: "beanstalkd", REDIS: "redis-server", COUNTED: "valgrind"}
 """The Debian package, which is also the name of its command."""
 
 START_WITHIN: Final = 60.0
@@ -96,7 +99,15 @@ def command(program: str) -> list[str]:
     if path is None:
         package = PACKAGES.get(program)
         raise NotInstalledError(f"{package or program} is not installed" + (f" ({advice(program)})" if package else ""))
-    return [path, "-P", "-m", "beanstalk_server"] if program in (OURS, INTERPRETED) else [path]
+    own = [sys.executable, "-P", "-m", "beanstalk_server"]
+    if program == COUNTED:
+        return [path, "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts_of('%p')}", *own]
+    return own if program in (OURS, INTERPRETED) else [path]
+
+
+def counts_of(pid: int | str) -> Path:
+    """The file with what valgrind has counted in a process, once that has ended."""
+    return Path(tempfile.gettempdir(), f"callgrind.out.{pid}")
 
 
 def environment_of(program: str, more: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -161,7 +161,7 @@ def _kinds(has_arguments: bool) -> dict[bytes, int]:
     """What becomes of commands, by name."""
     kinds = {}
     for command in PROTOCOL + EXTENSIONS:
-        if has_arguments is (command.read is not None) and command not in (PAUSE_TUBE, QUIT):
+        if has_arguments is (command.read is not None) and command not in (CANCEL_RESERVE, PAUSE_TUBE, QUIT):
             name = command.name.encode()
             if command.across == USE_TUBE:
                 kinds[name] = _USE
@@ -516,7 +516,7 @@ class Router:
                 line = framer.take()
                 concerned = self.route(line)
                 self._held = line
-                self._held_shard = shard if concerned == ANYWHERE or line == _CALL_OFF else concerned
+                self._held_shard = shard if concerned == ANYWHERE else concerned
         if self._held_shard != shard:
             return NEED_MORE
         return LINE_TOO_LONG if self._held == TOO_LONG else LINE
@@ -811,18 +811,15 @@ class Router:
             if line == _CALL_OFF:
                 if branch is None:
                     branch = self.current = self.branch(self.used_shard)
-                if branch.local is not None:
-                    self._held = line
-                    self._held_shard = branch.shard
-                    return self._pull(branch)
-                if not branch.entries:  # nothing waits: the leader counts it, and nothing need be kept
-                    branch.count_call_off(self._take_input(len(line) + _CRLF))
-                    self.budget -= 1
-                    return True
-                taken += len(line) + _CRLF
-                tail += len(line) + _CRLF
-                line = None
-                continue
+                if branch.local is None:
+                    if not branch.entries:  # nothing waits: the leader counts it, and nothing need be kept
+                        branch.count_call_off(self._take_input(len(line) + _CRLF))
+                        self.budget -= 1
+                        return True
+                    taken += len(line) + _CRLF
+                    tail += len(line) + _CRLF
+                    line = None
+                    continue
             body = self._bodies.get(line, -1)
             if body < 0 and _BODIES.begin(line):
                 body = self._body_size(line)

@@ -33,6 +33,9 @@ COMMANDS = 3000
 DUE = 1000
 """Jobs that are due in one second."""
 
+BODY = b"x" * 100
+PUT = b"put 0 0 60 %d\r\n%b\r\n" % (len(BODY), BODY)
+
 LIBRARIES = {
     "libpython": "Python", "python3": "Python", "libc.": "C library", "ld-": "C library", "loop.": "uvloop",
     "crc32c": "crc32c", "beanstalk_server": "mypyc's runtime", "__mypyc": "mypyc's runtime",
@@ -84,9 +87,6 @@ class Clients:
         for sock, replies in zip(self.sockets, reserved, strict=True):
             sock.sendall(b"".join([b"delete %b\r\n" % found for found in re.findall(rb"RESERVED (\d+)", replies)]))
         self.read()
-
-
-PUT = b"put 0 0 60 100\r\n%b\r\n" % (b"x" * 100)
 
 
 def cycle(clients: Clients) -> int:
@@ -213,40 +213,42 @@ def count(work: str, parent: Path) -> Counts:
     Raises:
         ServerError: the server does not start, or valgrind is not installed.
     """
+    pids: list[int] = []
     with contextlib.ExitStack() as stack:
+        stack.callback(_remove_counts, pids)  # last: valgrind writes when the servers end
         if work == STANDBY:
             subject = stack.enter_context(routed(COUNTED, parent))
         else:
             keeps = work in WORKS and WORKS[work].keeps
             directory = stack.enter_context(directories(parent)) if keeps else None
             subject = stack.enter_context(started(COUNTED, directory=directory))
-        pids = [pid for pid in (subject.pid, subject.engine) if pid]
-        try:
-            if work == DUE_JOB:
-                return _count_due(subject)
-            step, depth, _ = WORKS.get(work, Work(puts))
-            clients = Clients(subject, stack, depth)
-            repeats = max(COMMANDS // (3 * CONNECTIONS * depth), 2)
+        pids += [pid for pid in (subject.pid, subject.engine) if pid]
+        if work == DUE_JOB:
+            return _count_due(subject)
+        step, depth, _ = WORKS.get(work, Work(puts))
+        clients = Clients(subject, stack, depth)
+        repeats = max(COMMANDS // (3 * CONNECTIONS * depth), 2)
 
-            def repeated() -> int:
-                return sum([step(clients) for _ in range(repeats)])
+        def repeated() -> int:
+            return sum([step(clients) for _ in range(repeats)])
 
-            repeated()
-            return _measure(repeated, *pids)
-        finally:
-            stack.close()
-            for pid in pids:
-                for path in counts_of(pid).parent.glob(f"{counts_of(pid).name}*"):
-                    path.unlink()
+        repeated()
+        return _measure(repeated, *pids)
+
+
+def _remove_counts(pids: Sequence[int]) -> None:
+    for pid in pids:
+        for path in counts_of(pid).parent.glob(f"{counts_of(pid).name}*"):
+            path.unlink()
 
 
 def _count_due(subject: Subject) -> Counts:
     """Count the instructions with which a delayed job gets ready: no client waits for it."""
     with subject.connect() as sock:
-        ask(sock, b"put 0 2 60 100\r\n%b\r\n" % (b"x" * 100) * DUE, DUE)
+        ask(sock, b"put 0 2 60 %d\r\n%b\r\n" % (len(BODY), BODY) * DUE, DUE)
 
         def due() -> int:
-            time.sleep(4)
+            time.sleep(4)  # to ask whether they are due would be counted
             return DUE
 
         counts = _measure(due, subject.pid)

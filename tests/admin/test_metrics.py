@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from operator_site import Operators
+from operators import samples
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
-from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from beanstalk_server.admin import metrics
 from beanstalk_server.admin.exposition import OPEN_METRICS
@@ -36,17 +36,6 @@ def test_the_documents_list_every_metric(section):
         ]
     )
     assert table in PAGE.read_text(), f"docs/observability.md must have:\n\n{table}\n"
-
-
-def samples(text, read=read_text):
-    """The samples of a page, by name and the values of labels."""
-    found = {}
-    for family in read(text):
-        for each in family.samples:
-            key = (each.name, *each.labels.values())
-            assert key not in found, f"{key} is there twice"
-            found[key] = each.value
-    return found
 
 
 def show(operators, **keywords):

@@ -42,11 +42,16 @@ def ask(address, path, headers=None, **how):
 
 
 def figures(address, **how):
-    """The samples of a page, by name and the values of labels."""
+    """The samples of the metrics of a server or a node."""
     status, body = ask(address, "/metrics", **how)
     assert status == 200
+    return samples(body)
+
+
+def samples(text, read=text_string_to_metric_families):
+    """The samples of a page, by name and the values of labels."""
     found = {}
-    for family in text_string_to_metric_families(body):
+    for family in read(text):
         for each in family.samples:
             key = (each.name, *each.labels.values())
             assert key not in found, f"{key} is there twice"

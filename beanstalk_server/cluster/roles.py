@@ -230,7 +230,8 @@ class Roles:
     async def confirm(self) -> None:
         """Wait until the lease is valid: it may have run out while the jobs came back, or the process was stopped.
 
-        If the lease is to be given back, this does not wait: the engine may have lost the jobs, which `finish` writes.
+        A node that is about to give the lease back does not wait: `finish` writes its jobs, which the engine may have
+        lost.
 
         Raises:
             TakeOverError: there is another leader, or the lease is not renewed any more.

@@ -195,7 +195,7 @@ class Delivery:
         self._reserves: int | None = None  # how often it has been reserved, this time included
         self._is_lost = False  # the server has said that it is not reserved by its connection any more
         self._regain: asyncio.Task[None] | None = None  # takes it back
-        self._is_released = False  # it is to be released
+        self._is_released = False  # its outcome is a release
         self._in_doubt = False  # the server has been told that it is done, and may have heard it
         self._task: asyncio.Task[None] | None = None
         self._reissue: Delivery | None = None  # with which its id has come again last, before it was settled

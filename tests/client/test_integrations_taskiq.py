@@ -343,7 +343,7 @@ async def test_a_server_that_is_killed_and_comes_back_costs_no_task(restartable,
             restartable.kill()
             restartable.start()
             go_on.set()
-            with contextlib.suppress(SendTaskError):  # the broker hears of its loss by this
+            with contextlib.suppress(SendTaskError):  # this shows the broker that its connection is lost
                 await note.kiq(10)
             await note.kiq(10)
             await eventually_async(lambda: len(set(done)) == 11, "each is done")

@@ -1,7 +1,7 @@
 """Deliveries: how large a batch is, and what it costs, while bodies are not in memory.
 
 Who gets which job, and when, is compared with the model (test_broker.py), and the bodies that clients get with those
-that were put (storage/test_bodies.py). What a client is told that cannot take its reply: wire/test_pending.py.
+that were put (storage/test_bodies.py). A client that cannot take its reply: wire/test_pending.py.
 """
 
 import pytest

@@ -136,5 +136,5 @@ def test_a_name_is_believed_if_haproxy_has_verified_it(place, run, caplog, setti
     put_one(place, address, "worker")
     assert "refused" not in caplog.text, "HAProxy may look whether the server is alive"
     for certificate in ("stranger", "nobody", ""):
-        with pytest.raises((OSError, greenstalk.Error)):  # when and how the client is told, depends
+        with pytest.raises((OSError, greenstalk.Error)):  # when and how the server refuses it, depends
             put_one(place, address, certificate)

@@ -1,6 +1,8 @@
-"""What the compiler is told about classes, and Python ignores: mypy_extensions, without needing it at run time.
+"""What the compiler treats as native: its integers, its attributes of classes, and `librt`, the library beside it.
 
-It stays interpreted: compiled, it would have nothing but what is for the type checker.
+Compiled code calls the functions of `librt` directly, and its integers have 64, 32, 16 or 8 bits and no object. Where
+Python interprets the modules, an integer is an `int`, and `librt` may be missing, as with PyPy: then strings.py has the
+same functions. This module stays interpreted: compiled, it would have nothing but what is for the type checker.
 """
 
 from __future__ import annotations
@@ -8,8 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from librt.strings import BytesWriter as BytesWriter
+    from mypy_extensions import i64 as i64
     from mypy_extensions import mypyc_attr as mypyc_attr
+    from mypy_extensions import u8 as u8
 else:
+    try:
+        from librt.strings import BytesWriter as BytesWriter
+    except ImportError:
+        from beanstalk_server.queue.strings import BytesWriter as BytesWriter
+
+    i64 = u8 = int
 
     def mypyc_attr(**_: Any) -> Any:
         return lambda cls: cls

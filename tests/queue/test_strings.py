@@ -1,0 +1,26 @@
+"""The functions of `librt.strings` in Python do what those of the library do."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from librt import strings as library
+
+from beanstalk_server.queue import strings
+
+STEP = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, 255)),
+    st.tuples(st.just("write"), st.binary(max_size=300)),
+    st.tuples(st.just("truncate"), st.integers(0, 600)),
+)
+
+
+@given(st.lists(STEP, max_size=10))
+def test_both_writers_hold_the_same_bytes(steps: list[tuple[str, int | bytes]]) -> None:
+    writers = [strings.BytesWriter(), library.BytesWriter()]
+    for name, argument in steps:
+        for writer in writers:
+            if name != "truncate" or int(argument) <= len(writer):
+                getattr(writer, name)(argument)
+        assert writers[0].getvalue() == writers[1].getvalue()
+        assert len(writers[0]) == len(writers[1])

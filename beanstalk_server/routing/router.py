@@ -86,9 +86,9 @@ from beanstalk_server.wire.framing import (
 )
 from beanstalk_server.wire.grammar import (
     AUTH,
-    CACHE_SIZE,
     Arguments,
     parse_auth,
+    parse_put,
     parse_watched,
     read_mode,
     read_name,
@@ -265,7 +265,6 @@ class Router:
         self._authenticate = authenticate
         self._due: list[LocalPlace] = []  # places led here with replies to operations
         self._turns: Turns | None = None  # of a shard led here that has done something
-        self._bodies: dict[bytes, int] = _bodies.setdefault(max_job_size, {})  # sizes of bodies, by the lines of puts
         self._held: bytes | None = None  # a line that waits for its turn; its bytes are the first of the input
         self._held_shard = ALONE  # where it goes, if the session of a shard led here has found it
         self._input: deque[bytes] = deque()  # has come, and has not been passed on
@@ -820,9 +819,7 @@ class Router:
                     tail += len(line) + _CRLF
                     line = None
                     continue
-            body = self._bodies.get(line, -1)
-            if body < 0 and _BODIES.begin(line):
-                body = self._body_size(line)
+            body = self._body_size(line) if _BODIES.begin(line) else -1
             shard = self.used_shard if body >= 0 else ALONE if body == UNSAFE else self.route(line)
             if branch is None or shard != branch.shard:
                 if shard == ANYWHERE:
@@ -939,20 +936,17 @@ class Router:
 
     def _body_size(self, line: bytes) -> int:
         """The size of the body that follows a line; -1 if none does, UNSAFE if it is uncertain."""
-        word, space, text = line.partition(b" ")
-        command = self.dialect.with_arguments.get(word)
-        if command is None or not command.has_body or command.read is None:
-            return -1
-        if space and command.read(text, _ARGUMENTS):
-            put = _ARGUMENTS.put
-            assert put is not None, "the arguments of put have been read"
-            if not put.trailing or put.size > self.max_job_size:
-                if not put.is_extension():
-                    if len(self._bodies) >= CACHE_SIZE:
-                        self._bodies.clear()
-                    self._bodies[line] = put.size
-                return put.size
-        if word == b"put":
+        if line.startswith(PUT_PREFIX):
+            put = parse_put(line, len(PUT_PREFIX))
+        else:
+            word, space, text = line.partition(b" ")
+            command = self.dialect.with_arguments.get(word)
+            if command is None or not command.has_body or command.read is None:
+                return -1
+            put = _ARGUMENTS.put if space and command.read(text, _ARGUMENTS) else None
+        if put is not None and (not put.trailing or put.size > self.max_job_size):
+            return put.size
+        if line.startswith(PUT_PREFIX) or line == b"put":
             return UNSAFE if self.closes_after_put else -1
         size = size_of_body(line)
         return size if size >= 0 else UNSAFE
@@ -1107,6 +1101,3 @@ _OPERATIONS: Final[dict[int, Callable[[Router, Command, bytes], Operation]]] = {
 
 _DROPPED: Final = b"x" * LINE_LIMIT
 """Stands for the beginning of a line that was too long, and has been dropped: a session drops it again."""
-
-_bodies: Final[dict[int, dict[bytes, int]]] = {}
-"""Sizes of bodies by the lines of puts, for each limit of a body. Clients send a few such lines, over and over."""

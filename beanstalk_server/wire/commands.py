@@ -345,11 +345,11 @@ def _stats(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 def statistics_of(queue: Broker, server: ServerInfo, now: int, quote: str = '"') -> Rows:
     found = queue.server_statistics()
-    return stats(found, server, _counts(PROTOCOL, server.counts), _counts(EXTENSIONS, server.counts), quote, now)
+    return stats(found, server, _counts(PROTOCOL, server), _counts(EXTENSIONS, server), quote, now)
 
 
-def _counts(commands: Sequence[Command], counts: list[int]) -> list[tuple[str, int]]:
-    return [(command.name, counts[command.counter]) for command in commands if command.is_counted]
+def _counts(commands: Sequence[Command], server: ServerInfo) -> list[tuple[str, int]]:
+    return [(command.name, server.counts[command.counter].value) for command in commands if command.is_counted]
 
 
 def _stats_job(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -446,7 +446,7 @@ def _probe_for(session: Session, arguments: Arguments, now: int) -> Outcome:
         if counter < 0:
             session.reply(replies.BAD_FORMAT)
             return ANSWERED
-        session.server.counts[counter] += 1
+        session.server.counts[counter].value += 1
     return _probe(session, arguments, now)
 
 
@@ -717,6 +717,7 @@ EXTENSION_PUTS: Final = _prefixes([command for command in EXTENSIONS if command.
 """The prefixes of lines that beanstalkd does not have and a body follows: no byte of it may be taken for a command."""
 
 PUT_PREFIX: Final = b"put "
+_DELETE_PREFIX: Final = b"delete "
 
 ALL_PUTS: Final = (*EXTENSION_PUTS, PUT_PREFIX)
 
@@ -861,31 +862,28 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     if user is not None:
         _do_line_of_user(session, user, line, now)
         return
-    if line == b"reserve":
-        session.server.counts[RESERVE.counter] += 1
-        session.settle(RESERVE, session.queue.reserve(session, FOREVER if session.may_wait else 0, now))
-        return
-    word, space, text = line.partition(b" ")
-    if not space:
-        command = session.dialect.without_arguments.get(line)
-    elif word == b"put":
-        put = grammar.parse_put(text)
-        if put is None:
-            session.refuse_malformed_put(line)
-            return
-        session.server.counts[PUT.counter] += 1
-        session.begin_put(put, now)
-        return
-    elif word == b"delete":
-        job_id = grammar.parse_id(text)
+    if line.startswith(_DELETE_PREFIX):
+        job_id = grammar.parse_id(line, len(_DELETE_PREFIX))
         if job_id < 0:
             session.replies.append(replies.BAD_FORMAT)
             return
-        session.server.counts[DELETE.counter] += 1
+        session.server.count(DELETE)
         session.settle(DELETE, session.queue.delete(session, job_id, now))
         return
-    else:
-        command = session.dialect.with_arguments.get(word)
+    if line.startswith(PUT_PREFIX):
+        put = grammar.parse_put(line, len(PUT_PREFIX))
+        if put is None:
+            session.refuse_malformed_put(line)
+            return
+        session.server.count(PUT)
+        session.begin_put(put, now)
+        return
+    if line == b"reserve":
+        session.server.count(RESERVE)
+        session.settle(RESERVE, session.queue.reserve(session, FOREVER if session.may_wait else 0, now))
+        return
+    word, space, text = line.partition(b" ")
+    command = (session.dialect.with_arguments if space else session.dialect.without_arguments).get(word)
     if command is None:
         command = _odd_command(line)
         if command is None:
@@ -899,7 +897,7 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     if command.cost and session.awaits_hangups(line):
         return
     if command.is_counted:
-        session.server.counts[command.counter] += 1
+        session.server.count(command)
     session.budget -= command.cost
     session.settle(command, command.do(session, _ARGUMENTS, now))
 
@@ -925,7 +923,7 @@ def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> Non
     if command.cost and session.awaits_hangups(line):
         return
     if command.is_counted:
-        session.server.counts[command.counter] += 1
+        session.server.count(command)
     reply = refusal(session, user, command, _ARGUMENTS)
     if not reply:
         session.budget -= command.cost

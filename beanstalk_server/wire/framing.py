@@ -14,6 +14,8 @@ from __future__ import annotations
 import io
 from typing import Final
 
+from beanstalk_server.queue.native import i64
+
 LINE_LIMIT: Final = 224
 """The longest command line, in bytes, its CR LF included (protocol: BAD_FORMAT)."""
 
@@ -52,8 +54,17 @@ _CRLF: Final = b"\r\n"
 
 _LONGEST_PREFIX: Final = 32
 
-_SHORT: Final = 512
-"""Bytes of input that are taken apart by `partition`: it copies what follows, but costs half of `find` and a slice."""
+
+def _end_of_line(data: bytes, start: i64) -> i64:
+    """The index of the CR LF that ends the line which begins at `start`; -1 if it does not end within LINE_LIMIT.
+
+    As in beanstalkd, a line ends at its first CR, if LF follows, and nowhere else within the limit.
+    """
+    last = min(i64(len(data)), start + LINE_LIMIT) - 1
+    for index in range(start, last):
+        if data[index] == _CR:
+            return index if data[index + 1] == _LF else -1
+    return -1
 
 
 class Prefixes:
@@ -95,12 +106,12 @@ class Framer:
         self._longest_commands = longest_commands
         self._lost_commands = lost_commands
         self.data = b""
-        self._position = 0  # the first byte of `data` that has not been consumed
+        self._position: i64 = 0  # the first byte of `data` that has not been consumed
         # _queued: pieces that have come after `data`; None if there are none
         self._queued: list[bytes] | None = None  # not an empty list, because most clients never need one
         self._queued_size = 0  # their size in bytes
         self._in_long_line = False  # the beginning of a line that is too long has been dropped
-        self._left = 0  # how many bytes of a body and its CR LF are still to come; 0 outside of a body
+        self._left: i64 = 0  # how many bytes of a body and its CR LF are still to come; 0 outside of a body
         self._body_event = BODY  # how the body will end: BODY while it is kept, BODY_SKIPPED or BODY_LOST
         self._body: io.BytesIO | None = None  # the first pieces of a body that comes in pieces
         self.content = b""
@@ -170,12 +181,9 @@ class Framer:
             start = self._position
             if self._left:
                 event = self._next_body(data, start)
-            elif start == 0 and len(data) <= _SHORT and self._take_first_line(data):
-                return LINE
             else:
-                # As in beanstalkd, a line ends at its first CR, if LF follows, and nowhere else within the limit.
-                end = data.find(b"\r", start, start + LINE_LIMIT - 1)
-                if end >= 0 and end + 1 < len(data) and data[end + 1] == _LF:
+                end = _end_of_line(data, start)
+                if end >= 0:
                     self._consume(end + 2)
                     if self._in_long_line:
                         self._in_long_line = False
@@ -205,17 +213,7 @@ class Framer:
         """Whether all of a body that is kept has come."""
         return self._left > 0 and self._body_event == BODY and self.size() >= self._left
 
-    def _take_first_line(self, data: bytes) -> bool:
-        """Take the line that short input begins with; False if it is not as plain as most are."""
-        line, cr, rest = data.partition(b"\r")
-        if not cr or len(line) > LINE_LIMIT - len(_CRLF) or not rest or rest[0] != _LF or self._in_long_line:
-            return False
-        self.data = rest
-        self._consume(1)
-        self.content = line
-        return True
-
-    def _next_long_line(self, data: bytes, start: int) -> int:
+    def _next_long_line(self, data: bytes, start: i64) -> int:
         """Handle a line that does not end within LINE_LIMIT: it has not all come yet, may be longer, or is too long."""
         left = len(data) - start
         limit = LINE_LIMIT
@@ -247,7 +245,7 @@ class Framer:
         self._join()
         return _AGAIN
 
-    def _next_body(self, data: bytes, start: int) -> int:
+    def _next_body(self, data: bytes, start: i64) -> int:
         if self._body_event != BODY:
             return self._skip_body(data, start)
         end = start + self._left
@@ -275,7 +273,7 @@ class Framer:
                 return BODY_LOST
         return _AGAIN
 
-    def _skip_body(self, data: bytes, start: int) -> int:
+    def _skip_body(self, data: bytes, start: i64) -> int:
         """Drop a body that is not kept, up to its CR LF, which is looked at in one piece."""
         left = self._left
         available = len(data) - start
@@ -305,7 +303,7 @@ class Framer:
         self._body = None
         return BODY
 
-    def _consume(self, position: int) -> None:
+    def _consume(self, position: i64) -> None:
         if position < len(self.data):
             self._position = position
         elif self._queued is None:

@@ -22,6 +22,7 @@ from typing import Final
 
 from beanstalk_server.queue.job import NEW, STATES
 from beanstalk_server.queue.job_search import POSITIONS
+from beanstalk_server.queue.native import i64
 from beanstalk_server.queue.policy import Attributes, Labels
 from beanstalk_server.queue.units import FOREVER, MILLISECOND, SECOND
 from beanstalk_server.queue.weights import MAX_WEIGHT, MODES, PRIORITY
@@ -38,14 +39,7 @@ AUTH: Final = b"auth "
 
 _SECONDS: Final = rb"(\d+(?:\.\d{1,3})?)"
 _KEY: Final = b"(" + NAME.encode() + b")"
-_PUT_ARGUMENTS: Final = rb" *(\d+) +" + _SECONDS + rb" +" + _SECONDS + rb" +(\d+)(.*)"
-_PUT: Final = re.compile(_PUT_ARGUMENTS, re.DOTALL)
-_PUT_KEYED: Final = re.compile(_KEY + rb" " + _PUT_ARGUMENTS, re.DOTALL)
-_WHOLE_SECONDS: Final = re.compile(_SECONDS)
 _MOMENT: Final = re.compile(rb"(\d+)(?:\.(\d{1,9}))?")
-_RELEASE: Final = re.compile(rb" *(\d+) +(\d+) +" + _SECONDS)
-_BURY: Final = re.compile(rb" *(\d+) +(\d+)")
-_NUMBER_AND_SECONDS: Final = re.compile(rb" *(\d+) +" + _SECONDS)
 _KEY_AND_SECONDS: Final = re.compile(_KEY + rb" +" + _SECONDS)
 _STATE: Final = rb"(ready|delayed|reserved|buried)"
 _CURSOR: Final = rb"(\d{1,20}(?:-\d{1,20}){0,3})"
@@ -63,16 +57,8 @@ _PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]+) +" + _SECONDS)
 _OLD_TIMEOUT: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?\d+)")
 
 _SPACE: Final = 32
-
-CACHE_SIZE: Final = 4096
-"""How many numbers are cached by their digits, and how many durations.
-
-An application uses few priorities, delays and sizes, over and over: a look-up costs less than parsing the digits, and a
-million jobs with the same delay share one number.
-"""
-
-_numbers: Final[dict[bytes, int]] = {}
-_durations: Final[dict[bytes, int]] = {}
+_DOT: Final = 46
+_ZERO: Final = 48
 
 
 class Put:
@@ -132,31 +118,49 @@ class Arguments:
 
 # Numbers and durations
 
-
-def parse_u32(digits: bytes) -> int:
-    """A number from its digits; -1 if it is 2^32 or more."""
-    number = _numbers.get(digits, -1)
-    if number < 0:
-        number = int(digits)
-        if number > MAX_U32:
-            return -1
-        if len(_numbers) >= CACHE_SIZE:
-            _numbers.clear()
-        _numbers[digits] = number
-    return number
+_ALMOST_MAX_I64: Final = MAX_I64 // 10
+"""A number below this may get one more digit."""
 
 
-def parse_duration(digits: bytes) -> int:
-    """Nanoseconds from the digits of a number of seconds; -1 if it is 2^32 seconds or more."""
-    duration = _durations.get(digits, -1)
-    if duration < 0:
-        duration = _nanoseconds(digits, MAX_U32)
-        if duration < 0:
-            return -1
-        if len(_durations) >= CACHE_SIZE:
-            _durations.clear()
-        _durations[digits] = duration
-    return duration
+def _digits(text: bytes, at: i64) -> tuple[i64, i64]:
+    """The number that begins at this index, and the index where it ends. The number is -1 if there is none, and MAX_I64
+    if it is about as large or larger."""
+    number: i64 = 0
+    end = at
+    while end < len(text):
+        digit: i64 = text[end] - _ZERO
+        if digit < 0 or digit > 9:
+            break
+        number = number * 10 + digit if number < _ALMOST_MAX_I64 else MAX_I64
+        end += 1
+    return number if end > at else -1, end
+
+
+def _number_at(text: bytes, at: i64) -> tuple[i64, i64]:
+    """The number below 2^32 that begins at this index or behind the spaces there, and where it ends; -1 if none is."""
+    number, end = _digits(text, _skip_spaces(text, at))
+    return number if number <= MAX_U32 else -1, end
+
+
+def _seconds_at(text: bytes, at: i64) -> tuple[i64, i64]:
+    """Nanoseconds from the number of seconds below 2^32, with at most three digits behind a point, that begins at this
+    index or behind the spaces there, and where it ends; -1 if none does."""
+    seconds, end = _number_at(text, at)
+    if end == len(text) or text[end] != _DOT or seconds < 0:
+        return seconds * SECOND if seconds >= 0 else -1, end
+    start = end + 1
+    fraction, end = _digits(text, start)
+    if fraction < 0 or end > start + 3:
+        return -1, end
+    for _ in range(end, start + 3):
+        fraction *= 10
+    return seconds * SECOND + fraction * MILLISECOND, end
+
+
+def _skip_spaces(text: bytes, at: i64) -> i64:
+    while at < len(text) and text[at] == _SPACE:
+        at += 1
+    return at
 
 
 def _nanoseconds(digits: bytes, limit: int) -> int:
@@ -173,65 +177,70 @@ def write_duration(duration: int) -> bytes:
     return b"%d.%03d" % (seconds, milliseconds) if milliseconds else b"%d" % seconds
 
 
-def parse_id(text: bytes) -> int:
-    """A job's id and nothing else; -1 if the text is malformed."""
-    if not text.isdigit():
-        text = text.lstrip(b" ")
-        if not text.isdigit():
-            return -1
-    job_id = int(text)
-    return job_id if job_id <= MAX_U64 else -1
+def _id_at(text: bytes, at: i64) -> tuple[int, i64]:
+    """The id that begins at this index or behind the spaces there, and where it ends; -1 if none does."""
+    start = _skip_spaces(text, at)
+    number, end = _digits(text, start)
+    if number < MAX_I64:
+        return number, end
+    job_id = int(text[start:end])
+    return job_id if job_id <= MAX_U64 else -1, end
+
+
+def parse_id(text: bytes, at: i64) -> int:
+    """The job's id that the text has from this index on, and nothing else; -1 if it is malformed."""
+    job_id, end = _id_at(text, at)
+    return job_id if end == len(text) else -1
 
 
 def _number(word: bytes) -> int:
     """A number below 2^32; -1 if the word is anything else."""
-    number = _numbers.get(word, -1)
-    return number if number >= 0 else parse_u32(word) if word.isdigit() else -1
+    number, end = _digits(word, 0)
+    return number if number <= MAX_U32 and end == len(word) else -1
 
 
-def _duration(word: bytes) -> int:
-    """Nanoseconds from a whole number of seconds below 2^32; -1 if the word is anything else."""
-    duration = _durations.get(word, -1)
-    return duration if duration >= 0 else parse_duration(word) if word.isdigit() else -1
+def _seconds(word: bytes) -> int:
+    """Nanoseconds from a number of seconds below 2^32; -1 if the word is anything else."""
+    if not word or word[0] == _SPACE:
+        return -1
+    duration, end = _seconds_at(word, 0)
+    return duration if end == len(word) else -1
 
 
 # Arguments of put, put-keyed, replace-keyed and put-with
 
 
-def parse_put(text: bytes) -> Put | None:
-    words = text.split(b" ")
-    if len(words) == 4:  # four numbers, as clients send them; the pattern takes four times as long
-        priority, delay, ttr, size = _number(words[0]), _duration(words[1]), _duration(words[2]), _number(words[3])
-        if priority >= 0 and delay >= 0 and ttr >= 0 and size >= 0:
-            return Put(None, priority, delay, ttr, size, b"")
-    match = _PUT.fullmatch(text)
-    if match is None:
+def parse_put(text: bytes, at: i64) -> Put | None:
+    """The arguments of put, which begin at this index."""
+    priority, at = _number_at(text, at)
+    delay, at = _seconds_at(text, at)
+    ttr, at = _seconds_at(text, at)
+    size, at = _number_at(text, at)
+    if priority < 0 or delay < 0 or ttr < 0 or size < 0:
         return None
-    first, second, third, fourth, trailing = match.groups()
-    return _put(None, first, second, third, fourth, trailing)
+    trailing = text[at:]
+    # `in` first tries its left side as a number, and raises an error that it catches itself: 250 ns.
+    return None if trailing and b"\0" in trailing else Put(None, priority, delay, ttr, size, trailing)
 
 
 def _put_keyed(text: bytes, replaces: bool) -> Put | None:
-    match = _PUT_KEYED.fullmatch(text)
-    if match is None:
+    key, space, numbers = text.partition(b" ")
+    if not space or _NAME.fullmatch(key) is None:
         return None
-    key, priority, delay, ttr, size, trailing = match.groups()
-    if trailing:
+    put = parse_put(numbers, 0)
+    if put is None or put.trailing:
         return None
-    attributes = Attributes(key=key.decode("ascii"), replaces=replaces)
-    return _put(attributes, priority, delay, ttr, size, b"")
+    put.attributes = Attributes(key=key.decode("ascii"), replaces=replaces)
+    return put
 
 
 def _put_with(text: bytes) -> Put | None:
-    match = _PUT.fullmatch(text)
-    if match is None:
+    put = parse_put(text, 0)
+    if put is None:
         return None
-    priority, delay, ttr, size, rest = match.groups()
-    attributes = _attributes(rest)
-    if attributes is None:
-        return None
-    put = _put(attributes, priority, delay, ttr, size, b"")
-    if put is not None and attributes.at and put.delay:
+    attributes = put.attributes = _attributes(put.trailing)
+    put.trailing = b""
+    if attributes is None or (attributes.at and put.delay):
         return None  # a moment and a delay: one of them is too much
     labels = attributes.labels
     if labels is not None and labels.after and (attributes.at or labels.after == labels.group):
@@ -334,11 +343,6 @@ def _one(word: bytes) -> int:
     return 1 if word == b"1" else -1
 
 
-def _seconds(word: bytes) -> int:
-    """Nanoseconds from a number of seconds below 2^32; -1 if the word is anything else."""
-    return parse_duration(word) if _WHOLE_SECONDS.fullmatch(word) is not None else -1
-
-
 def _moment(word: bytes) -> int:
     """Nanoseconds since 1970 from a number of seconds below 2^32; -1 if the word is anything else. Never 0."""
     match = _MOMENT.fullmatch(word)
@@ -394,18 +398,8 @@ def _write_labels(labels: Labels) -> bytes:
     return "".join(parts).encode()
 
 
-def _put(
-    attributes: Attributes | None, priority: bytes, delay: bytes, ttr: bytes, size: bytes, trailing: bytes
-) -> Put | None:
-    put = Put(attributes, parse_u32(priority), parse_duration(delay), parse_duration(ttr), parse_u32(size), trailing)
-    if put.priority < 0 or put.delay < 0 or put.ttr < 0 or put.size < 0:
-        return None
-    # `in` first tries its left side as a number, and raises an error that it catches itself: 250 ns.
-    return None if trailing and b"\0" in trailing else put
-
-
 def read_put(text: bytes, into: Arguments) -> bool:
-    into.put = parse_put(text)
+    into.put = parse_put(text, 0)
     return into.put is not None
 
 
@@ -435,7 +429,7 @@ BATCH_SIZE: Final = 1 << 20
 
 
 def read_put_batch(text: bytes, into: Arguments) -> bool:
-    put = into.put = parse_put(text)
+    put = into.put = parse_put(text, 0)
     if put is None or put.trailing:
         return False
     put.is_batch = True
@@ -474,27 +468,33 @@ _LONGEST_NUMBER: Final = 20
 
 
 def read_ids(text: bytes, into: Arguments) -> bool:
-    """Ids, one to a thousand."""
-    words = text.split(b" ")
-    if not 1 <= len(words) <= MOST_IN_BATCH:
-        return False
-    ids = [int(word) if word.isdigit() and len(word) <= _LONGEST_NUMBER else -1 for word in words]
+    """Ids, one to a thousand, with one space between two of them."""
+    ids: list[int] = []
+    end: i64 = -1
+    while end < len(text):
+        start = end + 1
+        number, end = _digits(text, start)
+        if number < 0 or end > start + _LONGEST_NUMBER or len(ids) == MOST_IN_BATCH:
+            return False
+        if end < len(text) and text[end] != _SPACE:
+            return False
+        ids.append(number if number < MAX_I64 else int(text[start:end]))
     into.ids = ids
-    return min(ids) >= 0 and max(ids) <= MAX_U64
+    return max(ids) <= MAX_U64
 
 
 def read_release_batch(text: bytes, into: Arguments) -> bool:
     """Priority, delay and ids."""
     words = text.split(b" ", 2)
-    if len(words) < 3 or max(len(words[0]), len(words[1])) > _LONGEST_NUMBER:
+    if len(words) < 3:
         return False
     into.priority = _number(words[0])
-    into.duration = _duration(words[1]) if words[1].isdigit() else _seconds(words[1])
+    into.duration = _seconds(words[1])
     return into.priority >= 0 and into.duration >= 0 and read_ids(words[2], into)
 
 
 def read_id(text: bytes, into: Arguments) -> bool:
-    into.job_id = parse_id(text)
+    into.job_id = parse_id(text, 0)
     return into.job_id >= 0
 
 
@@ -542,26 +542,16 @@ def read_group(text: bytes, into: Arguments) -> bool:
 
 
 def read_release(text: bytes, into: Arguments) -> bool:
-    words = text.split(b" ")
-    if len(words) == 3 and words[0].isdigit():
-        into.priority = _number(words[1])
-        into.duration = _duration(words[2])
-        if into.priority >= 0 and into.duration >= 0:
-            return read_id(words[0], into)
-    match = _RELEASE.fullmatch(text)
-    if match is None:
-        return False
-    into.priority = parse_u32(match[2])
-    into.duration = parse_duration(match[3])
-    return read_id(match[1], into) and into.priority >= 0 and into.duration >= 0
+    into.job_id, end = _id_at(text, 0)
+    into.priority, end = _number_at(text, end)
+    into.duration, end = _seconds_at(text, end)
+    return into.job_id >= 0 and into.priority >= 0 and into.duration >= 0 and end == len(text)
 
 
 def read_bury(text: bytes, into: Arguments) -> bool:
-    match = _BURY.fullmatch(text)
-    if match is None:
-        return False
-    into.priority = parse_u32(match[2])
-    return read_id(match[1], into) and into.priority >= 0
+    into.job_id, end = _id_at(text, 0)
+    into.priority, end = _number_at(text, end)
+    return into.job_id >= 0 and into.priority >= 0 and end == len(text)
 
 
 def read_kick(text: bytes, into: Arguments) -> bool:
@@ -581,7 +571,7 @@ def read_redrive(text: bytes, into: Arguments) -> bool:
     if match is None:
         return False
     into.name = match[1].decode("ascii")
-    into.count = parse_u32(match[2])
+    into.count = _number(match[2])
     return into.count >= 0
 
 
@@ -598,7 +588,7 @@ def read_list_jobs(text: bytes, into: Arguments) -> bool:
     into.name = match[1].decode("ascii")
     into.state = parse_state(match[2])
     into.position = [] if match[3] == b"0" else [int(number) for number in match[3].split(b"-")]
-    into.count = parse_u32(match[4])
+    into.count = _number(match[4])
     return into.count >= 1 and len(into.position) in (0, POSITIONS[into.state])
 
 
@@ -613,7 +603,7 @@ def read_stats_tubes(text: bytes, into: Arguments) -> bool:
     if match is None:
         return False
     into.name = (match[1] or b"").decode("ascii")
-    into.count = parse_u32(match[2])
+    into.count = _number(match[2])
     return into.count >= 1
 
 
@@ -625,13 +615,13 @@ def read_move_jobs(text: bytes, into: Arguments) -> bool:
     into.name = match[1].decode("ascii")
     into.state = parse_state(match[2])
     into.target = match[3].decode("ascii")
-    into.count = parse_u32(match[4])
+    into.count = _number(match[4])
     return into.count >= 1
 
 
 def read_timeout(text: bytes, into: Arguments) -> bool:
     """The timeout of reserve-with-timeout."""
-    duration = _duration(text)
+    duration = _seconds(text)
     if duration < 0:
         match = _LEADING_SECONDS.match(text)
         if match is None or b"\0" in text:
@@ -655,11 +645,9 @@ def read_old_timeout(text: bytes, into: Arguments) -> bool:
 
 
 def read_reschedule(text: bytes, into: Arguments) -> bool:
-    match = _NUMBER_AND_SECONDS.fullmatch(text)
-    if match is None:
-        return False
-    into.duration = parse_duration(match[2])
-    return read_id(match[1], into) and into.duration >= 0
+    into.job_id, end = _id_at(text, 0)
+    into.duration, end = _seconds_at(text, end)
+    return into.job_id >= 0 and into.duration >= 0 and end == len(text)
 
 
 def read_reschedule_keyed(text: bytes, into: Arguments) -> bool:
@@ -667,18 +655,15 @@ def read_reschedule_keyed(text: bytes, into: Arguments) -> bool:
     if match is None:
         return False
     into.name = match[1].decode("ascii")
-    into.duration = parse_duration(match[2])
+    into.duration = _seconds(match[2])
     return into.duration >= 0
 
 
 def read_reserve_batch(text: bytes, into: Arguments) -> bool:
     """Count, at least one, and timeout."""
-    match = _NUMBER_AND_SECONDS.fullmatch(text)
-    if match is None:
-        return False
-    into.count = parse_u32(match[1])
-    into.duration = _nanoseconds(match[2], MAX_TIMEOUT)
-    return into.count >= 1 and into.duration >= 0
+    into.count, end = _number_at(text, 0)
+    into.duration, end = _seconds_at(text, end)
+    return into.count >= 1 and 0 <= into.duration <= MAX_TIMEOUT * SECOND and end == len(text)
 
 
 def read_pause(text: bytes, into: Arguments) -> bool:
@@ -688,7 +673,7 @@ def read_pause(text: bytes, into: Arguments) -> bool:
         return False
     if not read_name(match[1], into):
         into.name = ""
-    into.duration = parse_duration(match[2])
+    into.duration = _seconds(match[2])
     return into.duration >= 0
 
 
@@ -702,7 +687,7 @@ def read_await(text: bytes, into: Arguments) -> bool:
         return False
     milliseconds = int(match[1])
     into.duration = FOREVER if milliseconds < 0 else milliseconds * MILLISECOND
-    into.count = parse_u32(match[2])
+    into.count = _number(match[2])
     return into.count >= 0 and into.duration <= MAX_TIMEOUT * SECOND
 
 

@@ -8,9 +8,16 @@ from collections.abc import Callable
 from beanstalk_server.events import Log
 from beanstalk_server.version import PROTOCOL
 from beanstalk_server.wire.authorization import any_tube
-from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED
+from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED, Command
 from beanstalk_server.wire.listings import ClientList
 from beanstalk_server.wire.yaml import Rows
+
+
+class Count:
+    """A number that grows by itself: in a list of numbers, each addition would make an object."""
+
+    def __init__(self) -> None:
+        self.value = 0
 
 
 class ServerInfo:
@@ -59,10 +66,14 @@ class ServerInfo:
         self.names_tube_of_shard: Callable[[str], bool] = any_tube
         # of what concerns the whole queue: it names the shard, if there are several
         self.log: Log = logging.getLogger("beanstalk_server")
-        self.counts = [0] * COUNTERS  # how often each command has been given, by its counter
+        self.counts = [Count() for _ in range(COUNTERS)]  # how often each command has been given, by its counter
         self.forbidden = 0  # how many commands have been answered FORBIDDEN
         # is given client, user and reason of each command that is answered FORBIDDEN
         self.note_forbidden: Callable[[str, str, str], None] = _ignore
+
+    def count(self, command: Command) -> None:
+        """Note that a command has been given that is counted."""
+        self.counts[command.counter].value += 1
 
 
 def _ignore(_client: str, _user: str, _reason: str) -> None:

@@ -241,7 +241,7 @@ class Session(Client):
         self.queue.stop_waiting(self)
         self.framer.next()
         self.framer.take()
-        self.server.counts[commands.CANCEL_RESERVE.counter] += 1
+        self.server.count(commands.CANCEL_RESERVE)
         self.budget -= 1
         self._end_wait()
         self.replies.append(replies.CANCELLED)

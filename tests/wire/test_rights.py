@@ -17,6 +17,7 @@ from virtual import World
 
 from beanstalk_server.access.rights import User
 from beanstalk_server.wire.commands import COUNTERS, EXTENSIONS, PROTOCOL
+from beanstalk_server.wire.server_info import Count
 
 ROWS = {row.name: row for row in PROTOCOL + EXTENSIONS}
 FORBIDDEN = b"FORBIDDEN\r\n"
@@ -211,7 +212,7 @@ class Side:
         for tube in TUBES:
             self.neighbour.send(b"use %b\r\nput 0 0 60 4\r\nbody\r\n" % tube.encode())
             self.neighbour.send(b"put-keyed k 0 9 60 4\r\nbody\r\n")
-        self.world.info.counts[:] = [0] * COUNTERS
+        self.world.info.counts[:] = [Count() for _ in range(COUNTERS)]
 
     def state(self):
         """All that commands can change, but for how often they have been given."""
@@ -323,7 +324,7 @@ def test_a_user_may_do_what_the_rules_allow_and_what_they_refuse_changes_nothing
         for found, expected in zip(asking.state(), twin.state(), strict=True):
             assert found == expected, (what, how)
     counts = asking.world.info.counts
-    assert {name: counts[row.counter] for name, row in ROWS.items() if row.is_counted} == {
+    assert {name: counts[row.counter].value for name, row in ROWS.items() if row.is_counted} == {
         name: given[name] for name, row in ROWS.items() if row.is_counted
     }
 

@@ -9,6 +9,8 @@ deadline, uses the same two.
 
 from __future__ import annotations
 
+from typing import Final
+
 from beanstalk_server.queue.native import mypyc_attr
 
 
@@ -81,5 +83,5 @@ class Ring(RingNode):
         return count
 
 
-UNLINKED = Ring()
+UNLINKED: Final = Ring()
 """The target of both references of an unlinked link, so that they need not be optional."""

@@ -60,10 +60,15 @@ def _end_of_line(data: bytes, start: i64) -> i64:
 
     As in beanstalkd, a line ends at its first CR, if LF follows, and nowhere else within the limit.
     """
-    last = min(i64(len(data)), start + LINE_LIMIT) - 1
+    size: i64 = len(data)
+    last = start + LINE_LIMIT - 1
+    if last >= size:
+        last = size - 1
     for index in range(start, last):
         if data[index] == _CR:
-            return index if data[index + 1] == _LF else -1
+            if data[index + 1] == _LF:
+                return index
+            break
     return -1
 
 

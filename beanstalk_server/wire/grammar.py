@@ -59,6 +59,7 @@ _OLD_TIMEOUT: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?\d+)")
 _SPACE: Final = 32
 _DOT: Final = 46
 _ZERO: Final = 48
+_NINE: Final = 57
 
 
 class Put:
@@ -118,43 +119,51 @@ class Arguments:
 
 # Numbers and durations
 
-_ALMOST_MAX_I64: Final = MAX_I64 // 10
-"""A number below this may get one more digit."""
+_HUGE: Final = 1 << 59
+"""Stands for every number from here on: a number below a tenth of it may get one more digit."""
 
 
 def _digits(text: bytes, at: i64) -> tuple[i64, i64]:
-    """The number that begins at this index, and the index where it ends. The number is -1 if there is none, and MAX_I64
-    if it is about as large or larger."""
+    """The number that begins at this index, and the index where it ends. The number is -1 if there is none, and _HUGE
+    or more if it is."""
     number: i64 = 0
     end = at
     while end < len(text):
-        digit: i64 = text[end] - _ZERO
-        if digit < 0 or digit > 9:
+        byte: i64 = text[end]
+        if byte < _ZERO or byte > _NINE:
             break
-        number = number * 10 + digit if number < _ALMOST_MAX_I64 else MAX_I64
+        if number < _HUGE:
+            number = number * 10 + byte - _ZERO
         end += 1
-    return number if end > at else -1, end
+    if end == at:
+        number = -1
+    return number, end
 
 
 def _number_at(text: bytes, at: i64) -> tuple[i64, i64]:
     """The number below 2^32 that begins at this index or behind the spaces there, and where it ends; -1 if none is."""
     number, end = _digits(text, _skip_spaces(text, at))
-    return number if number <= MAX_U32 else -1, end
+    if number > MAX_U32:
+        number = -1
+    return number, end
 
 
 def _seconds_at(text: bytes, at: i64) -> tuple[i64, i64]:
     """Nanoseconds from the number of seconds below 2^32, with at most three digits behind a point, that begins at this
     index or behind the spaces there, and where it ends; -1 if none does."""
-    seconds, end = _number_at(text, at)
-    if end == len(text) or text[end] != _DOT or seconds < 0:
-        return seconds * SECOND if seconds >= 0 else -1, end
-    start = end + 1
-    fraction, end = _digits(text, start)
-    if fraction < 0 or end > start + 3:
-        return -1, end
-    for _ in range(end, start + 3):
-        fraction *= 10
-    return seconds * SECOND + fraction * MILLISECOND, end
+    duration, end = _number_at(text, at)
+    if duration < 0:
+        return duration, end
+    duration *= SECOND
+    if end < len(text) and text[end] == _DOT:
+        start = end + 1
+        fraction, end = _digits(text, start)
+        if fraction < 0 or end > start + 3:
+            return -1, end
+        for _ in range(end, start + 3):
+            fraction *= 10
+        duration += fraction * MILLISECOND
+    return duration, end
 
 
 def _skip_spaces(text: bytes, at: i64) -> i64:
@@ -181,7 +190,7 @@ def _id_at(text: bytes, at: i64) -> tuple[int, i64]:
     """The id that begins at this index or behind the spaces there, and where it ends; -1 if none does."""
     start = _skip_spaces(text, at)
     number, end = _digits(text, start)
-    if number < MAX_I64:
+    if number < _HUGE:
         return number, end
     job_id = int(text[start:end])
     return job_id if job_id <= MAX_U64 else -1, end
@@ -478,7 +487,7 @@ def read_ids(text: bytes, into: Arguments) -> bool:
             return False
         if end < len(text) and text[end] != _SPACE:
             return False
-        ids.append(number if number < MAX_I64 else int(text[start:end]))
+        ids.append(number if number < _HUGE else int(text[start:end]))
     into.ids = ids
     return max(ids) <= MAX_U64
 

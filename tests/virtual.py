@@ -101,6 +101,10 @@ class Caller:
     def read(self):
         return self.session.take_replies()
 
+    def untaken(self):
+        """How many replies have not been read."""
+        return self.session.has_replies + len(self.session._more_replies)
+
     def shut_down(self):
         """Shut down the sending side; return what comes back."""
         self.session.end_input()

@@ -194,7 +194,7 @@ class LocalPlace(Connection):
             session.run(now)
             taken = self.branch.router.note_done(self.branch)
             turns.budget -= session.cost + IO_COST + (taken >> TRANSFER_SHIFT)
-            if session.replies:
+            if session.has_replies:
                 self._send()
             if session.closed or session.has_more or session.wait == ADMISSION or session.malformed_puts:
                 self._regulate()
@@ -210,7 +210,7 @@ class LocalPlace(Connection):
     def is_busy(self) -> bool:
         """Whether a command has been begun that has no reply yet."""
         session = self.session
-        return session.pending is not None or bool(self.uncommitted) or bool(session.replies) or not self.connected
+        return session.pending is not None or bool(self.uncommitted) or session.has_replies or not self.connected
 
     def resume(self) -> None:
         """Go on with what has waited for the client to read its replies."""

@@ -175,9 +175,14 @@ class Connection(CommitWaiter):
         session.sees_hangups = False
         session.receive(data, now)
         turns.budget -= SESSION_QUANTUM - session.budget + IO_COST + (len(data) >> TRANSFER_SHIFT)
-        if session.replies:
+        if session.has_replies:
             self._send()
-        if session.framer.data or session.closed or session.malformed_puts or self.uncommitted_size > UNCOMMITTED_LIMIT:
+        if (
+            len(session.framer.data) > 0
+            or session.closed
+            or session.malformed_puts
+            or self.uncommitted_size > UNCOMMITTED_LIMIT
+        ):
             self._regulate()
         if turns.slow is not None:
             turns.note_turn(self, now)
@@ -237,7 +242,7 @@ class Connection(CommitWaiter):
             if session.wait == ROUND:
                 session.sees_hangups = True  # by the event loop, between that turn and this one
             session.run(self.turns.clock())
-            if session.replies:
+            if session.has_replies:
                 self._send()
             self._regulate()
         except Exception:
@@ -344,7 +349,7 @@ class Connection(CommitWaiter):
 
     def send_replies(self) -> None:
         """Send what waits for a turn to be sent, when no turn is given any more."""
-        if self.connected and self.session.replies and not self.transport.is_closing():
+        if self.connected and self.session.has_replies and not self.transport.is_closing():
             self._send()
 
     def let_go(self, *, has_left: bool = True) -> None:

@@ -88,6 +88,7 @@ class Turns:
         self.admits_all = True  # the journal does
         self.alarm_at = END_OF_TIME  # nanoseconds: the moment that the broker's alarm is set for
         self.set_alarm: Callable[[], None] | None = None  # sets it anew; None until there is an alarm, and a wheel
+        self._promised = False  # `queue`, `slow_turns` or `blocked` may have members
         self.serving = False  # turns are being given from the queues
         self.slow: SlowLog | None = None  # is told how long turns take
         self.slow_served = False  # one of the slow has had a turn in this round
@@ -166,6 +167,7 @@ class Turns:
         """Promise a turn; `run_pending` must follow."""
         if not runnable.queued:
             runnable.queued = True
+            self._promised = True
             if runnable.is_slow():
                 self.slow_turns.append(runnable)
             else:
@@ -187,6 +189,7 @@ class Turns:
         """Promise a turn as soon as the journal admits everything; `run_pending` must follow."""
         if not runnable.blocked:
             runnable.blocked = True
+            self._promised = True
             self.blocked.append(runnable)
 
     def unblock(self, runnable: Runnable) -> None:
@@ -208,7 +211,7 @@ class Turns:
 
     def run_pending(self) -> None:
         """Give the turns that have been promised."""
-        if self.queue or self.slow_turns or self.blocked:
+        if self._promised:
             self.serve_queues()
         set_alarm = self.set_alarm
         if set_alarm is not None and self.wheel.next_event < self.alarm_at:
@@ -241,10 +244,12 @@ class Turns:
                 elif blocked and self.admits_all:
                     self._serve_blocked()
                 else:
+                    self._promised = bool(blocked)
                     return
         finally:
             self.serving = False
-        if queue or slow_turns or blocked:
+        self._promised = bool(queue or slow_turns or blocked)
+        if self._promised:
             self.run_pending_soon()
 
     def _serve(self, runnable: Runnable) -> None:
@@ -275,8 +280,10 @@ class Turns:
         if self._has_lost_lease():
             return
         self.budget = max(self.quantum + min(self.budget, 0), self.quantum >> 2)
-        self.queue.extend(self.next_turns)
-        self.next_turns.clear()
+        if self.next_turns:
+            self._promised = True
+            self.queue.extend(self.next_turns)
+            self.next_turns.clear()
         self.slow_served = False
         if self.blocked and self.admits_all:
             self._serve_blocked()

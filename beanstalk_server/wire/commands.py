@@ -61,7 +61,7 @@ class Command:
         do: does the command.
         right: the rights of which one is needed, or NO_RIGHT.
         scope: the tubes to which it is needed, as authorization.py names them.
-        done: the reply to the outcome DONE, or a function that makes it; b"" where `on_reserved`, `on_found` and so on
+        done: the reply to the outcome DONE, or a function that makes it; None where `on_reserved`, `on_found` and so on
             answer.
         needs: what the journal must admit before the command is done or, if it has a body, before the body ends: ALL,
             DELETIONS, or NONE if nothing.
@@ -88,7 +88,7 @@ class Command:
         right: int,
         scope: int,
         *,
-        done: bytes | Callable[[Session], bytes] = b"",
+        done: bytes | Callable[[Session], bytes] | None = None,
         needs: int = NONE,
         has_body: bool = False,
         hides: bool = False,
@@ -106,7 +106,7 @@ class Command:
         self.do = do
         self.right = right
         self.scope = scope
-        self.done = done if isinstance(done, bytes) else b""  # a reply that is always the same, or b""
+        self.done = done if isinstance(done, bytes) else None  # a reply that is always the same
         self.reply_when_done = None if isinstance(done, bytes) else done  # makes a reply that varies
         self.needs = needs
         self.has_body = has_body
@@ -865,7 +865,7 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     if line.startswith(_DELETE_PREFIX):
         job_id = grammar.parse_id(line, len(_DELETE_PREFIX))
         if job_id < 0:
-            session.replies.append(replies.BAD_FORMAT)
+            session.reply(replies.BAD_FORMAT)
             return
         session.server.count(DELETE)
         session.settle(DELETE, session.queue.delete(session, job_id, now))
@@ -947,7 +947,7 @@ def _refuse_arguments(session: Session, command: Command, line: bytes) -> None:
     if command.has_body:
         session.refuse_malformed_put(line)
     else:
-        session.replies.append(replies.BAD_FORMAT)
+        session.reply(replies.BAD_FORMAT)
 
 
 def _refuse_line(session: Session, line: bytes) -> None:
@@ -957,9 +957,9 @@ def _refuse_line(session: Session, line: bytes) -> None:
         session.refuse_malformed_put(line)  # the word alone
         return
     if b"\0" in line or line.startswith(_TAKE_NO_ARGUMENTS):
-        session.replies.append(replies.BAD_FORMAT)
+        session.reply(replies.BAD_FORMAT)
         return
-    session.replies.append(replies.UNKNOWN_COMMAND)
+    session.reply(replies.UNKNOWN_COMMAND)
     if line.startswith(HTTP_METHODS):
         session.closed = session.speaks_http = True
 

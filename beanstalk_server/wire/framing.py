@@ -181,7 +181,7 @@ class Framer:
 
     def next(self) -> int:
         """Find what comes next: one of the constants above, LINE or BODY with something to take."""
-        while self.data:
+        while self._position < len(self.data):
             data = self.data
             start = self._position
             if self._left:

@@ -145,7 +145,9 @@ class Session(Client):
             commands.LONGEST_COMMANDS,
             commands.ALL_PUTS if closes_after_put else commands.EXTENSION_PUTS,
         )
-        self.replies: list[bytes] = []  # not taken yet
+        # The replies that have not been taken yet: nearly always one, for which a list would be made and emptied.
+        self._first_reply: bytes | None = None
+        self._more_replies: list[bytes] = []
         self.reply_lsn = 0  # the LSN of the last change that the replies report
         self.consumed = 0  # bytes of commands and bodies that have been done since replies were last taken
         self.budget = SESSION_QUANTUM  # how much more this turn may cost
@@ -181,7 +183,7 @@ class Session(Client):
     def receive(self, data: bytes, now: int) -> None:
         """Take bytes from the client, and do their commands, for one turn."""
         framer = self.framer
-        if framer.data or self.closed:
+        if len(framer.data) > 0 or self.closed:
             self.queue_input(data)
         else:
             framer.data = data
@@ -230,7 +232,7 @@ class Session(Client):
         if self.may_wait or not self.queue.stop_waiting(self):
             return False
         self._end_wait()
-        self.replies.append(replies.TIMED_OUT)
+        self.reply(replies.TIMED_OUT)
         return True
 
     def _calls_off_waiting(self) -> bool:
@@ -244,7 +246,7 @@ class Session(Client):
         self.server.count(commands.CANCEL_RESERVE)
         self.budget -= 1
         self._end_wait()
-        self.replies.append(replies.CANCELLED)
+        self.reply(replies.CANCELLED)
         return True
 
     def _ends_listing(self, now: int) -> bool:
@@ -267,12 +269,14 @@ class Session(Client):
 
     def take_replies(self) -> bytes:
         """The replies since the last call, in one piece; b"" when there are none."""
-        pieces = self.replies
-        if not pieces:
+        taken = self._first_reply
+        if taken is None:
             return b""
-        taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
+        self._first_reply = None
         self.consumed = 0
+        if len(self._more_replies) > 0:
+            taken = b"".join([taken, *self._more_replies])
+            self._more_replies.clear()
         return taken
 
     def pause_output(self) -> None:
@@ -297,7 +301,7 @@ class Session(Client):
         """
         if self.queue.stop_waiting(self):
             self._end_wait()
-            self.replies.append(replies.TIMED_OUT)
+            self.reply(replies.TIMED_OUT)
             self.on_answer()
         elif self.framer.data:
             self.is_stopped = True
@@ -406,7 +410,7 @@ class Session(Client):
             self.wait == NOTHING
             and not self.closed
             and not self.unchecked
-            and not self.replies
+            and self._first_reply is None
             and not self.framer.data
             and self.queue.has_nothing(self)
         )
@@ -414,7 +418,7 @@ class Session(Client):
     def can_move(self) -> bool:
         """Whether another server can go on with the client: nothing that it has been promised, or may hope for, would
         be lost, it has not been given half of anything, and what it has sent of a command has been kept."""
-        if self.closed or self.replies or self.framer.has_dropped():
+        if self.closed or self._first_reply is not None or self.framer.has_dropped():
             return False
         return self.wait != OUTCOME or self.waiting
 
@@ -450,6 +454,11 @@ class Session(Client):
         self.on_answer = _ignore
         self.listing = self.search = None
         self.queue.disconnect(self, now, has_left)
+
+    @property
+    def has_replies(self) -> bool:
+        """Whether `take_replies` would return any."""
+        return self._first_reply is not None
 
     @property
     def has_more(self) -> bool:
@@ -507,7 +516,7 @@ class Session(Client):
             self._end_pending(command)
 
     def on_put_batch(self, count: int, first_id: int, last_id: int) -> None:
-        self.replies.append(replies.put_batch(count, first_id, last_id))
+        self.reply(replies.put_batch(count, first_id, last_id))
 
     def on_keyed(self, job_id: int) -> None:
         self.job_id = job_id
@@ -541,7 +550,10 @@ class Session(Client):
 
     def reply(self, reply: bytes) -> None:
         """Add a reply; a long one costs more."""
-        self.replies.append(reply)
+        if self._first_reply is None:
+            self._first_reply = reply
+        else:
+            self._more_replies.append(reply)
         self.budget -= len(reply) >> TRANSFER_SHIFT
 
     def wait_for_changes(self) -> None:
@@ -551,18 +563,18 @@ class Session(Client):
     def settle(self, command: commands.Command, outcome: Outcome) -> None:
         """Answer a command according to its outcome, or note that it is pending."""
         if outcome == DONE:
-            if command.done:
-                self.replies.append(command.done)
+            if command.done is not None:
+                self.reply(command.done)
             elif command.reply_when_done is not None:
-                self.replies.append(command.reply_when_done(self))
+                self.reply(command.reply_when_done(self))
             elif command.counts:
                 self.wait_for_changes()
-                self.replies.append(replies.counted(command.counts, self.count, self.missing))
+                self.reply(replies.counted(command.counts, self.count, self.missing))
         elif outcome == PENDING:
             self.pending = command
             self.wait = OUTCOME if self.listing is None else LISTING
         elif outcome != commands.ANSWERED:
-            self.replies.append(_REPLIES[outcome])
+            self.reply(_REPLIES[outcome])
             if outcome in (NOT_FOUND, TOO_LATE):
                 self.wait_for_changes()
 
@@ -602,7 +614,7 @@ class Session(Client):
 
     def refuse(self, reply: bytes, reason: str) -> None:
         """Answer what the user may not do."""
-        self.replies.append(reply)
+        self.reply(reply)
         if reply is replies.FORBIDDEN:
             self._note_forbidden(reason)
 
@@ -629,7 +641,7 @@ class Session(Client):
         if size >= 0:
             self._skip_body(size, replies.BAD_FORMAT, True)
         else:
-            self.replies.append(replies.BAD_FORMAT)
+            self.reply(replies.BAD_FORMAT)
             self.closed = is_extension or self.closes_after_put
 
     def _skip_body(self, size: int, reply: bytes, is_strict: bool) -> None:
@@ -640,7 +652,7 @@ class Session(Client):
     def _end_refused_body(self, found: int) -> None:
         """Answer a put whose body is not kept. Where it ends is uncertain if it does not end with CR LF."""
         put, self.put = self.put, None
-        self.replies.append(self.refusal if found == framing.BODY_SKIPPED else _FRAMING_REPLIES[found])
+        self.reply(self.refusal if found == framing.BODY_SKIPPED else _FRAMING_REPLIES[found])
         if found == framing.BODY_WITHOUT_CRLF or self.framer.is_torn:
             if put is not None or self.refusal != replies.BAD_FORMAT:  # else its line has been counted
                 self.malformed_puts += 1
@@ -666,7 +678,7 @@ class Session(Client):
         elif attributes is None:
             bodies = grammar.parse_bodies(body, self.server.max_job_size)
             if bodies is None:
-                self.replies.append(replies.BAD_FORMAT)
+                self.reply(replies.BAD_FORMAT)
                 return
             outcome = queue.put_batch(self, put.priority, put.delay, ttr, bodies, self.put_at, now)
             if outcome != DONE:
@@ -678,14 +690,14 @@ class Session(Client):
 
     def _settle_put(self, outcome: Outcome) -> None:
         if outcome == DONE:
-            self.replies.append(b"INSERTED %d\r\n" % self.job_id)
+            self.reply(b"INSERTED %d\r\n" % self.job_id)
         elif outcome == REPLACED:
-            self.replies.append(replies.replaced(self.job_id))
+            self.reply(replies.replaced(self.job_id))
         elif outcome == EXISTS:
-            self.replies.append(replies.exists(self.job_id))
+            self.reply(replies.exists(self.job_id))
             self.wait_for_changes()
         elif outcome == TOO_LATE:
-            self.replies.append(replies.too_late(self.job_id))
+            self.reply(replies.too_late(self.job_id))
             self.wait_for_changes()
         else:
             self.settle(commands.PUT, outcome)
@@ -700,7 +712,7 @@ class Session(Client):
             if queue.admits != ALL and self._awaits_admission(framer):
                 self.wait = ADMISSION
                 return
-            found = framer.next() if framer.data else framing.NEED_MORE
+            found = framer.next() if len(framer.data) > 0 else framing.NEED_MORE
             if found == framing.NEED_MORE:
                 return
             self.budget -= 1
@@ -721,10 +733,10 @@ class Session(Client):
                     self._end_put(body, now)
                 elif found == framing.LINE_LOST:
                     self.malformed_puts += 1
-                    self.replies.append(replies.BAD_FORMAT)
+                    self.reply(replies.BAD_FORMAT)
                     self.closed = True
                 elif found == framing.LINE_TOO_LONG:
-                    self.replies.append(replies.BAD_FORMAT)
+                    self.reply(replies.BAD_FORMAT)
                 else:
                     self._end_refused_body(found)
             except Exception:
@@ -732,7 +744,7 @@ class Session(Client):
                     "%(client)s: a command failed; this is a bug in the server",
                     event("bug-in-command", client=self.name),
                 )
-                self.replies.append(replies.INTERNAL_ERROR)
+                self.reply(replies.INTERNAL_ERROR)
 
     def _awaits_admission(self, framer: framing.Framer) -> bool:
         """Whether the journal does not admit what comes next: a command, or the end of a put's body."""

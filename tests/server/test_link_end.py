@@ -265,7 +265,7 @@ def test_an_answer_that_waits_for_a_turn_comes_before_the_goodbye():
     pair.rounds.turns.budget = 1
     producer.give(b"put 0 0 60 1\r\nx\r\n")
     pair.deliver()
-    assert pair.transports[0].get_protocol().session.replies
+    assert pair.transports[0].get_protocol().session.has_replies
     pair.hand_over()
     pair.carry()
     assert producer.replies() == [b"INSERTED 1\r\n"]

@@ -84,7 +84,7 @@ def test_many_clients_are_listed_in_slices_without_those_who_have_gone(world):
     world.info.clients = lambda: client_list
     asker.session.receive(b"list-clients\r\nlist-tube-used\r\n", world.now)
     turns = 0
-    while not asker.session.replies:
+    while not asker.session.has_replies:
         assert world.answered.pop() is asker, "it is promised another turn"
         assert asker.session.cost <= 2 * SESSION_QUANTUM
         turns += 1

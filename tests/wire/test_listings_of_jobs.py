@@ -117,7 +117,7 @@ def test_a_long_page_takes_many_turns_and_leaves_out_what_goes(world, client):
         assert not world.answered
         other.send(b"delete %d\r\nput 0 0 60 1\r\nx\r\n" % (1000 - turns))
         session.run(world.now)
-        assert session.cost <= 6 * SESSION_QUANTUM or session.replies
+        assert session.cost <= 6 * SESSION_QUANTUM or session.has_replies
         turns += 1
     assert turns > 10
     position, entries = read(reply.removesuffix(b"USING default\r\n"))

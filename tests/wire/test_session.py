@@ -21,22 +21,22 @@ from beanstalk_server.wire.session import ADMISSION, ROUND, SESSION_QUANTUM
 
 def test_a_turn_ends_when_its_quantum_is_spent(world, client):
     client.session.receive(b"list-tube-used\r\n" * (SESSION_QUANTUM + 1), world.now)
-    assert len(client.session.replies) == SESSION_QUANTUM
+    assert client.untaken() == SESSION_QUANTUM
     assert client.session.has_more
     client.go_on()
-    assert len(client.session.replies) == SESSION_QUANTUM + 1
+    assert client.untaken() == SESSION_QUANTUM + 1
     client.read()
     client.put(b"x" * 60_000)
     client.session.receive(b"peek-ready\r\n" * 100, world.now)
-    assert len(client.session.replies) == 3
+    assert client.untaken() == 3
     client.go_on()
-    assert len(client.session.replies) == 100
+    assert client.untaken() == 100
 
 
 def test_costly_commands_end_a_turn_sooner(world, client):
     def done_in_a_turn(data):
         client.session.receive(data, world.now)
-        count = len(client.session.replies)
+        count = client.untaken()
         client.go_on()
         client.read()
         return count
@@ -94,7 +94,7 @@ def test_the_list_of_all_tubes_is_written_again_only_where_it_has_changed(world,
 
 def test_making_a_tube_costs_more_than_using_one(world, client):
     client.session.receive(b"".join(b"use t%d\r\n" % number for number in range(SESSION_QUANTUM)), world.now)
-    assert len(client.session.replies) < SESSION_QUANTUM / 4
+    assert client.untaken() < SESSION_QUANTUM / 4
     client.go_on()
 
 
@@ -115,7 +115,7 @@ def reserving(clients):
 def test_a_turn_ends_sooner_when_it_serves_clients_that_watch_many_tubes(world, client):
     waiting = reserving([wide(world) for _ in range(10)])
     client.session.receive(b"put 0 0 60 1\r\nx\r\n" * 10, world.now)
-    assert len(client.session.replies) == 1, "each of them is taken from 4,000 waiting lists"
+    assert client.untaken() == 1, "each of them is taken from 4,000 waiting lists"
     client.go_on()
     assert client.read().count(b"INSERTED") == 10
     world.settle()

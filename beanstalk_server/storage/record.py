@@ -1,4 +1,4 @@
-"""Encodes and decodes the records of the binlog: one change each, as bytes with a checksum (docs/binlog-format.md).
+"""Decodes the records of the binlog: one change each, as bytes with a checksum (docs/binlog-format.md).
 
     bytes   field
     4       CRC-32C of the rest of the record, begun with the seed of the segment
@@ -11,6 +11,8 @@ stay as short as they are. LEAVE is the DELETE of a job that is a member of a gr
 
 All integers are little-endian. Each segment has its own seed, the CRC-32C of a random number. So neither a body from a
 client nor the remains of another segment on the disk can pass for a record of this segment.
+
+record_writer.py encodes the records.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from beanstalk_server.queue.job import (
     Terms,
 )
 from beanstalk_server.queue.policy import Labels
-from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob, stored_moment
+from beanstalk_server.queue.stored_job import StoredJob
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -69,7 +71,6 @@ COMMIT_SIZE: Final = 53
 COMMIT_MARK: Final = b"CMIT"
 
 # id, priority, delay, ttr, created at, deadline or bury sequence, 5 counters, state, lengths of tube and key
-_PUT: Final = Struct("<IBQIqqqqIIIIIBBB")
 _PUT_FIELDS: Final = Struct("<QIqqqqIIIIIB")  # the fields of the job
 PUT_SIZE: Final = 76
 _PUT_STATE_AT: Final = 73
@@ -122,7 +123,6 @@ CHANGE_WITH_SIZE: Final = CHANGE_SIZE + 2
 LONGEST_CHANGE: Final = CHANGE_WITH_SIZE + _TRIES_SIZE + 1 + 2 * 255 + _LIMIT_COUNT_SIZE
 """Bytes of the longest record of a change."""
 
-_DELETE: Final = Struct("<IBQ")
 DELETE_SIZE: Final = 17
 
 # id, or 0 if the job is not deleted; id of the group, how the job has left it
@@ -131,7 +131,6 @@ LEAVE_SIZE: Final = 26
 _END_AT: Final = 25
 
 # length of the tube's name; then come the name and the ids
-_CLEAR: Final = Struct("<IBB")
 CLEAR_SIZE: Final = 10
 _CLEARED_SIZE_AT: Final = 9
 ID_SIZE: Final = 8
@@ -149,7 +148,6 @@ LONGEST: Final = PUT_SIZE + _LONGEST_TERMS + _LONGEST_LABELS + 2 * 255 + (1 << 3
 
 _ID: Final = Struct("<Q")
 _CRC: Final = Struct("<I")
-_COUNT: Final = 0xFFFFFFFF  # counters wrap around, as beanstalkd's do
 
 
 def put_size(job: Holder) -> int:
@@ -224,199 +222,6 @@ def encode_commit(commit_number: int, durable: int, length: int, next_id: int, w
         written_at: wall clock, nanoseconds; 0 if unknown.
     """
     rest = _COMMIT.pack(COMMIT_SIZE, COMMIT, COMMIT_MARK, commit_number, durable, length, next_id, written_at)
-    return _CRC.pack(crc32c(rest, seed)) + rest
-
-
-def encode_new(job: Job, clock_offset: int, seed: int) -> bytes:
-    """Encode the PUT record of a job without terms that has never been recorded.
-
-    Args:
-        clock_offset: the wall clock minus the server's clock, in nanoseconds.
-    """
-    delay = job.delay
-    tube = job.tube.name.encode()
-    key = job.extras.key.encode()
-    body = job.body
-    fixed = _PUT.pack(
-        PUT_SIZE + len(tube) + len(key) + len(body),
-        PUT,
-        job.id,
-        job.priority,
-        delay,
-        job.ttr,
-        min(job.created_at + clock_offset, LAST_MOMENT),
-        stored_moment(job.deadline, clock_offset) if delay else 0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        DELAYED if delay else READY,
-        len(tube),
-        len(key),
-    )
-    return _finish_put(b"".join((fixed, tube, key)), body, seed)
-
-
-def encode_put(job: StoredJob, seed: int) -> bytes:
-    kind = PUT
-    moment = job.bury_sequence if job.state == BURIED else job.deadline
-    terms = b""
-    if job.has_terms:
-        kind = PUT_WITH
-        moment = _moment(job)
-        terms = _encode_own_terms(job)
-    tube = job.tube.encode()
-    key = job.key.encode()
-    body = job.body
-    fixed = _PUT.pack(
-        PUT_SIZE + len(terms) + len(tube) + len(key) + len(body),
-        kind,
-        job.id,
-        job.priority,
-        job.delay,
-        job.ttr,
-        job.created_at,
-        moment,
-        job.reserves & _COUNT,
-        job.timeouts & _COUNT,
-        job.releases & _COUNT,
-        job.buries & _COUNT,
-        job.kicks & _COUNT,
-        job.state,
-        len(tube),
-        len(key),
-    )
-    return _finish_put(b"".join((fixed, terms, tube, key)), body, seed)
-
-
-def _finish_put(fixed: bytes, body: bytes, seed: int) -> bytes:
-    return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
-
-
-def encode_change(change: StoredJob, seed: int) -> bytes:
-    kind = CHANGE
-    moment = change.bury_sequence if change.state == BURIED else change.deadline
-    rest = b""
-    if change.has_terms:
-        kind = CHANGE_WITH
-        moment = _moment(change)
-        present, terms = _encode_terms(change)
-        if change.limit:
-            present |= HAS_LIMIT_COUNT
-            terms += _LIMIT_COUNT.pack(change.limit_count)
-        if not change.keeps_key:
-            present |= NO_KEY
-        tube = change.tube.encode()
-        rest = b"".join((bytes((len(tube), present)), terms, tube))
-    fixed = _CHANGE.pack(
-        CHANGE_SIZE + len(rest),
-        kind,
-        change.id,
-        change.priority,
-        change.delay,
-        moment,
-        change.reserves & _COUNT,
-        change.timeouts & _COUNT,
-        change.releases & _COUNT,
-        change.buries & _COUNT,
-        change.kicks & _COUNT,
-        change.state,
-    )
-    fixed = fixed + rest
-    return _CRC.pack(crc32c(fixed, seed)) + fixed
-
-
-def _encode_own_terms(job: StoredJob) -> bytes:
-    """Encode all terms of a job, after the byte that says which of them there are."""
-    present, terms = _encode_terms(job)
-    if job.max_tries:
-        present |= HAS_MAX_TRIES
-        terms += _MAX_TRIES.pack(job.max_tries)
-    for flag, duration in ((HAS_BACKOFF, job.backoff), (HAS_TTL, job.ttl), (HAS_KEY_HOLD, job.key_hold)):
-        if duration:
-            present |= flag
-            terms += _DURATION.pack(duration)
-    if job.has_labels():
-        present |= HAS_LABELS
-        terms += _encode_labels(job)
-    return bytes((present,)) + terms
-
-
-def _encode_labels(job: StoredJob) -> bytes:
-    """Encode the labels of a job that has some, after the byte that says which of them there are."""
-    present = AFTER_WAITS if job.after_waits else 0
-    parts = []
-    for flag, name in (
-        (HAS_SHARE, job.share),
-        (HAS_LIMIT, job.limit),
-        (HAS_GROUP, job.group),
-        (HAS_AFTER, job.after),
-    ):
-        if name:
-            present |= flag
-            parts.append(bytes((len(name),)) + name.encode())
-            if flag == HAS_LIMIT:
-                parts.append(_LIMIT_COUNT.pack(job.limit_count))
-    return b"".join((bytes((present,)), *parts))
-
-
-def _encode_terms(change: StoredJob) -> tuple[int, bytes]:
-    """Encode the terms that can change: which of them there are, and these."""
-    present = IS_AT if change.at else 0
-    terms = b""
-    if change.tries or change.reason:
-        present |= HAS_TRIES
-        terms = _TRIES.pack(change.tries & _COUNT, change.reason)
-    if change.origin:
-        present |= HAS_ORIGIN
-        origin = change.origin.encode()
-        terms += bytes((len(origin),)) + origin
-    return present, terms
-
-
-def _moment(change: StoredJob) -> int:
-    """What a record of a job with terms has in the field of the deadline."""
-    if change.state == BURIED:
-        return change.bury_sequence
-    return change.ready_since if change.state == READY else change.deadline
-
-
-def encode_delete(job_id: int, seed: int) -> bytes:
-    rest = _DELETE.pack(DELETE_SIZE, DELETE, job_id)
-    return _CRC.pack(crc32c(rest, seed)) + rest
-
-
-def encode_leave(job_id: int, group_id: int, end: int, seed: int) -> bytes:
-    """Encode that a member has left a group.
-
-    Args:
-        job_id: that of the member, if it is deleted; else 0.
-        end: how, one of groups.ENDS.
-    """
-    rest = _LEAVE.pack(LEAVE_SIZE, LEAVE, job_id, group_id, end)
-    return _CRC.pack(crc32c(rest, seed)) + rest
-
-
-def encode_clear(tube_name: str, reserved_ids: list[int], seed: int) -> bytes:
-    """Encode the end of all jobs of a tube but the reserved ones."""
-    ids = array("Q", reserved_ids)
-    if sys.byteorder == "big":
-        ids.byteswap()
-    tube = tube_name.encode()
-    fixed = _CLEAR.pack(clear_size(tube_name, reserved_ids), CLEAR, len(tube))
-    rest = b"".join((fixed, tube, ids.tobytes()))
-    return _CRC.pack(crc32c(rest, seed)) + rest
-
-
-def encode_clock(clock_offset: int, boot: bytes, seed: int) -> bytes:
-    """Encode how the server's clock and the wall clock relate from here on.
-
-    Args:
-        clock_offset: wall clock less the server's clock, nanoseconds.
-        boot: 16 bytes that identify the boot of the machine.
-    """
-    rest = _CLOCK.pack(CLOCK_SIZE, CLOCK, clock_offset, boot)
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 

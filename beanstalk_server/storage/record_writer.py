@@ -76,8 +76,8 @@ class RecordWriter:
         """
         delay = job.delay
         record = self._begin(size, PUT)
-        _write_u64(record, job.id)
-        _write_u32(record, job.priority)
+        write_u64(record, job.id)
+        write_u32(record, job.priority)
         write_i64_le(record, delay)
         write_i64_le(record, job.ttr)
         write_i64_le(record, stored_moment(job.created_at, clock_offset))
@@ -98,8 +98,8 @@ class RecordWriter:
             size: bytes of the record.
         """
         record = self._begin(size, PUT_WITH if job.has_terms else PUT)
-        _write_u64(record, job.id)
-        _write_u32(record, job.priority)
+        write_u64(record, job.id)
+        write_u32(record, job.priority)
         write_i64_le(record, job.delay)
         write_i64_le(record, job.ttr)
         write_i64_le(record, job.created_at)
@@ -119,8 +119,8 @@ class RecordWriter:
             size: bytes of the record.
         """
         record = self._begin(size, CHANGE_WITH if change.has_terms else CHANGE)
-        _write_u64(record, change.id)
-        _write_u32(record, change.priority)
+        write_u64(record, change.id)
+        write_u32(record, change.priority)
         write_i64_le(record, change.delay)
         write_i64_le(record, _moment(change))
         _write_counters(record, change)
@@ -135,14 +135,14 @@ class RecordWriter:
             record.append(present)
             _write_terms(record, change)
             if change.limit:
-                _write_u32(record, change.limit_count)
+                write_u32(record, change.limit_count)
             record.write(change.tube.encode())
         self._end()
 
     def delete(self, job_id: int) -> None:
         """Write that a job is gone, a held key is free, or a group is forgotten."""
         record = self._begin(DELETE_SIZE, DELETE)
-        _write_u64(record, job_id)
+        write_u64(record, job_id)
         self._end()
 
     def leave(self, job_id: int, group_id: int, end: int) -> None:
@@ -153,8 +153,8 @@ class RecordWriter:
             end: how, one of groups.ENDS.
         """
         record = self._begin(LEAVE_SIZE, LEAVE)
-        _write_u64(record, job_id)
-        _write_u64(record, group_id)
+        write_u64(record, job_id)
+        write_u64(record, group_id)
         record.append(end)
         self._end()
 
@@ -164,7 +164,7 @@ class RecordWriter:
         record.append(len(tube_name))
         record.write(tube_name.encode())
         for job_id in reserved_ids:
-            _write_u64(record, job_id)
+            write_u64(record, job_id)
         self._end()
 
     def clock(self, clock_offset: int, boot: bytes) -> None:
@@ -210,15 +210,15 @@ class RecordWriter:
         checksum = crc32c(rest, self.seed)
         if body:
             checksum = crc32c(body, checksum)
-        _write_u32(self._records, checksum)
+        write_u32(self._records, checksum)
         self._records.write(rest)
 
 
-def _write_u32(record: BytesWriter, number: i64) -> None:
+def write_u32(record: BytesWriter, number: i64) -> None:
     write_i32_le(record, i32((number + _SIGN & _MAX_U32) - _SIGN))
 
 
-def _write_u64(record: BytesWriter, number: int) -> None:
+def write_u64(record: BytesWriter, number: int) -> None:
     if number > FAST_MOMENT and number > LAST_MOMENT:  # the second takes longer to compare with
         number -= 1 << 64
     write_i64_le(record, number)
@@ -233,11 +233,11 @@ def _moment(job: StoredJob) -> int:
 
 def _write_counters(record: BytesWriter, job: StoredJob) -> None:
     """Write the counters, which wrap around, as beanstalkd's do."""
-    _write_u32(record, job.reserves & _MAX_U32)
-    _write_u32(record, job.timeouts & _MAX_U32)
-    _write_u32(record, job.releases & _MAX_U32)
-    _write_u32(record, job.buries & _MAX_U32)
-    _write_u32(record, job.kicks & _MAX_U32)
+    write_u32(record, job.reserves & _MAX_U32)
+    write_u32(record, job.timeouts & _MAX_U32)
+    write_u32(record, job.releases & _MAX_U32)
+    write_u32(record, job.buries & _MAX_U32)
+    write_u32(record, job.kicks & _MAX_U32)
 
 
 def _write_own_terms(record: BytesWriter, job: StoredJob) -> None:
@@ -256,7 +256,7 @@ def _write_own_terms(record: BytesWriter, job: StoredJob) -> None:
     record.append(present)
     _write_terms(record, job)
     if job.max_tries:
-        _write_u32(record, job.max_tries)
+        write_u32(record, job.max_tries)
     for duration in (job.backoff, job.ttl, job.key_hold):
         if duration:
             write_i64_le(record, duration)
@@ -277,7 +277,7 @@ def _present_terms(change: StoredJob) -> int:
 def _write_terms(record: BytesWriter, change: StoredJob) -> None:
     """Write the terms that can change."""
     if change.tries or change.reason:
-        _write_u32(record, change.tries & _MAX_U32)
+        write_u32(record, change.tries & _MAX_U32)
         record.append(change.reason)
     if change.origin:
         _write_name(record, change.origin)
@@ -299,7 +299,7 @@ def _write_labels(record: BytesWriter, job: StoredJob) -> None:
         _write_name(record, job.share)
     if job.limit:
         _write_name(record, job.limit)
-        _write_u32(record, job.limit_count)
+        write_u32(record, job.limit_count)
     if job.group:
         _write_name(record, job.group)
     if job.after:

@@ -6,6 +6,7 @@ written to the disk or sent to the engine.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from crc32c import crc32c
@@ -46,6 +47,7 @@ from beanstalk_server.storage.record import (
 LARGE: Final = 1 << 12
 """Bytes. A body from this size on is not copied: it is a chunk of its own."""
 
+_crc32c: Final[Callable[..., int]] = crc32c  # found without a dictionary
 _MAX_U32: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000
 
@@ -58,7 +60,7 @@ class RecordWriter:
     """
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
+        self._seed: object = seed  # an object for its one use, as an argument
         self._records = BytesWriter()
         self._record = BytesWriter()  # the one that is being written, without its checksum
         self._chunks: list[bytes] = []  # records before those in `_records`, and large bodies
@@ -179,7 +181,7 @@ class RecordWriter:
         record.write(boot)
         self._end()
 
-    def _begin(self, size: i64, kind: i64) -> BytesWriter:
+    def _begin(self, size: i64, kind: int) -> BytesWriter:
         record = self._record
         write_i32_le(record, i32(size))
         record.append(kind)
@@ -207,9 +209,9 @@ class RecordWriter:
         """
         rest = self._record.getvalue()
         self._record.truncate(0)
-        checksum = crc32c(rest, self.seed)
+        checksum = _crc32c(rest, self._seed)
         if body:
-            checksum = crc32c(body, checksum)
+            checksum = _crc32c(body, checksum)
         write_u32(self._records, checksum)
         self._records.write(rest)
 

@@ -5,12 +5,15 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_disk import MemoryDirectory, MemoryFile, Node
 from reference_records import encode_change, encode_clear, encode_clock, encode_delete, encode_leave, encode_put
 
 from beanstalk_server.queue.groups import ENDS, Group
 from beanstalk_server.queue.job import BURIED, DELAYED, GROUP, HELD, NOT_IN_MEMORY, READY, REASONS, Job
 from beanstalk_server.queue.policy import Labels
+from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import FIELDS, GROUP_COUNTERS, LAST_MOMENT, StoredJob, stored_job
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.storage.record import (
     CHANGE,
@@ -25,11 +28,13 @@ from beanstalk_server.storage.record import (
     PUT_WITH,
     Scanner,
     change_size,
+    encode_commit,
     own_size,
     put_size,
 )
 from beanstalk_server.storage.record_writer import LARGE, RecordWriter
-from beanstalk_server.storage.segment import VERSION
+from beanstalk_server.storage.segment import LARGEST_OFFSET, VERSION, Segment, encode_header
+from beanstalk_server.storage.segment_reader import SegmentReader
 
 SEED = 17
 LABELS = ("share", "limit", "limit_count", "group", "after", "after_waits")
@@ -356,3 +361,18 @@ def test_what_is_scanned_is_what_a_restart_keeps():
     scanner = scanned(encode_put(stored, SEED))
     assert scanner.next()
     assert (scanner.put().state, scanner.put().deadline, scanner.put().key) == (HELD, 105, "k")
+
+
+@pytest.mark.parametrize("size", [1 << 20, LARGEST_OFFSET + 1])
+def test_a_segment_knows_the_places_of_the_jobs_that_are_read(size):
+    segment = Segment(1, size, 5)
+    stored = [StoredJob(job_id, "t", body=bytes(job_id % 999)) for job_id in (1, (1 << 64) - 1, 7)]
+    puts = [encode_put(job, segment.seed) for job in stored]
+    commit = encode_commit(1, 0, sum(map(len, puts)), 8, 0, segment.seed)
+    data = b"".join((encode_header(1, 5), commit, *puts))
+    replay = Replay(IdTable())
+    SegmentReader(MemoryFile(MemoryDirectory(), Node(data)), segment.name).replay(replay, segment, 0)
+    for job, record in zip(stored, puts, strict=True):
+        place = segment.place_of(replay.jobs[job.id])
+        assert (place.job_id, place.size) == (job.id, len(record))
+        assert data[place.offset :][: place.size] == record

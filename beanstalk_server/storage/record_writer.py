@@ -11,6 +11,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from beanstalk_server.queue import ring
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, Job
 from beanstalk_server.queue.native import BytesWriter, i32, i64, read_i32_le, write_i32_le, write_i64_le
 from beanstalk_server.queue.stored_job import FAST_MOMENT, LAST_MOMENT, StoredJob, stored_moment
@@ -47,8 +48,9 @@ from beanstalk_server.storage.record import (
 LARGE: Final = 1 << 12
 """Bytes. A body from this size on is not copied: it is a chunk of its own."""
 
-SHORT: Final = 32
-"""Bytes. The checksum of a record up to this size is calculated here: a call of crc32c takes as long as 60 bytes."""
+SHORT: Final = 0 if ring.__file__.endswith(".py") else 32
+"""Bytes. Compiled, the checksum of a record up to this size is calculated here: a call of crc32c takes as long as 60
+bytes. Interpreted, the call is faster."""
 
 _crc32c: Final[Callable[..., int]] = crc32c  # found without a dictionary
 _MAX_U32: Final = 0xFFFFFFFF
@@ -213,7 +215,7 @@ class RecordWriter:
         """
         rest = self._record.getvalue()
         self._record.truncate(0)
-        checksum = _short_checksum(rest, self._seed) if len(rest) <= SHORT else _crc32c(rest, self._seed_object)
+        checksum = short_checksum(rest, self._seed) if len(rest) <= SHORT else _crc32c(rest, self._seed_object)
         if body:
             checksum = _crc32c(body, checksum)
         write_u32(self._records, checksum)
@@ -241,7 +243,7 @@ def _table() -> bytes:
 _TABLE: Final = _table()
 
 
-def _short_checksum(data: bytes, seed: i64) -> i64:
+def short_checksum(data: bytes, seed: i64) -> i64:
     """The CRC-32C of some bytes, as crc32c returns it."""
     checksum = seed ^ _MAX_U32
     size: i64 = len(data)

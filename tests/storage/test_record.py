@@ -32,7 +32,7 @@ from beanstalk_server.storage.record import (
     own_size,
     put_size,
 )
-from beanstalk_server.storage.record_writer import LARGE, RecordWriter
+from beanstalk_server.storage.record_writer import LARGE, RecordWriter, short_checksum
 from beanstalk_server.storage.segment import LARGEST_OFFSET, VERSION, Segment, encode_header
 from beanstalk_server.storage.segment_reader import SegmentReader
 
@@ -158,6 +158,11 @@ def test_a_commit_has_the_records_of_the_reference_one_after_the_other(changes):
         size = (len(record),) if name in ("put", "change") else ()
         getattr(writer, name)(*arguments, *size)
     assert b"".join(writer.chunks()) == b"".join(record for _, _, record in changes)
+
+
+@given(st.binary(max_size=40), U32)
+def test_the_checksum_of_a_short_record_is_that_of_any_other(data, seed):
+    assert short_checksum(data, seed) == crc32c(data, seed)
 
 
 def test_a_large_body_is_not_copied():

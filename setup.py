@@ -67,6 +67,7 @@ HOT = [
     "beanstalk_server/queue/timers.py",
     "beanstalk_server/queue/broker.py",
     "beanstalk_server/storage/record.py",
+    "beanstalk_server/storage/record_writer.py",
     "beanstalk_server/storage/segment.py",
     "beanstalk_server/storage/bodies.py",
     "beanstalk_server/storage/upkeep.py",

@@ -11,16 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from librt.strings import BytesWriter as BytesWriter
+    from librt.strings import read_i32_le as read_i32_le
+    from librt.strings import read_i64_le as read_i64_le
+    from librt.strings import write_i32_le as write_i32_le
+    from librt.strings import write_i64_le as write_i64_le
+    from mypy_extensions import i32 as i32
     from mypy_extensions import i64 as i64
     from mypy_extensions import mypyc_attr as mypyc_attr
     from mypy_extensions import u8 as u8
 else:
     try:
         from librt.strings import BytesWriter as BytesWriter
+        from librt.strings import read_i32_le as read_i32_le
+        from librt.strings import read_i64_le as read_i64_le
+        from librt.strings import write_i32_le as write_i32_le
+        from librt.strings import write_i64_le as write_i64_le
     except ImportError:
         from beanstalk_server.queue.strings import BytesWriter as BytesWriter
+        from beanstalk_server.queue.strings import read_i32_le as read_i32_le
+        from beanstalk_server.queue.strings import read_i64_le as read_i64_le
+        from beanstalk_server.queue.strings import write_i32_le as write_i32_le
+        from beanstalk_server.queue.strings import write_i64_le as write_i64_le
 
-    i64 = u8 = int
+    i32 = i64 = u8 = int
 
     def mypyc_attr(**_: Any) -> Any:
         return lambda cls: cls

@@ -66,6 +66,7 @@ class Replay:
         self.limits: dict[str, int] = {}  # the number of each limit, as the last record says that has it
         self.renumbers = False  # jobs may have another number in their labels
         self.has_clears = False
+        self.has_keys = False
         self.boot = b""  # as last given to `clock`
         self.last_offset = 0  # as last given to `clock`
         self.shift = 0
@@ -85,6 +86,8 @@ class Replay:
             group.dead = stored.buries
             self.groups.add(group)
             return group
+        if stored.key:
+            self.has_keys = True
         tube = self._tube(stored.tube)
         created_at = stored.created_at - self.shift
         if stored.state == HELD:
@@ -297,6 +300,8 @@ class Replay:
         Returns:
             For each job that has lost its key: the job, the key, and a job with a higher id that has the key too.
         """
+        if not self.has_keys:
+            return []
         shared: list[tuple[Holder, str, Holder]] = []
         holders: dict[tuple[str, str], Holder] = {}
         for job in self.holders():

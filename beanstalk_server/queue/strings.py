@@ -25,3 +25,19 @@ class BytesWriter:
 
     def __len__(self) -> int:
         return len(self._bytes)
+
+
+def write_i32_le(writer: BytesWriter, number: int, /) -> None:
+    writer.write(number.to_bytes(4, "little", signed=True))
+
+
+def write_i64_le(writer: BytesWriter, number: int, /) -> None:
+    writer.write(number.to_bytes(8, "little", signed=True))
+
+
+def read_i32_le(data: bytes, index: int, /) -> int:
+    return int.from_bytes(data[index : index + 4], "little", signed=True)
+
+
+def read_i64_le(data: bytes, index: int, /) -> int:
+    return int.from_bytes(data[index : index + 8], "little", signed=True)

@@ -1,4 +1,4 @@
-"""Encodes and decodes the records of the binlog: one change each, as bytes with a checksum (docs/binlog-format.md).
+"""Decodes the records of the binlog: one change each, as bytes with a checksum (docs/binlog-format.md).
 
     bytes   field
     4       CRC-32C of the rest of the record, begun with the seed of the segment
@@ -11,6 +11,8 @@ stay as short as they are. LEAVE is the DELETE of a job that is a member of a gr
 
 All integers are little-endian. Each segment has its own seed, the CRC-32C of a random number. So neither a body from a
 client nor the remains of another segment on the disk can pass for a record of this segment.
+
+record_writer.py encodes the records.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import sys
 from array import array
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from crc32c import crc32c
 
@@ -37,11 +39,9 @@ from beanstalk_server.queue.job import (
     Job,
     Terms,
 )
+from beanstalk_server.queue.native import i64, read_i32_le, read_i64_le
 from beanstalk_server.queue.policy import Labels
-from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob, stored_moment
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64
+from beanstalk_server.queue.stored_job import StoredJob
 
 COMMIT: Final = 1
 PUT: Final = 2
@@ -59,26 +59,35 @@ TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock", "put-
 LAST_TYPES: Final = (0, DELETE, CLOCK, CHANGE_WITH, LEAVE, LEAVE)
 """The highest type in each version of the format."""
 
-# Checksum, length, type. All other structures begin after the checksum, with the length and the type.
-HEAD: Final = Struct("<IIB")
+# Checksum, length, type.
 HEAD_SIZE: Final = 9
+_LENGTH_AT: Final = 4
+_TYPE_AT: Final = 8
 
+# The structures begin after the checksum, with the length and the type.
 # mark, commit number, durable, length, next id, written at
 _COMMIT: Final = Struct("<IB4sQQQQq")
 COMMIT_SIZE: Final = 53
 COMMIT_MARK: Final = b"CMIT"
 
+_ID_AT: Final = HEAD_SIZE  # in every record that concerns one job
+_PRIORITY_AT: Final = 17
+_DELAY_AT: Final = 21
+
 # id, priority, delay, ttr, created at, deadline or bury sequence, 5 counters, state, lengths of tube and key
-_PUT: Final = Struct("<IBQIqqqqIIIIIBBB")
-_PUT_FIELDS: Final = Struct("<QIqqqqIIIIIB")  # the fields of the job
 PUT_SIZE: Final = 76
+_TTR_AT: Final = 29
+_CREATED_AT: Final = 37
+_MOMENT_AT: Final = 45
+_COUNTERS_AT: Final = 53
 _PUT_STATE_AT: Final = 73
 _TUBE_SIZE_AT: Final = 74
 _KEY_SIZE_AT: Final = 75
 
 # id, priority, delay, deadline or bury sequence, 5 counters, state
-_CHANGE: Final = Struct("<IBQIqqIIIIIB")
 CHANGE_SIZE: Final = 58
+_CHANGED_MOMENT_AT: Final = 29
+_CHANGED_COUNTERS_AT: Final = 37
 _CHANGE_STATE_AT: Final = 57
 
 # A PUT_WITH is as a PUT, and a CHANGE_WITH as a CHANGE with the length of the tube's name; then come the terms: a byte
@@ -94,11 +103,8 @@ NO_KEY: Final = 1 << 7  # in a CHANGE_WITH: the job has none, any more
 HAS_LABELS: Final = 1 << 7  # in a PUT_WITH since version 4: labels follow the terms
 HAS_LIMIT_COUNT: Final = HAS_MAX_TRIES  # in a CHANGE_WITH since version 5: how many jobs with its limit may be reserved
 _IN_CHANGE: Final = HAS_TRIES | HAS_ORIGIN | IS_AT | NO_KEY
-_TRIES: Final = Struct("<IB")
 _TRIES_SIZE: Final = 5
-_MAX_TRIES: Final = Struct("<I")
 _MAX_TRIES_SIZE: Final = 4
-_DURATION: Final = Struct("<Q")
 _DURATION_SIZE: Final = 8
 
 # The labels: a byte that says which of them follow, and these, in the order of its bits: each the length of a name, and
@@ -109,7 +115,6 @@ HAS_GROUP: Final = 1 << 2
 HAS_AFTER: Final = 1 << 3
 AFTER_WAITS: Final = 1 << 4
 _LABELS: Final = HAS_SHARE | HAS_LIMIT | HAS_GROUP | HAS_AFTER | AFTER_WAITS
-_LIMIT_COUNT: Final = Struct("<I")
 _LIMIT_COUNT_SIZE: Final = 4
 FIRST_WITH_LABELS: Final = 4
 """The first version of the format that has labels, and groups."""
@@ -122,16 +127,14 @@ CHANGE_WITH_SIZE: Final = CHANGE_SIZE + 2
 LONGEST_CHANGE: Final = CHANGE_WITH_SIZE + _TRIES_SIZE + 1 + 2 * 255 + _LIMIT_COUNT_SIZE
 """Bytes of the longest record of a change."""
 
-_DELETE: Final = Struct("<IBQ")
 DELETE_SIZE: Final = 17
 
 # id, or 0 if the job is not deleted; id of the group, how the job has left it
-_LEAVE: Final = Struct("<IBQQB")
 LEAVE_SIZE: Final = 26
+_GROUP_ID_AT: Final = 17
 _END_AT: Final = 25
 
 # length of the tube's name; then come the name and the ids
-_CLEAR: Final = Struct("<IBB")
 CLEAR_SIZE: Final = 10
 _CLEARED_SIZE_AT: Final = 9
 ID_SIZE: Final = 8
@@ -147,9 +150,7 @@ _LONGEST_LABELS: Final = 1 + 4 * (1 + 255) + _LIMIT_COUNT_SIZE
 LONGEST: Final = PUT_SIZE + _LONGEST_TERMS + _LONGEST_LABELS + 2 * 255 + (1 << 30)
 """Bytes of the longest record: -z is at most a gibibyte. (A clear of this length has 130 million ids.)"""
 
-_ID: Final = Struct("<Q")
 _CRC: Final = Struct("<I")
-_COUNT: Final = 0xFFFFFFFF  # counters wrap around, as beanstalkd's do
 
 
 def put_size(job: Holder) -> int:
@@ -227,199 +228,6 @@ def encode_commit(commit_number: int, durable: int, length: int, next_id: int, w
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
-def encode_new(job: Job, clock_offset: int, seed: int) -> bytes:
-    """Encode the PUT record of a job without terms that has never been recorded.
-
-    Args:
-        clock_offset: the wall clock minus the server's clock, in nanoseconds.
-    """
-    delay = job.delay
-    tube = job.tube.name.encode()
-    key = job.extras.key.encode()
-    body = job.body
-    fixed = _PUT.pack(
-        PUT_SIZE + len(tube) + len(key) + len(body),
-        PUT,
-        job.id,
-        job.priority,
-        delay,
-        job.ttr,
-        min(job.created_at + clock_offset, LAST_MOMENT),
-        stored_moment(job.deadline, clock_offset) if delay else 0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        DELAYED if delay else READY,
-        len(tube),
-        len(key),
-    )
-    return _finish_put(b"".join((fixed, tube, key)), body, seed)
-
-
-def encode_put(job: StoredJob, seed: int) -> bytes:
-    kind = PUT
-    moment = job.bury_sequence if job.state == BURIED else job.deadline
-    terms = b""
-    if job.has_terms:
-        kind = PUT_WITH
-        moment = _moment(job)
-        terms = _encode_own_terms(job)
-    tube = job.tube.encode()
-    key = job.key.encode()
-    body = job.body
-    fixed = _PUT.pack(
-        PUT_SIZE + len(terms) + len(tube) + len(key) + len(body),
-        kind,
-        job.id,
-        job.priority,
-        job.delay,
-        job.ttr,
-        job.created_at,
-        moment,
-        job.reserves & _COUNT,
-        job.timeouts & _COUNT,
-        job.releases & _COUNT,
-        job.buries & _COUNT,
-        job.kicks & _COUNT,
-        job.state,
-        len(tube),
-        len(key),
-    )
-    return _finish_put(b"".join((fixed, terms, tube, key)), body, seed)
-
-
-def _finish_put(fixed: bytes, body: bytes, seed: int) -> bytes:
-    return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
-
-
-def encode_change(change: StoredJob, seed: int) -> bytes:
-    kind = CHANGE
-    moment = change.bury_sequence if change.state == BURIED else change.deadline
-    rest = b""
-    if change.has_terms:
-        kind = CHANGE_WITH
-        moment = _moment(change)
-        present, terms = _encode_terms(change)
-        if change.limit:
-            present |= HAS_LIMIT_COUNT
-            terms += _LIMIT_COUNT.pack(change.limit_count)
-        if not change.keeps_key:
-            present |= NO_KEY
-        tube = change.tube.encode()
-        rest = b"".join((bytes((len(tube), present)), terms, tube))
-    fixed = _CHANGE.pack(
-        CHANGE_SIZE + len(rest),
-        kind,
-        change.id,
-        change.priority,
-        change.delay,
-        moment,
-        change.reserves & _COUNT,
-        change.timeouts & _COUNT,
-        change.releases & _COUNT,
-        change.buries & _COUNT,
-        change.kicks & _COUNT,
-        change.state,
-    )
-    fixed = fixed + rest
-    return _CRC.pack(crc32c(fixed, seed)) + fixed
-
-
-def _encode_own_terms(job: StoredJob) -> bytes:
-    """Encode all terms of a job, after the byte that says which of them there are."""
-    present, terms = _encode_terms(job)
-    if job.max_tries:
-        present |= HAS_MAX_TRIES
-        terms += _MAX_TRIES.pack(job.max_tries)
-    for flag, duration in ((HAS_BACKOFF, job.backoff), (HAS_TTL, job.ttl), (HAS_KEY_HOLD, job.key_hold)):
-        if duration:
-            present |= flag
-            terms += _DURATION.pack(duration)
-    if job.has_labels():
-        present |= HAS_LABELS
-        terms += _encode_labels(job)
-    return bytes((present,)) + terms
-
-
-def _encode_labels(job: StoredJob) -> bytes:
-    """Encode the labels of a job that has some, after the byte that says which of them there are."""
-    present = AFTER_WAITS if job.after_waits else 0
-    parts = []
-    for flag, name in (
-        (HAS_SHARE, job.share),
-        (HAS_LIMIT, job.limit),
-        (HAS_GROUP, job.group),
-        (HAS_AFTER, job.after),
-    ):
-        if name:
-            present |= flag
-            parts.append(bytes((len(name),)) + name.encode())
-            if flag == HAS_LIMIT:
-                parts.append(_LIMIT_COUNT.pack(job.limit_count))
-    return b"".join((bytes((present,)), *parts))
-
-
-def _encode_terms(change: StoredJob) -> tuple[int, bytes]:
-    """Encode the terms that can change: which of them there are, and these."""
-    present = IS_AT if change.at else 0
-    terms = b""
-    if change.tries or change.reason:
-        present |= HAS_TRIES
-        terms = _TRIES.pack(change.tries & _COUNT, change.reason)
-    if change.origin:
-        present |= HAS_ORIGIN
-        origin = change.origin.encode()
-        terms += bytes((len(origin),)) + origin
-    return present, terms
-
-
-def _moment(change: StoredJob) -> int:
-    """What a record of a job with terms has in the field of the deadline."""
-    if change.state == BURIED:
-        return change.bury_sequence
-    return change.ready_since if change.state == READY else change.deadline
-
-
-def encode_delete(job_id: int, seed: int) -> bytes:
-    rest = _DELETE.pack(DELETE_SIZE, DELETE, job_id)
-    return _CRC.pack(crc32c(rest, seed)) + rest
-
-
-def encode_leave(job_id: int, group_id: int, end: int, seed: int) -> bytes:
-    """Encode that a member has left a group.
-
-    Args:
-        job_id: that of the member, if it is deleted; else 0.
-        end: how, one of groups.ENDS.
-    """
-    rest = _LEAVE.pack(LEAVE_SIZE, LEAVE, job_id, group_id, end)
-    return _CRC.pack(crc32c(rest, seed)) + rest
-
-
-def encode_clear(tube_name: str, reserved_ids: list[int], seed: int) -> bytes:
-    """Encode the end of all jobs of a tube but the reserved ones."""
-    ids = array("Q", reserved_ids)
-    if sys.byteorder == "big":
-        ids.byteswap()
-    tube = tube_name.encode()
-    fixed = _CLEAR.pack(clear_size(tube_name, reserved_ids), CLEAR, len(tube))
-    rest = b"".join((fixed, tube, ids.tobytes()))
-    return _CRC.pack(crc32c(rest, seed)) + rest
-
-
-def encode_clock(clock_offset: int, boot: bytes, seed: int) -> bytes:
-    """Encode how the server's clock and the wall clock relate from here on.
-
-    Args:
-        clock_offset: wall clock less the server's clock, nanoseconds.
-        boot: 16 bytes that identify the boot of the machine.
-    """
-    rest = _CLOCK.pack(CLOCK_SIZE, CLOCK, clock_offset, boot)
-    return _CRC.pack(crc32c(rest, seed)) + rest
-
-
 class Scanner:
     """Reads records from bytes, one after the other, and checks each of them.
 
@@ -434,16 +242,18 @@ class Scanner:
 
     def __init__(self, seed: int, version: int) -> None:
         self.seed = seed
-        self.last_type: int = LAST_TYPES[version] if 0 < version < len(LAST_TYPES) else CLOCK
+        self.last_type: i64 = LAST_TYPES[version] if 0 < version < len(LAST_TYPES) else CLOCK
         self.has_labels = version >= FIRST_WITH_LABELS
-        self._in_change: int = _IN_CHANGE | HAS_LIMIT_COUNT if version >= FIRST_WITH_LIMIT_COUNT else _IN_CHANGE
+        self._in_change: i64 = _IN_CHANGE | HAS_LIMIT_COUNT if version >= FIRST_WITH_LIMIT_COUNT else _IN_CHANGE
         self.data = b""
-        self.start = 0
-        self.end = 0
-        self.kind = 0
+        self.start: i64 = 0
+        self.end: i64 = 0
+        self.kind: i64 = 0
         self.fault = ""
-        self.more = 0
+        self.more: i64 = 0
         self.names: dict[bytes, str] = {}  # decoded names of tubes
+        self._raw_name = b""  # the last of them, and what it is decoded: the next job's is often the same
+        self._last_name = ""
         self._job = StoredJob()
         self._change = StoredJob()
 
@@ -453,22 +263,23 @@ class Scanner:
         start = self.end
         self.fault = ""
         self.more = 0
-        if start + HEAD_SIZE > len(data):
+        size: i64 = len(data)
+        if start + HEAD_SIZE > size:
             self.more = HEAD_SIZE
             return False
-        crc = _unsigned(data, start)  # by hand: HEAD.unpack_from would make four objects
-        length = _unsigned(data, start + 4)
-        kind = data[start + 8]
+        crc = _read_u32(data, start)
+        length = _read_u32(data, start + _LENGTH_AT)
+        kind: i64 = data[start + _TYPE_AT]
         if not length and not crc and not kind:
             return False
         self.fault = self._head_fault(length, kind)
         if self.fault:
             return False
         end = start + length
-        if end > len(data):
+        if end > size:
             self.more = length
             return False
-        if crc32c(data[start + 4 : end], self.seed) != crc:
+        if crc32c(data[start + _LENGTH_AT : end], self.seed) != crc:
             self.fault = "bad checksum"
             return False
         self.fault = self._content_fault(start, length, kind)
@@ -493,25 +304,18 @@ class Scanner:
         data = self.data
         start = self.start
         job = self._job
-        deadline: int
-        (
-            job.id,
-            job.priority,
-            job.delay,
-            job.ttr,
-            job.created_at,
-            deadline,
-            job.reserves,
-            job.timeouts,
-            job.releases,
-            job.buries,
-            job.kicks,
-            job.state,
-        ) = _PUT_FIELDS.unpack_from(data, start + HEAD_SIZE)
-        _set_deadline(job, deadline)
+        job.id = self.job_id()
+        job.priority = _read_u32(data, start + _PRIORITY_AT)
+        job.delay = read_i64_le(data, start + _DELAY_AT)
+        job.ttr = read_i64_le(data, start + _TTR_AT)
+        job.created_at = read_i64_le(data, start + _CREATED_AT)
+        moment = read_i64_le(data, start + _MOMENT_AT)
+        self._take_counters(job, start + _COUNTERS_AT)
+        job.state = data[start + _PUT_STATE_AT]
+        _set_moment(job, moment)
         names = start + PUT_SIZE
         if self.kind == PUT_WITH:
-            names = self._take_terms(job, names, deadline)
+            names = self._take_terms(job, names, moment)
         elif job.has_terms:
             job.forget_terms()
         key = names + data[start + _TUBE_SIZE_AT]
@@ -522,15 +326,34 @@ class Scanner:
         job.body = data[body:end] if end - body <= threshold else NOT_IN_MEMORY
         return job
 
-    def _name(self, start: int, end: int) -> str:
+    def _take_counters(self, job: StoredJob, at: i64) -> None:
+        data = self.data
+        job.reserves = _read_u32(data, at)
+        job.timeouts = _read_u32(data, at + 4)
+        job.releases = _read_u32(data, at + 8)
+        job.buries = _read_u32(data, at + 12)
+        job.kicks = _read_u32(data, at + 16)
+
+    def _name(self, start: i64, end: i64) -> str:
         """The name of a tube: always the same object for the same name."""
-        raw = self.data[start:end]
+        data = self.data
+        last = self._raw_name
+        size: i64 = len(last)
+        if end - start == size:
+            index: i64 = 0
+            while index < size and data[start + index] == last[index]:
+                index += 1
+            if index == size:
+                return self._last_name
+        raw = data[start:end]
         name = self.names.get(raw)
         if name is None:
             name = self.names[raw] = raw.decode("latin-1")
+        self._raw_name = raw
+        self._last_name = name
         return name
 
-    def _take_terms(self, change: StoredJob, at: int, moment: int) -> int:
+    def _take_terms(self, change: StoredJob, at: i64, moment: i64) -> i64:
         """Set what a job with terms has from the record's terms, at an offset; return the offset of their end."""
         data = self.data
         if change.has_terms:
@@ -539,27 +362,28 @@ class Scanner:
         present = data[at]
         at += 1
         if present & HAS_TRIES:
-            change.tries, change.reason = _TRIES.unpack_from(data, at)
+            change.tries = _read_u32(data, at)
+            change.reason = data[at + 4]
             at += _TRIES_SIZE
         if present & HAS_ORIGIN:
-            end = at + 1 + data[at]
+            end: i64 = at + 1 + data[at]
             change.origin = self._name(at + 1, end)
             at = end
         if present & HAS_MAX_TRIES:
-            number: int = _MAX_TRIES.unpack_from(data, at)[0]
+            number = _read_u32(data, at)
             at += _MAX_TRIES_SIZE
             if self.kind == PUT_WITH:
                 change.max_tries = number
             else:
                 change.limit_count = number
         if present & HAS_BACKOFF:
-            change.backoff = _DURATION.unpack_from(data, at)[0]
+            change.backoff = _read_u64(data, at)
             at += _DURATION_SIZE
         if present & HAS_TTL:
-            change.ttl = _DURATION.unpack_from(data, at)[0]
+            change.ttl = _read_u64(data, at)
             at += _DURATION_SIZE
         if present & HAS_KEY_HOLD:
-            change.key_hold = _DURATION.unpack_from(data, at)[0]
+            change.key_hold = _read_u64(data, at)
             at += _DURATION_SIZE
         if self.kind == PUT_WITH:
             change.keeps_key = True
@@ -574,19 +398,19 @@ class Scanner:
             change.deadline = moment
         return at
 
-    def _take_labels(self, job: StoredJob, at: int) -> int:
+    def _take_labels(self, job: StoredJob, at: i64) -> i64:
         """Set what a job has from the record's labels, at an offset; return the offset of their end."""
         data = self.data
         present = data[at]
         at += 1
         if present & HAS_SHARE:
-            end = at + 1 + data[at]
+            end: i64 = at + 1 + data[at]
             job.share = self._name(at + 1, end)
             at = end
         if present & HAS_LIMIT:
             end = at + 1 + data[at]
             job.limit = self._name(at + 1, end)
-            job.limit_count = _LIMIT_COUNT.unpack_from(data, end)[0]
+            job.limit_count = _read_u32(data, end)
             at = end + _LIMIT_COUNT_SIZE
         if present & HAS_GROUP:
             end = at + 1 + data[at]
@@ -602,23 +426,17 @@ class Scanner:
     def change(self) -> StoredJob:
         """The change in a CHANGE or CHANGE_WITH record. The next call reuses the object."""
         change = self._change
-        (
-            _,
-            _,
-            change.id,
-            change.priority,
-            change.delay,
-            deadline,
-            change.reserves,
-            change.timeouts,
-            change.releases,
-            change.buries,
-            change.kicks,
-            change.state,
-        ) = _CHANGE.unpack_from(self.data, self.start + 4)
-        _set_deadline(change, deadline)
+        data = self.data
+        start = self.start
+        change.id = self.job_id()
+        change.priority = _read_u32(data, start + _PRIORITY_AT)
+        change.delay = read_i64_le(data, start + _DELAY_AT)
+        moment = read_i64_le(data, start + _CHANGED_MOMENT_AT)
+        self._take_counters(change, start + _CHANGED_COUNTERS_AT)
+        change.state = data[start + _CHANGE_STATE_AT]
+        _set_moment(change, moment)
         if self.kind == CHANGE_WITH:
-            tube = self._take_terms(change, self.start + CHANGE_SIZE + 1, deadline)
+            tube = self._take_terms(change, start + CHANGE_SIZE + 1, moment)
             change.tube = self._name(tube, self.end)
         elif change.has_terms:
             change.forget_terms()
@@ -626,8 +444,9 @@ class Scanner:
 
     def leave(self) -> tuple[int, int, int]:
         """The fields of a LEAVE record: the id of the group, how a member has left it, and its id if it is deleted."""
-        _, _, job_id, group_id, end = _LEAVE.unpack_from(self.data, self.start + 4)
-        return group_id, end, job_id
+        data = self.data
+        start = self.start
+        return _read_u64(data, start + _GROUP_ID_AT), data[start + _END_AT], self.job_id()
 
     def clear(self) -> tuple[str, list[int]]:
         """The fields of a CLEAR record: the tube's name, and the ids of the jobs that were reserved."""
@@ -645,23 +464,24 @@ class Scanner:
 
     def job_id(self) -> int:
         """The id of the job in a record that concerns one job."""
-        job_id: int = _ID.unpack_from(self.data, self.start + HEAD_SIZE)[0]
-        return job_id
+        return _read_u64(self.data, self.start + _ID_AT)
 
-    def find(self, start: int) -> int:
+    def find(self, start: i64) -> i64:
         """The offset of the first valid record at or after `start`; -1 if none follows."""
         data = self.data
-        for at in range(start, len(data) - HEAD_SIZE + 1):
-            if not COMMIT <= data[at + 8] <= self.last_type:
+        size: i64 = len(data)
+        for at in range(start, size - HEAD_SIZE + 1):
+            kind: i64 = data[at + _TYPE_AT]
+            if not COMMIT <= kind <= self.last_type:
                 continue
-            crc, length, kind = HEAD.unpack_from(data, at)
-            if at + length > len(data) or self._head_fault(length, kind):
+            length = _read_u32(data, at + _LENGTH_AT)
+            if at + length > size or self._head_fault(length, kind):
                 continue
-            if crc32c(data[at + 4 : at + length], self.seed) == crc:
+            if crc32c(data[at + _LENGTH_AT : at + length], self.seed) == _read_u32(data, at):
                 return at
         return -1
 
-    def _head_fault(self, length: int, kind: int) -> str:
+    def _head_fault(self, length: i64, kind: i64) -> str:
         """What is wrong with the head of a record, or ""."""
         if kind == PUT:
             return "" if PUT_SIZE <= length <= LONGEST else "bad length of a put record"
@@ -685,7 +505,7 @@ class Scanner:
             return "unknown record type"
         return "" if right else f"bad length of a {TYPES[kind]} record"
 
-    def _content_fault(self, start: int, length: int, kind: int) -> str:
+    def _content_fault(self, start: i64, length: i64, kind: i64) -> str:
         """What is wrong with a record whose checksum is right, or ""."""
         data = self.data
         if kind == PUT:
@@ -705,7 +525,7 @@ class Scanner:
             return ""
         return "" if state in (READY, DELAYED, BURIED) else "bad job state"
 
-    def _terms_fault(self, start: int, length: int, kind: int) -> str:
+    def _terms_fault(self, start: i64, length: i64, kind: i64) -> str:
         """What is wrong with a record of a job with terms, or ""."""
         data = self.data
         end = start + length
@@ -750,7 +570,7 @@ class Scanner:
             return ""
         return "" if state in (READY, DELAYED, BURIED, HELD) else "bad job state"
 
-    def _end_of_labels(self, at: int, end: int) -> int:
+    def _end_of_labels(self, at: i64, end: i64) -> i64:
         """The offset of the end of the labels at an offset; -1 if they are malformed, or longer than the record."""
         data = self.data
         present = data[at] if at < end else 0
@@ -767,17 +587,17 @@ class Scanner:
         return at if at <= end else -1
 
 
-def _unsigned(data: bytes, at: int) -> int:
-    """The four bytes at an offset as an integer."""
-    first: i64 = data[at]
-    second: i64 = data[at + 1]
-    third: i64 = data[at + 2]
-    fourth: i64 = data[at + 3]
-    return int(first | second << 8 | third << 16 | fourth << 24)
+def _read_u32(data: bytes, at: i64) -> i64:
+    return i64(read_i32_le(data, at)) & 0xFFFFFFFF
 
 
-def _set_deadline(change: StoredJob, deadline: int) -> None:
+def _read_u64(data: bytes, at: i64) -> int:
+    number = int(read_i64_le(data, at))
+    return number if number >= 0 else number + (1 << 64)
+
+
+def _set_moment(change: StoredJob, moment: int) -> None:
     """Set what one field of a record means: the deadline of a delayed job, or the bury sequence of a buried one."""
     state = change.state
-    change.deadline = deadline if state == DELAYED else 0
-    change.bury_sequence = deadline if state == BURIED else 0
+    change.deadline = moment if state == DELAYED else 0
+    change.bury_sequence = moment if state == BURIED else 0

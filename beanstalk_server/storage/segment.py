@@ -14,6 +14,7 @@ A segment is written once, from its beginning to its end. Its space is allocated
 from __future__ import annotations
 
 import re
+import sys
 from array import array
 from struct import Struct
 from typing import Final, NamedTuple
@@ -80,11 +81,16 @@ class Segment:
         self.cleaned = 0  # how many of `ids` cleaning has visited
         self.reads = 0  # how many bodies are being read from it, or will be; until then its file must stay
 
-    def add_puts(self, ids: list[int], offsets: list[int], sizes: list[int]) -> None:
-        """Note PUT records: the ids of their jobs, their offsets, and their sizes in bytes."""
-        self.ids.fromlist(ids)
-        self.offsets.fromlist(offsets)
-        self.sizes.fromlist(sizes)
+    def add_puts(self, ids: bytes, offsets: bytes, sizes: bytes) -> None:
+        """Note PUT records: the ids of their jobs, their offsets, and their sizes in bytes.
+
+        Each argument has numbers of the size of an item of the array, little-endian.
+        """
+        for array_of, numbers in ((self.ids, ids), (self.offsets, offsets), (self.sizes, sizes)):
+            added = array(array_of.typecode, numbers)
+            if sys.byteorder == "big":
+                added.byteswap()
+            array_of.extend(added)
 
     def place_of(self, job: Holder) -> Location:
         """Where the record of a job is, which is in this segment."""

@@ -34,18 +34,12 @@ from beanstalk_server.storage.record import (
     PUT_SIZE,
     change_size,
     clear_size,
-    encode_change,
-    encode_clear,
-    encode_clock,
     encode_commit,
-    encode_delete,
-    encode_leave,
-    encode_new,
-    encode_put,
     hold_size,
     own_size,
     put_size,
 )
+from beanstalk_server.storage.record_writer import RecordWriter
 from beanstalk_server.storage.segment import Location, Segment
 
 CLOCK_TOLERANCE: Final = 10_000_000
@@ -76,8 +70,9 @@ class CommitBatch:
         self.segment = segment
         self.spare = spare  # the file that becomes the segment, if this is its first batch
         self.offset = segment.end
-        self.chunks: list[bytes] = [b""]  # the first is its COMMIT record
+        self.records = RecordWriter(segment.seed)
         self.size = 0  # bytes of its records, without the COMMIT
+        self.chunks: list[bytes] = []  # its COMMIT and its records, once it is taken
 
 
 class SegmentLog:
@@ -196,18 +191,16 @@ class SegmentLog:
     def put(self, job: Job) -> bool:
         """Record a whole job, which replaces any job with its id; return False if it does not fit."""
         is_new = job.id >= self.next_id
+        size = put_size(job)
         if is_new and self.segments and not isinstance(job.extras, Terms):
             segment = self.segments[-1]
-            room = self.room.put_end - segment.end - upkeep.BATCH_OVERHEAD
-            if len(job.body) < room:  # else it need not be encoded to know that it does not fit
-                record = encode_new(job, self.clock_offset, segment.seed)
-                if len(record) <= room:
-                    if not self.batches or self.batches[-1].segment is not segment:
-                        self._open_batch(segment, None)
-                    self._append_whole(segment, job, record)
-                    self._note_new(job)
-                    return True
-        size = put_size(job)
+            if segment.end + size + upkeep.BATCH_OVERHEAD <= self.room.put_end:
+                if not self.batches or self.batches[-1].segment is not segment:
+                    self._open_batch(segment, None)
+                self._count_record(size).put_new(job, size, self.clock_offset)
+                self._note_place(job, size)
+                self._note_new(job)
+                return True
         if not self._may_put(size):
             return False
         if not is_new:
@@ -231,7 +224,8 @@ class SegmentLog:
         size = sum(map(put_size, jobs))
         if size > self.room.segment_size - upkeep.SEGMENT_OVERHEAD or not self._may_put(size):
             return False
-        segment = self._make_place(size, True)
+        self._make_place(size, True)
+        segment = self.segments[-1]
         for job in jobs:
             self._append_put(job, put_size(job))
             self._note_new(job)
@@ -264,14 +258,14 @@ class SegmentLog:
         """
         extras = job.extras
         has_terms = isinstance(extras, Terms)
-        segment = self._make_place(change_size(job) if has_terms else CHANGE_SIZE)
+        size = change_size(job) if has_terms else CHANGE_SIZE
+        records = self._begin_record(size)
         stored = self._stored
         stored.describe_change(job, self.clock_offset)
-        self._append(segment, encode_change(stored, segment.seed))
+        records.change(stored, size)
         if has_terms and job.file:
             self._review_growth(job)
-        if segment.end > self.room.change_end:
-            self.room.review()
+        self._review_room()
 
     def hold(self, held: HeldKey) -> None:
         """Record that a job is gone but for its key. Its record stands for the held key from now on."""
@@ -279,16 +273,16 @@ class SegmentLog:
             self.append(held)
             return
         job = self.live[held.id]
-        segment = self._make_place(hold_size(held))
+        size = hold_size(held)
+        records = self._begin_record(size)
         stored = self._stored
         stored.describe(held, self.clock_offset)
-        self._append(segment, encode_change(stored, segment.seed))
+        records.change(stored, size)
         self.bodies.discard(job)
         self._count_growth(held, self._growth_of(job), self._growth_of(held))
         job.file = 0
         self.room.stuck_on = 0
-        if segment.end > self.room.change_end:
-            self.room.review()
+        self._review_room()
 
     def _review_growth(self, job: Job) -> None:
         """Find out by how many bytes the record of a job with terms would be longer if it were written now."""
@@ -330,22 +324,18 @@ class SegmentLog:
 
     def delete(self, job: Holder) -> None:
         """Record that a job is gone, a held key is free, or a group is forgotten."""
-        segment = self._make_place(DELETE_SIZE)
-        self._append(segment, encode_delete(job.id, segment.seed))
+        self._begin_record(DELETE_SIZE).delete(job.id)
         self._forget(job)
         self.room.stuck_on = 0
-        if segment.end > self.room.change_end:
-            self.room.review()
+        self._review_room()
 
     def leave_group(self, group: Group, end: int, job: Job | None) -> None:
         """Record that a member has left a group, and that it is gone, if it is given."""
-        segment = self._make_place(LEAVE_SIZE)
-        self._append(segment, encode_leave(0 if job is None else job.id, group.id, end, segment.seed))
+        self._begin_record(LEAVE_SIZE).leave(0 if job is None else job.id, group.id, end)
         if job is not None:
             self._forget(job)
         self.room.stuck_on = 0
-        if segment.end > self.room.change_end:
-            self.room.review()
+        self._review_room()
 
     def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
         """Record that all jobs of a tube but these are gone; False if that does not fit. Then `forget` each of them."""
@@ -354,10 +344,8 @@ class SegmentLog:
         has_place = size + upkeep.BATCH_OVERHEAD <= room.tail_room() or room.smallest_spare(size) is not None
         if not has_place or (size > SMALL_CLEAR and room.spare_needed(size)):
             return False
-        segment = self._make_place(size)
-        self._append(segment, encode_clear(tube_name, reserved_ids, segment.seed))
-        if segment.end > room.change_end:
-            room.review()
+        self._begin_record(size).clear(tube_name, reserved_ids)
+        self._review_room()
         return True
 
     def forget(self, job: Holder) -> None:
@@ -374,32 +362,29 @@ class SegmentLog:
         self._append_put(job, put_size(job))
 
     def _append_put(self, job: Holder, size: int) -> None:
-        segment = self._make_place(size, True)
+        records = self._begin_record(size, True)
         stored = self._stored
         stored.describe(job, self.clock_offset)
-        record = encode_put(stored, segment.seed)
+        records.put(stored, size)
         stored.body = b""  # it may be large, and must not outlive the job
         if isinstance(job, Job):
             extras = job.extras
             if isinstance(extras, Terms):
                 extras.recorded = size - PUT_SIZE - len(job.body)
                 extras.growth = 0
-        self._append_whole(segment, job, record)
+        self._note_place(job, size)
 
-    def _append_whole(self, segment: Segment, job: Holder, record: bytes) -> None:
-        """Append the record of a whole job, held key or group, which refers to it from now on."""
-        size = len(record)
+    def _note_place(self, job: Holder, size: int) -> None:
+        """Note that the last record is that of this job, held key or group, which refers to it from now on."""
+        segment = self.segments[-1]
         job.file = segment.slot
         job.place = len(segment.ids)
         segment.ids.append(job.id)
-        segment.offsets.append(segment.end)
+        segment.offsets.append(segment.end - size)
         segment.sizes.append(size)
         segment.live += size
-        room = self.room
-        room.live_size += size
-        self._append(segment, record)
-        if segment.end > room.change_end:
-            room.review()
+        self.room.live_size += size
+        self._review_room()
 
     def _forget(self, job: Holder) -> None:
         """Count the record of a job, a held key or a group as garbage."""
@@ -418,13 +403,22 @@ class SegmentLog:
             self.room.live_size -= size
             job.file = 0
 
-    def _append(self, segment: Segment, record: bytes) -> None:
-        size = len(record)
+    def _begin_record(self, size: int, is_job: bool = False) -> RecordWriter:
+        """Find the place of the next record, and count it there; return what it is to be written with.
+
+        Raises:
+            NoRoomError: the record fits nowhere.
+        """
+        self._make_place(size, is_job)
+        return self._count_record(size)
+
+    def _count_record(self, size: int) -> RecordWriter:
+        """Count a record in the open batch; return what it is to be written with."""
         batch = self.batches[-1]
-        batch.chunks.append(record)
         batch.size += size
-        self._count(segment, size)
+        self._count(batch.segment, size)
         self.written += 1
+        return batch.records
 
     def _count(self, segment: Segment, size: int) -> None:
         room = self.room
@@ -432,7 +426,12 @@ class SegmentLog:
         room.record_size += size
         room.pending += size
 
-    def _make_place(self, size: int, is_job: bool = False) -> Segment:
+    def _review_room(self) -> None:
+        """Review what is admitted, if a record ends where that is due."""
+        if self.segments[-1].end > self.room.change_end:
+            self.room.review()
+
+    def _make_place(self, size: int, is_job: bool) -> None:
         """Find the segment that the next record goes into, and open a batch for it.
 
         Raises:
@@ -446,13 +445,13 @@ class SegmentLog:
             if needed <= room.tail_room() and not (is_job and room.would_overfill(segment, size)):
                 if not is_open:
                     self._open_batch(segment, None)
-                return segment
+                return
         spare = room.smallest_spare(size)
-        if spare is not None:
-            return self._begin_segment(spare)
-        raise NoRoomError("the disk is full, and the room for changes is used up")
+        if spare is None:
+            raise NoRoomError("the disk is full, and the room for changes is used up")
+        self._begin_segment(spare)
 
-    def _begin_segment(self, spare: upkeep.Spare) -> Segment:
+    def _begin_segment(self, spare: upkeep.Spare) -> None:
         """Make a spare the tail, and open a batch for it."""
         self.room.begin_segment(spare)
         self.sequence += 1
@@ -465,7 +464,6 @@ class SegmentLog:
             segment.slot = len(self.slots)
             self.slots.append(segment)
         self._open_batch(segment, spare)
-        return segment
 
     def _open_batch(self, segment: Segment, spare: upkeep.Spare | None) -> None:
         self.batches.append(CommitBatch(segment, spare))
@@ -476,7 +474,7 @@ class SegmentLog:
     def _record_clock(self) -> None:
         batch = self.batches[-1]
         segment = batch.segment
-        batch.chunks.append(encode_clock(self.recorded_offset, self.boot, segment.seed))
+        batch.records.clock(self.recorded_offset, self.boot)
         batch.size += CLOCK_SIZE
         self._count(segment, CLOCK_SIZE)
         self.has_recorded_clock = True
@@ -501,9 +499,10 @@ class SegmentLog:
         for batch in batches:
             segment = batch.segment
             self.commit_number += 1
-            batch.chunks[0] = encode_commit(
+            commit = encode_commit(
                 self.commit_number, segment.durable, batch.size, self.next_id, written_at, segment.seed
             )
+            batch.chunks = [commit, *batch.records.chunks()]
         if self.room.admits != ALL:
             self.room.review()
         return batches

@@ -10,10 +10,19 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.native import BytesWriter, i64, write_i64_le
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage import record
 from beanstalk_server.storage.disk import ReadableFile
-from beanstalk_server.storage.segment import HEADER_SIZE, FormatError, Segment, decode_header, seed_of
+from beanstalk_server.storage.record_writer import write_u32, write_u64
+from beanstalk_server.storage.segment import (
+    HEADER_SIZE,
+    LARGEST_OFFSET,
+    FormatError,
+    Segment,
+    decode_header,
+    seed_of,
+)
 
 CHUNK: Final = 1 << 20  # bytes read at once
 
@@ -43,16 +52,16 @@ class SegmentReader:
         self.size = file.size() if size < 0 else size
         self.version, self.sequence, self.salt, is_whole = decode_header(file.read(0, HEADER_SIZE), name)
         self.fault = ""
-        self.offset = HEADER_SIZE
+        self.offset: i64 = HEADER_SIZE
         self.commit_number = 0  # of the last commit; 0 before the first
         self.commits = 0  # how many commits have been read
         self.next_id = 1  # the smallest id that was never given, according to the last commit
         self.scanner = record.Scanner(seed_of(self.salt), self.version)
         self._on_read = on_read
-        self._first_end = 0  # where the first commit ends
-        self._commit_start = HEADER_SIZE  # where the last commit begins
-        self._commit_end = HEADER_SIZE  # where the last commit ends; -1 if that is not known
-        self._base = HEADER_SIZE  # where the scanner's data begins in the file
+        self._first_end: i64 = 0  # where the first commit ends
+        self._commit_start: i64 = HEADER_SIZE  # where the last commit begins
+        self._commit_end: i64 = HEADER_SIZE  # where the last commit ends; -1 if that is not known
+        self._base: i64 = HEADER_SIZE  # where the scanner's data begins in the file
         if not is_whole:
             self.fault = "bad checksum of the header"
             self.offset = 0
@@ -87,9 +96,10 @@ class SegmentReader:
         """
         scanner = self.scanner
         place = len(segment.ids)
-        ids: list[int] = []
-        offsets: list[int] = []
-        sizes: list[int] = []
+        ids = BytesWriter()
+        offsets = BytesWriter()
+        sizes = BytesWriter()
+        has_short_offsets = segment.size <= LARGEST_OFFSET
         while self.next():
             kind = scanner.kind
             if kind in (record.PUT, record.PUT_WITH):
@@ -97,9 +107,12 @@ class SegmentReader:
                 job.file = segment.slot
                 job.place = place
                 place += 1
-                ids.append(job.id)
-                offsets.append(self.offset)
-                sizes.append(scanner.end - scanner.start)
+                write_u64(ids, job.id)
+                if has_short_offsets:
+                    write_u32(offsets, self.offset)
+                else:
+                    write_i64_le(offsets, self.offset)
+                write_u32(sizes, scanner.end - scanner.start)
                 if kind == record.PUT_WITH and isinstance(job, Job):
                     job.own_terms().recorded = record.own_size(job)
             elif kind in (record.CHANGE, record.CHANGE_WITH):
@@ -115,7 +128,7 @@ class SegmentReader:
             elif kind == record.CLOCK:
                 clock_offset, boot = scanner.clock()
                 replay.clock(clock_offset, boot)
-        segment.add_puts(ids, offsets, sizes)
+        segment.add_puts(ids.getvalue(), offsets.getvalue(), sizes.getvalue())
 
     def _read_on(self, size: int) -> None:
         scanner = self.scanner

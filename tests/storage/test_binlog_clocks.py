@@ -6,6 +6,7 @@ import struct
 import pytest
 from crc32c import crc32c
 from memory_disk import MemoryDirectory, Node, at_once
+from reference_records import encode_clock, encode_put
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
@@ -20,7 +21,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import disk
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.errors import StorageError
-from beanstalk_server.storage.record import CLOCK, encode_clock, encode_commit, encode_put
+from beanstalk_server.storage.record import CLOCK, encode_commit
 from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import MAGIC, VERSION, seed_of, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader

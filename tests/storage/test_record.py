@@ -1,14 +1,19 @@
-"""Records come back as they were encoded, whatever a job has; and none but whole ones are taken for records."""
+"""Records are the bytes of the reference, and come back as they were encoded, whatever a job has; and none but whole
+ones are taken for records."""
 
 import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_disk import MemoryDirectory, MemoryFile, Node
+from reference_records import encode_change, encode_clear, encode_clock, encode_delete, encode_leave, encode_put
 
 from beanstalk_server.queue.groups import ENDS, Group
 from beanstalk_server.queue.job import BURIED, DELAYED, GROUP, HELD, NOT_IN_MEMORY, READY, REASONS, Job
 from beanstalk_server.queue.policy import Labels
+from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import FIELDS, GROUP_COUNTERS, LAST_MOMENT, StoredJob, stored_job
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.storage.record import (
     CHANGE,
@@ -23,14 +28,13 @@ from beanstalk_server.storage.record import (
     PUT_WITH,
     Scanner,
     change_size,
-    encode_change,
-    encode_leave,
-    encode_new,
-    encode_put,
+    encode_commit,
     own_size,
     put_size,
 )
-from beanstalk_server.storage.segment import VERSION
+from beanstalk_server.storage.record_writer import LARGE, RecordWriter, short_checksum
+from beanstalk_server.storage.segment import LARGEST_OFFSET, VERSION, Segment, encode_header
+from beanstalk_server.storage.segment_reader import SegmentReader
 
 SEED = 17
 LABELS = ("share", "limit", "limit_count", "group", "after", "after_waits")
@@ -120,6 +124,66 @@ def live(stored):
     return job
 
 
+TUBES = NAMES.map(lambda name: Tube(name or "t", 0))
+LENGTHS = st.sampled_from((0, 1, 100, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE))
+
+
+@st.composite
+def records(draw):
+    """The name of a method, its arguments without the size, and the record that is right."""
+    name = draw(st.sampled_from(("put", "change", "delete", "leave", "clear", "clock")))
+    if name in ("put", "change"):
+        job = draw(st.booleans().flatmap(jobs))
+        job.body = bytes(draw(LENGTHS))
+        if name == "put":
+            return name, (job,), encode_put(job, SEED)
+        change = change_of(job, draw(st.booleans()))
+        return name, (change,), encode_change(change, SEED)
+    if name == "delete":
+        arguments = (draw(U64),)
+    elif name == "leave":
+        arguments = (draw(U64), draw(U64), draw(st.integers(0, len(ENDS) - 1)))
+    elif name == "clear":
+        arguments = (draw(NAMES), draw(st.lists(U64)))
+    else:
+        arguments = (draw(MOMENTS), draw(st.binary(min_size=16, max_size=16)))
+    encode = {"delete": encode_delete, "leave": encode_leave, "clear": encode_clear, "clock": encode_clock}[name]
+    return name, arguments, encode(*arguments, SEED)
+
+
+@given(st.lists(records(), max_size=5))
+def test_a_commit_has_the_records_of_the_reference_one_after_the_other(changes):
+    writer = RecordWriter(SEED)
+    for name, arguments, record in changes:
+        size = (len(record),) if name in ("put", "change") else ()
+        getattr(writer, name)(*arguments, *size)
+    assert b"".join(writer.chunks()) == b"".join(record for _, _, record in changes)
+
+
+@given(st.binary(max_size=40), U32)
+def test_the_checksum_of_a_short_record_is_that_of_any_other(data, seed):
+    assert short_checksum(data, seed) == crc32c(data, seed)
+
+
+def test_a_large_body_is_not_copied():
+    writer = RecordWriter(SEED)
+    job = Job(1, 0, 0, 1, bytes(LARGE), Tube("t", 0), 0)
+    writer.put_new(job, put_size(job), 0)
+    assert [chunk for chunk in writer.chunks() if chunk is job.body]
+
+
+@given(st.builds(Job, U64, U32, SOME_DURATIONS, DURATIONS, st.binary(max_size=50), TUBES, MOMENTS), NAMES, MOMENTS)
+def test_a_new_job_is_written_as_any_other(job, key, clock_offset):
+    if key:
+        job.key = key
+    if job.delay:
+        job.deadline = job.created_at + job.delay
+    job.created_at, job.deadline = min(job.created_at, LAST_MOMENT), min(job.deadline, LAST_MOMENT)
+    writer = RecordWriter(SEED)
+    writer.put_new(job, put_size(job), clock_offset)
+    assert b"".join(writer.chunks()) == encode_put(stored_job(job, clock_offset), SEED)
+
+
 @given(jobs(), jobs(has_terms=False), st.booleans())
 def test_records_with_terms_and_without_come_back_one_after_the_other(with_terms, without, keeps_key):
     change, plain = change_of(with_terms, keeps_key), change_of(without)
@@ -146,20 +210,6 @@ def test_records_with_terms_and_without_come_back_one_after_the_other(with_terms
             assert values(found) == values(expected)
     assert kinds == [PUT_WITH, PUT, CHANGE_WITH, CHANGE, PUT_WITH]
     assert not scanner.next()
-
-
-TUBES = NAMES.map(lambda name: Tube(name or "t", 0))
-
-
-@given(st.builds(Job, U64, U32, SOME_DURATIONS, DURATIONS, st.binary(max_size=50), TUBES, MOMENTS), NAMES, MOMENTS)
-def test_a_new_job_is_encoded_as_any_other(job, key, clock_offset):
-    if key:
-        job.key = key
-    if job.delay:
-        job.deadline = job.created_at + job.delay
-    job.created_at, job.deadline = min(job.created_at, LAST_MOMENT), min(job.deadline, LAST_MOMENT)
-    if job.created_at + clock_offset > -LAST_MOMENT:
-        assert encode_new(job, clock_offset, SEED) == encode_put(stored_job(job, clock_offset), SEED)
 
 
 @given(st.booleans().flatmap(lambda has_terms: jobs(has_terms)))
@@ -316,3 +366,18 @@ def test_what_is_scanned_is_what_a_restart_keeps():
     scanner = scanned(encode_put(stored, SEED))
     assert scanner.next()
     assert (scanner.put().state, scanner.put().deadline, scanner.put().key) == (HELD, 105, "k")
+
+
+@pytest.mark.parametrize("size", [1 << 20, LARGEST_OFFSET + 1])
+def test_a_segment_knows_the_places_of_the_jobs_that_are_read(size):
+    segment = Segment(1, size, 5)
+    stored = [StoredJob(job_id, "t", body=bytes(job_id % 999)) for job_id in (1, (1 << 64) - 1, 7)]
+    puts = [encode_put(job, segment.seed) for job in stored]
+    commit = encode_commit(1, 0, sum(map(len, puts)), 8, 0, segment.seed)
+    data = b"".join((encode_header(1, 5), commit, *puts))
+    replay = Replay(IdTable())
+    SegmentReader(MemoryFile(MemoryDirectory(), Node(data)), segment.name).replay(replay, segment, 0)
+    for job, record in zip(stored, puts, strict=True):
+        place = segment.place_of(replay.jobs[job.id])
+        assert (place.job_id, place.size) == (job.id, len(record))
+        assert data[place.offset :][: place.size] == record

@@ -4,8 +4,9 @@ It carries out, on the event loop and in threads, what the log and its room ask 
 changes since the last one. Besides, one task at a time, the upkeep, makes room ahead and removes garbage.
 docs/binlog.md says what the binlog promises.
 
-While the disk is quick and the event loop has nothing else to do, the loop waits for a commit, at most COMMIT_WAIT; so
-a slow disk holds up no client, and a quick one is not slowed down by the way to a thread and back.
+While commits take less than LOOP_LIMIT and the event loop has nothing else to do, the loop writes and syncs: the way to
+a thread and back would cost more. Otherwise a thread does, and an idle loop waits for it, at most COMMIT_WAIT. So a
+disk that is always slow holds up no client, and one that becomes slow holds them up for one commit.
 """
 
 from __future__ import annotations
@@ -69,6 +70,12 @@ LEAST_PUT: Final = 64
 
 COMMIT_WAIT: Final = 0.002
 """Seconds for which the event loop waits for a commit at most, and only while commits end within that time."""
+
+LOOP_LIMIT: Final = 500_000
+"""Nanoseconds: the event loop itself writes and syncs commits that take less."""
+
+NOT_TIMED: Final = -1
+"""In place of the moment when a commit began, if its time says nothing about the disk: the event loop was busy."""
 
 LOCK_INTERVAL: Final = 10_000_000
 """Nanoseconds between two looks at the lock file while commits follow one another. Another server takes several times
@@ -134,7 +141,9 @@ class Binlog(Journal):
         self._in_thread = in_thread or (self._in_own_thread if write_thread is None else write_thread.run)
         self._in_write_thread = in_thread or self._write_thread.run
         self._can_begin_commit = in_thread is None
-        self._is_quick = False  # the last commit has ended within COMMIT_WAIT
+        self._may_hold_loop = write_thread is None  # a write that another one does may wait for a network
+        # how long commits take, in nanoseconds: a slower one counts at once, and quicker ones by and by
+        self._commit_time = round(COMMIT_WAIT * SECOND)
         self._draw_salt = draw_salt
         self._log = self._new_log(self.live, self.held, self.groups)
         self._room = self._log.room
@@ -363,12 +372,30 @@ class Binlog(Journal):
         except Exception:
             self._writing.release()
             raise
-        self._write_thread.begin(
-            partial(self._writer.write, batches, not self.sync_interval),
-            partial(self._end_commit, batches, self._clock(), on_end),
-            COMMIT_WAIT if may_wait and self._is_quick else 0.0,
-        )
+        write = partial(self._writer.write, batches, not self.sync_interval)
+        if self._should_write_here(batches, may_wait):
+            began = self._clock()
+            error: BaseException | None = None
+            try:
+                write()
+            except BaseException as raised:  # of any kind, as in the thread
+                error = raised
+            self._end_commit(batches, began, on_end, error)
+        else:
+            may_wait_for_thread = may_wait and self._commit_time < COMMIT_WAIT * SECOND
+            self._write_thread.begin(
+                write,
+                partial(self._end_commit, batches, self._clock() if may_wait else NOT_TIMED, on_end),
+                COMMIT_WAIT if may_wait_for_thread else 0.0,
+            )
         return True
+
+    def _should_write_here(self, batches: list[CommitBatch], may_wait: bool) -> bool:
+        """Whether the event loop should write: not if it has something else to do during a sync, and not if a segment
+        begins, which takes several syncs."""
+        if not self._may_hold_loop or self._commit_time >= LOOP_LIMIT:
+            return False
+        return (may_wait or self.sync_interval != 0) and all(batch.spare is None for batch in batches)
 
     def _end_commit(
         self, batches: list[CommitBatch], began: int, on_end: OnCommit, error: BaseException | None
@@ -378,7 +405,9 @@ class Binlog(Journal):
         else:
             self._note_failure(error)
         self._writing.release()
-        self._is_quick = self._clock() - began < COMMIT_WAIT * SECOND
+        if began != NOT_TIMED:
+            took = self._clock() - began
+            self._commit_time = max(took, self._commit_time + ((took - self._commit_time) >> 4))
         if error is None:
             try:
                 on_end(None)  # first: it sends replies

@@ -24,9 +24,15 @@ class SlowDirectory(MemoryDirectory):
         self.quick = threading.Event()
         self.quick.set()
         self.failing = None
+        self.takes = 0  # how long a write or a sync takes by the clock of the process, in nanoseconds
+        self.touched_by = []  # the thread of each write and sync
+        self.process = None
 
     def touch(self, operation):
         super().touch(operation)
+        if self.process is not None and operation in ("write", "sync"):
+            self.process.now += self.takes
+            self.touched_by.append(threading.current_thread())
         if operation == "sync":
             assert self.quick.wait(WITHIN), "the test has ended the sync"
             if self.failing is not None:
@@ -38,6 +44,7 @@ class Process(BinlogProcess):
 
     def __init__(self, directory, **options):
         super().__init__(directory, in_thread=None, **options)
+        directory.process = self
         self.ended = []
 
     def put(self):
@@ -51,9 +58,24 @@ class Process(BinlogProcess):
 
     async def commit_quickly(self):
         """Let the binlog see that the disk is quick."""
+        assert not await self.commit_here()
+
+    async def commit_here(self, may_wait=True):
+        """Commit; return whether the event loop has written, and not a thread."""
+        self.directory.touched_by.clear()
+        count = len(self.ended) + 1
         self.put()
-        assert self.begin_commit()
-        await self.commits(1)
+        assert self.begin_commit(may_wait)
+        await self.commits(count)
+        (thread,) = set(self.directory.touched_by)
+        return thread is threading.current_thread()
+
+    async def come_to_the_loop(self):
+        """Commit until the event loop does it; return how many times a thread did."""
+        for count in range(1000):
+            if await self.commit_here():
+                return count
+        raise AssertionError("a thread still commits")
 
 
 @pytest.fixture
@@ -121,6 +143,7 @@ async def test_a_disk_that_becomes_slow_holds_the_event_loop_once_and_for_the_wa
     )
     now = [SECOND]
     monkeypatch.setattr(process.binlog, "_clock", lambda: now[0])
+    process.binlog._commit_time = 700_000  # a thread commits, and is waited for
     for count in range(2, 5):
         directory.quick.clear()
         process.put()
@@ -130,23 +153,57 @@ async def test_a_disk_that_becomes_slow_holds_the_event_loop_once_and_for_the_wa
         directory.quick.set()
         await process.commits(count)
     assert waits == [0.001, 0.0, 0.0]
-    process.put()
-    process.begin_commit()
-    await process.commits(5)
-    process.put()
-    process.begin_commit()
-    await process.commits(6)
-    assert waits[3:] == [0.0, 0.001], "a commit that was quick again: the next one is waited for"
 
 
-async def test_a_commit_that_fails_says_why_and_no_other_begins(process, directory):
-    await process.commit_quickly()
+@pytest.mark.parametrize("sync_interval", [0.0, 3_600_000.0, binlogs.NO_SYNC])
+async def test_the_event_loop_commits_while_the_disk_is_quick_and_a_slow_commit_ends_that_at_once(process, directory):
+    directory.takes = binlogs.LOOP_LIMIT // 8
+    assert await process.come_to_the_loop() > 1, "the disk may be slow: it has to show that it is not"
+    for _ in range(10):
+        assert await process.commit_here()
+    directory.takes = binlogs.LOOP_LIMIT
+    assert await process.commit_here(), "this is not known before"
+    assert not await process.commit_here()
+    directory.takes = 0
+    few = await process.come_to_the_loop()
+    directory.takes = 200 * binlogs.LOOP_LIMIT
+    assert await process.commit_here()
+    directory.takes = 0
+    assert await process.come_to_the_loop() > 5 * max(few, 1), "after a long one, a thread commits for longer"
+
+
+@pytest.mark.parametrize("sync_interval", [0.0, 3_600_000.0, binlogs.NO_SYNC])
+async def test_a_busy_event_loop_writes_but_does_not_sync(process, sync_interval):
+    await process.come_to_the_loop()
+    assert await process.commit_here(may_wait=False) is (sync_interval != 0)
+
+
+async def test_what_a_commit_takes_beside_a_busy_event_loop_says_nothing_about_the_disk(process, directory):
+    await process.come_to_the_loop()
+    directory.takes = binlogs.LOOP_LIMIT
+    assert not await process.commit_here(may_wait=False)
+    directory.takes = 0
+    assert await process.commit_here()
+
+
+@pytest.mark.parametrize("sync_interval", [0.0, binlogs.NO_SYNC])
+async def test_a_thread_begins_each_segment(process):
+    await process.come_to_the_loop()
+    process.log.seal()
+    assert not await process.commit_here()
+    assert await process.commit_here()
+
+
+@pytest.mark.parametrize("is_quick", [False, True])
+async def test_a_commit_that_fails_says_why_and_no_other_begins(process, directory, is_quick):
+    await (process.come_to_the_loop() if is_quick else process.commit_quickly())
+    before = len(process.ended)
     failures = []
     process.binlog.on_failure = failures.append
     directory.failing = OSError(errno.EIO, "Input/output error")
     process.put()
     assert process.begin_commit()
-    assert process.ended == [None, directory.failing]
+    assert process.ended[before:] == [directory.failing]
     process.put()
     assert not process.begin_commit()
     with pytest.raises(OSError, match="Input/output error"):

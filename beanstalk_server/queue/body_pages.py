@@ -1,0 +1,143 @@
+"""Stores the bodies of delayed jobs in pages of slots: a slab allocator for bytes.
+
+A body of 100 bytes takes 144 as an object, and 101 in a page. All bodies of a page have the same size, so a slot needs
+neither a length nor padding. The job has the page in the place of its body, and the number of its slot.
+
+    page   | body | body |  -> 4 | body |  -> 2 | not used yet ...
+                             ^ first free          ^ fresh
+
+A free slot has the number of the next one in its first byte. Pages with a free slot are in the ring of their size. A
+full page is in no ring: only its jobs refer to it, as to an empty page nothing does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_server.queue.ring import UNLINKED, Ring, RingNode
+
+if TYPE_CHECKING:
+    from mypy_extensions import i16
+
+LARGEST: Final = 479
+"""Bytes of the largest body in a page. Of a larger one, the object's head is a small part."""
+
+MOST_BYTES: Final = 16 << 10
+"""The longest page. Beside its slots, a page takes about 160 bytes."""
+
+MOST_SLOTS: Final = 255
+"""The number of a slot fits into a byte."""
+
+NO_SLOT: Final = 255
+
+LEAST_SLOTS: Final = 8
+GROWTH_SHIFT: Final = 3
+"""A new page has as many slots as an eighth of the bodies of its size, so that few bodies take small pages."""
+
+
+class BodyPage(RingNode):
+    """Slots for bodies of one size. It is in the ring of that size while it has a free slot."""
+
+    __slots__ = ("buffer", "count", "first", "fresh", "sized", "slots")
+
+    def __init__(self, sized: SizedPages, slots: int) -> None:
+        self.before = self.after = UNLINKED
+        self.sized = sized
+        self.buffer = bytearray(sized.size * slots)
+        self.slots: i16 = slots
+        self.count: i16 = 0  # of bodies
+        self.first: i16 = NO_SLOT  # of the free slots that have been used before
+        self.fresh: i16 = 0  # this slot and those behind it have not been used yet
+
+    def add(self, body: bytes) -> int:
+        """Store a body in a free slot; return the number of the slot."""
+        size = self.sized.size
+        slot: int = self.first
+        if slot == NO_SLOT:
+            slot = self.fresh
+            self.fresh += 1
+        else:
+            self.first = self.buffer[slot * size]
+        self.buffer[slot * size : (slot + 1) * size] = body
+        self.count += 1
+        self.sized.count += 1
+        if self.count == self.slots:
+            self.unlink()
+        return slot
+
+    def read(self, slot: int) -> bytes:
+        size = self.sized.size
+        return bytes(self.buffer[slot * size : (slot + 1) * size])
+
+    def take(self, slot: int) -> bytes:
+        """Free a slot; return its body."""
+        body = self.read(slot)
+        sized = self.sized
+        if self.count == self.slots:
+            sized.append(self)
+        self.buffer[slot * sized.size] = self.first
+        self.first = slot
+        self.count -= 1
+        sized.count -= 1
+        if not self.count:
+            self.unlink()
+        return body
+
+
+class SizedPages(Ring):
+    """The pages for bodies of one size that have a free slot.
+
+    Args:
+        size: bytes, 1 to LARGEST.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.count = 0  # of bodies, also in full pages
+
+    def page(self) -> BodyPage:
+        """A page with a free slot."""
+        page = self.after
+        if isinstance(page, BodyPage):
+            return page
+        slots = max(self.count >> GROWTH_SHIFT, LEAST_SLOTS)
+        page = BodyPage(self, min(slots, MOST_BYTES // self.size, MOST_SLOTS))
+        self.append(page)
+        return page
+
+
+class BodyPages:
+    """The pages for bodies of all sizes."""
+
+    def __init__(self) -> None:
+        self._by_size: dict[int, SizedPages] = {}
+
+    def page_for(self, size: int) -> BodyPage | None:
+        """A page with a free slot for a body of this size; None if such a body is better off as an object."""
+        sized = self._by_size.get(size)
+        if sized is None:
+            if not 0 < size <= LARGEST:
+                return None
+            sized = self._by_size[size] = SizedPages(size)
+        return sized.page()
+
+    def count(self) -> int:
+        """How many bodies there are."""
+        return sum([sized.count for sized in self._by_size.values()])
+
+    def check(self) -> None:
+        for size, sized in self._by_size.items():
+            assert sized.size == size and sized.count >= 0
+            sized.check()
+            page = sized.after
+            while isinstance(page, BodyPage):
+                assert page.sized is sized and 0 < page.count < page.slots, f"page of {size} is full or empty"
+                free = page.first
+                slots = page.slots - page.fresh
+                while free != NO_SLOT:
+                    assert free < page.fresh, f"slot {free} is free, and has not been used"
+                    free = page.buffer[free * size]
+                    slots += 1
+                assert page.count + slots == page.slots, f"slots of a page of {size} are lost"
+                page = page.after

@@ -12,6 +12,7 @@ full page is in no ring: only its jobs refer to it, as to an empty page nothing 
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.ring import UNLINKED, Ring, RingNode
@@ -58,7 +59,7 @@ class BodyPage(RingNode):
             self.fresh += 1
         else:
             self.first = self.buffer[slot * size]
-        self.buffer[slot * size : (slot + 1) * size] = body
+        self.sized.write(self.buffer, slot * size, body)
         self.count += 1
         self.sized.count += 1
         if self.count == self.slots:
@@ -66,8 +67,8 @@ class BodyPage(RingNode):
         return slot
 
     def read(self, slot: int) -> bytes:
-        size = self.sized.size
-        return bytes(self.buffer[slot * size : (slot + 1) * size])
+        body: bytes = self.sized.read(self.buffer, slot * self.sized.size)[0]
+        return body
 
     def take(self, slot: int) -> bytes:
         """Free a slot; return its body."""
@@ -93,6 +94,9 @@ class SizedPages(Ring):
 
     def __init__(self, size: int) -> None:
         super().__init__()
+        layout = Struct(f"{size}s")  # its functions take a third of the time that slices of a bytearray take
+        self.write = layout.pack_into
+        self.read = layout.unpack_from
         self.size = size
         self.count = 0  # of bodies, also in full pages
 

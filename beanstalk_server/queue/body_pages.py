@@ -1,13 +1,14 @@
 """Stores the bodies of delayed jobs in pages of slots: a slab allocator for bytes.
 
 A body of 100 bytes takes 144 as an object, and 101 in a page. All bodies of a page have the same size, so a slot needs
-neither a length nor padding. The job has the page in the place of its body, and the number of its slot.
+neither a length nor padding. The job has the page in place of its body, and the number of its slot.
 
-    page   | body | body |  -> 4 | body |  -> 2 | not used yet ...
-                             ^ first free          ^ fresh
+    slot      0      1      2      3      4      5
+           | body | body | end  | body | 2    |      |       first = 4, fresh = 5
 
-A free slot has the number of the next one in its first byte. Pages with a free slot are in the ring of their size. A
-full page is in no ring: only its jobs refer to it, as to an empty page nothing does.
+The free slots that have been used before are a list: each has the number of the next one in its first byte. The slots
+from `fresh` on have not been used yet. A page with a free slot is in the ring of its size. Only its jobs refer to a
+full page, and an empty page is freed.
 """
 
 from __future__ import annotations
@@ -21,19 +22,18 @@ if TYPE_CHECKING:
     from mypy_extensions import i16
 
 LARGEST: Final = 479
-"""Bytes of the largest body in a page. Of a larger one, the object's head is a small part."""
+"""Bytes of the largest body in a page. The object of a larger one is on the C heap, and takes little more than it."""
 
 MOST_BYTES: Final = 16 << 10
 """The longest page. Beside its slots, a page takes about 160 bytes."""
 
 MOST_SLOTS: Final = 255
-"""The number of a slot fits into a byte."""
-
 NO_SLOT: Final = 255
+"""Ends the list of free slots. The number of a slot fits into a byte."""
 
 LEAST_SLOTS: Final = 8
 GROWTH_SHIFT: Final = 3
-"""A new page has as many slots as an eighth of the bodies of its size, so that few bodies take small pages."""
+"""A new page has slots for an eighth of the bodies of its size that there are: where these are few, pages are short."""
 
 
 class BodyPage(RingNode):
@@ -84,6 +84,17 @@ class BodyPage(RingNode):
             self.unlink()
         return body
 
+    def check(self) -> None:
+        """Verify a page that has a free slot."""
+        assert 0 < self.count < self.slots, "a page in a ring is full or empty"
+        free = self.slots - self.fresh
+        slot: int = self.first
+        while slot != NO_SLOT:
+            assert slot < self.fresh, f"slot {slot} is free again, and has not been used"
+            slot = self.buffer[slot * self.sized.size]
+            free += 1
+        assert self.count + free == self.slots, "a slot is lost"
+
 
 class SizedPages(Ring):
     """The pages for bodies of one size that have a free slot.
@@ -110,38 +121,39 @@ class SizedPages(Ring):
         self.append(page)
         return page
 
+    def check(self) -> int:
+        count = 0
+        page = self.after
+        while isinstance(page, BodyPage):
+            assert page.sized is self
+            page.check()
+            count += page.count
+            page = page.after
+        assert count <= self.count, "there are more bodies in pages with a free slot than in all"
+        return super().check()
+
 
 class BodyPages:
     """The pages for bodies of all sizes."""
 
     def __init__(self) -> None:
-        self._by_size: dict[int, SizedPages] = {}
+        self._by_size: list[SizedPages | None] = [None] * (LARGEST + 1)
 
     def page_for(self, size: int) -> BodyPage | None:
         """A page with a free slot for a body of this size; None if such a body is better off as an object."""
-        sized = self._by_size.get(size)
+        if not 0 < size <= LARGEST:
+            return None
+        sized = self._by_size[size]
         if sized is None:
-            if not 0 < size <= LARGEST:
-                return None
             sized = self._by_size[size] = SizedPages(size)
         return sized.page()
 
     def count(self) -> int:
         """How many bodies there are."""
-        return sum([sized.count for sized in self._by_size.values()])
+        return sum([sized.count for sized in self._by_size if sized is not None])
 
     def check(self) -> None:
-        for size, sized in self._by_size.items():
-            assert sized.size == size and sized.count >= 0
-            sized.check()
-            page = sized.after
-            while isinstance(page, BodyPage):
-                assert page.sized is sized and 0 < page.count < page.slots, f"page of {size} is full or empty"
-                free = page.first
-                slots = page.slots - page.fresh
-                while free != NO_SLOT:
-                    assert free < page.fresh, f"slot {free} is free, and has not been used"
-                    free = page.buffer[free * size]
-                    slots += 1
-                assert page.count + slots == page.slots, f"slots of a page of {size} are lost"
-                page = page.after
+        for size, sized in enumerate(self._by_size):
+            if sized is not None:
+                assert sized.size == size
+                sized.check()

@@ -60,7 +60,7 @@ no client's body is the same object, even if it has the same bytes."""
 
 SINCE_UNKNOWN: Final = -1
 """In place of the page of a job that has not been reserved: it is not known since when it is ready. Of a packed job,
-any number below zero says so."""
+each number below zero says so."""
 
 LONGEST_DELAY: Final = MAX_U32 * SECOND
 """The longest delay that a client can give, in nanoseconds."""
@@ -267,8 +267,8 @@ class Job(Holder):
         "client",  # the one that has reserved it, or None
         "extras",  # NO_EXTRAS, or its own
         "in_safety_margin",  # reserved, and in the last second of its time to run
-        "page",  # reserved: the number of its page among its client's reserved jobs; before: 0 or SINCE_UNKNOWN, or
-        # if it is packed, its slot or, if it is not known since when it is ready, -1 minus its slot
+        "page",  # reserved: the number of its page among its client's reserved jobs; packed: its slot, or -1 minus its
+        # slot if it is not known since when it is ready; else before it is reserved: 0 or SINCE_UNKNOWN
         "state",
     )
 

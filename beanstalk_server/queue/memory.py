@@ -27,8 +27,8 @@ BODY_COST: Final = 48
 PACKED_COST: Final = 2
 """Bytes that a packed body takes beside its own: its part of its page, and of the slots that are free there."""
 
-PACKED_FROM: Final = 10 * SECOND
-"""The shortest delay, in nanoseconds, for which a body is packed: that takes time, and so does unpacking it."""
+PACKED_FROM: Final = 60 * SECOND
+"""The shortest delay, in nanoseconds, for which a body is packed: both that and unpacking it take time."""
 
 PLAIN_COST: Final = JOB_COST + BODY_COST
 """What a job with a body in memory, and without extras, counts for beside the bytes of its body."""
@@ -109,6 +109,7 @@ class Memory:
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
         self.used = 0  # bytes
+        self.packed_from = PACKED_FROM
         self.pages = BodyPages()
 
     def admits(self, job: Job, replaced: Job | None = None, more: int = 0) -> bool:
@@ -138,7 +139,7 @@ class Memory:
         self.used -= job_cost(job)
 
     def pack_body(self, job: Job) -> None:
-        """Pack the body of a job that is counted, unless it is packed, not in memory, or large."""
+        """Pack the body of a delayed job that is counted, if it is in memory, and not too large."""
         body = job.body
         if body is NOT_IN_MEMORY or job.is_packed():
             return
@@ -148,7 +149,7 @@ class Memory:
             self.used -= BODY_COST - PACKED_COST
 
     def unpack_body(self, job: Job) -> None:
-        """Undo that."""
+        """Make the packed body of a job that is counted an object again."""
         job.unpack()
         self.used += BODY_COST - PACKED_COST
 

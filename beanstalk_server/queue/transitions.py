@@ -31,7 +31,6 @@ from beanstalk_server.queue.job import (
 )
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.membership import drop_labels, review_group, stop_awaiting, time_groups
-from beanstalk_server.queue.memory import PACKED_FROM
 from beanstalk_server.queue.outcome import BURIED_INSTEAD, DEADLINE_SOON, DONE, FAILED, PENDING, Outcome
 from beanstalk_server.queue.policy import NO_POLICY
 from beanstalk_server.queue.state import SLICE, QueueState
@@ -172,7 +171,7 @@ def reserve_ready(queue: QueueState, job: Job, client: Client, now: int) -> None
 
 def enter_delayed(queue: QueueState, job: Job, deadline: int, now: int) -> None:
     job.state = DELAYED
-    if deadline - now >= PACKED_FROM:
+    if deadline - now >= queue.memory.packed_from:
         queue.memory.pack_body(job)
     queue.wheel.set(job, deadline)
     job.tube.delayed.push(job, deadline)
@@ -194,7 +193,7 @@ def enter_at(queue: QueueState, job: Job, now: int) -> None:
 def enter_timed(queue: QueueState, job: Job, moment: int, now: int) -> None:
     wall = queue.wall
     job.state = DELAYED
-    if moment - wall.offset - now >= PACKED_FROM:
+    if moment - wall.offset - now >= queue.memory.packed_from:
         queue.memory.pack_body(job)
     wall.add(job, moment)
     queue.delayed += 1

@@ -15,8 +15,8 @@ from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.units import SECOND
 
 # These are the resident memory of a million jobs on a compiled server, divided (bench --scenario memory): 290 bytes for
-# a body of 100, 246 if it is packed, 1202 for one of 1000; 192 more for a key of 12, 193 for terms or 97 if it has a key, 64 while it can
-# expire. A held key of 12 takes 210.
+# a body of 100, 246 if it is packed, 1202 for one of 1000; 192 more for a key of 12, 193 for terms or 97 if it has a
+# key, 64 while it can expire. A held key of 12 takes 210.
 
 JOB_COST: Final = 152
 """Bytes that a job takes without its body and its key: the job, its places in a heap and in the table of ids."""

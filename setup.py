@@ -38,6 +38,7 @@ HOT = [
     "beanstalk_server/queue/ring.py",
     "beanstalk_server/queue/wheel.py",
     "beanstalk_server/queue/policy.py",
+    "beanstalk_server/queue/body_pages.py",
     "beanstalk_server/queue/job.py",
     "beanstalk_server/queue/memory.py",
     "beanstalk_server/queue/table.py",

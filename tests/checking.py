@@ -97,6 +97,10 @@ def _check_jobs(broker: Broker) -> None:
     assert counts[NEW] == counts[DELETED] == 0, "a new or deleted job can be found"
     assert [broker.ready, broker.reserved, broker.buried, broker.delayed] == counts[READY:DELETED]
     assert broker.urgent == urgent
+    packed = [job for job in broker.jobs.values() if job.is_packed()]
+    pages = broker.memory.pages
+    pages.check()
+    assert len({(id(job._body), job._slot()) for job in packed}) == len(packed) == pages.count(), "a slot is lost"
     used = sum(map(job_cost, broker.jobs.values())) + sum(map(held_cost, broker.held.values()))
     used += sum(group_cost(group.key) for group in broker.groups.values())
     assert broker.memory.used == used, "the account of memory is wrong"
@@ -130,7 +134,7 @@ def _check_job(broker: Broker, job: Job) -> None:
     assert client is None or client.leaving or client.reserved.holds(job), (
         f"job {job.id} is not among its client's reserved jobs"
     )
-    assert is_reserved or job.reserves or job.page in (0, SINCE_UNKNOWN), (
+    assert is_reserved or job.reserves or job.is_packed() or job.page in (0, SINCE_UNKNOWN), (
         f"job {job.id} has never been reserved, but has a page of reserved jobs"
     )
     assert is_reserved or not job.in_safety_margin, f"job {job.id} is in its safety margin, but not reserved"

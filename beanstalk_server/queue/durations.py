@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from beanstalk_server.queue.histogram import Histogram
-from beanstalk_server.queue.job import SAFETY_MARGIN, SINCE_UNKNOWN, Job
+from beanstalk_server.queue.job import SAFETY_MARGIN, Job
 
 
 class Durations:
@@ -46,7 +46,7 @@ class Durations:
 
     def note_reservation(self, job: Job, now: int) -> None:
         """A job that is ready is about to be reserved."""
-        if not job.reserves and job.page != SINCE_UNKNOWN:
+        if not job.reserves and job.page >= 0:
             self.waited.add(now - job.ready_since())
 
     def note_end(self, job: Job, now: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from beanstalk_server.queue.body_pages import BodyPage
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels
 from beanstalk_server.queue.ring import UNLINKED, RingNode
@@ -58,7 +59,8 @@ NOT_IN_MEMORY: Final = bytes(bytearray(b"not in memory"))
 no client's body is the same object, even if it has the same bytes."""
 
 SINCE_UNKNOWN: Final = -1
-"""In place of the page of a job that has not been reserved: it is not known since when it is ready."""
+"""In place of the page of a job that has not been reserved: it is not known since when it is ready. Of a packed job,
+each number below zero says so."""
 
 LONGEST_DELAY: Final = MAX_U32 * SECOND
 """The longest delay that a client can give, in nanoseconds."""
@@ -257,15 +259,16 @@ class Job(Holder):
     """
 
     __slots__ = (
+        "_body",  # or the page that has it, if it is packed
         "_delay",  # as `_count` says, like `_ttr`
         "_priority",  # as `_signed` says, like `_reserves`
         "_reserves",
         "_ttr",
-        "body",
         "client",  # the one that has reserved it, or None
         "extras",  # NO_EXTRAS, or its own
         "in_safety_margin",  # reserved, and in the last second of its time to run
-        "page",  # reserved: the number of its page among its client's reserved jobs; before: 0 or SINCE_UNKNOWN
+        "page",  # reserved: the number of its page among its client's reserved jobs; packed: its slot, or -1 minus its
+        # slot if it is not known since when it is ready; else before it is reserved: 0 or SINCE_UNKNOWN
         "state",
     )
 
@@ -280,12 +283,43 @@ class Job(Holder):
         self._delay: i32 = 0
         self._ttr: i32 = 0
         self._reserves: i32 = 0
-        self.body = body
+        self._body: bytes | BodyPage = body
         self.client: Client | None = None
         self.extras = NO_EXTRAS
         self.ttr = ttr
         if delay:
             self.delay = delay
+
+    @property
+    def body(self) -> bytes:
+        """Without the CRLF that follows it on the wire. NOT_IN_MEMORY while only the journal has it."""
+        body = self._body
+        return body if isinstance(body, bytes) else body.read(self._slot())
+
+    @body.setter
+    def body(self, body: bytes) -> None:
+        assert not self.is_packed(), "its slot would stay taken"
+        self._body = body
+
+    def is_packed(self) -> bool:
+        """Whether its body is in a page (body_pages.py). It is never reserved then."""
+        return not isinstance(self._body, bytes)
+
+    def pack(self, page: BodyPage) -> None:
+        """Move its body, which is an object, into a page that has a free slot for it."""
+        slot = page.add(self.body)
+        self.page = -1 - slot if self.page < 0 else slot
+        self._body = page
+
+    def unpack(self) -> None:
+        """Move its body, which is packed, out of its page."""
+        page = self._body
+        assert isinstance(page, BodyPage), "it is packed"
+        self._body = page.take(self._slot())
+        self.page = SINCE_UNKNOWN if self.page < 0 else 0
+
+    def _slot(self) -> int:
+        return -1 - self.page if self.page < 0 else self.page
 
     @property
     def priority(self) -> int:
@@ -397,8 +431,8 @@ class Job(Holder):
 
         A job with terms knows it in any case.
         """
-        if not isinstance(self.extras, Terms):
-            self.page = SINCE_UNKNOWN
+        if not isinstance(self.extras, Terms) and self.page >= 0:
+            self.page = -1 - self.page if self.is_packed() else SINCE_UNKNOWN
 
     def ready_since(self) -> int:
         """Since when it is ready, as well as that is known: if it is, in nanoseconds.

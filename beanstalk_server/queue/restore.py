@@ -79,7 +79,7 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
                 note_ready_since(queue, job, job.deadline - clock_offset)
             transitions.enter_at(queue, job, now)
         elif job.state == DELAYED and job.deadline - clock_offset > now:
-            transitions.enter_delayed(queue, job, job.deadline - clock_offset)
+            transitions.enter_delayed(queue, job, job.deadline - clock_offset, now)
         else:
             if job.state == DELAYED:
                 note_ready_since(queue, job, job.deadline - clock_offset)

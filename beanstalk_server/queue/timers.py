@@ -174,7 +174,7 @@ def end_groups(queue: QueueState, groups: Groups, now: int, budget: int) -> int:
         transitions.leave_delayed(queue, job)
         delay = job.delay
         if delay:
-            transitions.enter_delayed(queue, job, now + delay)
+            transitions.enter_delayed(queue, job, now + delay, now)
         else:
             transitions.enter_ready(queue, job, now)
         record_change(queue, job)

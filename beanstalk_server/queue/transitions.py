@@ -84,7 +84,7 @@ def enter(queue: QueueState, job: Job, delay: int, now: int) -> None:
     elif job.is_timed():
         enter_at(queue, job, now)
     else:
-        enter_delayed(queue, job, now + delay)
+        enter_delayed(queue, job, now + delay, now)
 
 
 def enter_new(queue: QueueState, job: Job, delay: int, now: int) -> None:
@@ -169,8 +169,10 @@ def reserve_ready(queue: QueueState, job: Job, client: Client, now: int) -> None
     recording.record_stay(queue, job)
 
 
-def enter_delayed(queue: QueueState, job: Job, deadline: int) -> None:
+def enter_delayed(queue: QueueState, job: Job, deadline: int, now: int) -> None:
     job.state = DELAYED
+    if deadline - now >= queue.memory.packed_from:
+        queue.memory.pack_body(job)
     queue.wheel.set(job, deadline)
     job.tube.delayed.push(job, deadline)
     queue.delayed += 1
@@ -191,6 +193,8 @@ def enter_at(queue: QueueState, job: Job, now: int) -> None:
 def enter_timed(queue: QueueState, job: Job, moment: int, now: int) -> None:
     wall = queue.wall
     job.state = DELAYED
+    if moment - wall.offset - now >= queue.memory.packed_from:
+        queue.memory.pack_body(job)
     wall.add(job, moment)
     queue.delayed += 1
     if not wall.check_timer.is_linked():
@@ -229,6 +233,8 @@ def enter_buried(queue: QueueState, job: Job, sequence: int) -> None:
 
 def enter_reserved(queue: QueueState, job: Job, client: Client, now: int) -> None:
     job.state = RESERVED
+    if job.is_packed():
+        queue.memory.unpack_body(job)
     job.client = client
     job.reserves += 1
     tube = job.tube
@@ -562,7 +568,7 @@ def move_one(queue: QueueState, job: Job, name: str, now: int) -> None:
             terms.at = moment
             enter_timed(queue, job, moment, now)
         else:
-            enter_delayed(queue, job, deadline)
+            enter_delayed(queue, job, deadline, now)
     recording.record_change(queue, job)
     if terms.labels is not None:
         review_group(queue, job, terms, now)

@@ -152,7 +152,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.model.set_wall_offset(offset)
 
     def new_broker(self, journal):
-        return Broker(journal, self.now, TICK, 0, self.shards, self.shard, self.policy_of)
+        broker = Broker(journal, self.now, TICK, 0, self.shards, self.shard, self.policy_of)
+        broker.memory.packed_from = 2 * SECOND  # some of the delays are shorter, some longer
+        return broker
 
     def policy_of(self, name):
         return self.model.policies.get(name, NO_POLICY)

@@ -6,6 +6,7 @@ import pytest
 from checking import check_broker
 from virtual import MemoryJournal, RecordingClient
 
+from beanstalk_server.queue.body_pages import LARGEST
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import (
@@ -13,6 +14,8 @@ from beanstalk_server.queue.job import (
     NO_EXTRAS,
     NOT_IN_MEMORY,
     READY,
+    RESERVED,
+    SINCE_UNKNOWN,
     DeadLetter,
     Expiry,
     Extras,
@@ -28,6 +31,8 @@ from beanstalk_server.queue.memory import (
     JOB_COST,
     KEY_COST,
     LETTER_COST,
+    PACKED_COST,
+    PACKED_FROM,
     TERMS_COST,
     TIMER_COST,
     Memory,
@@ -69,6 +74,77 @@ def test_a_body_may_be_returned_to_a_job_that_is_gone_and_counts_for_nothing():
     assert job.body == b"body" and memory.used == 0
     memory.drop_body(job)
     assert memory.used == 0
+
+
+def test_a_packed_body_counts_for_little_more_than_itself():
+    memory = Memory()
+    job, other = a_job(b"x" * 100), a_job(b"y" * 100)
+    for each in (job, other):
+        memory.add_job(each)
+        memory.pack_body(each)
+        memory.pack_body(each)
+    assert job.is_packed() and job.body == b"x" * 100 and other.body == b"y" * 100
+    assert memory.used == 2 * (JOB_COST + PACKED_COST + 100) == job_cost(job) + job_cost(other)
+    memory.unpack_body(job)
+    assert not job.is_packed() and job.body == b"x" * 100
+    assert memory.used == job_cost(job) + job_cost(other) == 2 * (JOB_COST + 100) + PACKED_COST + BODY_COST
+    memory.drop_body(other)
+    assert other.body is NOT_IN_MEMORY and memory.used == job_cost(job) + JOB_COST
+    memory.pack_body(other)
+    assert not other.is_packed()
+    memory.return_body(other, b"z" * 100)
+    memory.pack_body(other)
+    memory.remove_job(other)
+    memory.remove_job(job)
+    assert other.body == b"z" * 100 and memory.used == memory.pages.count() == 0
+
+
+@pytest.mark.parametrize("body", [b"", bytes(LARGEST + 1)])
+def test_an_empty_and_a_large_body_are_not_packed(body):
+    memory = Memory()
+    job = a_job(body)
+    memory.add_job(job)
+    memory.pack_body(job)
+    assert not job.is_packed() and memory.used == JOB_COST + BODY_COST + len(body)
+
+
+def test_a_job_is_packed_from_a_long_delay_until_it_is_reserved():
+    broker = Broker(MemoryJournal())
+    client = RecordingClient(broker)
+    for delay in (PACKED_FROM - 1, PACKED_FROM):
+        broker.put(client, broker.take_id(), 0, delay, SECOND, b"x" * 100, 0, 0)
+    short, long = broker.jobs.values()
+    assert not short.is_packed() and long.is_packed()
+    broker.advance(PACKED_FROM + SECOND)
+    assert long.state == READY and long.is_packed()
+    for _ in range(2):
+        broker.reserve(client, 0, PACKED_FROM + SECOND)
+    assert long.state == RESERVED and not long.is_packed() and long.body == b"x" * 100
+    broker.release(client, long.id, 0, PACKED_FROM, PACKED_FROM + SECOND)
+    assert long.is_packed()
+    check_broker(broker)
+    broker.delete(client, long.id, PACKED_FROM + SECOND)
+    assert not broker.memory.pages.count()
+    check_broker(broker)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_it_may_be_unknown_since_when_a_packed_job_is_ready(is_packed):
+    memory = Memory()
+    for _ in range(2):
+        job = a_job(b"body")
+        memory.add_job(job)
+        if is_packed:
+            memory.pack_body(job)
+        assert job.page >= 0
+        job.forget_since()
+        job.forget_since()
+        assert job.page < 0 and job.body == b"body"
+        if is_packed:
+            memory.unpack_body(job)
+            assert job.page == SINCE_UNKNOWN and job.body == b"body"
+            memory.pack_body(job)
+            assert job.page < 0 and job.body == b"body"
 
 
 def test_no_body_of_a_client_is_taken_for_the_one_that_is_not_in_memory():

@@ -710,7 +710,7 @@ def test_a_journal_that_forgets_is_found_out():
 
 
 def test_a_journal_that_keeps_nothing_is_found_out():
-    assert not Journal.keeps
+    assert not Journal().keeps
     talk = RandomTalk(1)
     for _ in range(200):
         talk.step()

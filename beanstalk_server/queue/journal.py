@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from beanstalk_server.queue.groups import Group
 from beanstalk_server.queue.job import HeldKey, Holder, Job
 from beanstalk_server.queue.memory import Memory
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob, stored_job
 from beanstalk_server.queue.table import IdTable
@@ -53,24 +54,25 @@ class RestoreInterruptedError(Exception):
     """The server is to stop before its jobs have been restored."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Journal:
     """The interface. Its own methods keep nothing: jobs live as long as the process."""
 
-    keeps = False
-    """Whether the journal keeps anything. If not, nothing is recorded, no reply waits, and nothing is restored."""
+    def __init__(self) -> None:
+        # The live jobs, the held keys and the groups that have begun, by id, for journals that have to write one once
+        # more. The broker sets them; only read them.
+        self.live: IdTable[Job] = IdTable()
+        self.held: IdTable[HeldKey] = IdTable()
+        self.groups: IdTable[Group] = IdTable()
+        # The account of memory, for journals that take bodies out of memory and bring them back; the broker sets it.
+        # Before the end of `restore` nothing is counted: a body that a replay leaves on the disk is NOT_IN_MEMORY at
+        # once.
+        self.memory = Memory()
 
-    live: IdTable[Job] = IdTable()
-    """The live jobs by id, for journals that have to write a job once more. The broker sets it; only read it."""
-
-    held: IdTable[HeldKey] = IdTable()
-    """The held keys by id, likewise."""
-
-    groups: IdTable[Group] = IdTable()
-    """The groups by id that have begun, likewise."""
-
-    memory = Memory()
-    """The account of memory, for journals that take bodies out of memory and bring them back. The broker sets it.
-    Before the end of `restore` nothing is counted: a body that a replay leaves on the disk is NOT_IN_MEMORY at once."""
+    @property
+    def keeps(self) -> bool:
+        """Whether the journal keeps anything. If not, nothing is recorded, no reply waits, and nothing is restored."""
+        return False
 
     interrupted = False
     """The server sets it, perhaps in a signal handler, when it is to stop while jobs are being restored."""

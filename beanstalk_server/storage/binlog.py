@@ -26,6 +26,7 @@ from beanstalk_server.events import event
 from beanstalk_server.queue.groups import Group
 from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job
 from beanstalk_server.queue.journal import ALL, Files, Journal, OnCommit
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import IdTable
@@ -88,6 +89,7 @@ T = TypeVar("T")
 logger = logging.getLogger("beanstalk_server")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Binlog(Journal):
     """Keeps jobs in a directory.
 
@@ -108,8 +110,6 @@ class Binlog(Journal):
         draw_salt: draws a random number of 32 bits.
     """
 
-    keeps = True
-
     def __init__(
         self,
         directory: Directory,
@@ -126,6 +126,7 @@ class Binlog(Journal):
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None,
         draw_salt: Callable[[], int] = lambda: secrets.randbits(32),
     ) -> None:
+        super().__init__()
         self.directory = directory
         self.max_size = segment_size
         self.segment_size = -(-segment_size // BLOCK) * BLOCK
@@ -162,6 +163,10 @@ class Binlog(Journal):
         self._unreadable: Exception | None = None  # the failure, if it is that of a read
         self._is_ready = False  # `restore` has returned: until then, `close` must leave the files as they are
         self._closing = False
+
+    @property
+    def keeps(self) -> bool:
+        return True
 
     def clock_offset(self) -> int:
         return self._wall_clock() - self._clock()

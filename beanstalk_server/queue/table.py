@@ -44,6 +44,7 @@ class IdPage(Generic[Kind]):
         self.count = 0
         self._stride = stride
         self._jobs: list[Kind] = []  # while it is sparse
+        self._found = 0  # where the last search has ended: a job that is found is often removed next
         self._places: list[Kind | None] | None = None  # while it is dense
 
     def get(self, number: int, job_id: int) -> Kind | None:
@@ -101,6 +102,9 @@ class IdPage(Generic[Kind]):
     def _search(self, job_id: int) -> int:
         """The index, while it is sparse, of the first job with this id or a greater one."""
         jobs = self._jobs
+        found = self._found
+        if found < len(jobs) and jobs[found].id == job_id:
+            return found
         low = 0
         high = len(jobs)
         while low < high:
@@ -109,6 +113,7 @@ class IdPage(Generic[Kind]):
                 low = middle + 1
             else:
                 high = middle
+        self._found = low
         return low
 
     def _become_dense(self) -> None:

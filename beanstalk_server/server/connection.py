@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -72,6 +71,21 @@ def log_connected(client: str, user: User | None) -> None:
         log.info("%(client)s connected as %(user)s", event("connected", client=client, user=user.name))
 
 
+class UncommittedReplies:
+    """Replies that wait for a commit.
+
+    Args:
+        lsn: that of the last change which they report.
+        data: the replies.
+        weight: their size in bytes, and that of their commands.
+    """
+
+    def __init__(self, lsn: int, data: bytes, weight: int) -> None:
+        self.lsn = lsn
+        self.data = data
+        self.weight = weight
+
+
 class Connection(CommitWaiter):
     """One client's transport, and the session behind it.
 
@@ -106,7 +120,7 @@ class Connection(CommitWaiter):
         self.gate = connections.gate
         self.connected = False  # the session has begun, and has not been disconnected
         self.intake = Intake()
-        self.uncommitted: deque[tuple[int, bytes, int]] = deque()  # replies that wait for a commit: LSN, bytes, weight
+        self.uncommitted: list[UncommittedReplies] = []
         self.uncommitted_size = 0  # the sum of the weights: the bytes of the replies and of their commands
         self.name = name
         self.dialect = dialect
@@ -263,10 +277,10 @@ class Connection(CommitWaiter):
         """Send the replies whose commit has returned."""
         uncommitted = self.uncommitted
         durable_lsn = self.gate.durable_lsn
-        while uncommitted and uncommitted[0][0] <= durable_lsn:
-            _, data, weight = uncommitted.popleft()
-            self.uncommitted_size -= weight
-            self._write(data)
+        while uncommitted and uncommitted[0].lsn <= durable_lsn:
+            sent = uncommitted.pop(0)
+            self.uncommitted_size -= sent.weight
+            self._write(sent.data)
         if not self.intake.reading or self.session.closed or self.session.has_more:
             self._regulate()
         return bool(uncommitted)
@@ -379,7 +393,7 @@ class Connection(CommitWaiter):
             if gate.commits is not None:
                 gate.note_reply(session.reply_lsn)
             weight = len(data) + consumed
-            self.uncommitted.append((session.reply_lsn, data, weight))
+            self.uncommitted.append(UncommittedReplies(session.reply_lsn, data, weight))
             self.uncommitted_size += weight
 
     def _write(self, data: bytes) -> None:

@@ -102,6 +102,8 @@ class Connection(CommitWaiter):
 
     session: Session
     transport: asyncio.Transport
+    _write_to_transport: Callable[[bytes], None]
+    """Found once, because a look-up by name is not free."""
 
     def __init__(
         self,
@@ -155,6 +157,7 @@ class Connection(CommitWaiter):
     def begin(self, transport: asyncio.Transport) -> None:
         """Serve the client behind this transport: it is to come in."""
         self.transport = transport
+        self._write_to_transport = transport.write
         connections = self.connections
         listener_policy = self.listener_policy
         user = listener_policy.user if self.user is None else self.user
@@ -398,7 +401,7 @@ class Connection(CommitWaiter):
 
     def _write(self, data: bytes) -> None:
         """Send replies."""
-        self.transport.write(data)
+        self._write_to_transport(data)
 
     def _note_malformed_puts(self) -> None:
         session = self.session

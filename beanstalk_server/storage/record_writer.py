@@ -216,7 +216,7 @@ class RecordWriter:
         rest = self._record.getvalue()
         self._record.truncate(0)
         checksum = short_checksum(rest, self._seed) if len(rest) <= SHORT else _crc32c(rest, self._seed_object)
-        if body:
+        if len(body) > 0:
             checksum = _crc32c(body, checksum)
         write_u32(self._records, checksum)
         self._records.write(rest)

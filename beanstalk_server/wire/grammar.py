@@ -227,9 +227,12 @@ def parse_put(text: bytes, at: i64) -> Put | None:
     size, at = _number_at(text, at)
     if priority < 0 or delay < 0 or ttr < 0 or size < 0:
         return None
-    trailing = text[at:]
-    # `in` first tries its left side as a number, and raises an error that it catches itself: 250 ns.
-    return None if trailing and b"\0" in trailing else Put(None, priority, delay, ttr, size, trailing)
+    trailing = b""
+    if at < len(text):
+        trailing = text[at:]
+        if b"\0" in trailing:
+            return None
+    return Put(None, priority, delay, ttr, size, trailing)
 
 
 def _put_keyed(text: bytes, replaces: bool) -> Put | None:

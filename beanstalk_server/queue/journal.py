@@ -42,6 +42,7 @@ class Files(NamedTuple):
     """The size of a file, in bytes."""
 
 
+@mypyc_attr(native_class=False)
 class JournalError(Exception):
     """A journal cannot restore its jobs: the message is one line for the operator, `status` the exit status."""
 
@@ -50,6 +51,7 @@ class JournalError(Exception):
         self.status = status
 
 
+@mypyc_attr(native_class=False)
 class RestoreInterruptedError(Exception):
     """The server is to stop before its jobs have been restored."""
 

@@ -489,6 +489,9 @@ class SegmentLog:
         Args:
             written_at: wall clock, nanoseconds.
             clock_offset: wall clock less the server's clock, nanoseconds.
+
+        Raises:
+            RuntimeError: a record has another length than was counted for it. Written, it would damage the segment.
         """
         batches = self.batches
         if batches and abs(clock_offset - self.recorded_offset) > CLOCK_TOLERANCE and self._has_place_for_clock():
@@ -502,7 +505,11 @@ class SegmentLog:
             commit = encode_commit(
                 self.commit_number, segment.durable, batch.size, self.next_id, written_at, segment.seed
             )
-            batch.chunks = [commit, *batch.records.chunks()]
+            records = batch.records.chunks()
+            size = sum(map(len, records))
+            if size != batch.size:
+                raise RuntimeError(f"a commit of {batch.size} bytes has records of {size} bytes; this is a bug")
+            batch.chunks = [commit, *records]
         if self.room.admits != ALL:
             self.room.review()
         return batches

@@ -120,12 +120,12 @@ class Arguments:
 # Numbers and durations
 
 _HUGE: Final = 1 << 59
-"""Stands for every number from here on: a number below a tenth of it may get one more digit."""
+"""A number from here on is only known to be large: one more digit may not fit."""
 
 
 def _digits(text: bytes, at: i64) -> tuple[i64, i64]:
-    """The number that begins at this index, and the index where it ends. The number is -1 if there is none, and _HUGE
-    or more if it is."""
+    """The number that begins at this index, and the index where it ends. The number is -1 if there is none, and not
+    exact from _HUGE on."""
     number: i64 = 0
     end = at
     while end < len(text):
@@ -149,8 +149,8 @@ def _number_at(text: bytes, at: i64) -> tuple[i64, i64]:
 
 
 def _seconds_at(text: bytes, at: i64) -> tuple[i64, i64]:
-    """Nanoseconds from the number of seconds below 2^32, with at most three digits behind a point, that begins at this
-    index or behind the spaces there, and where it ends; -1 if none does."""
+    """Nanoseconds from the number of seconds below 2^32, with up to three digits behind a point, that begins at this
+    index or behind the spaces there, and where it ends; -1 if none is."""
     duration, end = _number_at(text, at)
     if duration < 0:
         return duration, end
@@ -187,7 +187,7 @@ def write_duration(duration: int) -> bytes:
 
 
 def _id_at(text: bytes, at: i64) -> tuple[int, i64]:
-    """The id that begins at this index or behind the spaces there, and where it ends; -1 if none does."""
+    """The id that begins at this index or behind the spaces there, and where it ends; -1 if none is."""
     start = _skip_spaces(text, at)
     number, end = _digits(text, start)
     if number < _HUGE:

@@ -413,6 +413,7 @@ def test_terms_and_held_keys_are_divided_and_joined_but_for_origins_in_other_sha
         replay.put(StoredJob(number, TUBES[0], origin=origin, **fields))
     held = StoredJob(9, TUBES[0], "key", HELD, deadline=5 * SECOND, created_at=SECOND, has_terms=True)
     replay.put(held)
+    replay.finish(bytes(16))
     Rewriting(source, replay, [], SEGMENT, lambda: 5, 1 << 30, 20, sequence=0, commit_number=0).replace("a", [], [])
     divide(source, directories)
     to = MemoryDirectory()
@@ -527,6 +528,7 @@ def test_a_group_is_divided_if_its_jobs_are_in_the_shard_of_its_tube(tmp_path, i
     ]
     for number, fields in enumerate(jobs, 1):
         replay.put(StoredJob(number, **fields))
+    replay.finish(bytes(16))
     Rewriting(source, replay, [], SEGMENT, lambda: 5, 1 << 30, 20, sequence=0, commit_number=0).replace("a", [], [])
     if not is_divided:
         with pytest.raises(StorageError, match=f"job 5 of tube {far} would be in another shard than its group {group}"):

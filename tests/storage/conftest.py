@@ -1,5 +1,9 @@
 """Runs tests of the binlog with bodies in memory, and with none there that has been written; some also in an engine."""
 
+from functools import partial
+
+import binlog_process
+import lives
 import pytest
 from engine_disk import EngineDisk
 
@@ -12,8 +16,8 @@ def with_bodies(request, place):
     """The defaults of a Binlog, for bodies in this place."""
     with pytest.MonkeyPatch.context() as patch:
         threshold = 0 if place == "on-disk" else ALL_IN_MEMORY
-        patch.setitem(Binlog.__init__.__kwdefaults__, "body_threshold", threshold)
-        patch.setitem(Binlog.__init__.__kwdefaults__, "body_cache", 0)
+        for module in (request.module, lives, binlog_process):
+            patch.setattr(module, "Binlog", partial(Binlog, body_threshold=threshold, body_cache=0), raising=False)
         patch.setitem(recover.__kwdefaults__, "body_threshold", threshold)
         if place == "in-engine":
             patch.setattr(request.module, "MemoryDirectory", EngineDisk)

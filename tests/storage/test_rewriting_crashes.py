@@ -17,7 +17,9 @@ from virtual import RecordingClient
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import rewriting
 from beanstalk_server.storage.beanstalkd import reader, writer
@@ -194,3 +196,12 @@ def test_an_export_leaves_its_binlog_as_it_is(beanstalkd_directory):
         assert {name: bytes(node.data) for name, node in source.nodes.items()} == before
         source.locked = False
     assert list(directory.nodes) == ["binlog.1"]
+
+
+def test_a_commit_whose_records_have_another_length_than_was_counted_is_not_written():
+    replay = Replay(IdTable())  # not finished, so it has no boot, which a record of 33 bytes would have
+    directory = MemoryDirectory()
+    counts = {"sequence": 0, "commit_number": 0}
+    rewriting_of_all = rewriting.Rewriting(directory, replay, [], SEGMENT, lambda: 5, 1 << 30, 20, **counts)
+    with pytest.raises(RuntimeError, match="a commit of 33 bytes has records of 17 bytes"):
+        rewriting_of_all.replace("aside", [], [])

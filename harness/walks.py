@@ -1,10 +1,11 @@
 """Prints how five commands walk through the sources: which files, in which order, and how many calls.
 
 `python -m harness.walks` is how to learn the code: read the files of a path in the order in which it prints them. A
-call counts if the function is in the package; a move is a call in another file than the call before. The interpreted
-sources are counted, without what a library or the event loop calls in between. What follows the reply is left out: a
-path of the server ends where the last byte is handed to the socket. Each path is walked several times, and the run with
-the fewest calls is printed, so that caches are filled and no timer is counted.
+call counts if the function is in the package; a move is a call in another file than the call before. To read a property
+is no call: who reads the code sees an attribute. The interpreted sources are counted, without what a library or the
+event loop calls in between. What follows the reply is left out: a path of the server ends where the last byte is handed
+to the socket. Each path is walked several times, and the run with the fewest calls is printed, so that caches are
+filled and no timer is counted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import itertools
 import logging
 import sys
@@ -20,7 +22,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import beanstalk_client
@@ -44,6 +46,19 @@ Walk = list[tuple[str, str]]
 """The file and the function of each call, in order."""
 
 
+@functools.cache
+def _getters() -> set[CodeType]:
+    """The functions of all properties of the package's classes that are imported."""
+    found: set[CodeType] = set()
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in PACKAGES:
+            for kind in [value for value in vars(module).values() if isinstance(value, type)]:
+                for value in vars(kind).values():
+                    if isinstance(value, property) and value.fget is not None:
+                        found.add(value.fget.__code__)
+    return found
+
+
 class Recorder:
     """Notes the calls of functions of one package in all threads that are started after it is."""
 
@@ -62,6 +77,9 @@ class Recorder:
             return
         if event == "call":
             code = frame.f_code
+            caller = frame.f_back
+            if code in _getters() or (caller is not None and caller.f_code in _getters()):
+                return
             if code.co_filename.startswith(root) and code.co_name[0] != "<":
                 self._walk.append((code.co_filename[len(root) :], code.co_qualname))
         elif event == "c_call" and argument.__name__ == "send" and frame.f_code.co_name == "write":  # of a transport

@@ -24,7 +24,7 @@ from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY
 from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError, unusable
-from beanstalk_server.storage.record import put_size
+from beanstalk_server.storage.record_writer import put_size
 from beanstalk_server.storage.rewriting import REWRITING
 from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, SegmentLog
 from beanstalk_server.storage.segment_writer import SegmentWriter

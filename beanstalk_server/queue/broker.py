@@ -461,7 +461,8 @@ class Broker(QueueState):
             body: any bytes.
             created_at: when the command came, before its body: the job's age counts from then.
         """
-        return self._put(client.use, Job(job_id, priority, delay, ttr, body, client.use, created_at), delay, now)
+        job = Job(job_id, priority, delay, ttr, body, client.use, created_at)
+        return self._put(client.use, job, len(body), delay, now)
 
     def put_with(
         self,
@@ -509,7 +510,7 @@ class Broker(QueueState):
                 job.deadline = NEVER
         if share and not job.own_labels().share:
             job.own_labels().share = share
-        outcome = self._put(tube, job, delay, now) if old is None else self._replace(old, job, delay, now)
+        outcome = self._put(tube, job, len(body), delay, now) if old is None else self._replace(old, job, delay, now)
         labels = job.labels()
         if labels is not None and labels.joined is not None and len(labels.joined.members) == 1:
             labels.joined.owner = self.groups.owner(client.owner)
@@ -557,10 +558,10 @@ class Broker(QueueState):
             transitions.enter(self, job, delay, now)
         return DONE
 
-    def _put(self, tube: Tube, job: Job, delay: int, now: int) -> Outcome:
+    def _put(self, tube: Tube, job: Job, size: int, delay: int, now: int) -> Outcome:
+        """Put a new job with a body of this many bytes."""
         if self.draining:
             return DRAINING
-        size = len(job.body)
         if tube.policy is not NO_POLICY:
             refused = tube.refusal(self.counters, delay, size, job.key_hold() != 0)
             if refused != DONE:

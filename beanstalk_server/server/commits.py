@@ -52,6 +52,21 @@ class CommitWaiter(Runnable):
         """Close the connection: what was to be sent is lost."""
 
 
+class UncommittedReplies:
+    """Replies that wait for a commit.
+
+    Args:
+        lsn: that of the last change which they report.
+        data: the replies.
+        weight: their size in bytes, and that of their commands.
+    """
+
+    def __init__(self, lsn: int, data: bytes, weight: int) -> None:
+        self.lsn = lsn
+        self.data = data
+        self.weight = weight
+
+
 class Gathering:
     """Begins the commits of all gates of an event loop, at the same time."""
 

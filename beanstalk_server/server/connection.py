@@ -16,7 +16,7 @@ from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.costs import TRANSFER_SHIFT
 from beanstalk_server.queue.wheel import END_OF_TIME
-from beanstalk_server.server.commits import CommitGate, CommitWaiter
+from beanstalk_server.server.commits import CommitGate, CommitWaiter, UncommittedReplies
 from beanstalk_server.server.front.addresses import name_of_peer
 from beanstalk_server.server.front.listener_policy import NONE, TOKEN, ListenerPolicy
 from beanstalk_server.server.front.listeners import Listeners
@@ -69,21 +69,6 @@ def log_connected(client: str, user: User | None) -> None:
         log.info("%(client)s connected", event("connected", client=client))
     else:
         log.info("%(client)s connected as %(user)s", event("connected", client=client, user=user.name))
-
-
-class UncommittedReplies:
-    """Replies that wait for a commit.
-
-    Args:
-        lsn: that of the last change which they report.
-        data: the replies.
-        weight: their size in bytes, and that of their commands.
-    """
-
-    def __init__(self, lsn: int, data: bytes, weight: int) -> None:
-        self.lsn = lsn
-        self.data = data
-        self.weight = weight
 
 
 class Connection(CommitWaiter):

@@ -36,7 +36,7 @@ from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import lock_directory, unusable
 from beanstalk_server.storage.fetches import Fetches
-from beanstalk_server.storage.record import clear_size, put_size
+from beanstalk_server.storage.record_writer import clear_size, put_size
 from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import VERSION
 from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, SegmentLog

@@ -34,13 +34,8 @@ from beanstalk_server.queue.job import (
     NOT_IN_MEMORY,
     READY,
     REASONS,
-    HeldKey,
-    Holder,
-    Job,
-    Terms,
 )
 from beanstalk_server.queue.native import i64, read_i32_le, read_i64_le
-from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.stored_job import StoredJob
 
 COMMIT: Final = 1
@@ -66,7 +61,7 @@ _TYPE_AT: Final = 8
 
 # The structures begin after the checksum, with the length and the type.
 # mark, commit number, durable, length, next id, written at
-_COMMIT: Final = Struct("<IB4sQQQQq")
+COMMIT_FIELDS: Final = Struct("<IB4sQQQQq")
 COMMIT_SIZE: Final = 53
 COMMIT_MARK: Final = b"CMIT"
 
@@ -103,9 +98,9 @@ NO_KEY: Final = 1 << 7  # in a CHANGE_WITH: the job has none, any more
 HAS_LABELS: Final = 1 << 7  # in a PUT_WITH since version 4: labels follow the terms
 HAS_LIMIT_COUNT: Final = HAS_MAX_TRIES  # in a CHANGE_WITH since version 5: how many jobs with its limit may be reserved
 _IN_CHANGE: Final = HAS_TRIES | HAS_ORIGIN | IS_AT | NO_KEY
-_TRIES_SIZE: Final = 5
-_MAX_TRIES_SIZE: Final = 4
-_DURATION_SIZE: Final = 8
+TRIES_SIZE: Final = 5
+MAX_TRIES_SIZE: Final = 4
+DURATION_SIZE: Final = 8
 
 # The labels: a byte that says which of them follow, and these, in the order of its bits: each the length of a name, and
 # the name; after that of the limit, its count.
@@ -115,7 +110,7 @@ HAS_GROUP: Final = 1 << 2
 HAS_AFTER: Final = 1 << 3
 AFTER_WAITS: Final = 1 << 4
 _LABELS: Final = HAS_SHARE | HAS_LIMIT | HAS_GROUP | HAS_AFTER | AFTER_WAITS
-_LIMIT_COUNT_SIZE: Final = 4
+LIMIT_COUNT_SIZE: Final = 4
 FIRST_WITH_LABELS: Final = 4
 """The first version of the format that has labels, and groups."""
 
@@ -124,7 +119,7 @@ FIRST_WITH_LIMIT_COUNT: Final = 5
 
 _MOVED_SIZE_AT: Final = CHANGE_SIZE
 CHANGE_WITH_SIZE: Final = CHANGE_SIZE + 2
-LONGEST_CHANGE: Final = CHANGE_WITH_SIZE + _TRIES_SIZE + 1 + 2 * 255 + _LIMIT_COUNT_SIZE
+LONGEST_CHANGE: Final = CHANGE_WITH_SIZE + TRIES_SIZE + 1 + 2 * 255 + LIMIT_COUNT_SIZE
 """Bytes of the longest record of a change."""
 
 DELETE_SIZE: Final = 17
@@ -145,87 +140,12 @@ CLOCK_SIZE: Final = 33
 NO_BOOT: Final = bytes(16)
 """A boot that no machine ever had."""
 
-_LONGEST_TERMS: Final = 1 + _TRIES_SIZE + _MAX_TRIES_SIZE + 3 * _DURATION_SIZE + 1 + 255
-_LONGEST_LABELS: Final = 1 + 4 * (1 + 255) + _LIMIT_COUNT_SIZE
+_LONGEST_TERMS: Final = 1 + TRIES_SIZE + MAX_TRIES_SIZE + 3 * DURATION_SIZE + 1 + 255
+_LONGEST_LABELS: Final = 1 + 4 * (1 + 255) + LIMIT_COUNT_SIZE
 LONGEST: Final = PUT_SIZE + _LONGEST_TERMS + _LONGEST_LABELS + 2 * 255 + (1 << 30)
 """Bytes of the longest record: -z is at most a gibibyte. (A clear of this length has 130 million ids.)"""
 
-_CRC: Final = Struct("<I")
-
-
-def put_size(job: Holder) -> int:
-    """The length of the PUT or PUT_WITH record of a job, a held key or a group."""
-    if isinstance(job, Job):
-        return PUT_SIZE + own_size(job) + len(job.body)
-    return PUT_SIZE + 1 + len(job.tube.name) + len(job.key)
-
-
-def own_size(job: Job) -> int:
-    """How much of that is for the names and the terms of a job."""
-    extras = job.extras
-    size = len(job.tube.name) + len(extras.key)
-    if isinstance(extras, Terms):
-        size += 1
-        if extras.tries or extras.reason:
-            size += _TRIES_SIZE
-        if extras.origin:
-            size += 1 + len(extras.origin)
-        if extras.max_tries:
-            size += _MAX_TRIES_SIZE
-        if extras.backoff:
-            size += _DURATION_SIZE
-        if extras.ttl:
-            size += _DURATION_SIZE
-        if extras.key_hold:
-            size += _DURATION_SIZE
-        if extras.labels is not None:
-            size += labels_size(extras.labels)
-    return size
-
-
-def labels_size(labels: Labels) -> int:
-    size = 1
-    for name in (labels.share, labels.limit, labels.group, labels.after):
-        if name:
-            size += 1 + len(name)
-    return size + _LIMIT_COUNT_SIZE if labels.limit else size
-
-
-def change_size(job: Job) -> int:
-    extras = job.extras
-    if not isinstance(extras, Terms):
-        return CHANGE_SIZE
-    size = CHANGE_WITH_SIZE + len(job.tube.name)
-    if extras.tries or extras.reason:
-        size += _TRIES_SIZE
-    if extras.origin:
-        size += 1 + len(extras.origin)
-    if extras.labels is not None and extras.labels.limit:
-        size += _LIMIT_COUNT_SIZE
-    return size
-
-
-def hold_size(held: HeldKey) -> int:
-    """The length of the CHANGE_WITH record that leaves a held key of a job."""
-    return CHANGE_WITH_SIZE + len(held.tube.name)
-
-
-def clear_size(tube_name: str, reserved_ids: list[int]) -> int:
-    return CLEAR_SIZE + len(tube_name) + ID_SIZE * len(reserved_ids)
-
-
-def encode_commit(commit_number: int, durable: int, length: int, next_id: int, written_at: int, seed: int) -> bytes:
-    """Encode the record that begins a commit.
-
-    Args:
-        commit_number: one more than that of the commit before, across all segments.
-        durable: the offset up to which this segment is known to be on the disk.
-        length: bytes of the other records of the commit, which follow.
-        next_id: the smallest id that has never been given.
-        written_at: wall clock, nanoseconds; 0 if unknown.
-    """
-    rest = _COMMIT.pack(COMMIT_SIZE, COMMIT, COMMIT_MARK, commit_number, durable, length, next_id, written_at)
-    return _CRC.pack(crc32c(rest, seed)) + rest
+CHECKSUM: Final = Struct("<I")
 
 
 class Scanner:
@@ -292,7 +212,9 @@ class Scanner:
 
     def commit(self) -> tuple[int, int, int, int, int]:
         """The fields of a COMMIT record: commit number, durable, length, next id, written at."""
-        _, _, _, commit_number, durable, length, next_id, written_at = _COMMIT.unpack_from(self.data, self.start + 4)
+        _, _, _, commit_number, durable, length, next_id, written_at = COMMIT_FIELDS.unpack_from(
+            self.data, self.start + 4
+        )
         return commit_number, durable, length, next_id, written_at
 
     def put(self, threshold: int = LONGEST) -> StoredJob:
@@ -364,27 +286,27 @@ class Scanner:
         if present & HAS_TRIES:
             change.tries = _read_u32(data, at)
             change.reason = data[at + 4]
-            at += _TRIES_SIZE
+            at += TRIES_SIZE
         if present & HAS_ORIGIN:
             end: i64 = at + 1 + data[at]
             change.origin = self._name(at + 1, end)
             at = end
         if present & HAS_MAX_TRIES:
             number = _read_u32(data, at)
-            at += _MAX_TRIES_SIZE
+            at += MAX_TRIES_SIZE
             if self.kind == PUT_WITH:
                 change.max_tries = number
             else:
                 change.limit_count = number
         if present & HAS_BACKOFF:
             change.backoff = _read_u64(data, at)
-            at += _DURATION_SIZE
+            at += DURATION_SIZE
         if present & HAS_TTL:
             change.ttl = _read_u64(data, at)
-            at += _DURATION_SIZE
+            at += DURATION_SIZE
         if present & HAS_KEY_HOLD:
             change.key_hold = _read_u64(data, at)
-            at += _DURATION_SIZE
+            at += DURATION_SIZE
         if self.kind == PUT_WITH:
             change.keeps_key = True
             if present & HAS_LABELS:
@@ -411,7 +333,7 @@ class Scanner:
             end = at + 1 + data[at]
             job.limit = self._name(at + 1, end)
             job.limit_count = _read_u32(data, end)
-            at = end + _LIMIT_COUNT_SIZE
+            at = end + LIMIT_COUNT_SIZE
         if present & HAS_GROUP:
             end = at + 1 + data[at]
             job.group = self._name(at + 1, end)
@@ -544,15 +466,15 @@ class Scanner:
             return f"bad terms of a {TYPES[kind]} record"
         reason = NO_REASON
         if present & HAS_TRIES:
-            at += _TRIES_SIZE
+            at += TRIES_SIZE
             reason = data[at - 1] if at <= end else NO_REASON
         if present & HAS_ORIGIN:
             at += 1 + (data[at] if at < end else 0)
         if present & HAS_MAX_TRIES:
-            at += _MAX_TRIES_SIZE
+            at += MAX_TRIES_SIZE
         for duration in (HAS_BACKOFF, HAS_TTL, HAS_KEY_HOLD):
             if present & duration:
-                at += _DURATION_SIZE
+                at += DURATION_SIZE
         if has_labels:
             at = self._end_of_labels(at, end)
             if at < 0:
@@ -583,7 +505,7 @@ class Scanner:
                     return -1
                 at += 1 + data[at]
                 if flag == HAS_LIMIT:
-                    at += _LIMIT_COUNT_SIZE
+                    at += LIMIT_COUNT_SIZE
         return at if at <= end else -1
 
 

@@ -12,18 +12,28 @@ from typing import Final
 from crc32c import crc32c
 
 from beanstalk_server.queue import ring
-from beanstalk_server.queue.job import BURIED, DELAYED, READY, Job
+from beanstalk_server.queue.job import BURIED, DELAYED, READY, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.native import BytesWriter, i32, i64, read_i32_le, write_i32_le, write_i64_le
+from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.stored_job import FAST_MOMENT, LAST_MOMENT, StoredJob, stored_moment
 from beanstalk_server.storage.record import (
     AFTER_WAITS,
     CHANGE,
+    CHANGE_SIZE,
     CHANGE_WITH,
+    CHANGE_WITH_SIZE,
+    CHECKSUM,
     CLEAR,
+    CLEAR_SIZE,
     CLOCK,
     CLOCK_SIZE,
+    COMMIT,
+    COMMIT_FIELDS,
+    COMMIT_MARK,
+    COMMIT_SIZE,
     DELETE,
     DELETE_SIZE,
+    DURATION_SIZE,
     HAS_AFTER,
     HAS_BACKOFF,
     HAS_GROUP,
@@ -36,13 +46,17 @@ from beanstalk_server.storage.record import (
     HAS_SHARE,
     HAS_TRIES,
     HAS_TTL,
+    ID_SIZE,
     IS_AT,
     LEAVE,
     LEAVE_SIZE,
+    LIMIT_COUNT_SIZE,
+    MAX_TRIES_SIZE,
     NO_KEY,
     PUT,
+    PUT_SIZE,
     PUT_WITH,
-    clear_size,
+    TRIES_SIZE,
 )
 
 LARGE: Final = 1 << 12
@@ -55,6 +69,81 @@ bytes. Interpreted, the call is faster."""
 _crc32c: Final[Callable[..., int]] = crc32c  # found without a dictionary
 _MAX_U32: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000
+
+
+def put_size(job: Holder) -> int:
+    """The length of the PUT or PUT_WITH record of a job, a held key or a group."""
+    if isinstance(job, Job):
+        return PUT_SIZE + own_size(job) + len(job.body)
+    return PUT_SIZE + 1 + len(job.tube.name) + len(job.key)
+
+
+def own_size(job: Job) -> int:
+    """How much of that is for the names and the terms of a job."""
+    extras = job.extras
+    size = len(job.tube.name) + len(extras.key)
+    if isinstance(extras, Terms):
+        size += 1
+        if extras.tries or extras.reason:
+            size += TRIES_SIZE
+        if extras.origin:
+            size += 1 + len(extras.origin)
+        if extras.max_tries:
+            size += MAX_TRIES_SIZE
+        if extras.backoff:
+            size += DURATION_SIZE
+        if extras.ttl:
+            size += DURATION_SIZE
+        if extras.key_hold:
+            size += DURATION_SIZE
+        if extras.labels is not None:
+            size += labels_size(extras.labels)
+    return size
+
+
+def labels_size(labels: Labels) -> int:
+    size = 1
+    for name in (labels.share, labels.limit, labels.group, labels.after):
+        if name:
+            size += 1 + len(name)
+    return size + LIMIT_COUNT_SIZE if labels.limit else size
+
+
+def change_size(job: Job) -> int:
+    extras = job.extras
+    if not isinstance(extras, Terms):
+        return CHANGE_SIZE
+    size = CHANGE_WITH_SIZE + len(job.tube.name)
+    if extras.tries or extras.reason:
+        size += TRIES_SIZE
+    if extras.origin:
+        size += 1 + len(extras.origin)
+    if extras.labels is not None and extras.labels.limit:
+        size += LIMIT_COUNT_SIZE
+    return size
+
+
+def hold_size(held: HeldKey) -> int:
+    """The length of the CHANGE_WITH record that leaves a held key of a job."""
+    return CHANGE_WITH_SIZE + len(held.tube.name)
+
+
+def clear_size(tube_name: str, reserved_ids: list[int]) -> int:
+    return CLEAR_SIZE + len(tube_name) + ID_SIZE * len(reserved_ids)
+
+
+def encode_commit(commit_number: int, durable: int, length: int, next_id: int, written_at: int, seed: int) -> bytes:
+    """Encode the record that begins a commit.
+
+    Args:
+        commit_number: one more than that of the commit before, across all segments.
+        durable: the offset up to which this segment is known to be on the disk.
+        length: bytes of the other records of the commit, which follow.
+        next_id: the smallest id that has never been given.
+        written_at: wall clock, nanoseconds; 0 if unknown.
+    """
+    rest = COMMIT_FIELDS.pack(COMMIT_SIZE, COMMIT, COMMIT_MARK, commit_number, durable, length, next_id, written_at)
+    return CHECKSUM.pack(crc32c(rest, seed)) + rest
 
 
 class RecordWriter:
@@ -82,13 +171,14 @@ class RecordWriter:
             size: bytes of the record.
             clock_offset: the wall clock minus the server's clock, in nanoseconds.
         """
-        delay = job.delay
+        delay, priority, ttr, body = job.delay, job.priority, job.ttr, job.body
+        created_at = job.created_at + clock_offset
         record = self._begin(size, PUT)
         write_u64(record, job.id)
-        write_u32(record, job.priority)
+        write_u32(record, priority)
         write_i64_le(record, delay)
-        write_i64_le(record, job.ttr)
-        write_i64_le(record, stored_moment(job.created_at, clock_offset))
+        write_i64_le(record, ttr)
+        write_i64_le(record, created_at if created_at <= FAST_MOMENT else min(created_at, LAST_MOMENT))
         write_i64_le(record, stored_moment(job.deadline, clock_offset) if delay else 0)
         write_i64_le(record, 0)  # the five counters
         write_i64_le(record, 0)
@@ -97,7 +187,7 @@ class RecordWriter:
         tube, key = job.tube.name, job.extras.key
         record.append(len(tube))
         record.append(len(key))
-        self._end_put(tube, key, job.body)
+        self._end_put(tube, key, body)
 
     def put(self, job: StoredJob, size: i64) -> None:
         """Write the PUT or PUT_WITH record of a job, a held key or a group.

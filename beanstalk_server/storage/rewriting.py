@@ -20,7 +20,7 @@ from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY, Bodies
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory, write_file
-from beanstalk_server.storage.record import put_size
+from beanstalk_server.storage.record_writer import put_size
 from beanstalk_server.storage.segment import Segment
 from beanstalk_server.storage.segment_log import NoRoomError, SegmentLog
 from beanstalk_server.storage.segment_writer import SegmentWriter

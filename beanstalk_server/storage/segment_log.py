@@ -32,6 +32,9 @@ from beanstalk_server.storage.record import (
     LEAVE_SIZE,
     NO_BOOT,
     PUT_SIZE,
+)
+from beanstalk_server.storage.record_writer import (
+    RecordWriter,
     change_size,
     clear_size,
     encode_commit,
@@ -39,7 +42,6 @@ from beanstalk_server.storage.record import (
     own_size,
     put_size,
 )
-from beanstalk_server.storage.record_writer import RecordWriter
 from beanstalk_server.storage.segment import Location, Segment
 
 CLOCK_TOLERANCE: Final = 10_000_000
@@ -199,7 +201,7 @@ class SegmentLog:
                     self._open_batch(segment, None)
                 self._count_record(size).put_new(job, size, self.clock_offset)
                 self._note_place(job, size)
-                self._note_new(job)
+                self._note_new(job, size)
                 return True
         if not self._may_put(size):
             return False
@@ -208,12 +210,13 @@ class SegmentLog:
             if old is not None:
                 self._forget(old)
         self._append_put(job, size)
-        self._note_new(job)
+        self._note_new(job, size)
         return True
 
-    def _note_new(self, job: Job) -> None:
-        """Note a job that has been recorded: its id is used up, and its body is in memory."""
-        if len(job.body) > self.bodies.threshold:
+    def _note_new(self, job: Job, size: int) -> None:
+        """Note a job that has been recorded in this many bytes: its id is used up, and its body is in memory."""
+        threshold = self.bodies.threshold
+        if size > threshold and len(job.body) > threshold:
             self.bodies.add(job)
         if job.id >= self.next_id:
             self.next_id = job.id + 1
@@ -227,8 +230,9 @@ class SegmentLog:
         self._make_place(size, True)
         segment = self.segments[-1]
         for job in jobs:
-            self._append_put(job, put_size(job))
-            self._note_new(job)
+            size = put_size(job)
+            self._append_put(job, size)
+            self._note_new(job, size)
         assert self.segments[-1] is segment, "a batch is in one commit"
         return True
 

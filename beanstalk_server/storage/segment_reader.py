@@ -14,7 +14,7 @@ from beanstalk_server.queue.native import BytesWriter, i64, write_i64_le
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage import record
 from beanstalk_server.storage.disk import ReadableFile
-from beanstalk_server.storage.record_writer import write_u32, write_u64
+from beanstalk_server.storage.record_writer import own_size, write_u32, write_u64
 from beanstalk_server.storage.segment import (
     HEADER_SIZE,
     LARGEST_OFFSET,
@@ -114,7 +114,7 @@ class SegmentReader:
                     write_i64_le(offsets, self.offset)
                 write_u32(sizes, scanner.end - scanner.start)
                 if kind == record.PUT_WITH and isinstance(job, Job):
-                    job.own_terms().recorded = record.own_size(job)
+                    job.own_terms().recorded = own_size(job)
             elif kind in (record.CHANGE, record.CHANGE_WITH):
                 replay.change(scanner.change())
             elif kind == record.DELETE:

@@ -867,7 +867,7 @@ def do_line(session: Session, line: bytes, now: int) -> None:
         if job_id < 0:
             session.reply(replies.BAD_FORMAT)
             return
-        session.server.count(DELETE)
+        session.server.counts[DELETE.counter].value += 1
         session.settle(DELETE, session.queue.delete(session, job_id, now))
         return
     if line.startswith(PUT_PREFIX):
@@ -875,11 +875,11 @@ def do_line(session: Session, line: bytes, now: int) -> None:
         if put is None:
             session.refuse_malformed_put(line)
             return
-        session.server.count(PUT)
+        session.server.counts[PUT.counter].value += 1
         session.begin_put(put, now)
         return
     if line == b"reserve":
-        session.server.count(RESERVE)
+        session.server.counts[RESERVE.counter].value += 1
         session.settle(RESERVE, session.queue.reserve(session, FOREVER if session.may_wait else 0, now))
         return
     word, space, text = line.partition(b" ")
@@ -897,7 +897,7 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     if command.cost and session.awaits_hangups(line):
         return
     if command.is_counted:
-        session.server.count(command)
+        session.server.counts[command.counter].value += 1
     session.budget -= command.cost
     session.settle(command, command.do(session, _ARGUMENTS, now))
 
@@ -923,7 +923,7 @@ def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> Non
     if command.cost and session.awaits_hangups(line):
         return
     if command.is_counted:
-        session.server.count(command)
+        session.server.counts[command.counter].value += 1
     reply = refusal(session, user, command, _ARGUMENTS)
     if not reply:
         session.budget -= command.cost

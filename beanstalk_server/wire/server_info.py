@@ -8,7 +8,7 @@ from collections.abc import Callable
 from beanstalk_server.events import Log
 from beanstalk_server.version import PROTOCOL
 from beanstalk_server.wire.authorization import any_tube
-from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED, Command
+from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED
 from beanstalk_server.wire.listings import ClientList
 from beanstalk_server.wire.yaml import Rows
 
@@ -70,10 +70,6 @@ class ServerInfo:
         self.forbidden = 0  # how many commands have been answered FORBIDDEN
         # is given client, user and reason of each command that is answered FORBIDDEN
         self.note_forbidden: Callable[[str, str, str], None] = _ignore
-
-    def count(self, command: Command) -> None:
-        """Note that a command has been given that is counted."""
-        self.counts[command.counter].value += 1
 
 
 def _ignore(_client: str, _user: str, _reason: str) -> None:

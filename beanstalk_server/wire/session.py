@@ -243,7 +243,7 @@ class Session(Client):
         self.queue.stop_waiting(self)
         self.framer.next()
         self.framer.take()
-        self.server.count(commands.CANCEL_RESERVE)
+        self.server.counts[commands.CANCEL_RESERVE.counter].value += 1
         self.budget -= 1
         self._end_wait()
         self.reply(replies.CANCELLED)

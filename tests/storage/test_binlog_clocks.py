@@ -21,7 +21,8 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import disk
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.errors import StorageError
-from beanstalk_server.storage.record import CLOCK, encode_commit
+from beanstalk_server.storage.record import CLOCK
+from beanstalk_server.storage.record_writer import encode_commit
 from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import MAGIC, VERSION, seed_of, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader

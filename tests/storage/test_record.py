@@ -27,12 +27,16 @@ from beanstalk_server.storage.record import (
     PUT_SIZE,
     PUT_WITH,
     Scanner,
+)
+from beanstalk_server.storage.record_writer import (
+    LARGE,
+    RecordWriter,
     change_size,
     encode_commit,
     own_size,
     put_size,
+    short_checksum,
 )
-from beanstalk_server.storage.record_writer import LARGE, RecordWriter, short_checksum
 from beanstalk_server.storage.segment import LARGEST_OFFSET, VERSION, Segment, encode_header
 from beanstalk_server.storage.segment_reader import SegmentReader
 

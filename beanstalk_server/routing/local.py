@@ -210,7 +210,7 @@ class LocalPlace(Connection):
     def is_busy(self) -> bool:
         """Whether a command has been begun that has no reply yet."""
         session = self.session
-        return session.pending is not None or bool(self.uncommitted) or session.has_replies or not self.connected
+        return session.pending is not None or self.uncommitted is not None or session.has_replies or not self.connected
 
     def resume(self) -> None:
         """Go on with what has waited for the client to read its replies."""
@@ -229,7 +229,7 @@ class LocalPlace(Connection):
 
     def leave(self) -> None:
         """End: what the client has reserved there is released."""
-        self.uncommitted.clear()  # its commit may still call
+        self.uncommitted = self._last_uncommitted = None  # its commit may still call
         self.let_go(has_left=self.owner.has_left)
         self.turns.run_pending_soon()
 
@@ -327,7 +327,7 @@ class LocalPlace(Connection):
             self._note_malformed_puts()
         if session.closed:
             self._disconnect()
-            if not self.uncommitted:
+            if self.uncommitted is None:
                 self._has_ended = True
                 self._announce()
             return

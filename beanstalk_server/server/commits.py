@@ -53,7 +53,7 @@ class CommitWaiter(Runnable):
 
 
 class UncommittedReplies:
-    """Replies that wait for a commit.
+    """Replies that wait for a commit, and those of the same client behind them.
 
     Args:
         lsn: that of the last change which they report.
@@ -65,6 +65,7 @@ class UncommittedReplies:
         self.lsn = lsn
         self.data = data
         self.weight = weight
+        self.next: UncommittedReplies | None = None
 
 
 class Gathering:

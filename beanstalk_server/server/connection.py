@@ -107,7 +107,8 @@ class Connection(CommitWaiter):
         self.gate = connections.gate
         self.connected = False  # the session has begun, and has not been disconnected
         self.intake = Intake()
-        self.uncommitted: list[UncommittedReplies] = []
+        self.uncommitted: UncommittedReplies | None = None  # the first replies that wait for a commit
+        self._last_uncommitted: UncommittedReplies | None = None
         self.uncommitted_size = 0  # the sum of the weights: the bytes of the replies and of their commands
         self.name = name
         self.dialect = dialect
@@ -220,7 +221,7 @@ class Connection(CommitWaiter):
         connections = self.connections
         if connections.verbosity:
             log.info("%(client)s disconnected", event("disconnected", client=self.name))
-        self.uncommitted.clear()
+        self.uncommitted = self._last_uncommitted = None
         self.intake.unwatch()
         self.turns.unblock(self)
         if not connections.closing:
@@ -263,15 +264,18 @@ class Connection(CommitWaiter):
 
     def on_commit(self) -> bool:
         """Send the replies whose commit has returned."""
-        uncommitted = self.uncommitted
         durable_lsn = self.gate.durable_lsn
-        while uncommitted and uncommitted[0].lsn <= durable_lsn:
-            sent = uncommitted.pop(0)
-            self.uncommitted_size -= sent.weight
-            self._write(sent.data)
+        first = self.uncommitted
+        while first is not None and first.lsn <= durable_lsn:
+            self.uncommitted = first.next
+            self.uncommitted_size -= first.weight
+            self._write(first.data)
+            first = self.uncommitted  # which a write may have emptied
+        if first is None:
+            self._last_uncommitted = None
         if not self.intake.reading or self.session.closed or self.session.has_more:
             self._regulate()
-        return bool(uncommitted)
+        return self.uncommitted is not None
 
     def abort(self) -> None:
         self.transport.abort()
@@ -296,7 +300,7 @@ class Connection(CommitWaiter):
     def has_nothing(self) -> bool:
         """As `Session.has_nothing`, also as far as the lease and commits are concerned."""
         turns = self.turns
-        if turns.halted or self.queued or self.uncommitted or not self.connected:
+        if turns.halted or self.queued or self.uncommitted is not None or not self.connected:
             return False
         if turns.lease_end != END_OF_TIME and turns.clock() >= turns.lease_end:
             return False
@@ -309,7 +313,7 @@ class Connection(CommitWaiter):
         session = self.session
         if session.wait != NOTHING or session.output_paused:
             return False
-        if self.queued or self.uncommitted or len(session.reserved):
+        if self.queued or self.uncommitted is not None or len(session.reserved):
             return False
         return self.connected and not self.transport.is_closing()
 
@@ -347,7 +351,9 @@ class Connection(CommitWaiter):
 
     def can_move(self) -> bool:
         """Whether the next leader can go on with the client."""
-        return self.connected and not self.transport.is_closing() and not self.uncommitted and self.session.can_move()
+        return (
+            self.connected and not self.transport.is_closing() and self.uncommitted is None and self.session.can_move()
+        )
 
     def send_replies(self) -> None:
         """Send what waits for a turn to be sent, when no turn is given any more."""
@@ -373,16 +379,21 @@ class Connection(CommitWaiter):
         consumed = session.consumed
         data = session.take_replies()
         gate = self.gate
-        if gate.is_open or (not self.uncommitted and session.reply_lsn <= gate.durable_lsn):
+        if gate.is_open or (self.uncommitted is None and session.reply_lsn <= gate.durable_lsn):
             self._write(data)
         else:
-            if not self.uncommitted:
+            weight = len(data) + consumed
+            added = UncommittedReplies(session.reply_lsn, data, weight)
+            last = self._last_uncommitted
+            if last is None:
                 gate.await_commit(self)
+                self.uncommitted = added
+            else:
+                last.next = added
+            self._last_uncommitted = added
+            self.uncommitted_size += weight
             if gate.commits is not None:
                 gate.note_reply(session.reply_lsn)
-            weight = len(data) + consumed
-            self.uncommitted.append(UncommittedReplies(session.reply_lsn, data, weight))
-            self.uncommitted_size += weight
 
     def _write(self, data: bytes) -> None:
         """Send replies."""
@@ -407,7 +418,7 @@ class Connection(CommitWaiter):
                         self.listener_policy, self.name or name_of_peer(self.transport)
                     )
                 self._disconnect()
-                if not self.uncommitted:
+                if self.uncommitted is None:
                     self.transport.close()
                     self.turns.budget -= CLOSE_COST
                 elif not session.input_ended:
@@ -469,7 +480,7 @@ class OpenConnections(ClientList):
             session = connection.session
             if connection.connected and session.counted and not connection.transport.is_closing():
                 name = connection.name or name_of_peer(connection.transport)
-                found.append(ListedClient(session, name, connection.since, bool(connection.uncommitted)))
+                found.append(ListedClient(session, name, connection.since, connection.uncommitted is not None))
         del left[-count:]
         return found
 

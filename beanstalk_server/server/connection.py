@@ -268,11 +268,11 @@ class Connection(CommitWaiter):
         first = self.uncommitted
         while first is not None and first.lsn <= durable_lsn:
             self.uncommitted = first.next
+            if first.next is None:
+                self._last_uncommitted = None
             self.uncommitted_size -= first.weight
             self._write(first.data)
             first = self.uncommitted  # which a write may have emptied
-        if first is None:
-            self._last_uncommitted = None
         if not self.intake.reading or self.session.closed or self.session.has_more:
             self._regulate()
         return self.uncommitted is not None

@@ -42,7 +42,7 @@ class Files(NamedTuple):
     """The size of a file, in bytes."""
 
 
-@mypyc_attr(native_class=False)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class JournalError(Exception):
     """A journal cannot restore its jobs: the message is one line for the operator, `status` the exit status."""
 
@@ -51,7 +51,7 @@ class JournalError(Exception):
         self.status = status
 
 
-@mypyc_attr(native_class=False)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RestoreInterruptedError(Exception):
     """The server is to stop before its jobs have been restored."""
 

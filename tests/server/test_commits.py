@@ -507,7 +507,7 @@ async def test_a_client_to_whom_nothing_can_be_sent_keeps_no_other_from_its_repl
     def write(data):
         raise LookupError("a mistake")
 
-    callers[1].connection._write_to_transport = write
+    failing.on_write = write
     await rounds.journal.end_commit()
     assert failing.aborted
     assert [callers[0].read(), callers[2].read()] == [b"INSERTED 1\r\n", b"INSERTED 3\r\n"]

@@ -187,7 +187,7 @@ def test_who_gets_a_job_that_is_due_has_it_before_the_next_slice(rounds):
     rounds.turns.clock = SteppingClock(rounds.loop, ADVANCE_TIME // 4)
     rounds.turns.budget = rounds.turns.quantum = 1_000_000
     left = [1000]
-    worker.transport.write = lambda data: left.append(rounds.broker.delayed)
+    worker.transport.on_write = lambda data: left.append(rounds.broker.delayed)
     rounds.loop.settle()
     assert left[-1] == 0
     assert all(before - after <= ADVANCE_SLICE for before, after in pairwise(left))

@@ -37,7 +37,7 @@ def test_clients_with_more_to_do_take_turns_first_come_first_served(rounds):
         assert caller.send(ASK * 300) == b"", "the round has no budget left for them"
     order = []
     for number, caller in enumerate(callers):
-        caller.transport.write = lambda data, number=number: order.append((number, len(data) // len(USING)))
+        caller.transport.on_write = lambda data, number=number: order.append((number, len(data) // len(USING)))
     rounds.loop.settle()
     assert order == [(0, 128), (1, 128), (2, 128)] * 2 + [(0, 44), (1, 44), (2, 44)]
 

@@ -305,7 +305,7 @@ class RecordWriter:
         """
         rest = self._record.getvalue()
         self._record.truncate(0)
-        if len(rest) <= SHORT:
+        if len(rest) <= SHORT:  # noqa: SIM108 as one expression, it would be an object
             checksum = short_checksum(rest, self._seed)
         else:
             checksum = _crc32c(rest, self._seed_object)

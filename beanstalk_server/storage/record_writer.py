@@ -157,7 +157,7 @@ class RecordWriter:
         self._seed: i64 = seed
         self._seed_object: object = seed  # the same, made an object once: an argument of crc32c
         self._records = BytesWriter()
-        self._record = BytesWriter()  # the record that is being written, without its checksum
+        self._begun = BytesWriter()  # the record that has been begun, without its checksum
         self._chunks: list[bytes] = []  # records before those in `_records`, and large bodies
 
     def chunks(self) -> list[bytes]:
@@ -278,13 +278,13 @@ class RecordWriter:
         self._end()
 
     def _begin(self, size: i64, kind: int) -> BytesWriter:
-        record = self._record
+        record = self._begun
         write_i32_le(record, i32(size))
         record.append(kind)
         return record
 
     def _end_put(self, tube: str, key: str, body: bytes) -> None:
-        record = self._record
+        record = self._begun
         record.write(tube.encode())
         if key:
             record.write(key.encode())
@@ -303,8 +303,8 @@ class RecordWriter:
         Args:
             body: follows the record, and belongs to it.
         """
-        rest = self._record.getvalue()
-        self._record.truncate(0)
+        rest = self._begun.getvalue()
+        self._begun.truncate(0)
         if len(rest) <= SHORT:  # noqa: SIM108 as one expression, it would be an object
             checksum = short_checksum(rest, self._seed)
         else:

@@ -1,11 +1,11 @@
 """Prints how five commands walk through the sources: which files, in which order, and how many calls.
 
 `python -m harness.walks` is how to learn the code: read the files of a path in the order in which it prints them. A
-call counts if the function is in the package; a move is a call in another file than the call before. To read a property
-is no call: who reads the code sees an attribute. The interpreted sources are counted, without what a library or the
-event loop calls in between. What follows the reply is left out: a path of the server ends where the last byte is handed
-to the socket. Each path is walked several times, and the run with the fewest calls is printed, so that caches are
-filled and no timer is counted.
+call counts if the function is in the package; a move is a call in another file than the call before. Reading a
+property is not a call: a reader of the code sees an attribute. The interpreted sources are counted, without what a
+library or the event loop calls in between. What follows the reply is left out: a path of the server ends where the last
+byte is handed to the socket. Each path is walked several times, and the run with the fewest calls is printed, so that
+caches are filled and no timer is counted.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class SizedPages(Ring):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        layout = Struct(f"{size}s")  # its functions take a third of the time that slices of a bytearray take
+        layout = Struct(f"{size}s")  # its functions are faster than slices of a bytearray, which make objects
         self.write = layout.pack_into
         self.read = layout.unpack_from
         self.size = size

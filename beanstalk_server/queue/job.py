@@ -59,8 +59,8 @@ NOT_IN_MEMORY: Final = bytes(bytearray(b"not in memory"))
 no client's body is the same object, even if it has the same bytes."""
 
 SINCE_UNKNOWN: Final = -1
-"""In place of the page of a job that has not been reserved: it is not known since when it is ready. Of a packed job,
-each number below zero says so."""
+"""In place of the page of a job that has not been reserved: it is not known since when it is ready. For a packed job,
+each negative number means that."""
 
 LONGEST_DELAY: Final = MAX_U32 * SECOND
 """The longest delay that a client can give, in nanoseconds."""
@@ -302,7 +302,7 @@ class Job(Holder):
         self._body = body
 
     def is_packed(self) -> bool:
-        """Whether its body is in a page (body_pages.py). It is never reserved then."""
+        """Whether its body is in a page (body_pages.py). A reserved job is never packed."""
         return not isinstance(self._body, bytes)
 
     def pack(self, page: BodyPage) -> None:

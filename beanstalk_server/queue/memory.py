@@ -109,7 +109,7 @@ class Memory:
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
         self.used = 0  # bytes
-        self.packed_from = PACKED_FROM
+        self.packed_from = PACKED_FROM  # tests lower it
         self.pages = BodyPages()
 
     def admits(self, job: Job, replaced: Job | None = None, more: int = 0) -> bool:

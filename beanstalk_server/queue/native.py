@@ -1,6 +1,6 @@
 """What the compiler treats as native: its integers, its attributes of classes, and `librt`, the library beside it.
 
-Compiled code calls the functions of `librt` directly, and its integers have 64, 32, 16 or 8 bits and no object. Where
+Compiled code calls the functions of `librt` directly, and its integers have 64 or 32 bits and are no objects. Where
 Python interprets the modules, an integer is an `int`, and `librt` may be missing, as with PyPy: then strings.py has the
 same functions. This module stays interpreted: compiled, it would have nothing but what is for the type checker.
 """
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from mypy_extensions import i32 as i32
     from mypy_extensions import i64 as i64
     from mypy_extensions import mypyc_attr as mypyc_attr
-    from mypy_extensions import u8 as u8
 else:
     try:
         from librt.strings import BytesWriter as BytesWriter
@@ -33,7 +32,7 @@ else:
         from beanstalk_server.queue.strings import write_i32_le as write_i32_le
         from beanstalk_server.queue.strings import write_i64_le as write_i64_le
 
-    i32 = i64 = u8 = int
+    i32 = i64 = int
 
     def mypyc_attr(**_: Any) -> Any:
         return lambda cls: cls

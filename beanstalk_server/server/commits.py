@@ -53,12 +53,14 @@ class CommitWaiter(Runnable):
 
 
 class UncommittedReplies:
-    """Replies that wait for a commit, and those of the same client behind them.
+    """Replies of one client that wait for a commit, linked to the next ones.
+
+    A deque of tuples would make objects of the two numbers.
 
     Args:
-        lsn: that of the last change which they report.
+        lsn: the LSN of the last change that they report.
         data: the replies.
-        weight: their size in bytes, and that of their commands.
+        weight: bytes of the replies and of their commands.
     """
 
     def __init__(self, lsn: int, data: bytes, weight: int) -> None:

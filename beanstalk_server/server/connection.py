@@ -88,7 +88,7 @@ class Connection(CommitWaiter):
     session: Session
     transport: asyncio.Transport
     _write_to_transport: Callable[[bytes], None]
-    """Found once, because a look-up by name is not free."""
+    """The `write` of the transport, looked up once instead of for each reply."""
 
     def __init__(
         self,

@@ -88,7 +88,8 @@ class Turns:
         self.admits_all = True  # the journal does
         self.alarm_at = END_OF_TIME  # nanoseconds: the moment that the broker's alarm is set for
         self.set_alarm: Callable[[], None] | None = None  # sets it anew; None until there is an alarm, and a wheel
-        self._promised = False  # `queue`, `slow_turns` or `blocked` may have members
+        # `queue`, `slow_turns` or `blocked` may have members: one flag, because it is read for each read of a client
+        self._promised = False
         self.serving = False  # turns are being given from the queues
         self.slow: SlowLog | None = None  # is told how long turns take
         self.slow_served = False  # one of the slow has had a turn in this round

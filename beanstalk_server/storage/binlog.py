@@ -142,8 +142,8 @@ class Binlog(Journal):
         self._in_thread = in_thread or (self._in_own_thread if write_thread is None else write_thread.run)
         self._in_write_thread = in_thread or self._write_thread.run
         self._can_begin_commit = in_thread is None
-        self._may_hold_loop = write_thread is None  # a write that another one does may wait for a network
-        # how long commits take, in nanoseconds: a slower one counts at once, and quicker ones by and by
+        self._may_hold_loop = write_thread is None  # another writer may wait for a network
+        # how long commits take, in nanoseconds: a moving average, but a slower commit counts in full at once
         self._commit_time = round(COMMIT_WAIT * SECOND)
         self._draw_salt = draw_salt
         self._log = self._new_log(self.live, self.held, self.groups)

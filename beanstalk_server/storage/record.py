@@ -54,12 +54,12 @@ TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock", "put-
 LAST_TYPES: Final = (0, DELETE, CLOCK, CHANGE_WITH, LEAVE, LEAVE)
 """The highest type in each version of the format."""
 
-# Checksum, length, type.
+# Checksum, length, type. Offsets (_AT) count from the beginning of the record.
 HEAD_SIZE: Final = 9
 _LENGTH_AT: Final = 4
 _TYPE_AT: Final = 8
 
-# The structures begin after the checksum, with the length and the type.
+# COMMIT and CLOCK, of which there are few, are structures: they begin after the checksum, with the length and the type.
 # mark, commit number, durable, length, next id, written at
 COMMIT_FIELDS: Final = Struct("<IB4sQQQQq")
 COMMIT_SIZE: Final = 53
@@ -213,7 +213,7 @@ class Scanner:
     def commit(self) -> tuple[int, int, int, int, int]:
         """The fields of a COMMIT record: commit number, durable, length, next id, written at."""
         _, _, _, commit_number, durable, length, next_id, written_at = COMMIT_FIELDS.unpack_from(
-            self.data, self.start + 4
+            self.data, self.start + _LENGTH_AT
         )
         return commit_number, durable, length, next_id, written_at
 
@@ -261,7 +261,7 @@ class Scanner:
         data = self.data
         last = self._raw_name
         size: i64 = len(last)
-        if end - start == size:
+        if end - start == size:  # compare without a slice, which would be an object
             index: i64 = 0
             while index < size and data[start + index] == last[index]:
                 index += 1
@@ -381,7 +381,7 @@ class Scanner:
 
     def clock(self) -> tuple[int, bytes]:
         """The fields of a CLOCK record: wall clock less the server's clock, and the boot."""
-        _, _, clock_offset, boot = _CLOCK.unpack_from(self.data, self.start + 4)
+        _, _, clock_offset, boot = _CLOCK.unpack_from(self.data, self.start + _LENGTH_AT)
         return clock_offset, boot
 
     def job_id(self) -> int:

@@ -64,7 +64,7 @@ LARGE: Final = 1 << 12
 
 SHORT: Final = 0 if ring.__file__.endswith(".py") else 32
 """Bytes. Compiled, the checksum of a record up to this size is calculated here: a call of crc32c takes as long as 60
-bytes. Interpreted, the call is faster."""
+bytes. Interpreted, the call is faster. (`ring` is compiled if this module is.)"""
 
 _crc32c: Final[Callable[..., int]] = crc32c  # found without a dictionary
 _MAX_U32: Final = 0xFFFFFFFF
@@ -155,9 +155,9 @@ class RecordWriter:
 
     def __init__(self, seed: int) -> None:
         self._seed: i64 = seed
-        self._seed_object: object = seed  # the same, as an argument of crc32c
+        self._seed_object: object = seed  # the same, made an object once: an argument of crc32c
         self._records = BytesWriter()
-        self._record = BytesWriter()  # the one that is being written, without its checksum
+        self._begun = BytesWriter()  # the record that has been begun, without its checksum
         self._chunks: list[bytes] = []  # records before those in `_records`, and large bodies
 
     def chunks(self) -> list[bytes]:
@@ -278,13 +278,13 @@ class RecordWriter:
         self._end()
 
     def _begin(self, size: i64, kind: int) -> BytesWriter:
-        record = self._record
+        record = self._begun
         write_i32_le(record, i32(size))
         record.append(kind)
         return record
 
     def _end_put(self, tube: str, key: str, body: bytes) -> None:
-        record = self._record
+        record = self._begun
         record.write(tube.encode())
         if key:
             record.write(key.encode())
@@ -303,9 +303,12 @@ class RecordWriter:
         Args:
             body: follows the record, and belongs to it.
         """
-        rest = self._record.getvalue()
-        self._record.truncate(0)
-        checksum = short_checksum(rest, self._seed) if len(rest) <= SHORT else _crc32c(rest, self._seed_object)
+        rest = self._begun.getvalue()
+        self._begun.truncate(0)
+        if len(rest) <= SHORT:  # noqa: SIM108 as one expression, it would be an object
+            checksum = short_checksum(rest, self._seed)
+        else:
+            checksum = _crc32c(rest, self._seed_object)
         if len(body) > 0:
             checksum = _crc32c(body, checksum)
         write_u32(self._records, checksum)
@@ -313,20 +316,22 @@ class RecordWriter:
 
 
 def write_u32(record: BytesWriter, number: i64) -> None:
-    write_i32_le(record, i32((number + _SIGN & _MAX_U32) - _SIGN))
+    """Write a number below 2^32, as the signed one with the same bytes: the compiler has no unsigned ones."""
+    write_i32_le(record, i32(((number + _SIGN) & _MAX_U32) - _SIGN))
 
 
 def write_u64(record: BytesWriter, number: int) -> None:
+    """Write a number below 2^64, likewise."""
     if number > FAST_MOMENT and number > LAST_MOMENT:  # the second takes longer to compare with
         number -= 1 << 64
     write_i64_le(record, number)
 
 
 def _table() -> bytes:
-    """The checksum of each byte that follows nothing, in four bytes each."""
+    """The table of the checksum's byte-wise algorithm: four bytes for each value of a byte."""
     table = BytesWriter()
     for byte in range(256):
-        write_u32(table, crc32c(bytes((byte,)), _MAX_U32) ^ _MAX_U32)
+        write_u32(table, crc32c(bytes((byte,)), _MAX_U32) ^ _MAX_U32)  # undoes the inversions of crc32c
     return table.getvalue()
 
 

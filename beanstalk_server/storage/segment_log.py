@@ -408,7 +408,7 @@ class SegmentLog:
             job.file = 0
 
     def _begin_record(self, size: int, is_job: bool = False) -> RecordWriter:
-        """Find the place of the next record, and count it there; return what it is to be written with.
+        """Find the place of the next record, and count it there; return the writer of its commit.
 
         Raises:
             NoRoomError: the record fits nowhere.
@@ -417,7 +417,7 @@ class SegmentLog:
         return self._count_record(size)
 
     def _count_record(self, size: int) -> RecordWriter:
-        """Count a record in the open batch; return what it is to be written with."""
+        """Count a record in the open batch; return the writer of its commit."""
         batch = self.batches[-1]
         batch.size += size
         self._count(batch.segment, size)

@@ -117,15 +117,15 @@ class Arguments:
         self.weight = 0  # of a tube; 0 if none is given
 
 
-# Numbers and durations
+# Numbers and durations. A number ends only where no digit follows, so the next one has at least one space before it.
 
 _HUGE: Final = 1 << 59
-"""A number from here on is only known to be large: one more digit may not fit."""
+"""A number from here on is not read exactly: one more digit might not fit into 64 bits."""
 
 
 def _digits(text: bytes, at: i64) -> tuple[i64, i64]:
-    """The number that begins at this index, and the index where it ends. The number is -1 if there is none, and not
-    exact from _HUGE on."""
+    """The number that begins at this index, and the index where it ends. Instead of a number: -1 if there is none, and
+    any from _HUGE on if it is that large."""
     number: i64 = 0
     end = at
     while end < len(text):
@@ -141,7 +141,7 @@ def _digits(text: bytes, at: i64) -> tuple[i64, i64]:
 
 
 def _number_at(text: bytes, at: i64) -> tuple[i64, i64]:
-    """The number below 2^32 that begins at this index or behind the spaces there, and where it ends; -1 if none is."""
+    """The number below 2^32 at this index or behind the spaces there, or -1 if there is none; and where it ends."""
     number, end = _digits(text, _skip_spaces(text, at))
     if number > MAX_U32:
         number = -1
@@ -149,8 +149,8 @@ def _number_at(text: bytes, at: i64) -> tuple[i64, i64]:
 
 
 def _seconds_at(text: bytes, at: i64) -> tuple[i64, i64]:
-    """Nanoseconds from the number of seconds below 2^32, with up to three digits behind a point, that begins at this
-    index or behind the spaces there, and where it ends; -1 if none is."""
+    """Nanoseconds from the number of seconds at this index or behind the spaces there, or -1 if there is none; and
+    where it ends. The number is below 2^32, with up to three digits behind a point."""
     duration, end = _number_at(text, at)
     if duration < 0:
         return duration, end
@@ -172,14 +172,6 @@ def _skip_spaces(text: bytes, at: i64) -> i64:
     return at
 
 
-def _nanoseconds(digits: bytes, limit: int) -> int:
-    whole, _, fraction = digits.partition(b".")
-    seconds = int(whole)
-    if seconds > limit:
-        return -1
-    return seconds * SECOND + int(fraction.ljust(3, b"0")) * MILLISECOND
-
-
 def write_duration(duration: int) -> bytes:
     """A number of seconds, with a fraction if it is not whole, from nanoseconds; less than a millisecond is lost."""
     seconds, milliseconds = divmod(duration // MILLISECOND, 1000)
@@ -187,7 +179,7 @@ def write_duration(duration: int) -> bytes:
 
 
 def _id_at(text: bytes, at: i64) -> tuple[int, i64]:
-    """The id that begins at this index or behind the spaces there, and where it ends; -1 if none is."""
+    """The id at this index or behind the spaces there, or -1 if there is none; and where it ends."""
     start = _skip_spaces(text, at)
     number, end = _digits(text, start)
     if number < _HUGE:
@@ -634,11 +626,11 @@ def read_move_jobs(text: bytes, into: Arguments) -> bool:
 def read_timeout(text: bytes, into: Arguments) -> bool:
     """The timeout of reserve-with-timeout."""
     duration = _seconds(text)
-    if duration < 0:
+    if duration < 0:  # there may be spaces before it, and anything behind it
         match = _LEADING_SECONDS.match(text)
         if match is None or b"\0" in text:
             return False
-        duration = _nanoseconds(match[1], MAX_TIMEOUT)
+        duration = _seconds(match[1])
     into.duration = duration
     return 0 <= duration <= MAX_TIMEOUT * SECOND
 

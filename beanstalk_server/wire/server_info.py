@@ -14,7 +14,7 @@ from beanstalk_server.wire.yaml import Rows
 
 
 class Count:
-    """A number that grows by itself: in a list of numbers, each addition would make an object."""
+    """A counter. In a list of plain numbers, each addition would make an object."""
 
     def __init__(self) -> None:
         self.value = 0

@@ -145,7 +145,7 @@ class Session(Client):
             commands.LONGEST_COMMANDS,
             commands.ALL_PUTS if closes_after_put else commands.EXTENSION_PUTS,
         )
-        # The replies that have not been taken yet: nearly always one, for which a list would be made and emptied.
+        # The replies that have not been taken yet. Nearly always there is one: it needs no list.
         self._first_reply: bytes | None = None
         self._more_replies: list[bytes] = []
         self.reply_lsn = 0  # the LSN of the last change that the replies report

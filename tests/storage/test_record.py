@@ -12,7 +12,7 @@ from beanstalk_server.queue.groups import ENDS, Group
 from beanstalk_server.queue.job import BURIED, DELAYED, GROUP, HELD, NOT_IN_MEMORY, READY, REASONS, Job
 from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.stored_job import FIELDS, GROUP_COUNTERS, LAST_MOMENT, StoredJob, stored_job
+from beanstalk_server.queue.stored_job import FIELDS, GROUP_COUNTERS, StoredJob, stored_job
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.storage.record import (
@@ -176,13 +176,17 @@ def test_a_large_body_is_not_copied():
     assert [chunk for chunk in writer.chunks() if chunk is job.body]
 
 
-@given(st.builds(Job, U64, U32, SOME_DURATIONS, DURATIONS, st.binary(max_size=50), TUBES, MOMENTS), NAMES, MOMENTS)
+# No offset of -2^62: with such a moment, it would be -2^63, which only the record of a new job can hold.
+@given(
+    st.builds(Job, U64, U32, SOME_DURATIONS, DURATIONS, st.binary(max_size=50), TUBES, MOMENTS),
+    NAMES,
+    st.integers(-(1 << 61), 1 << 62),
+)
 def test_a_new_job_is_written_as_any_other(job, key, clock_offset):
     if key:
         job.key = key
     if job.delay:
         job.deadline = job.created_at + job.delay
-    job.created_at, job.deadline = min(job.created_at, LAST_MOMENT), min(job.deadline, LAST_MOMENT)
     writer = RecordWriter(SEED)
     writer.put_new(job, put_size(job), clock_offset)
     assert b"".join(writer.chunks()) == encode_put(stored_job(job, clock_offset), SEED)

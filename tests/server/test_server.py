@@ -44,8 +44,9 @@ def test_a_server_that_has_stopped_is_freed_with_the_jobs_that_are_left(loop_fac
         async with Server(Config(port=0)) as server:
             reader, writer = await asyncio.open_connection(*server.address)
             put = b"%d\r\n%s\r\n" % (len(body), body)
-            writer.write(b"put 0 0 60 " + put + b"put 0 100 60 " + put + b"use t\r\nput-keyed k 0 0 60 " + put)
-            writer.write(b"put 0 100 60 " + put + b"put 0 0 60 " + put)
+            # shorter delays than those with which a body is packed, and has no object of its own
+            writer.write(b"put 0 0 60 " + put + b"put 0 30 60 " + put + b"use t\r\nput-keyed k 0 0 60 " + put)
+            writer.write(b"put 0 30 60 " + put + b"put 0 0 60 " + put)
             writer.write(b"kick-job 5\r\nreserve-job 5\r\nbury 5 0\r\nreserve\r\n")
             await reader.readuntil(b"RESERVED 1 17\r\n" + body + b"\r\n")
             bodies = [job.body for job in server.broker.jobs.values()]

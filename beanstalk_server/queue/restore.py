@@ -39,6 +39,8 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
     Raises:
         JournalError, RestoreInterruptedError: as `Broker.restore` does.
     """
+    # Bodies that have all been read are not packed: what they leave between the jobs does not go back to the system.
+    queue.memory.packs = False
     replay = Replay(queue.jobs, clock_offset, queue.held, queue.groups.by_id)
     try:
         queue.journal.restore(replay)
@@ -102,6 +104,7 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
         terms = job.own_terms()
         terms.origin = names.setdefault(terms.origin, terms.origin)
         job.tube.add_letter(job, terms)
+    queue.memory.packs = True
     return replay.last_id
 
 

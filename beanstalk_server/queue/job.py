@@ -13,7 +13,7 @@ from beanstalk_server.queue.body_pages import BodyPage
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels
 from beanstalk_server.queue.ring import UNLINKED, RingNode
-from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.queue.units import GREATEST_SHORT, MILLISECOND, SECOND
 from beanstalk_server.queue.wheel import Timer
 
 if TYPE_CHECKING:
@@ -65,9 +65,8 @@ each negative number means that."""
 LONGEST_DELAY: Final = MAX_U32 * SECOND
 """The longest delay that a client can give, in nanoseconds."""
 
-NEVER: Final = (1 << 62) - 1
-"""The deadline of a delayed job that waits for a group: after every other, and still a short integer of the compiler's.
-Such a job is in no slot of the wheel."""
+NEVER: Final = GREATEST_SHORT
+"""The deadline of a delayed job that waits for a group: after every other. It is in no slot of the wheel."""
 
 MOST_DOUBLINGS: Final = 62
 """Any backoff is the longest after this many."""

@@ -28,13 +28,11 @@ from beanstalk_server.queue.job import (
     Job,
     Terms,
 )
+from beanstalk_server.queue.units import GREATEST_SHORT
 
 LAST_MOMENT: Final = (1 << 63) - 1
 """The last moment that can be stored, in nanoseconds: in the year 2262. As the deadline of a delayed job, it says that
 the job waits for a group."""
-
-FAST_MOMENT: Final = (1 << 62) - 1
-"""Up to here, in the year 2116, a compiled integer is no object, and compared at once."""
 
 
 def stored_moment(moment: int, clock_offset: int) -> int:
@@ -44,7 +42,7 @@ def stored_moment(moment: int, clock_offset: int) -> int:
         clock_offset: the wall clock minus the server's clock, in nanoseconds.
     """
     stored = moment + clock_offset
-    if -FAST_MOMENT <= stored <= FAST_MOMENT:
+    if -GREATEST_SHORT <= stored <= GREATEST_SHORT:
         return stored
     return max(min(stored, LAST_MOMENT), -LAST_MOMENT)
 

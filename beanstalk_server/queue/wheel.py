@@ -37,14 +37,14 @@ from typing import Final
 
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.ring import UNLINKED, Ring, RingNode
+from beanstalk_server.queue.units import GREATEST_SHORT
 
 TICK: Final = 250_000
 """The length of a tick, in nanoseconds, unless the caller asks for another: short beside the millisecond that an event
 loop counts in, so that the two together are not much more than that."""
 
-END_OF_TIME: Final = (1 << 62) - 1
-"""A moment after every deadline, in nanoseconds: in 146 years, while the longest delay is 136 years. It is the greatest
-short integer of the compiler's: one more would be an object, and each comparison a call."""
+END_OF_TIME: Final = GREATEST_SHORT
+"""A moment after every deadline, in nanoseconds: in 146 years, while the longest delay is 136 years."""
 
 OVERDUE: Final = 0
 """A deadline in the past: a timer with it is due at the next `advance`."""

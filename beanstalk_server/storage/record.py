@@ -74,7 +74,6 @@ PUT_SIZE: Final = 76
 _TTR_AT: Final = 29
 _CREATED_AT: Final = 37
 _MOMENT_AT: Final = 45
-_COUNTERS_AT: Final = 53
 _PUT_STATE_AT: Final = 73
 _TUBE_SIZE_AT: Final = 74
 _KEY_SIZE_AT: Final = 75
@@ -82,7 +81,6 @@ _KEY_SIZE_AT: Final = 75
 # id, priority, delay, deadline or bury sequence, 5 counters, state
 CHANGE_SIZE: Final = 58
 _CHANGED_MOMENT_AT: Final = 29
-_CHANGED_COUNTERS_AT: Final = 37
 _CHANGE_STATE_AT: Final = 57
 
 # A PUT_WITH is as a PUT, and a CHANGE_WITH as a CHANGE with the length of the tube's name; then come the terms: a byte
@@ -226,15 +224,9 @@ class Scanner:
         data = self.data
         start = self.start
         job = self._job
-        job.id = self.job_id()
-        job.priority = _read_u32(data, start + _PRIORITY_AT)
-        job.delay = read_i64_le(data, start + _DELAY_AT)
         job.ttr = read_i64_le(data, start + _TTR_AT)
         job.created_at = read_i64_le(data, start + _CREATED_AT)
-        moment = read_i64_le(data, start + _MOMENT_AT)
-        self._take_counters(job, start + _COUNTERS_AT)
-        job.state = data[start + _PUT_STATE_AT]
-        _set_moment(job, moment)
+        moment = self._take_state(job, start + _MOMENT_AT)
         names = start + PUT_SIZE
         if self.kind == PUT_WITH:
             names = self._take_terms(job, names, moment)
@@ -248,13 +240,24 @@ class Scanner:
         job.body = data[body:end] if end - body <= threshold else NOT_IN_MEMORY
         return job
 
-    def _take_counters(self, job: StoredJob, at: i64) -> None:
+    def _take_state(self, job: StoredJob, at: i64) -> i64:
+        """Take what a put and a change both have: id, priority, delay, and from this offset on the deadline or the
+        bury sequence, the counters and the state. Return the first of these, as it was written."""
         data = self.data
-        job.reserves = _read_u32(data, at)
-        job.timeouts = _read_u32(data, at + 4)
-        job.releases = _read_u32(data, at + 8)
-        job.buries = _read_u32(data, at + 12)
-        job.kicks = _read_u32(data, at + 16)
+        start = self.start
+        job.id = self.job_id()
+        job.priority = _read_u32(data, start + _PRIORITY_AT)
+        job.delay = read_i64_le(data, start + _DELAY_AT)
+        moment = read_i64_le(data, at)
+        job.reserves = _read_u32(data, at + 8)
+        job.timeouts = _read_u32(data, at + 12)
+        job.releases = _read_u32(data, at + 16)
+        job.buries = _read_u32(data, at + 20)
+        job.kicks = _read_u32(data, at + 24)
+        state = job.state = data[at + 28]
+        job.deadline = moment if state == DELAYED else 0
+        job.bury_sequence = moment if state == BURIED else 0
+        return moment
 
     def _name(self, start: i64, end: i64) -> str:
         """The name of a tube: always the same object for the same name."""
@@ -348,15 +351,8 @@ class Scanner:
     def change(self) -> StoredJob:
         """The change in a CHANGE or CHANGE_WITH record. The next call reuses the object."""
         change = self._change
-        data = self.data
         start = self.start
-        change.id = self.job_id()
-        change.priority = _read_u32(data, start + _PRIORITY_AT)
-        change.delay = read_i64_le(data, start + _DELAY_AT)
-        moment = read_i64_le(data, start + _CHANGED_MOMENT_AT)
-        self._take_counters(change, start + _CHANGED_COUNTERS_AT)
-        change.state = data[start + _CHANGE_STATE_AT]
-        _set_moment(change, moment)
+        moment = self._take_state(change, start + _CHANGED_MOMENT_AT)
         if self.kind == CHANGE_WITH:
             tube = self._take_terms(change, start + CHANGE_SIZE + 1, moment)
             change.tube = self._name(tube, self.end)
@@ -516,10 +512,3 @@ def _read_u32(data: bytes, at: i64) -> i64:
 def _read_u64(data: bytes, at: i64) -> int:
     number = int(read_i64_le(data, at))
     return number if number >= 0 else number + (1 << 64)
-
-
-def _set_moment(change: StoredJob, moment: int) -> None:
-    """Set what one field of a record means: the deadline of a delayed job, or the bury sequence of a buried one."""
-    state = change.state
-    change.deadline = moment if state == DELAYED else 0
-    change.bury_sequence = moment if state == BURIED else 0

@@ -15,7 +15,8 @@ from beanstalk_server.queue import ring
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.native import BytesWriter, i32, i64, read_i32_le, write_i32_le, write_i64_le
 from beanstalk_server.queue.policy import Labels
-from beanstalk_server.queue.stored_job import FAST_MOMENT, LAST_MOMENT, StoredJob, stored_moment
+from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob, stored_moment
+from beanstalk_server.queue.units import GREATEST_SHORT
 from beanstalk_server.storage.record import (
     AFTER_WAITS,
     CHANGE,
@@ -173,12 +174,9 @@ class RecordWriter:
         """
         delay, priority, ttr, body = job.delay, job.priority, job.ttr, job.body
         created_at = job.created_at + clock_offset
-        record = self._begin(size, PUT)
-        write_u64(record, job.id)
-        write_u32(record, priority)
-        write_i64_le(record, delay)
+        record = self._begin_job(size, PUT, job.id, priority, delay)
         write_i64_le(record, ttr)
-        write_i64_le(record, created_at if created_at <= FAST_MOMENT else min(created_at, LAST_MOMENT))
+        write_i64_le(record, created_at if created_at <= GREATEST_SHORT else min(created_at, LAST_MOMENT))
         write_i64_le(record, stored_moment(job.deadline, clock_offset) if delay else 0)
         write_i64_le(record, 0)  # the five counters
         write_i64_le(record, 0)
@@ -195,15 +193,10 @@ class RecordWriter:
         Args:
             size: bytes of the record.
         """
-        record = self._begin(size, PUT_WITH if job.has_terms else PUT)
-        write_u64(record, job.id)
-        write_u32(record, job.priority)
-        write_i64_le(record, job.delay)
+        record = self._begin_job(size, PUT_WITH if job.has_terms else PUT, job.id, job.priority, job.delay)
         write_i64_le(record, job.ttr)
         write_i64_le(record, job.created_at)
-        write_i64_le(record, _moment(job))
-        _write_counters(record, job)
-        record.append(job.state)
+        _write_state(record, job)
         record.append(len(job.tube))
         record.append(len(job.key))
         if job.has_terms:
@@ -216,13 +209,9 @@ class RecordWriter:
         Args:
             size: bytes of the record.
         """
-        record = self._begin(size, CHANGE_WITH if change.has_terms else CHANGE)
-        write_u64(record, change.id)
-        write_u32(record, change.priority)
-        write_i64_le(record, change.delay)
-        write_i64_le(record, _moment(change))
-        _write_counters(record, change)
-        record.append(change.state)
+        kind = CHANGE_WITH if change.has_terms else CHANGE
+        record = self._begin_job(size, kind, change.id, change.priority, change.delay)
+        _write_state(record, change)
         if change.has_terms:
             record.append(len(change.tube))
             present = _present_terms(change)
@@ -283,6 +272,14 @@ class RecordWriter:
         record.append(kind)
         return record
 
+    def _begin_job(self, size: i64, kind: int, job_id: int, priority: i64, delay: i64) -> BytesWriter:
+        """Begin a record that says how a job is."""
+        record = self._begin(size, kind)
+        write_u64(record, job_id)
+        write_u32(record, priority)
+        write_i64_le(record, delay)
+        return record
+
     def _end_put(self, tube: str, key: str, body: bytes) -> None:
         record = self._begun
         record.write(tube.encode())
@@ -322,7 +319,7 @@ def write_u32(record: BytesWriter, number: i64) -> None:
 
 def write_u64(record: BytesWriter, number: int) -> None:
     """Write a number below 2^64, likewise."""
-    if number > FAST_MOMENT and number > LAST_MOMENT:  # the second takes longer to compare with
+    if number > GREATEST_SHORT and number > LAST_MOMENT:
         number -= 1 << 64
     write_i64_le(record, number)
 
@@ -348,20 +345,18 @@ def short_checksum(data: bytes, seed: i64) -> i64:
     return checksum ^ _MAX_U32
 
 
-def _moment(job: StoredJob) -> int:
-    """What a record has in the field of the deadline."""
+def _write_state(record: BytesWriter, job: StoredJob) -> None:
+    """Write the deadline or what is in its place, the counters, which wrap around as beanstalkd's do, and the state."""
     if job.state == BURIED:
-        return job.bury_sequence
-    return job.ready_since if job.state == READY else job.deadline
-
-
-def _write_counters(record: BytesWriter, job: StoredJob) -> None:
-    """Write the counters, which wrap around, as beanstalkd's do."""
+        write_i64_le(record, job.bury_sequence)
+    else:
+        write_i64_le(record, job.ready_since if job.state == READY else job.deadline)
     write_u32(record, job.reserves & _MAX_U32)
     write_u32(record, job.timeouts & _MAX_U32)
     write_u32(record, job.releases & _MAX_U32)
     write_u32(record, job.buries & _MAX_U32)
     write_u32(record, job.kicks & _MAX_U32)
+    record.append(job.state)
 
 
 def _write_own_terms(record: BytesWriter, job: StoredJob) -> None:

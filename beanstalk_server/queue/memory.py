@@ -110,7 +110,6 @@ class Memory:
         self.limit = limit
         self.used = 0  # bytes
         self.packed_from = PACKED_FROM  # tests lower it
-        self.packs = True  # bodies are packed
         self.pages = BodyPages()
 
     def admits(self, job: Job, replaced: Job | None = None, more: int = 0) -> bool:
@@ -142,7 +141,7 @@ class Memory:
     def pack_body(self, job: Job) -> None:
         """Pack the body of a delayed job that is counted, if it is in memory, and not too large."""
         body = job.body
-        if body is NOT_IN_MEMORY or job.is_packed() or not self.packs:
+        if body is NOT_IN_MEMORY or job.is_packed():
             return
         page = self.pages.page_for(len(body))
         if page is not None:

@@ -14,7 +14,7 @@ from beanstalk_server.queue.recording import add_key, hold_key, note_ready_since
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.table import ForeignJobError
-from beanstalk_server.queue.wheel import OVERDUE
+from beanstalk_server.queue.wheel import END_OF_TIME, OVERDUE
 
 FOREIGN: Final = 65
 """The exit status where a journal has jobs of another shard (EX_DATAERR of sysexits.h)."""
@@ -40,7 +40,8 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
         JournalError, RestoreInterruptedError: as `Broker.restore` does.
     """
     # Bodies that have all been read are not packed: what they leave between the jobs does not go back to the system.
-    queue.memory.packs = False
+    memory = queue.memory
+    packed_from, memory.packed_from = memory.packed_from, END_OF_TIME
     replay = Replay(queue.jobs, clock_offset, queue.held, queue.groups.by_id)
     try:
         queue.journal.restore(replay)
@@ -104,7 +105,7 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
         terms = job.own_terms()
         terms.origin = names.setdefault(terms.origin, terms.origin)
         job.tube.add_letter(job, terms)
-    queue.memory.packs = True
+    memory.packed_from = packed_from
     return replay.last_id
 
 

@@ -229,7 +229,7 @@ class LocalPlace(Connection):
 
     def leave(self) -> None:
         """End: what the client has reserved there is released."""
-        self.uncommitted = self._last_uncommitted = None  # its commit may still call
+        self.drop_uncommitted()
         self.let_go(has_left=self.owner.has_left)
         self.turns.run_pending_soon()
 

@@ -221,7 +221,7 @@ class Connection(CommitWaiter):
         connections = self.connections
         if connections.verbosity:
             log.info("%(client)s disconnected", event("disconnected", client=self.name))
-        self.uncommitted = self._last_uncommitted = None
+        self.drop_uncommitted()
         self.intake.unwatch()
         self.turns.unblock(self)
         if not connections.closing:
@@ -276,6 +276,10 @@ class Connection(CommitWaiter):
         if not self.intake.reading or self.session.closed or self.session.has_more:
             self._regulate()
         return self.uncommitted is not None
+
+    def drop_uncommitted(self) -> None:
+        """Send no reply that waits for a commit: the commit may still call."""
+        self.uncommitted = self._last_uncommitted = None
 
     def abort(self) -> None:
         self.transport.abort()

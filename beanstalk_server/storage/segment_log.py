@@ -224,10 +224,10 @@ class SegmentLog:
     def put_batch(self, jobs: list[Job]) -> bool:
         """Record whole jobs with new ids in one commit, so that all survive or none; return False if they do not fit
         into one ordinary segment, or if there is no room."""
-        size = sum(map(put_size, jobs))
-        if size > self.room.segment_size - upkeep.SEGMENT_OVERHEAD or not self._may_put(size):
+        total = sum(map(put_size, jobs))
+        if total > self.room.segment_size - upkeep.SEGMENT_OVERHEAD or not self._may_put(total):
             return False
-        self._make_place(size, True)
+        self._make_place(total, True)
         segment = self.segments[-1]
         for job in jobs:
             size = put_size(job)

@@ -17,7 +17,6 @@ from beanstalk_server.storage.disk import ReadableFile
 from beanstalk_server.storage.record_writer import own_size, write_u32, write_u64
 from beanstalk_server.storage.segment import (
     HEADER_SIZE,
-    LARGEST_OFFSET,
     FormatError,
     Segment,
     decode_header,
@@ -99,7 +98,7 @@ class SegmentReader:
         ids = BytesWriter()
         offsets = BytesWriter()
         sizes = BytesWriter()
-        has_short_offsets = segment.size <= LARGEST_OFFSET
+        has_short_offsets = segment.offsets.itemsize == segment.sizes.itemsize
         while self.next():
             kind = scanner.kind
             if kind in (record.PUT, record.PUT_WITH):

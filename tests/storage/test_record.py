@@ -1,5 +1,5 @@
-"""Records are the bytes of the reference, and come back as they were encoded, whatever a job has; and none but whole
-ones are taken for records."""
+"""Records of all kinds of jobs are the bytes of the reference, and come back as they were encoded. Only whole ones are
+taken for records."""
 
 import pytest
 from crc32c import crc32c

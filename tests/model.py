@@ -441,6 +441,21 @@ class Model:
         self.ready_or_delayed(job, delay, now)
         return DONE
 
+    def reprioritize(self, job, priority, now):
+        if job is None or job.state == "reserved":
+            return NOT_FOUND if job is None else TOO_LATE
+        job.priority = priority
+        if job.state == "ready":
+            self.ready_again(job, now)
+        return DONE
+
+    def ready_again(self, job, now):
+        """It is ready as before, in another place."""
+        job.expires_at = 0
+        self.take_place_among_shares(job)
+        self.set_expiry(job, now)
+        self.match(now, job.tube)
+
     def clear(self, client, tube):
         if tube not in self.tubes():
             return NOT_FOUND
@@ -868,10 +883,7 @@ class Model:
             job.at = moment
             self.set_wall_timer()
         elif job.state == "ready":
-            job.expires_at = 0
-            self.take_place_among_shares(job)
-            self.set_expiry(job, now)
-            self.match(now, tube)
+            self.ready_again(job, now)
         else:
             job.order = self.next_order()
         self.note_letter(job, was_dead)

@@ -40,6 +40,7 @@ A command returns an Outcome. Before it returns DONE, it has passed what it foun
     delayed                   (deleted)   cancel                         any client
     delayed                   delayed     reschedule with delay          any client
     delayed                   ready       reschedule without delay       any client
+    ready, delayed, buried    the same    reprioritize                   any client
     ready, delayed, buried    delayed     replace with delay             any client
     ready, delayed, buried    ready       replace without delay          any client
     reserved                  (deleted)   delete                         the client that reserved it
@@ -68,9 +69,9 @@ waits in every tube that it watches. A tube is blocked while it is paused, or th
 A change is recorded in the journal before the transition or after it, never in the middle, because the journal may
 rewrite any live job while it records a change. What creates or deletes jobs (put, replace, clear, delete) is recorded
 before: the journal may refuse it, and a job must still exist when its deletion is recorded. What changes a job's state
-(release, bury, kick, redrive, move, reschedule, a counted failure, and reserve_job of a job that was not ready) is
-recorded after: the record holds the new state, and the tube. A deletion whose key is held is recorded before, as a
-hold.
+or priority (release, bury, kick, redrive, move, reschedule, reprioritize, a counted failure, and reserve_job of a job
+that was not ready) is recorded after: the record holds the new state, and the tube. A deletion whose key is held is
+recorded before, as a hold.
 
 A job that can expire does not while a client has it, whenever the server ends: so its reservation is a change, unless
 the journal does not admit it, and so is what gives it back.
@@ -980,6 +981,28 @@ class Broker(QueueState):
         job.delay = delay
         job.forget_since()
         transitions.enter(self, job, delay, now)
+        recording.record_change(self, job)
+        return DONE
+
+    def reprioritize(self, client: Client, job_id: int, priority: int, now: int) -> Outcome:
+        """Give a job that is not reserved another priority. TOO_LATE if it is; NOT_FOUND if there is no such job."""
+        return self._reprioritize(self.find(job_id), priority, now)
+
+    def reprioritize_keyed(self, client: Client, key: str, priority: int, now: int) -> Outcome:
+        """`reprioritize` the job of the used tube that has this key."""
+        return self._reprioritize(self.find_keyed(client.use, key), priority, now)
+
+    def _reprioritize(self, job: Job | None, priority: int, now: int) -> Outcome:
+        if job is None:
+            return NOT_FOUND
+        if job.state == RESERVED:
+            return TOO_LATE
+        if job.state == READY:
+            transitions.leave_ready(self, job)
+            job.priority = priority
+            transitions.enter_ready(self, job, now)
+        else:
+            job.priority = priority
         recording.record_change(self, job)
         return DONE
 

@@ -184,6 +184,14 @@ def _reschedule_keyed(session: Session, arguments: Arguments, now: int) -> Outco
     return session.queue.reschedule_keyed(session, arguments.name, arguments.duration, now)
 
 
+def _reprioritize(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.reprioritize(session, arguments.job_id, arguments.priority, now)
+
+
+def _reprioritize_keyed(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.reprioritize_keyed(session, arguments.name, arguments.priority, now)
+
+
 # Workers
 
 
@@ -680,6 +688,20 @@ EXTENSIONS: Final = (
     _batch_command("touch-batch", grammar.read_ids, _touch_batch, NONE, b"TOUCHED_BATCH", ends=False),
     Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE, across=places.MODE_OF_ALL),
     Command("touch-all", None, _touch_all, NO_RIGHT, NO_TUBE, across=places.COUNT, acts=True, counts=b"TOUCHED_ALL"),
+    Command(
+        "reprioritize", grammar.read_bury, _reprioritize, PRODUCE, TUBE_OF_JOB, done=replies.REPRIORITIZED, needs=ALL
+    ),
+    Command(
+        "reprioritize-keyed",
+        grammar.read_reprioritize_keyed,
+        _reprioritize_keyed,
+        PRODUCE,
+        TUBE_IN_USE,
+        hides=True,
+        done=replies.REPRIORITIZED,
+        needs=ALL,
+        may_be_long=True,
+    ),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 

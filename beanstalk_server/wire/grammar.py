@@ -663,6 +663,16 @@ def read_reschedule_keyed(text: bytes, into: Arguments) -> bool:
     return into.duration >= 0
 
 
+def read_reprioritize_keyed(text: bytes, into: Arguments) -> bool:
+    """Key and priority."""
+    match = _NAME_AND_NUMBER.fullmatch(text)
+    if match is None:
+        return False
+    into.name = match[1].decode("ascii")
+    into.priority = _number(match[2])
+    return into.priority >= 0
+
+
 def read_reserve_batch(text: bytes, into: Arguments) -> bool:
     """Count, at least one, and timeout."""
     into.count, end = _number_at(text, 0)

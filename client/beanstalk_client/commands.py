@@ -160,6 +160,7 @@ RELEASED_BATCH: Final = Counts(b"RELEASED_BATCH")
 TOUCHED_BATCH: Final = Counts(b"TOUCHED_BATCH")
 ALL_TOUCHED: Final = Number(b"TOUCHED_ALL")
 MODE: Final = Mode()
+REPRIORITIZED: Final = Word(b"REPRIORITIZED")
 RESCHEDULED: Final = Word(b"RESCHEDULED")
 CLEARED: Final = Number(b"CLEARED")
 REDRIVEN: Final = Number(b"REDRIVEN")
@@ -888,6 +889,34 @@ class Commands(Generic[TBody]):
             queue.reschedule_keyed("order-17", "30m")
         """
         return Command(b"reschedule-keyed %b %b\r\n" % (_name(key, "key"), seconds("delay", delay)), RESCHEDULED)
+
+    @extension
+    def reprioritize(self, job: JobOrID[TBody], priority: int) -> Command[None]:
+        """Gives a ready, delayed or buried job another priority.
+
+        Example:
+            job_id = queue.put("hello")
+            queue.reprioritize(job_id, 0)
+
+        Args:
+            priority: from 0, the most urgent, to 4,294,967,295.
+
+        Raises:
+            TooLateError: a worker has reserved it.
+        """
+        words = _id(job), within("priority", priority, MAX_PRIORITY)
+        return Command(b"reprioritize %d %d\r\n" % words, REPRIORITIZED).of_job(job)
+
+    @extension
+    def reprioritize_keyed(self, key: str, priority: int) -> Command[None]:
+        """Gives the job with this key in the tube that is used another priority, unless a worker has reserved it.
+
+        Example:
+            queue.put_keyed("order-17", "hello")
+            queue.reprioritize_keyed("order-17", 0)
+        """
+        words = _name(key, "key"), within("priority", priority, MAX_PRIORITY)
+        return Command(b"reprioritize-keyed %b %d\r\n" % words, REPRIORITIZED)
 
     @command
     def reserve(self, timeout: Duration | None = None) -> Command[Job[TBody]]:

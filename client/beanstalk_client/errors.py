@@ -466,8 +466,8 @@ def no_answer(where: str, seconds: float) -> NoAnswerError:
 
 RIGHTS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(["put", "put-keyed", "replace-keyed", "put-with", "put-batch"], ("produce", "used")),
-    **dict.fromkeys(["cancel-keyed", "reschedule-keyed"], ("produce", "used")),
-    **dict.fromkeys(["cancel", "reschedule"], ("produce", "job")),
+    **dict.fromkeys(["cancel-keyed", "reschedule-keyed", "reprioritize-keyed"], ("produce", "used")),
+    **dict.fromkeys(["cancel", "reschedule", "reprioritize"], ("produce", "job")),
     **dict.fromkeys(["reserve", "reserve-with-timeout", "reserve-batch"], ("consume", "watched")),
     **dict.fromkeys(["reserve-job", "delete", "release", "bury", "touch"], ("consume", "job")),
     "watch": ("consume", "named"),

@@ -322,6 +322,19 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         outcome = self.broker.reschedule_keyed(pair[0], key, delay, self.now)
         assert outcome == self.model.reschedule(job and job.id, delay, self.now)
 
+    @rule(pair=clients, job_id=job_ids, priority=priorities)
+    def reprioritize(self, pair, job_id, priority):
+        self.step()
+        outcome = self.broker.reprioritize(pair[0], job_id, priority, self.now)
+        assert outcome == self.model.reprioritize(self.model.find(job_id), priority, self.now)
+
+    @rule(pair=clients, key=keys, priority=priorities)
+    def reprioritize_keyed(self, pair, key, priority):
+        self.step()
+        job = self.model.find_keyed(pair[1].use, key)
+        outcome = self.broker.reprioritize_keyed(pair[0], key, priority, self.now)
+        assert outcome == self.model.reprioritize(job, priority, self.now)
+
     @command(name=tubes)
     def clear(self, client, mirror, name):
         assert self.broker.clear(client, name) == self.model.clear(mirror, name)
@@ -707,6 +720,7 @@ def live_on(machine, rng):
             lambda: machine.unreserve(pair, held),
             lambda: machine.cancel(pair, job_id),
             lambda: machine.reschedule(pair, job_id, delay),
+            lambda: machine.reprioritize(pair, job_id, priority),
             lambda: machine.clear(pair, tube),
             lambda: machine.pause(pair, tube, SECOND),
             lambda: machine.peek_next(pair, "delayed"),

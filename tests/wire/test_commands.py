@@ -63,7 +63,7 @@ def test_the_client_has_the_same_commands():
 
 
 def test_no_two_commands_have_the_same_name():
-    assert len({row.name for row in ROWS}) == len(ROWS) == 51
+    assert len({row.name for row in ROWS}) == len(ROWS) == 53
 
 
 def test_the_table_in_the_documents_says_what_each_command_asks_for():
@@ -99,6 +99,8 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"redrive ",
         b"move-jobs ",
         b"release-batch ",
+        b"reprioritize ",
+        b"reprioritize-keyed ",
     )
     assert DELETES == (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ", b"cancel-group ", b"delete-batch ")
     assert (
@@ -110,6 +112,7 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"stats-tubes ",
         b"move-jobs ",
         *LONGEST_COMMANDS,
+        b"reprioritize-keyed ",
     ) == LONG_COMMANDS
     assert LONGEST_COMMANDS == (b"delete-batch ", b"release-batch ", b"touch-batch ")
     assert {row.needs for row in ROWS if row.has_body} == {DELETIONS}

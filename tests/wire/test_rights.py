@@ -31,7 +31,10 @@ def words(text):
 
 
 RIGHTS = {
-    "produce": words("put put-keyed replace-keyed put-with put-batch cancel cancel-keyed reschedule reschedule-keyed"),
+    "produce": words(
+        "put put-keyed replace-keyed put-with put-batch cancel cancel-keyed reschedule reschedule-keyed "
+        "reprioritize reprioritize-keyed"
+    ),
     "consume": words(
         "watch reserve reserve-with-timeout reserve-batch reserve-job delete release bury touch "
         "delete-batch release-batch touch-batch"
@@ -46,7 +49,7 @@ RIGHTS = {
     ),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
-ABOUT_A_JOB = words("cancel reschedule reserve-job delete release bury touch peek stats-job kick-job")
+ABOUT_A_JOB = words("cancel reschedule reprioritize reserve-job delete release bury touch peek stats-job kick-job")
 ABOUT_A_NAMED_TUBE = words(
     "use watch stats-tube pause-tube clear-tube redrive list-jobs move-jobs stats-group cancel-group"
 )
@@ -55,7 +58,7 @@ ABOUT_THE_WATCHED_TUBES = words("reserve reserve-with-timeout reserve-batch")
 MAY_ANSWER_NOT_FOUND = [
     *ABOUT_A_JOB,
     *words("stats-tube pause-tube clear-tube redrive list-jobs move-jobs cancel-keyed reschedule-keyed peek-keyed"),
-    *words("stats-group cancel-group"),
+    *words("stats-group cancel-group reprioritize-keyed"),
 ]
 
 
@@ -128,6 +131,8 @@ LINES = {
     "cancel-keyed": [b"cancel-keyed {key}"],
     "reschedule": [b"reschedule {id} 1"],
     "reschedule-keyed": [b"reschedule-keyed {key} 1"],
+    "reprioritize": [b"reprioritize {id} 1"],
+    "reprioritize-keyed": [b"reprioritize-keyed {key} 1"],
     "reserve": [b"reserve"],
     "reserve-with-timeout": [b"reserve-with-timeout 0"],
     "reserve-batch": [b"reserve-batch 2 0"],

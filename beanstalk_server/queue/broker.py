@@ -26,7 +26,7 @@ A command returns an Outcome. Before it returns DONE, it has passed what it foun
     reserved                  reserved    touch                          the client that reserved it
     reserved                  ready       the end of its time to run [1] time
     reserved                  ready       disconnect [1]                 the client that reserved it
-    reserved                  ready       unreserve                      the client that reserved it
+    reserved                  ready       unreserve (give-back)          the client that reserved it
     reserved                  delayed     a failure [2], with a backoff  who or what has made it fail
     reserved                  buried      one failure [2] too many       who or what has made it fail
     reserved                  ready       the same, with a dead tube:    who or what has made it fail

@@ -224,6 +224,10 @@ def _release(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.release(session, arguments.job_id, arguments.priority, arguments.duration, now)
 
 
+def _unreserve(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.unreserve(session, arguments.job_id, now)
+
+
 def _bury(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.bury(session, arguments.job_id, arguments.priority, now)
 
@@ -468,10 +472,6 @@ def _await(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.reserve(session, timeout, now)
 
 
-def _unreserve(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return session.queue.unreserve(session, arguments.job_id, now)
-
-
 def _unuse(session: Session, arguments: Arguments, now: int) -> Outcome:
     session.queue.unuse(session)
     return DONE
@@ -701,6 +701,16 @@ EXTENSIONS: Final = (
         done=replies.REPRIORITIZED,
         needs=ALL,
         may_be_long=True,
+    ),
+    Command(
+        "give-back",
+        grammar.read_id,
+        _unreserve,
+        CONSUME,
+        TUBE_OF_JOB,
+        done=replies.GIVEN_BACK,
+        needs=ALL,
+        ends=(b"GIVEN_BACK", b"NOT_FOUND"),
     ),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""

@@ -131,7 +131,7 @@ IDENTITY: Final = "the id of the server"
 FRACTIONS: Final = "fractions of a second"
 """What beanstalkd lacks as well; it is asked for as commands are."""
 
-BOUND: Final = (b"release ", b"bury ", b"touch ", b"release-batch ", b"touch-batch ", b"touch-all\r\n")
+BOUND: Final = (b"release ", b"bury ", b"touch ", b"release-batch ", b"touch-batch ", b"touch-all\r\n", b"give-back ")
 """Commands that mean nothing to another connection than the one that has reserved the job."""
 
 INSERTED: Final = Number(b"INSERTED")
@@ -142,6 +142,7 @@ DELETED: Final = Word(b"DELETED")
 RELEASED: Final = Word(b"RELEASED")
 BURIED: Final = Word(b"BURIED")
 TOUCHED: Final = Word(b"TOUCHED")
+GIVEN_BACK: Final = Word(b"GIVEN_BACK")
 KICKED: Final = Number(b"KICKED")
 JOB_KICKED: Final = Word(b"KICKED")
 PAUSED: Final = Word(b"PAUSED")
@@ -1071,6 +1072,22 @@ class Commands(Generic[TBody]):
         if not _is_whole(delay):
             made.or_whole(make.release(job_id, priority, math.ceil(delay)).of_job(job))
         return made.of_job(job)
+
+    @extension
+    def give_back(self, job: JobOrID[TBody]) -> Command[None]:
+        """Gives a reserved job back as if it had not been reserved: no failure and no reserve is counted.
+
+        It is ready at once, in its former place by priority and id.
+
+        Example:
+            job = queue.reserve()
+            queue.give_back(job)
+
+        Raises:
+            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
+        """
+        job_id = _id(job)
+        return Command(b"give-back %d\r\n" % job_id, GIVEN_BACK, effect=_end, about=job_id).of_job(job)
 
     @command
     def bury(self, job: JobOrID[TBody], priority: int | None = None) -> Command[None]:

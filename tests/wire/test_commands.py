@@ -63,7 +63,7 @@ def test_the_client_has_the_same_commands():
 
 
 def test_no_two_commands_have_the_same_name():
-    assert len({row.name for row in ROWS}) == len(ROWS) == 53
+    assert len({row.name for row in ROWS}) == len(ROWS) == 54
 
 
 def test_the_table_in_the_documents_says_what_each_command_asks_for():
@@ -101,6 +101,7 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"release-batch ",
         b"reprioritize ",
         b"reprioritize-keyed ",
+        b"give-back ",
     )
     assert DELETES == (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ", b"cancel-group ", b"delete-batch ")
     assert (

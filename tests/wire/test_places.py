@@ -9,7 +9,8 @@ CONCERNS = {
     USED: "put put-with put-keyed replace-keyed cancel-keyed reschedule-keyed reprioritize-keyed "
     "put-batch peek-keyed peek-ready peek-delayed peek-buried kick",
     NAMED: "use watch ignore pause-tube stats-tube clear-tube redrive list-jobs move-jobs unwatch",
-    JOB: "delete release bury touch peek kick-job reserve-job stats-job cancel reschedule reprioritize unreserve",
+    JOB: "delete release bury touch peek kick-job reserve-job stats-job cancel reschedule reprioritize give-back "
+    "unreserve",
     JOBS: "delete-batch release-batch touch-batch",
     WATCHED: "reserve reserve-with-timeout reserve-batch probe await",
     EVERYTHING: "stats list-tubes stats-tubes list-clients drain undrain "

@@ -3,7 +3,7 @@
 when commands leave      those of one turn of the loop in one write; no more while the server does not read
 what a loss means        the next command connects again, one connection for all who wait; what may be said twice,
                          or has not left yet, is said again
-what cancelling means    a job that came too late for its caller is released with its own priority; the reserve of a
+what cancelling means    a job that came too late for its caller is given back; the reserve of a
                          cancelled caller serves the next one like it, or else its connection is closed
 """
 
@@ -463,7 +463,7 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
         task.add_done_callback(self._tasks.discard)
 
     async def _release(self, connection: AsyncConnection, jobs: list[Job[Any]]) -> None:
-        """Release jobs that have no caller, each with its own priority.
+        """Give back jobs that have no caller; release them, each with its own priority, if the server cannot do that.
 
         If the connection is lost meanwhile, the server itself gives them back. So it is left behind at once if what it
         waits for would hold back the release, and nothing else is reserved.
@@ -472,11 +472,14 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
             self._forsakes = True
             connection.lose("the connection waited for a job that no caller waits for")
             return
-        asked = [connection.call(make.stats_job(job.id)) for job in jobs]
+        given = [connection.call(make.give_back(job.id)) for job in jobs]
+        replies = await asyncio.gather(*given, return_exceptions=True)
+        left = [job for job, reply in zip(jobs, replies) if isinstance(reply, UnknownCommandError)]  # it is beanstalkd
+        asked = [connection.call(make.stats_job(job.id)) for job in left]
         found = await asyncio.gather(*asked, return_exceptions=True)
         released = []
-        for job, statistics in zip(jobs, found):
-            priority = statistics.get("pri") if isinstance(statistics, dict) else None  # a right to ask may be missing
+        for job, statistics in zip(left, found):
+            priority = statistics.get("pri") if isinstance(statistics, dict) else None
             released.append(connection.call(make.release(job.id, priority if isinstance(priority, int) else None)))
         await asyncio.gather(*released, return_exceptions=True)
 

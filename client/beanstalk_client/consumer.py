@@ -113,7 +113,7 @@ def is_last_attempt(found: Mapping[str, Any]) -> bool:
 
 
 class Outcome:
-    """What becomes of a job: DONE, `Release` or `Bury`."""
+    """What becomes of a job: DONE, GIVE_BACK, `Release` or `Bury`."""
 
     __slots__ = ()
 
@@ -128,6 +128,18 @@ class Done(Outcome):
 
 
 DONE = Done()
+
+
+class GiveBack(Outcome):
+    """GIVE_BACK: the job is ready again, and no failure is counted. A server that cannot do that releases it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "GIVE_BACK"
+
+
+GIVE_BACK = GiveBack()
 
 
 class Release(Outcome):
@@ -340,7 +352,7 @@ class Consumer:
     def stop(self) -> None:
         """Take no more jobs; `run` returns when the handlers of those in hand are done. To be called on the event loop.
 
-        A job that has come by then runs, because a release would cost it an attempt. One that the server hands out at
+        A job that has come by then runs. One that the server hands out at
         this very moment, to a link that waits, is ready again at once.
         """
         if self._stopping:
@@ -368,7 +380,7 @@ class Consumer:
             link.wake()
 
     def end(self) -> None:
-        """Stop, and cancel the handlers that run; their jobs are released. To be called on the event loop."""
+        """Stop, and cancel the handlers that run; their jobs are given back. To be called on the event loop."""
         self.stop()
         self._ended = True
         for delivery in list(self._in_hand.values()):
@@ -525,8 +537,12 @@ class Consumer:
                 await client.using()  # is answered at once, where what follows may wait for a job
                 self._tell_back()
             refused: dict[Delivery, Error] = {}
-            for one, outcome in answers:
+            for one, outcome in list(answers):
                 if outcome is DONE or one._invalid or one._is_held():
+                    continue
+                if outcome is GIVE_BACK:  # which the loss has done
+                    answers.remove((one, outcome))
+                    self._settle(one, outcome, None)
                     continue
                 error = await self._take_back(link, one)
                 if error is not None:
@@ -536,12 +552,13 @@ class Consumer:
                 [one for one, outcome in answers if outcome is not DONE and one._found is None and one not in refused],
             )
             batches = number and await client.knows("reserve-batch")
+            gives_back = any(outcome is GIVE_BACK for _, outcome in answers) and await client.knows("give-back")
             whole = any(type(outcome) is Release and outcome.delay % 1 for _, outcome in answers) and (
                 not await client.knows("put-with")  # nor any fraction of a second: it is beanstalkd
             )
             async with client.pipeline(raise_errors=False) as pipeline:
                 for delivery, outcome in answers:
-                    replies.append(refused.get(delivery) or _say(pipeline, delivery, outcome, whole))
+                    replies.append(refused.get(delivery) or _say(pipeline, delivery, outcome, whole, gives_back))
                 if batches and not self._stopping:
                     asked = pipeline.reserve_batch(number, wait)
                     link.unheard = replies
@@ -679,7 +696,7 @@ class Consumer:
                 continue
             self._in_hand[job.id] = delivery
             if self._ended:
-                self._release(delivery)
+                self._give_back(delivery)
                 continue
             self._running += 1
             delivery._task = start(self._attend(delivery), self._loop)
@@ -700,7 +717,7 @@ class Consumer:
             if isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None:
                 raise  # the event loop is closed, and with it this coroutine
             if delivery.is_called_off and isinstance(error, asyncio.CancelledError):
-                outcome = Release()
+                outcome = GIVE_BACK
             else:
                 message = f"job {delivery.job_id}: the handler failed"
                 tell(log, logging.ERROR, "bug-handler", message, error, job=delivery.job_id)
@@ -711,11 +728,10 @@ class Consumer:
         self._say_later(delivery, outcome)
         delivery._link.wake()
 
-    def _release(self, delivery: Delivery) -> None:
-        """Let the server be told that a job does not run here."""
+    def _give_back(self, delivery: Delivery) -> None:
+        """Give a job back that does not run here."""
         delivery._touch_at = NEVER
-        delivery._is_released = True
-        delivery._link.finished.append((delivery, Release()))
+        delivery._link.finished.append((delivery, GIVE_BACK))
         delivery._link.wake()
 
     def _say_later(self, delivery: Delivery, outcome: Outcome) -> None:
@@ -741,7 +757,7 @@ class Consumer:
                 delivery._link.in_hand.discard(delivery)
                 return
             self._supersede(former)
-            self._release(delivery)
+            self._give_back(delivery)
             return
         link = delivery._link
         self._running -= 1
@@ -756,7 +772,7 @@ class Consumer:
             former._invalid = True
             self._supersede(former)
         if self._stopping:
-            self._release(delivery)
+            self._give_back(delivery)
             return
         self._in_hand[delivery.job_id] = delivery
         self._running += 1
@@ -988,9 +1004,14 @@ def _are_same(one: Job[bytes], other: Job[bytes]) -> bool:
     return mine is not None and others is not None and bool(mine.server) and mine.server == others.server
 
 
-def _say(pipeline: AsyncPipeline[bytes], delivery: Delivery, outcome: Outcome, whole: bool) -> Reply[None] | None:
-    """Say what has become of a job, and delays in whole seconds if need be; return the reply, or None if it could not
-    even be said.
+def _say(
+    pipeline: AsyncPipeline[bytes], delivery: Delivery, outcome: Outcome, whole: bool, gives_back: bool
+) -> Reply[None] | None:
+    """Say what has become of a job; return the reply, or None if it could not even be said.
+
+    Args:
+        whole: the server knows only delays in whole seconds.
+        gives_back: the server knows give-back.
     """
     if delivery._invalid:
         return None
@@ -998,6 +1019,10 @@ def _say(pipeline: AsyncPipeline[bytes], delivery: Delivery, outcome: Outcome, w
     with contextlib.suppress(ReservationLostError):
         if outcome is DONE:
             return pipeline.delete(job)
+        if outcome is GIVE_BACK:
+            if gives_back:
+                return pipeline.give_back(job)
+            outcome = Release()
         assert isinstance(outcome, (Release, Bury))
         priority = outcome.priority
         if priority is None and delivery._found is not None:

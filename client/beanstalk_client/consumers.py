@@ -1,7 +1,7 @@
 """Runs several consumers until a stop signal, and then ends them within a grace period.
 
 stop, SIGTERM or SIGINT       no more jobs are taken; those that run may run on for `grace` seconds
-the same once more            the jobs that still run are cancelled and released
+the same once more            the jobs that still run are cancelled and given back
 LAST_GRACE seconds later      nothing is waited for any more
 FORCE_AFTER seconds later     the process is ended by force, if it is a program (`run`)
 a third signal                the process is ended by force at once
@@ -177,7 +177,7 @@ class Consumers:
         """Release what still runs."""
         signals.end_within(FORCE_AFTER)
         if running := self.running():
-            message = f"grace period over: {running} {self._jobs} are cancelled and released"
+            message = f"grace period over: {running} {self._jobs} are cancelled and given back"
             tell(self._log, logging.WARNING, f"{self._name}-grace-over", message, running=running)
         for consumer in self._consumers:
             consumer.end()

@@ -46,12 +46,16 @@ async def cancelled(reserve):
 
 
 async def take_back(peer):
-    """Let the server take job 5 back, with its own priority."""
-    await peer.expect(b"stats-job 5\r\n")
-    peer.say(b"OK 11\r\n---\npri: 7\n\r\n")
-    await peer.expect(b"release 5 7 0\r\n")
-    peer.say(b"RELEASED\r\n")
+    """Let the server take job 5 back."""
+    await peer.expect(b"give-back 5\r\n")
+    peer.say(b"GIVEN_BACK\r\n")
     await turns()
+
+
+async def lack_give_back(peer, *jobs):
+    """Do not know how to take these jobs back."""
+    await peer.expect(b"".join([b"give-back %d\r\n" % job for job in jobs]))
+    peer.say(len(jobs) * b"UNKNOWN_COMMAND\r\n")
 
 
 @pytest.mark.parametrize("size", range(1, 60))
@@ -88,12 +92,13 @@ async def test_a_reply_never_goes_to_the_next_caller_when_its_own_is_cancelled(c
     assert second.cancelled()
 
 
-async def test_what_a_cancelled_reserve_is_granted_is_given_back_with_its_own_priority(client, peer):
+async def test_beanstalkd_is_given_back_what_a_cancelled_reserve_is_granted_with_its_own_priority(client, peer):
     reserve = begin(client.reserve(10))
     await peer.expect(b"reserve-with-timeout 10\r\n")
     reserve.cancel()
     await turns()
     peer.say(b"RESERVED 5 1\r\nx\r\n")
+    await lack_give_back(peer, 5)
     await peer.expect(b"stats-job 5\r\n")
     peer.say(b"OK 19\r\n---\nid: 5\npri: 1234\r\n")
     await peer.expect(b"release 5 1234 0\r\n")
@@ -106,6 +111,7 @@ async def test_a_job_that_comes_in_the_turn_in_which_its_reserve_is_cancelled_is
     await peer.expect(b"reserve-with-timeout 10\r\n")
     peer.say(b"RESERVED 5 1\r\nx\r\n")
     reserve.cancel()
+    await lack_give_back(peer, 5)
     await peer.expect(b"stats-job 5\r\n")
     assert reserve.cancelled()
     peer.say(b"FORBIDDEN\r\n")
@@ -439,6 +445,7 @@ async def test_jobs_that_come_too_late_are_given_back_also_if_one_is_no_text(cli
     reserving.cancel()
     await asyncio.wait([reserving])
     peer.say(b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\n\xff\r\nRESERVED 2 1\r\na\r\n")
+    await lack_give_back(peer, 1, 2)
     await peer.expect(b"stats-job 1\r\nstats-job 2\r\n")
     peer.say(b"NOT_FOUND\r\nOK 11\r\n---\npri: 7\n\r\n")
     await peer.expect(b"release 1 65536 0\r\nrelease 2 7 0\r\n")

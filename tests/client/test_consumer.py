@@ -191,7 +191,7 @@ async def test_what_arrives_while_it_stops_is_ready_again(server, tube):
                 await client.delete(job)
 
 
-async def test_who_ends_releases_what_runs(server, tube):
+async def test_who_ends_gives_back_what_runs(server, tube):
     handler = Handler()
     handler.gate("long")
     async with connected(server, tube) as client:
@@ -200,7 +200,8 @@ async def test_who_ends_releases_what_runs(server, tube):
             await until(lambda: handler.began, "it runs")
             consumer.end()
         found = await client.stats_job(job_id)
-        assert (found["state"], found["pri"], found["releases"]) == ("ready", 77, 1)
+        releases = 0 if await client.knows("give-back") else 1
+        assert (found["state"], found["pri"], found["releases"]) == ("ready", 77, releases)
 
 
 async def test_a_consumer_that_is_cancelled_gives_its_jobs_back(server, tube):

@@ -305,7 +305,7 @@ def test_what_has_come_from_tubes_that_are_not_wanted_any_more_is_given_back(sta
     stage.reply(0, *described(5))
     stage.peers[0].heard()
     stage.reservations.watch(["more"])
-    assert stage.peers[0].heard() == ["release 5 7 0"]
+    assert stage.peers[0].heard() == ["give-back 5"]
     assert stage.reservations.take() is None
 
 

@@ -131,13 +131,10 @@ async def test_what_a_cancelled_pipeline_is_granted_is_given_back(client, peer):
     peer.take()
     peer.say(b"RESERVED 1 1\r\nx\r\n")
     working.cancel()
-    await peer.expect(b"stats-job 1\r\n")
-    peer.say(b"TIMED_OUT\r\nRESERVED 2 1\r\nx\r\nOK 12\r\n---\npri: 100\r\n")
-    await turns()
-    assert peer.take() == b"stats-job 2\r\nrelease 1 100 0\r\n"
-    peer.say(b"OK 12\r\n---\npri: 200\r\nRELEASED\r\n")
-    await peer.expect(b"release 2 200 0\r\n")
-    peer.say(b"RELEASED\r\n")
+    await peer.expect(b"give-back 1\r\n")
+    peer.say(b"TIMED_OUT\r\nRESERVED 2 1\r\nx\r\nGIVEN_BACK\r\n")
+    await peer.expect(b"give-back 2\r\n")
+    peer.say(b"GIVEN_BACK\r\n")
     await turns()
 
 

@@ -526,7 +526,7 @@ COMMANDS: Final = (
         "Exit status 0 deletes the job; 65 (EX_DATAERR) buries it; 75 (EX_TEMPFAIL) releases it without counting a "
         "failure; any other status releases it, or buries it after --max-tries. The job is touched while the "
         "command runs. On SIGTERM or SIGINT, no more jobs are reserved and running commands finish; on a second "
-        "signal, they are ended and their jobs released. The command continues if the connection is lost. Its "
+        "signal, they are ended and their jobs given back. The command continues if the connection is lost. Its "
         "job is then reserved again, unless another worker has had it. If the server was restarted, the command runs "
         "once more.",
     ),

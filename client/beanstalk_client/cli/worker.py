@@ -22,7 +22,7 @@ import beanstalk_client
 from beanstalk_client.cli.attempt import Rules, run
 from beanstalk_client.cli.output import USAGE, OperatorError, OutputError, show_json, writing
 from beanstalk_client.cli.target import connect, make_async_client, meaning, named
-from beanstalk_client.consumer import DONE, Bury, Consumer, Delivery, Outcome, Release
+from beanstalk_client.consumer import DONE, GIVE_BACK, Bury, Consumer, Delivery, Outcome, Release
 
 TAKEN: Final = "another worker has had the job"
 GONE: Final = "the job is not there any more"
@@ -101,10 +101,10 @@ class Worker:
         try:
             found = await delivery.stats()
         except (beanstalk_client.NotFoundError, OSError):
-            return Release()  # nothing has run, and it is ready again, or gone
+            return GIVE_BACK  # nothing has run, and it is ready again, or gone
         except beanstalk_client.Error as error:
             self._fail(needs_inspect(error))
-            return Release()
+            return GIVE_BACK
         tries = int(found["tries"]) + 1 if "tries" in found else int(found["reserves"])
         environment = {
             "BEANSTALK_JOB_ID": str(delivery.job_id),
@@ -123,7 +123,7 @@ class Worker:
             return self._in_whole_seconds(self._rules.later(tries))
         self._attempted[delivery] = Attempted(tries, status, why, time.monotonic() - began)
         if self._killed.is_set() and status != 0:
-            return Release()
+            return GIVE_BACK
         return self._in_whole_seconds(self._rules.fate(status, tries))
 
     @staticmethod

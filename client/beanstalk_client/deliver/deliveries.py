@@ -4,7 +4,7 @@
     its host has more than enough            Release, after as long as the host needs for those before it: no try
     it is taken                              DONE
     it is not                                Release or Bury, as `verdicts` has it
-    the sender stops before it has a slot    Release
+    the sender stops before it has a slot    GIVE_BACK
 
 A job that was put off counts as reserved, like one that was tried. So how often that was is remembered here, and taken
 off; it is forgotten when the sender ends, and then what was put off counts as tried: it is buried earlier, but never
@@ -24,7 +24,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release, is_last_attempt
+from beanstalk_client.consumer import DONE, GIVE_BACK, Bury, Delivery, Outcome, Release, is_last_attempt
 from beanstalk_client.deliver.addresses import NotAllowedError
 from beanstalk_client.deliver.request import Request, RequestError
 from beanstalk_client.deliver.sending import FailedError, RequestSender
@@ -112,7 +112,7 @@ class Deliveries:
             self._tell(logging.DEBUG, "delivery-put-off", delivery, message, host=request.host, delay=off.delay)
             return Release(off.delay)
         except Stopped:
-            return Release()
+            return GIVE_BACK
         began = loop.time()
 
         def failed(kind: str, reason: str, status: int = 0) -> Failed:

@@ -145,8 +145,9 @@ class QoS(virtual.QoS):  # type: ignore[misc]
             self.channel.reservations.bury(held)
 
     def restore_unacked(self) -> list[Any]:
-        for tag in list(self._delivered):
-            self.reject(tag, requeue=True)
+        for held in self._delivered.values():
+            self.channel.reservations.give_back(held)
+        self._delivered.clear()
         return []
 
     def restore_unacked_once(self, stderr: Any = None) -> None:
@@ -361,7 +362,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def _deliver(self, held: Reservation) -> bool:
         handler = self._handlers.get(self.queue(held.tube))
         if handler is None:
-            self.reservations.release(held)
+            self.reservations.give_back(held)
             return False
         callback, no_ack = handler
         message = self._read(held, no_ack)

@@ -131,7 +131,7 @@ class Reservations:
 
     Args:
         connect: makes a connection.
-        batches: the server knows reserve-batch, and fractions of seconds.
+        batches: the server knows reserve-batch, give-back, and fractions of seconds.
         most: how many connections there may be.
         patience: seconds that the server may be silent beyond what it was asked to wait.
         clock: monotonic seconds.
@@ -201,7 +201,7 @@ class Reservations:
                 self._drop(slot)
             for held in [held for held in self.ready if held.tube not in self._tubes]:
                 self.ready.remove(held)
-                self._end(held, make.release(held.id, held.priority))
+                self._give_back(held)
 
     def ask(self, limit: int, wait: float) -> None:
         """Ask for at most this many jobs, if nothing has been asked for yet; send what could not be sent before.
@@ -282,6 +282,12 @@ class Reservations:
             if not held.is_lost:
                 self._end(held, make.release(held.id, held.priority, delay))
 
+    def give_back(self, held: Reservation) -> None:
+        """Give the job back, as nothing has been done with it."""
+        with self._lock:
+            if not held.is_lost:
+                self._give_back(held)
+
     def bury(self, held: Reservation) -> None:
         """Bury the job."""
         with self._lock:
@@ -306,23 +312,24 @@ class Reservations:
             return max(0.0, min(due) - now) if due else None
 
     def close(self) -> None:
-        """Say what is still to be said, and hang up: what is reserved and not answered for is given back."""
+        """Say what is still to be said, and hang up. What the consumer has not taken is given back; the server releases
+        what it has taken."""
         with self._lock:
             if self.is_closed:
                 return
             self.is_closed = True
             deadline = self._clock() + LAST_WORDS
             for slot in list(self.slots):
-                if (
-                    slot.connection.protocol.pending
-                    and self._failure is None
-                    and (slot is not self._asking or slot.held)
-                ):
-                    try:  # to close earlier could lose commands that are on their way
-                        self._await(slot, _is_answered, deadline)
+                if self._failure is None and (slot is not self._asking or slot.held):
+                    try:
+                        for held in [held for held in self.ready if held.slot is slot]:
+                            self._give_back(held)
+                        if slot.connection.protocol.pending:  # to close earlier could lose commands on their way
+                            self._await(slot, _is_answered, deadline)
                     except (OSError, Error) as error:
                         log.debug("closing: %s", error)
-                self._remove(slot)
+                if slot in self.slots:
+                    self._remove(slot)
             self._asking = None
             self.ready.clear()
             self._changed.set()
@@ -434,8 +441,11 @@ class Reservations:
         elif held.tube in self._tubes:
             self.ready.append(held)
         else:  # the consumer has lost its interest meanwhile
-            self._end(held, make.release(held.id, held.priority))
+            self._give_back(held)
         self._wake_keeper(held.touch_at)
+
+    def _give_back(self, held: Reservation) -> None:
+        self._end(held, make.give_back(held.id) if self._batches else make.release(held.id, held.priority))
 
     def _await(self, slot: JobConnection, is_over: Callable[[JobConnection], bool], deadline: float) -> None:
         """Send what is left, and read replies until a condition is met."""

@@ -48,7 +48,7 @@ except ImportError as _missing:
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.clients import LoopClients
 from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, Duration, seconds_of
-from beanstalk_client.consumer import DONE, Bury, Consumer, Delivery, Outcome, Release
+from beanstalk_client.consumer import DONE, GIVE_BACK, Bury, Consumer, Delivery, Outcome
 from beanstalk_client.errors import ExistsError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
 
@@ -240,7 +240,7 @@ class _Reader:
             tell(log, logging.ERROR, "message-buried", f"job {job_id} is buried: {reason}", job=job_id)
             return Bury()
         if self._closed:
-            return Release()
+            return GIVE_BACK
         arrival: _Arrival = delivery.body, asyncio.get_running_loop().create_future()
         broker._reserved.add(job_id)
         self._arrived.put_nowait(arrival)
@@ -264,7 +264,7 @@ class _Reader:
         while not self._arrived.empty():
             arrival = self._arrived.get_nowait()
             if arrival is not None:
-                _settle(arrival, Release())
+                _settle(arrival, GIVE_BACK)
         self._running.add_done_callback(lambda _: self._broker._readers.discard(self))
 
     async def end(self) -> None:

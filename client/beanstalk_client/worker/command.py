@@ -52,8 +52,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="beanstalk-worker",
         description="Run the tasks of a program. Each job in a tube is a call of one task.",
-        epilog="SIGTERM or SIGINT: reserve no more jobs, wait for running jobs, and release the rest after --grace. "
-        "A second signal releases them at once, and a third ends the process.",
+        epilog="SIGTERM or SIGINT: reserve no more jobs, wait for running jobs, and give back the rest after --grace. "
+        "A second signal gives them back at once, and a third ends the process.",
     )
     parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
     add = functools.partial(add_option, parser)

@@ -97,7 +97,7 @@ class Processes:
                 signals.unhandle(number, former)
 
     def stop(self) -> None:
-        """Tell all to stop; told once more, they release their jobs; a third time, they are killed."""
+        """Tell all to stop; told once more, they give back their jobs; a third time, they are killed."""
         self._signals += 1
         assert self._stopping is not None
         self._stopping.set()

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 
 from beanstalk_client import signals
 from beanstalk_client.commands import Duration, seconds_of
-from beanstalk_client.consumer import Consumer, Delivery, Outcome, Release, look_for_server
+from beanstalk_client.consumer import Consumer, Delivery, Outcome, look_for_server
 from beanstalk_client.consumers import FORCE_AFTER, GRACE, Consumers, StoppedError
-from beanstalk_client.errors import BuriedError, Error
-from beanstalk_client.events import reason_of, tell
+from beanstalk_client.events import tell
 from beanstalk_client.logs import keep_log
 from beanstalk_client.program import ProgramError
-from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE, report
+from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.tasks.message import UnreadableError, read
 from beanstalk_client.tasks.reports import tidied
 from beanstalk_client.tasks.runner import TaskRunner
@@ -32,9 +31,6 @@ from beanstalk_client.tasks.threads import Threads
 
 RECYCLE_GRACE = 3600.0
 """Seconds that jobs may run on when a worker ends because of `max_jobs` or `max_memory`: no one waits for its end."""
-
-STOPPED = "WorkerStoppedError: the worker released the job before the end of its last attempt"
-"""The error in the report of such a job, which the server buries."""
 
 log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
@@ -93,7 +89,7 @@ class Worker(Consumers):
         tasks: which.
         groups: the tubes to take jobs from.
         threads: in how many threads plain functions run.
-        grace: seconds for running jobs after a stop signal; then they are released.
+        grace: seconds for running jobs after a stop signal; then they are given back.
         weights: of tubes, for `mode`; a tube without one has that of its policy, or 1.
         mode: how the tubes of a group are served: "priority", or by weight, "weighted" (jobs) or "fair" (time).
         all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
@@ -125,7 +121,6 @@ class Worker(Consumers):
         self._max_jobs = max_jobs
         self._max_memory = max_memory
         self._begun = 0  # number of jobs
-        self._buried: list[Delivery] = []  # by the server, when this worker released them in their last attempt
         self._all_tracebacks = all_tracebacks
         self._unknown_task_grace = seconds_of(unknown_task_grace, "unknown_task_grace")
         self._tasks = tasks
@@ -157,7 +152,6 @@ class Worker(Consumers):
                 group.tubes,
                 self._limited(runner) if self._max_jobs or self._max_memory else runner,
                 at_once=group.at_once,
-                settled=self._note_buried,
                 weights=self._weights,
                 mode=self._mode,
                 room=self._room(threads if self._tasks._have_plain(group.tubes) else None),
@@ -180,7 +174,6 @@ class Worker(Consumers):
                 tell(log, logging.INFO, "worker-started", f"worker {who} takes jobs from {tubes}", tubes=tubes)
                 await self.consume(consumers)
                 signals.end_within(self._grace + FORCE_AFTER)  # the end of the lifespan has no more
-                await self._report_buried()
         except StoppedError:
             pass
         finally:
@@ -208,25 +201,6 @@ class Worker(Consumers):
         tell(log, logging.ERROR, "threads-hang", message, threads=self._number)
         if not self.is_stopping:
             self._finish("all threads hang", self._grace)
-
-    def _note_buried(self, delivery: Delivery, outcome: Outcome, error: Exception | None) -> None:
-        # The runner has reported what it releases at once with a priority.
-        is_reported = isinstance(outcome, Release) and outcome.priority is not None and not outcome.delay
-        if isinstance(error, BuriedError) and not is_reported:
-            self._buried.append(delivery)
-
-    async def _report_buried(self) -> None:
-        """Put reports about jobs that were released before the end of their last attempt."""
-        for delivery in self._buried if self._tasks.errors is not None else ():
-            job_id, tube = delivery.job_id, delivery.tube
-            try:
-                async with self._tasks._aclient(tube) as client:
-                    tries = int((await client.stats_job(job_id)).get("tries", 0))
-                body = report(job_id, tube, STOPPED, tries, by="worker", task=self._name_of(delivery.body))
-                await self._tasks._report(f"{tube}{self._tasks.errors}", job_id, body)
-            except (Error, OSError, ValueError) as error:
-                message = f"job {job_id}: no report of it: {reason_of(error)}"
-                tell(log, logging.WARNING, "report-lost", message, job=job_id)
 
     def _name_of(self, body: bytes) -> str:
         """The name of the task in the body of a job; "" if it cannot be read."""

@@ -35,9 +35,7 @@ else:
 
 
 class Command(BaseCommand):
-    help = (
-        "Runs tasks from a beanstalk server. SIGTERM or SIGINT: wait for running tasks; a second signal releases them."
-    )
+    help = "Runs tasks from a beanstalk server. SIGTERM, SIGINT: wait for running tasks; a second one gives them back."
 
     def add_arguments(self, parser: Any) -> None:
         add = functools.partial(add_option, parser)
@@ -46,7 +44,7 @@ class Command(BaseCommand):
         add("--backend", Kind("ALIAS", str), DEFAULT_TASK_BACKEND_ALIAS, "alias of the backend in TASKS")
         add("--at-once", COUNT, AT_ONCE, "maximum number of running tasks")
         add("--threads", COUNT, None, "number of threads for plain functions (default: as --at-once)")
-        add("--grace", SECONDS, GRACE, "time for running tasks after a stop signal; then they are released")
+        add("--grace", SECONDS, GRACE, "time for running tasks after a stop signal; then they are given back")
         add(
             "--unknown-task-grace",
             SECONDS,

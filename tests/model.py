@@ -990,7 +990,7 @@ class Model:
         self.clients.remove(client)
         for job in list(client.held):
             self.drop(job)
-            if has_left:
+            if has_left and self.policies.get(job.tube, NO_POLICY).count_disconnects:
                 self.fail(job, DISCONNECTED, 0, now)
             else:
                 self.ready_or_delayed(job, 0, now)

@@ -451,7 +451,8 @@ class BulkDisconnect(BulkOperation):
         while jobs and budget > queue.cost:
             job = jobs[-1]
             if job.client is client:  # unless its time to run has ended since
-                is_counted = self.has_left and job.counts_failures() and not queue.halted
+                is_counted = self.has_left and job.tube.policy.count_disconnects and job.counts_failures()
+                is_counted = is_counted and not queue.halted
                 if is_counted and queue.admits != ALL:
                     queue.suspended.append(self)
                     return False

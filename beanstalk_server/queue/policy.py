@@ -32,6 +32,7 @@ class Policy:
         max_job_size: bytes of a body; a larger one is refused with TOO_BIG.
         max_tries: maximum failed attempts: releases, timeouts and lost clients. Then
             it is buried, or goes to the dead tube.
+        count_disconnects: the loss of a client counts as a failed attempt.
         dead_tube: the name of the tube for jobs that have failed too often or have expired; "" for none.
         backoff: the delay after the first failure; it doubles with each further one.
         backoff_max: the longest such delay.
@@ -51,6 +52,7 @@ class Policy:
     max_delay: int = 0
     max_job_size: int = 0
     max_tries: int = 0
+    count_disconnects: bool = True
     dead_tube: str = ""
     backoff: int = 0
     backoff_max: int = 0

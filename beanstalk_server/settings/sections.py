@@ -161,6 +161,7 @@ class TubeConfig:
         kinds.whole("", 0, (1 << 32) - 1),
         "maximum failed attempts; then the job is buried, or moved to the dead tube",
     )
+    count_disconnects: bool = setting(True, kinds.SWITCH, "count the disconnect of a worker as a failed attempt")
     dead_tube: str = setting("", kinds.TUBE_OR_NONE, "tube for jobs that have failed too often or have expired")
     backoff: float = setting(0, kinds.DURATION, "delay after the first failed attempt; doubles with each further one")
     backoff_max: float = setting(0, kinds.DURATION, "maximum delay between attempts")

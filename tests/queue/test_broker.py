@@ -58,6 +58,7 @@ policies = st.one_of(
     st.builds(
         Policy,
         max_tries=limits,
+        count_disconnects=st.booleans(),
         backoff=backoffs,
         backoff_max=st.one_of(st.just(0), st.integers(1, 5 * SECOND)),
         dead_tube=st.sampled_from(["", "", "a", "b", "dead"]),
@@ -667,7 +668,7 @@ LIVES = (
     Policy(max_tries=2, dead_tube="dead"),
     Policy(max_tries=3, backoff=SECOND, dead_tube="dead", key_hold=2 * SECOND),
     Policy(max_tries=2, backoff=SECOND, backoff_max=SECOND),
-    Policy(max_tries=1, dead_tube="a"),
+    Policy(max_tries=1, dead_tube="a", count_disconnects=False),
     Policy(ttl=3 * SECOND, dead_tube="dead", max_reserved=1),
     Policy(ttl=2 * SECOND, key_hold=2 * SECOND, max_held_keys=2),
     Policy(interval=SECOND, burst=2, max_jobs=4, max_bytes=20, max_delay=3 * SECOND),

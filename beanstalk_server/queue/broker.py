@@ -497,7 +497,7 @@ class Broker(QueueState):
                 return EXISTS
             if not isinstance(old, Job) or old.client is not None:
                 return TOO_LATE
-            job = old.renewed(priority, delay, ttr, body)
+            job = old.renewed(priority, delay, ttr, body, old.created_at)
         share = tube.policy.share_of(key)
         if attributes.ask_for_terms():
             terms = job.own_terms()
@@ -804,6 +804,10 @@ class Broker(QueueState):
         if measures and job.state == RESERVED:
             self._note_end(client, job, now)
         tube.deletes += 1
+        if job.extras is not NO_EXTRAS and job.runs_again():
+            transitions.leave_reserved(self, job)
+            transitions.run_again(self, job, now)
+            return DONE
         hold = job.key_hold()
         transitions.end_job(self, job, now + hold if hold else 0)
         return DONE
@@ -827,9 +831,11 @@ class Broker(QueueState):
             return NOT_FOUND
         self._note_end(client, job, now)
         transitions.leave_reserved(self, job)
+        job.own_extras().releases += 1
+        if transitions.run_again(self, job, now):
+            return DONE
         job.priority = priority
         job.delay = delay
-        job.own_extras().releases += 1
         if job.counts_failures():
             return transitions.fail(self, job, RELEASED, delay, now)
         transitions.enter(self, job, delay, now)
@@ -843,6 +849,8 @@ class Broker(QueueState):
             return NOT_FOUND
         self._note_end(client, job, now)
         transitions.leave_reserved(self, job)
+        if transitions.run_again(self, job, now):
+            return DONE
         job.priority = priority
         transitions.bury_one(self, job)
         return DONE
@@ -896,6 +904,8 @@ class Broker(QueueState):
         if throttle is not None:
             throttle.give_back(now)
         job.reserves -= 1
+        if transitions.run_again(self, job, now):
+            return DONE
         job.page = SINCE_UNKNOWN  # or its next reservation would count as its first once more
         recording.note_ready_since(self, job, ready_since)
         transitions.enter_ready(self, job, now)

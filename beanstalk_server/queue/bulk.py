@@ -453,11 +453,14 @@ class BulkDisconnect(BulkOperation):
             if job.client is client:  # unless its time to run has ended since
                 is_counted = self.has_left and job.tube.policy.count_disconnects and job.counts_failures()
                 is_counted = is_counted and not queue.halted
-                if is_counted and queue.admits != ALL:
+                is_again = job.runs_again() and not queue.halted
+                if (is_counted or is_again) and queue.admits != ALL:
                     queue.suspended.append(self)
                     return False
                 transitions.leave_reserved(queue, job)
-                if is_counted:
+                if is_again:
+                    transitions.run_again(queue, job, now)
+                elif is_counted:
                     transitions.fail(queue, job, DISCONNECTED, 0, now)
                 else:
                     transitions.enter_ready(queue, job, now)

@@ -139,9 +139,10 @@ class Terms(Extras):
         "letter",  # its place among the dead letters of its tube, if it has an origin
         "max_tries",
         "origin",  # the name of the tube that it has come from, if it is in a dead tube
-        "ready_since",  # while it is ready: a moment, in nanoseconds
+        "ready_since",  # while it is ready: a moment, in nanoseconds; if it runs again: the time to run from then on
         "reason",  # why it has failed last
         "recorded",  # bytes that its record has for its names and its terms; the journal's, as `growth`
+        "runs_again",  # while it is reserved: it has been replaced, and is put when its reservation ends
         "tries",  # how often it has failed since it was put, kicked or redriven
         "ttl",
     )
@@ -159,9 +160,10 @@ class Terms(Extras):
         self.expiry: Expiry | None = None
         self.letter: DeadLetter | None = None
         self.labels: Labels | None = None
-        self.recorded: i32 = 0  # these three share a machine word
+        self.recorded: i32 = 0  # these four share a machine word
         self.growth: i16 = 0
-        self.reason: i16 = NO_REASON
+        self.reason: u8 = NO_REASON
+        self.runs_again = False
 
     def take(self, attributes: Attributes) -> None:
         """Take over what a producer demands, in place of what it demanded before."""
@@ -356,6 +358,12 @@ class Job(Holder):
             self.own_extras().ttr_rest = rest
 
     @property
+    def next_ttr(self) -> int:
+        """Its time to run from its next reservation on, nanoseconds."""
+        extras = self.extras
+        return extras.ready_since if isinstance(extras, Terms) and extras.runs_again else self.ttr
+
+    @property
     def reserves(self) -> int:
         return _unsigned(self._reserves)
 
@@ -447,7 +455,26 @@ class Job(Holder):
     def is_timed(self) -> bool:
         """Whether it is delayed until a moment of the wall clock, which is its deadline then."""
         extras = self.extras
-        return isinstance(extras, Terms) and extras.at != 0
+        return isinstance(extras, Terms) and extras.at != 0 and not extras.runs_again
+
+    def runs_again(self) -> bool:
+        """Whether it is reserved, and is put when its reservation ends, because it has been replaced meanwhile."""
+        extras = self.extras
+        return isinstance(extras, Terms) and extras.runs_again
+
+    def run_again(self, ttr: int) -> None:
+        """Note that it is put when its reservation ends, which has this time to run until then; it has own terms."""
+        terms = self.own_terms()
+        terms.ready_since = self.ttr
+        terms.runs_again = True
+        self.ttr = ttr
+
+    def due_again(self) -> int:
+        """When it is due that runs again, if its reservation has ended by then: 0 at once, NEVER after a group."""
+        labels = self.labels()
+        if labels is not None and labels.after:
+            return NEVER
+        return self.created_at + self.delay if self.delay else 0
 
     def labels(self) -> Labels | None:
         """Its names beside its key, if it has any."""
@@ -494,12 +521,12 @@ class Job(Holder):
             return 0
         return (extras.key_hold if isinstance(extras, Terms) else 0) or self.tube.policy.key_hold
 
-    def renewed(self, priority: int, delay: int, ttr: int, body: bytes) -> Job:
-        """A new job that replaces this one: it keeps the id, key, age and counters, and is about to be put.
+    def renewed(self, priority: int, delay: int, ttr: int, body: bytes, created_at: int) -> Job:
+        """A new job that replaces this one: it keeps the id, key and counters, and is about to be put.
 
         If it has an origin, it keeps that too, and why it has failed. It has all its tries.
         """
-        job = Job(self.id, priority, delay, ttr, body, self.tube, self.created_at)
+        job = Job(self.id, priority, delay, ttr, body, self.tube, created_at)
         job.reserves = self.reserves
         old = self.extras
         if old is not NO_EXTRAS:

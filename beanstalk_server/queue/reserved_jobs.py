@@ -48,6 +48,11 @@ class ReservedJobs:
             if not self._occupied:
                 self._renumber()
 
+    def replace(self, old: Job, job: Job) -> None:
+        """Let a job with the same id take the place of one."""
+        job.page = old.page
+        self._pages[old.page][old.id] = job
+
     def _renumber(self) -> None:
         """Make the last page, the only one with jobs, the first."""
         self._pages = [self._last]

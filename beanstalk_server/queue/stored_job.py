@@ -92,17 +92,19 @@ class StoredJob:
     def describe_change(self, job: Job, clock_offset: int) -> None:
         """Take the values that can change, as they should be stored at this moment.
 
-        A reserved job counts as ready, from the restart on. A job that is about to be put counts as delayed if it has a
-        delay, or is due by the wall clock.
+        A reserved job counts as ready, from the restart on; one that runs again, as it would be without its
+        reservation. A job that is about to be put counts as delayed if it has a delay, or is due by the wall clock.
 
         Args:
             clock_offset: the wall clock minus the server's clock, in nanoseconds.
         """
         state: int = job.state
+        deadline = job.deadline
         if state == RESERVED:
-            state = READY
+            deadline = job.due_again() if job.runs_again() else 0
+            state = DELAYED if deadline else READY
         elif state == NEW:
-            state = DELAYED if job.delay or job.deadline == NEVER else READY
+            state = DELAYED if job.delay or deadline == NEVER else READY
         extras = job.extras
         self.id = job.id
         self.state = state
@@ -110,7 +112,7 @@ class StoredJob:
         self.delay = job.delay
         self.deadline = 0
         if state == DELAYED:
-            self.deadline = LAST_MOMENT if job.deadline == NEVER else stored_moment(job.deadline, clock_offset)
+            self.deadline = LAST_MOMENT if deadline == NEVER else stored_moment(deadline, clock_offset)
         self.bury_sequence = extras.bury_sequence if state == BURIED else 0
         self.reserves = job.reserves
         self.timeouts = extras.timeouts
@@ -146,7 +148,7 @@ class StoredJob:
         self.reason = terms.reason
         self.origin = terms.origin
         self.ready_since = 0
-        if terms.at and job.state in (NEW, DELAYED):
+        if terms.at and (job.state in (NEW, DELAYED) or terms.runs_again):
             self.state = DELAYED
             self.deadline = self.at = terms.at
         elif self.state == READY and terms.ready_since and job.state != RESERVED:
@@ -176,7 +178,7 @@ class StoredJob:
         with terms of which nothing else is left."""
         if isinstance(holder, Job):  # asked first: nearly all are jobs
             self.describe_change(holder, clock_offset)
-            self.ttr = holder.ttr
+            self.ttr = holder.next_ttr
             self.body = holder.body
         else:
             self.forget_terms()

@@ -30,7 +30,7 @@ from beanstalk_server.queue.job import (
     Terms,
 )
 from beanstalk_server.queue.journal import ALL
-from beanstalk_server.queue.membership import drop_labels, review_group, stop_awaiting, time_groups
+from beanstalk_server.queue.membership import drop_labels, must_wait, review_group, stop_awaiting, time_groups
 from beanstalk_server.queue.outcome import BURIED_INSTEAD, DEADLINE_SOON, DONE, FAILED, PENDING, Outcome
 from beanstalk_server.queue.policy import NO_POLICY
 from beanstalk_server.queue.state import SLICE, QueueState
@@ -252,6 +252,50 @@ def enter_reserved(queue: QueueState, job: Job, client: Client, now: int) -> Non
     set_time_to_run(queue, job, client, now)
 
 
+def pass_on_reservation(queue: QueueState, old: Job, fresh: Job) -> None:
+    """Let the job that replaces a reserved one be reserved in its place, until the same moment."""
+    client = old.client
+    assert client is not None, "a reserved job has a client"
+    deadline = old.deadline
+    if old.is_linked():
+        queue.wheel.remove(old)
+    client.reserved.replace(old, fresh)
+    old.tube.reserved[old.heap_index] = fresh
+    fresh.heap_index = old.heap_index
+    fresh.client = client
+    fresh.in_safety_margin = old.in_safety_margin
+    fresh.state = RESERVED
+    old.client = None
+    old.state = DELETED
+    queue.wheel.set(fresh, deadline)
+
+
+def pass_on_place(old: Job, fresh: Job) -> None:
+    """Let the job that replaces a reserved one take a place of its own limit, and free that of the old one."""
+    labels = fresh.lane_labels()
+    if labels is not None and labels.limiter is not None:
+        labels.limiter.take_place()
+    labels = old.lane_labels()
+    if labels is not None and labels.limiter is not None:
+        labels.limiter.free_place()
+
+
+def run_again(queue: QueueState, job: Job, now: int) -> bool:
+    """Put a job that has left RESERVED, and has been replaced before, as it was replaced; False if it has not been."""
+    terms = job.terms()
+    if terms is None or not terms.runs_again:
+        return False
+    terms.runs_again = False
+    if terms.labels is not None and terms.labels.after and must_wait(queue, terms.labels):
+        enter_waiting(queue, job)
+    elif terms.at:
+        enter_at(queue, job, now)
+    else:
+        enter(queue, job, job.delay, now)
+    recording.record_change(queue, job)
+    return True
+
+
 def set_time_to_run(queue: QueueState, job: Job, client: Client, now: int) -> None:
     ttr = job.ttr
     if ttr > SAFETY_MARGIN:
@@ -296,7 +340,7 @@ def end_time_to_run(queue: QueueState, job: Job, now: int) -> None:
             client.on_outcome(DEADLINE_SOON)
         return
     is_counted = job.counts_failures()
-    if is_counted and queue.admits != ALL:
+    if (is_counted or job.runs_again()) and queue.admits != ALL:
         queue.suspended.append(job)
         return
     job.own_extras().timeouts += 1
@@ -304,6 +348,8 @@ def end_time_to_run(queue: QueueState, job: Job, now: int) -> None:
     if client.weights is not None:
         client.weights.note_time(job, job.deadline, True)
     leave_reserved(queue, job)
+    if run_again(queue, job, now):
+        return
     if is_counted:
         fail(queue, job, RUN_OUT, 0, now)
     else:
@@ -320,6 +366,8 @@ def leave_reserved(queue: QueueState, job: Job) -> None:
     job.client = None
     extras = job.extras
     if isinstance(extras, Terms):
+        if extras.runs_again:
+            job.ttr = extras.ready_since
         extras.ready_since = 0
         if extras.labels is not None and extras.labels.limiter is not None:
             extras.labels.limiter.free_place()

@@ -37,7 +37,7 @@ def test_every_number_that_a_client_may_give_is_kept(priority, delay, ttr, reser
     assert (job.priority, job.delay, job.ttr, job.reserves) == (priority, delay, ttr, reserves)
     job.priority, job.delay, job.ttr, job.reserves = then
     assert (job.priority, job.delay, job.ttr, job.reserves) == then
-    fresh = job.renewed(priority, delay, ttr, b"")
+    fresh = job.renewed(priority, delay, ttr, b"", job.created_at)
     assert (fresh.priority, fresh.delay, fresh.ttr, fresh.reserves) == (priority, delay, ttr, then[3])
     assert (job.priority, job.delay, job.ttr, job.reserves) == then, "and those of the old one stay"
     stored = stored_job(job, 0)
@@ -66,7 +66,7 @@ def test_a_key_is_in_the_extras_and_none_is_needed_for_no_key():
     assert job.key == "" and job.extras is NO_EXTRAS
     job.key = "k"
     job.own_extras().releases = 3
-    fresh = job.renewed(0, 0, SECOND, b"")
+    fresh = job.renewed(0, 0, SECOND, b"", job.created_at)
     assert (fresh.key, fresh.extras.releases) == ("k", 3)
     job.key = ""
     assert (job.key, fresh.key) == ("", "k")

@@ -93,21 +93,20 @@ class Word(Reading[None]):
 
 
 class Number(Reading[int]):
-    """A reply with a number behind one word or another."""
+    """A reply with a number behind one of several words."""
 
-    def __init__(self, first: bytes, second: bytes = b"") -> None:
+    def __init__(self, first: bytes, *others: bytes) -> None:
         self._first = first + b" "
         self._size = len(self._first)
-        self._second = second and second + b" "
-        SUCCESSES.update(word for word in (first, second) if word)
+        self._others = others
+        SUCCESSES.update((first, *others))
 
     def read(self, line: bytes) -> int | Error:
         if line.startswith(self._first):
             digits = line[self._size :]
             return int(digits) if digits.isdigit() and len(digits) <= MAX_DIGITS else nonsense(line)
-        if self._second and line.startswith(self._second):
-            return number(line[len(self._second) :])
-        return error_of(line)
+        word, _, digits = line.partition(b" ")
+        return number(digits) if word in self._others else error_of(line)
 
 
 class Counts(Reading["tuple[int, int]"]):

@@ -4,12 +4,14 @@ Time is as coarse as the wheel's: what has a deadline happens at the first tick 
 which the deadlines were set.
 """
 
+import copy
 from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from beanstalk_server.queue.job import DISCONNECTED, EXPIRED, MAX_U32, NEVER, NO_REASON, RELEASED, RUN_OUT
 from beanstalk_server.queue.outcome import (
+    AGAIN,
     BURIED_INSTEAD,
     DEADLINE_SOON,
     DONE,
@@ -71,6 +73,10 @@ class ModelJob:
     share: str = ""
     limit: str = ""
     limit_count: int = 0
+    created_at: int = 0
+    again: object = (
+        None  # while it is reserved, and has been replaced: the attributes, and its time to run from then on
+    )
 
     def limit_name(self):
         """A limit without a slash is one of the job's tube."""
@@ -190,7 +196,7 @@ class Model:
         refused = self.refused(client.use, delay, size, now, attributes)
         if refused is not None:
             return refused
-        job = ModelJob(job_id, priority, delay, ttr, client.use, key=attributes.key, size=size)
+        job = ModelJob(job_id, priority, delay, ttr, client.use, key=attributes.key, size=size, created_at=now)
         waits = self.must_wait(attributes.labels or NO_LABELS)
         self.jobs.append(job)
         self.demand(job, attributes)
@@ -249,29 +255,54 @@ class Model:
         client.answers.append(("keyed", (job or held).id if job or held else job_id))
         if held:
             return TOO_LATE if replaces else EXISTS
+        if job is not None and not replaces:
+            return EXISTS
+        if job is not None and job.client is not None and not attributes.again:
+            return TOO_LATE
+        first = now if job is None or job.client is not None else job.created_at
+        delay, attributes = self.limited(delay, attributes, first, now)
         if job is None:
             return self.put(client, job_id, priority, delay, ttr, now, size, attributes)
-        if not replaces:
-            return EXISTS
-        if job.client is not None:
-            return TOO_LATE
         refused = self.refused(job.tube, delay, size, now, attributes, job)
         if refused is not None:
             return refused
         labels = attributes.labels or NO_LABELS
         waits = self.must_wait(labels)
+        left = job.limit_name()
         self.renew(job)
-        job.size, job.state = size, "new"
+        job.size, job.created_at, job.priority, job.delay = size, first, priority, delay
         self.demand(job, attributes)
-        job.priority, job.delay, job.ttr = priority, delay, ttr
-        self.end_moment(job)
-        job.after, job.is_released = "", False
-        self.enter(job, delay, now, attributes, waits)
+        if job.client is not None:
+            job.again, job.has_terms, job.order = (attributes, ttr), True, self.next_order()
+            self.offer(left)
+        else:
+            job.state, job.ttr = "new", ttr
+            self.end_moment(job)
+            job.after, job.is_released = "", False
+            self.enter(job, delay, now, attributes, waits)
         if job.group != labels.group:
             self.leave(job, "cancelled")
             self.join(job, labels)
             self.note_ends()
-        return REPLACED
+        return AGAIN if job.again and job.client is not None else REPLACED
+
+    def limited(self, delay, attributes, first, now):
+        """The delay and the attributes of a put, as far as `within` allows them."""
+        latest = max(first + attributes.within, now)
+        if not attributes.within:
+            return delay, attributes
+        limited = copy.copy(attributes)
+        if attributes.at:
+            limited.at = min(attributes.at, latest + self.wall_offset)
+        return min(delay, latest - now), limited
+
+    def runs_again(self, job, now):
+        """Whether a job that no client has any more was replaced meanwhile: then it is put."""
+        if job.again is None:
+            return False
+        (attributes, job.ttr), job.again = job.again, None
+        self.enter(job, job.delay, now, attributes, self.must_wait(attributes.labels or NO_LABELS))
+        return True
 
     def enter(self, job, delay, now, attributes, waits):
         """It is put: it waits for a group, or is ready or delayed."""
@@ -525,6 +556,7 @@ class Model:
         before = {job: self.ttl_of(job) for job in self.jobs}
         old = self.policies.get(tube, NO_POLICY)
         self.policies[tube] = policy
+        is_reviewed = tube in self.tubes() and policy.ttl != old.ttl
         if (policy.interval, policy.burst) != (old.interval, old.burst):
             self.change_rate(tube, old, policy, now)
         self.match(now, tube)
@@ -533,7 +565,7 @@ class Model:
                 is_stored = job.is_stored or not before[job]  # a time to live that begins is recorded
                 self.set_expiry(job, now)
                 job.is_stored = job.is_stored and is_stored
-            elif job.state == "reserved" and self.ttl_of(job):
+            elif job.state == "reserved" and self.ttl_of(job) and is_reviewed:
                 job.has_terms = True
 
     def on_expiry(self, job, now):
@@ -776,6 +808,8 @@ class Model:
         if job.client:
             self.note_time(job, now)
         self.drop(job)
+        if self.runs_again(job, now):
+            return DONE
         self.remove(job, end)
         self.set_wall_timer()
         self.hold_key(job, now)
@@ -787,8 +821,10 @@ class Model:
             return NOT_FOUND
         self.note_time(job, now)
         self.drop(job)
-        job.priority, job.delay = priority, delay
         job.releases += 1
+        if self.runs_again(job, now):
+            return DONE
+        job.priority, job.delay = priority, delay
         return self.fail(job, RELEASED, delay, now)
 
     def fail(self, job, reason, delay, now):
@@ -900,7 +936,8 @@ class Model:
         self.drop(job)
         self.give_token_back(job.tube, now)
         job.reserves -= 1
-        self.ready_or_delayed(job, 0, now, since=job.since)
+        if not self.runs_again(job, now):
+            self.ready_or_delayed(job, 0, now, since=job.since)
         return DONE
 
     def bury(self, client, job_id, priority, now):
@@ -909,6 +946,8 @@ class Model:
             return NOT_FOUND
         self.note_time(job, now)
         self.drop(job)
+        if self.runs_again(job, now):
+            return DONE
         job.priority = priority
         self.set_aside(job)
         return DONE
@@ -990,6 +1029,8 @@ class Model:
         self.clients.remove(client)
         for job in list(client.held):
             self.drop(job)
+            if self.runs_again(job, now):
+                continue
             if has_left and self.policies.get(job.tube, NO_POLICY).count_disconnects:
                 self.fail(job, DISCONNECTED, 0, now)
             else:
@@ -1009,6 +1050,13 @@ class Model:
         self.total_connections = 0
         self.counted.clear()
         self.wall_offset, self.wall_timer = wall_offset, None
+        for job in self.jobs:
+            if job.again is not None:  # as it would be without its reservation
+                (attributes, job.ttr), job.again = job.again, None
+                job.at, job.deadline = attributes.at, job.created_at + job.delay
+                job.state, job.is_stored = "delayed" if job.at or job.delay else "ready", False
+                if attributes.labels is not None and attributes.labels.after:
+                    job.after = known[job.id].labels().after if known[job.id].deadline == NEVER else ""
         moments = {job: job.at for job in self.jobs}
         for job in self.jobs:
             job.client, job.in_safety_margin, job.at, job.expires_at = None, False, 0, 0
@@ -1129,7 +1177,8 @@ class Model:
         job.timeouts += 1
         self.note_time(job, job.deadline)
         self.drop(job)
-        self.fail(job, RUN_OUT, 0, now)
+        if not self.runs_again(job, now):
+            self.fail(job, RUN_OUT, 0, now)
 
     def on_timeout(self, client, now):
         client.waiting = 0

@@ -24,6 +24,9 @@ A command returns an Outcome. Before it returns DONE, it has passed what it foun
     reserved                  delayed     release with delay [1]         the client that reserved it
     reserved                  buried      bury                           the client that reserved it
     reserved                  reserved    touch                          the client that reserved it
+    reserved                  reserved    replace that says again [4]    any client
+    reserved [4]              ready       any end of its reservation     the client that reserved it, or time
+    reserved [4]              delayed     the same, if it has a delay    the client that reserved it, or time
     reserved                  ready       the end of its time to run [1] time
     reserved                  ready       disconnect [1]                 the client that reserved it
     reserved                  ready       unreserve (give-back)          the client that reserved it
@@ -56,6 +59,7 @@ queue, and no command but a put with its key meets it.
     [1] unless failures of the job are counted, by its tube's policy or its own terms
     [2] a release, the end of its time to run, or a disconnect, of a job whose failures are counted
     [3] or delayed, if it has a delay, which begins then
+    [4] it has been replaced, and is put when its reservation ends
 
 Several brokers may share the tubes and jobs of one queue (docs/cluster.md): each gives other ids, by its `stride` and
 `offset`, and knows nothing of the others. For clients that are served by several of them there are `probe` and
@@ -129,6 +133,7 @@ from beanstalk_server.queue.membership import must_wait, pass_on_group, record_l
 from beanstalk_server.queue.memory import PLAIN_COST
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.outcome import (
+    AGAIN,
     DEADLINE_SOON,
     DONE,
     DRAINING,
@@ -479,8 +484,10 @@ class Broker(QueueState):
         """Put a job of which the producer demands something special, with or without a key, as `put` does.
 
         EXISTS if a job of the used tube has the key already. If the put `replaces`, that job takes what is new instead,
-        and keeps its id, key, age and counters: REPLACED, or TOO_LATE if a client has reserved it. `on_keyed` gives the
-        id of the job in any case; with a key, of the one that has the key afterwards. TOO_BIG if the body is larger
+        and keeps its id, key, age and counters: REPLACED, or TOO_LATE if a client has reserved it. If the put says
+        `again`, a reserved job takes it too, stays reserved, and is put when its reservation ends, however it does:
+        AGAIN. It is as old as this put then, and its new time to run counts from its next reservation. `on_keyed` gives
+        the id of the job in any case; with a key, of the one that has the key afterwards. TOO_BIG if the body is larger
         than the tube takes. If it comes after a group that is open, its delay begins when that ends.
         """
         key = attributes.key
@@ -489,23 +496,26 @@ class Broker(QueueState):
         if old is None:
             job_id = self.take_id()
             client.on_keyed(job_id)
+            delay = attributes.limit_delay(delay, created_at, now)
             job = Job(job_id, priority, delay, ttr, body, tube, created_at)
             job.key = key
         else:
             client.on_keyed(old.id)
             if not attributes.replaces:
                 return EXISTS
-            if not isinstance(old, Job) or old.client is not None:
+            if not isinstance(old, Job) or (old.client is not None and not attributes.again):
                 return TOO_LATE
-            job = old.renewed(priority, delay, ttr, body, old.created_at)
+            first = old.created_at if old.client is None else created_at
+            delay = attributes.limit_delay(delay, first, now)
+            job = old.renewed(priority, delay, ttr, body, first)
         share = tube.policy.share_of(key)
         if attributes.ask_for_terms():
             terms = job.own_terms()
             terms.take(attributes)
             if terms.at:
-                delay = max(terms.at - self.wall.offset - now, 0)
-                if not delay:
-                    terms.at = 0
+                at = now + self.wall.offset
+                delay = attributes.limit_delay(max(terms.at - at, 0), job.created_at, now)
+                terms.at = min(terms.at, at + delay) if delay else 0
             labels = attributes.labels
             if labels is not None and labels.after and must_wait(self, labels):
                 job.deadline = NEVER
@@ -606,7 +616,7 @@ class Broker(QueueState):
         return DONE
 
     def _replace(self, job: Job, fresh: Job, delay: int, now: int) -> Outcome:
-        """Let a fresh job take the place of one that is not reserved: with its id and its key."""
+        """Let a fresh job take the place of one, with its id and its key, and its reservation if it has one."""
         tube = job.tube
         size = len(fresh.body)
         old_size = self.body_size(job)  # now: once the journal has the new body, it does not know the old one
@@ -616,6 +626,8 @@ class Broker(QueueState):
                 return refused
             if tube.policy.ttl:
                 fresh.own_terms()
+        if job.client is not None:
+            fresh.own_terms()  # before it is recorded
         labels = fresh.labels()
         if labels is not None:
             if not record_labelled(self, fresh, labels, delay, now, job):
@@ -623,13 +635,19 @@ class Broker(QueueState):
         elif not self.memory.admits(fresh, job) or not recording.record_put(self, fresh, delay, now):
             return OUT_OF_MEMORY
         fresh.forget_since()
-        transitions.leave(self, job)
+        stays_reserved = job.client is not None and not job.client.leaving
+        if not stays_reserved:
+            transitions.leave(self, job)
         self.memory.remove_job(job)
-        transitions.drop_limit(self, job)
-        job.state = DELETED
         self.jobs.add(fresh)
         self.memory.add_job(fresh)
         transitions.take_limit(self, fresh)
+        if stays_reserved:
+            fresh.run_again(job.ttr)
+            transitions.pass_on_reservation(self, job, fresh)
+            transitions.pass_on_place(job, fresh)
+        transitions.drop_limit(self, job)
+        job.state = DELETED
         tube.bytes += size - old_size
         terms = job.terms()
         if terms is not None and terms.letter is not None:
@@ -637,9 +655,10 @@ class Broker(QueueState):
             tube.add_letter(fresh, fresh.own_terms())
         if fresh.key:
             recording.add_key(tube, fresh)
-        transitions.enter_new(self, fresh, delay, now)
+        if not stays_reserved:
+            transitions.enter_new(self, fresh, delay, now)
         pass_on_group(self, job, fresh)  # last: it may wait for the group that the old one is the last member of
-        return REPLACED
+        return AGAIN if stays_reserved else REPLACED
 
     def reserve(self, client: Client, timeout: int, now: int) -> Outcome:
         """Reserve the ready job with the smallest (priority, id) of the watched tubes: `on_reserved`.

@@ -48,3 +48,6 @@ TOO_BIG: Final = 12
 
 BURIED_INSTEAD: Final = 13
 """The job has failed too often: it has been buried instead of released."""
+
+AGAIN: Final = 14
+"""The job that had the key has been replaced, and stays reserved: it runs again when its reservation ends."""

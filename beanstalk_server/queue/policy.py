@@ -141,6 +141,8 @@ class Attributes:
     Args:
         key: its name in the tube, or "".
         replaces: with a key: it replaces the job that has the key.
+        again: if it replaces: also a job that is reserved, which runs again when its reservation ends.
+        within: if it replaces: the job is due no later than this long after its first put, in nanoseconds.
         at: when it is due, by the wall clock, in nanoseconds since 1970, instead of a delay.
         max_tries, backoff, ttl, key_hold: instead of what the tube's policy says.
         labels: its names in other respects, or None. The job takes them over.
@@ -151,6 +153,8 @@ class Attributes:
         *,
         key: str = "",
         replaces: bool = False,
+        again: bool = False,
+        within: int = 0,
         at: int = 0,
         max_tries: int = 0,
         backoff: int = 0,
@@ -160,12 +164,22 @@ class Attributes:
     ) -> None:
         self.key = key
         self.replaces = replaces
+        self.again = again
+        self.within = within
         self.at = at
         self.max_tries = max_tries
         self.backoff = backoff
         self.ttl = ttl
         self.key_hold = key_hold
         self.labels = labels
+
+    def limit_delay(self, delay: int, first: int, now: int) -> int:
+        """A delay that is not longer than `within` allows.
+
+        Args:
+            first: when the job was first put, in nanoseconds.
+        """
+        return min(delay, max(first + self.within - now, 0)) if self.within else delay
 
     def ask_for_terms(self) -> bool:
         """Whether the job needs terms: something is demanded that is not about its key alone."""

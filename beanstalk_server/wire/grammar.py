@@ -91,7 +91,7 @@ class Put:
         attributes = self.attributes
         if attributes is None:
             return b"%b %b" % (b"put-batch" if self.is_batch else b"put", numbers)
-        if attributes.key and not attributes.ask_for_terms():
+        if attributes.key and not (attributes.ask_for_terms() or attributes.again or attributes.within):
             word = b"replace-keyed" if attributes.replaces else b"put-keyed"
             return b"%b %b %b" % (word, attributes.key.encode(), numbers)
         return b"put-with %b%b" % (numbers, _write_attributes(attributes))
@@ -247,7 +247,7 @@ def _put_with(text: bytes) -> Put | None:
     if attributes is None or (attributes.at and put.delay):
         return None  # a moment and a delay: one of them is too much
     labels = attributes.labels
-    if labels is not None and labels.after and (attributes.at or labels.after == labels.group):
+    if labels is not None and labels.after and (attributes.at or attributes.within or labels.after == labels.group):
         return None  # likewise a moment and a group; and a job cannot wait for itself
     return put
 
@@ -299,9 +299,13 @@ def _attributes(text: bytes) -> Attributes | None:
         found[name] = number
     if not key and (b"replace" in found or b"hold" in found):
         return None
+    if b"replace" not in found and (b"again" in found or b"within" in found):
+        return None
     return Attributes(
         key=key,
         replaces=b"replace" in found,
+        again=b"again" in found,
+        within=found.get(b"within", 0),
         at=found.get(b"at", 0),
         max_tries=found.get(b"tries", 0),
         backoff=found.get(b"backoff", 0),
@@ -361,6 +365,8 @@ def _moment(word: bytes) -> int:
 
 _READ_ATTRIBUTE: Final = {
     b"replace": _one,
+    b"again": _one,
+    b"within": _seconds,
     b"at": _moment,
     b"tries": _number,
     b"backoff": _seconds,
@@ -377,11 +383,18 @@ def _write_attributes(attributes: Attributes) -> bytes:
         parts.append(b" key=%b" % attributes.key.encode())
     if attributes.replaces:
         parts.append(b" replace=1")
+    if attributes.again:
+        parts.append(b" again=1")
     if attributes.at:
         parts.append(b" at=%d.%09d" % divmod(attributes.at, SECOND))
     if attributes.max_tries:
         parts.append(b" tries=%d" % attributes.max_tries)
-    for name, duration in ((b"backoff", attributes.backoff), (b"ttl", attributes.ttl), (b"hold", attributes.key_hold)):
+    for name, duration in (
+        (b"within", attributes.within),
+        (b"backoff", attributes.backoff),
+        (b"ttl", attributes.ttl),
+        (b"hold", attributes.key_hold),
+    ):
         if duration:
             parts.append(b" %b=%b" % (name, write_duration(duration)))
     if attributes.labels is not None:

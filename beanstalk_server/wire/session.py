@@ -38,6 +38,7 @@ from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import (
+    AGAIN,
     BURIED_INSTEAD,
     DEADLINE_SOON,
     DONE,
@@ -693,6 +694,8 @@ class Session(Client):
             self.reply(b"INSERTED %d\r\n" % self.job_id)
         elif outcome == REPLACED:
             self.reply(replies.replaced(self.job_id))
+        elif outcome == AGAIN:
+            self.reply(b"AGAIN %d\r\n" % self.job_id)
         elif outcome == EXISTS:
             self.reply(replies.exists(self.job_id))
             self.wait_for_changes()

@@ -131,11 +131,19 @@ IDENTITY: Final = "the id of the server"
 FRACTIONS: Final = "fractions of a second"
 """What beanstalkd lacks as well; it is asked for as commands are."""
 
-BOUND: Final = (b"release ", b"bury ", b"touch ", b"release-batch ", b"touch-batch ", b"touch-all\r\n", b"give-back ")
+BOUND: Final = (
+    b"release ",
+    b"bury ",
+    b"touch ",
+    b"release-batch ",
+    b"touch-batch ",
+    b"touch-all\r\n",
+    b"give-back ",
+)
 """Commands that mean nothing to another connection than the one that has reserved the job."""
 
 INSERTED: Final = Number(b"INSERTED")
-INSERTED_OR_REPLACED: Final = Number(b"INSERTED", b"REPLACED")
+INSERTED_OR_REPLACED: Final = Number(b"INSERTED", b"REPLACED", b"AGAIN")
 RESERVED_BATCH: Final = Batch()
 FOUND: Final = JobReply(b"FOUND", reserves=False)
 DELETED: Final = Word(b"DELETED")
@@ -732,6 +740,8 @@ class Commands(Generic[TBody]):
         *,
         key: str = "",
         replace: bool = False,
+        again: bool = False,
+        within: Duration | None = 0,
         at: float | datetime.datetime | None = None,
         tries: int = 0,
         backoff: Duration | None = 0,
@@ -754,6 +764,8 @@ class Commands(Generic[TBody]):
         Args:
             key: the name of the job, by the rules of tube names.
             replace: whether to replace the job that has this key.
+            again: whether to replace it also while a worker has it: then this job runs when that reservation ends.
+            within: with `replace`: seconds after the first put of the job within which it is due: a limit of the delay.
             at: when the job is to be ready by the server's wall clock, instead of a delay: Unix time in seconds, or
                 a datetime, which without a time zone is local time.
             tries: how often it may be released, time out or lose its worker, before it is buried or goes to the dead
@@ -773,28 +785,33 @@ class Commands(Generic[TBody]):
             ValueError: the attributes do not go together or are out of range; nothing was sent.
         """
         delay, hold = seconds_of(delay, "delay"), seconds_of(0 if hold is None else hold, "hold")
+        wait = seconds_of(0 if within is None else within, "within")
         if (replace or hold) and not key:
             raise ValueError("replace and hold are about a key: it must be given")
+        if (again or wait) and not replace:
+            raise ValueError("again and within go together with replace")
         if at is not None and delay:
             raise ValueError("at and delay: only one of them may be given")
-        if after and (at is not None or after == group):
-            raise ValueError("after goes neither with at nor with the group of the same name")
+        if after and (at is not None or wait or after == group):
+            raise ValueError("after goes neither with at or within nor with the group of the same name")
         if limit_count != 1 and not limit:
             raise ValueError("limit_count is about a limit: it must be given")
         attributes = [b" key=%b" % _name(key, "key")] if key else []
         if replace:
             attributes.append(b" replace=1")
+        if again:
+            attributes.append(b" again=1")
         if at is not None:
             attributes.append(b" at=%b" % moment(at))
         if tries:
-            attributes.append(b" tries=%d" % within("tries", tries, MAX_SECONDS))
-        for name, duration in (("backoff", backoff), ("ttl", ttl), ("hold", hold)):
+            attributes.append(b" tries=%d" % _between("tries", tries, MAX_SECONDS))
+        for name, duration in (("within", within), ("backoff", backoff), ("ttl", ttl), ("hold", hold)):
             if duration is not None and seconds_of(duration, name):
                 attributes.append(b" %b=%b" % (name.encode(), seconds(name, duration)))
         if share:
             attributes.append(b" share=%b" % _name(share, "share"))
         if limit:
-            count = within("limit_count", limit_count, MAX_PRIORITY, 1)
+            count = _between("limit_count", limit_count, MAX_PRIORITY, 1)
             attributes.append(b" limit=%b:%d" % (_name(limit, "limit"), count))
         if group:
             attributes.append(b" group=%b" % _name(group, "group"))

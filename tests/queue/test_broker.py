@@ -21,7 +21,7 @@ from virtual import BodilessJournal, MemoryJournal, RecordingClient
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.job import READY, STATES, Job, Terms
 from beanstalk_server.queue.journal import Journal, JournalError
-from beanstalk_server.queue.outcome import DONE, PENDING, REPLACED
+from beanstalk_server.queue.outcome import AGAIN, DONE, PENDING, REPLACED
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Counters, Labels, Policy
 from beanstalk_server.queue.stored_job import stored_job
 from beanstalk_server.queue.tube import Tube
@@ -52,6 +52,7 @@ def some_limits(least, most):
 intervals = st.one_of(st.just(0), st.just(SECOND), st.integers(1, 1_000_000), st.integers(1, 3 * SECOND))
 backoffs = st.one_of(st.just(0), st.just(1), st.integers(1, 3 * SECOND))
 times_to_live = st.one_of(st.just(0), st.just(0), st.integers(1, 30_000_000), st.integers(1, 6 * SECOND))
+withins = st.one_of(st.just(0), st.just(0), st.integers(1, 4 * SECOND))
 holds = st.one_of(st.just(0), st.integers(1, 6 * SECOND))
 policies = st.one_of(
     st.just(NO_POLICY),
@@ -202,18 +203,26 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         outcome = self.broker.put(client, job_id, priority, delay, ttr, body, self.now, self.now)
         assert outcome == self.model.put(mirror, job_id, priority, delay, ttr, self.now, len(body))
 
-    @command(key=keys, replaces=st.booleans(), priority=priorities, delay=delays, ttr=times_to_run)
-    def put_keyed(self, client, mirror, key, replaces, priority, delay, ttr):
+    @command(
+        key=keys,
+        replaces=st.booleans(),
+        priority=priorities,
+        delay=delays,
+        ttr=times_to_run,
+        again=st.booleans(),
+        within=withins,
+    )
+    def put_keyed(self, client, mirror, key, replaces, priority, delay, ttr, again=False, within=0):
         job_id = self.broker.next_id
         self.bodies += 1
         body = b"body %d" % self.bodies
         before = self.model.find_keyed(mirror.use, key)
         kept = before and self.body(before.id)
-        attributes = Attributes(key=key, replaces=replaces)
+        attributes = Attributes(key=key, replaces=replaces, again=again, within=within)
         outcome = self.broker.put_with(client, attributes, priority, delay, ttr, body, self.now, self.now)
         assert outcome == self.model.put_with(mirror, job_id, attributes, priority, delay, ttr, self.now, len(body))
         if before or outcome == DONE:  # else the key is held
-            assert self.body(before.id if before else job_id) == (body if outcome in (DONE, REPLACED) else kept)
+            assert self.body(before.id if before else job_id) == (body if outcome in (DONE, REPLACED, AGAIN) else kept)
 
     @command(priority=priorities, delay=delays, sizes=st.lists(st.integers(0, 9), min_size=1, max_size=4))
     def put_batch(self, client, mirror, priority, delay, sizes):
@@ -251,11 +260,13 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         priority=priorities,
         wait=st.integers(-SECOND, 5 * SECOND),
         ttr=times_to_run,
+        again=st.booleans(),
+        within=withins,
     )
-    def put_at(self, client, mirror, key, replaces, priority, wait, ttr):
+    def put_at(self, client, mirror, key, replaces, priority, wait, ttr, again=False, within=0):
         job_id = self.broker.next_id
         at = self.now + self.wall_offset + wait
-        attributes = Attributes(key=key, replaces=replaces, at=at)
+        attributes = Attributes(key=key, replaces=replaces, at=at, again=again, within=within)
         outcome = self.broker.put_with(client, attributes, priority, 0, ttr, b"at", self.now, self.now)
         assert outcome == self.model.put_with(mirror, job_id, attributes, priority, 0, ttr, self.now, 2)
 
@@ -272,11 +283,18 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         hold=holds,
         delay=delays,
         ttr=times_to_run,
+        again=st.booleans(),
     )
-    def put_with(self, client, mirror, key, replaces, limit, backoff, ttl, hold, delay, ttr):
+    def put_with(self, client, mirror, key, replaces, limit, backoff, ttl, hold, delay, ttr, again=False):
         job_id = self.broker.next_id
         attributes = Attributes(
-            key=key, replaces=replaces, max_tries=limit, backoff=backoff, ttl=ttl, key_hold=hold if key else 0
+            key=key,
+            replaces=replaces,
+            again=again,
+            max_tries=limit,
+            backoff=backoff,
+            ttl=ttl,
+            key_hold=hold if key else 0,
         )
         outcome = self.broker.put_with(client, attributes, 0, delay, ttr, b"with", self.now, self.now)
         assert outcome == self.model.put_with(mirror, job_id, attributes, 0, delay, ttr, self.now, 4)
@@ -289,11 +307,12 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         count=st.integers(1, 2),
         priority=st.integers(0, 1),
         delay=st.one_of(st.just(0), delays),
+        again=st.booleans(),
     )
-    def put_with_labels(self, client, mirror, key, replaces, share, limit, count, priority, delay):
+    def put_with_labels(self, client, mirror, key, replaces, share, limit, count, priority, delay, again):
         job_id = self.broker.next_id
         labels = Labels(share=share, limit=limit, limit_count=count if limit else 0)
-        attributes = Attributes(key=key, replaces=replaces and bool(key), labels=labels)
+        attributes = Attributes(key=key, replaces=replaces and bool(key), again=again, labels=labels)
         outcome = self.broker.put_with(client, attributes, priority, delay, SECOND, b"labels", self.now, self.now)
         assert outcome == self.model.put_with(mirror, job_id, attributes, priority, delay, SECOND, self.now, 6)
 
@@ -358,9 +377,10 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def unreserve(self, client, mirror, job_id):
         lsn = self.broker.last_lsn
         job = self.model.find(job_id)
+        is_recorded = job and (job.again or self.model.ttl_of(job))
         done = self.broker.unreserve(client, job_id, self.now)
         assert done == self.model.unreserve(mirror, job_id, self.now)
-        assert (job and self.model.ttl_of(job)) or self.broker.last_lsn == lsn, "nothing is recorded"
+        assert is_recorded or self.broker.last_lsn == lsn, "nothing is recorded"
 
     @rule(pair=clients)
     def stop_waiting(self, pair):
@@ -572,7 +592,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         assert sorted(again.jobs) == sorted(self.broker.jobs)
         for job_id, job in ((job.id, job) for job in self.broker.jobs.values()):
             other = again.jobs[job_id]
-            names = ("id", "priority", "delay", "ttr", "key", "created_at")
+            names = ("id", "priority", "delay", "next_ttr", "key", "created_at")
             assert [getattr(other, name) for name in names] == [getattr(job, name) for name in names]
             assert again.journal.stored(other).body == self.body(job_id)
             names = ("releases", "buries", "kicks")
@@ -585,11 +605,13 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             at = self.journal.jobs[job_id].at
             if at:
                 state = "delayed" if at > self.now + wall_offset else "ready"
+            elif job.runs_again():
+                state = "delayed" if job.due_again() > self.now else "ready"
             elif state == "reserved" or (state == "delayed" and job.deadline <= self.now):
                 state = "ready"
             assert STATES[other.state] == state
             if state == "delayed":
-                assert other.deadline == (at or job.deadline)
+                assert other.deadline == (at or (job.due_again() if job.runs_again() else job.deadline))
         for name, tube in ((tube.name, tube) for tube in again.tubes.values()):
             if name in self.broker.tubes:
                 assert buried(tube) == buried(self.broker.tubes[name])
@@ -700,6 +722,7 @@ def live_on(machine, rng):
             (
                 lambda: machine.put(pair, priority, delay, ttr),
                 lambda: machine.put_keyed(pair, key, replaces, priority, delay, ttr),
+                lambda: machine.put_keyed(pair, key, True, priority, delay, ttr, True, wait),
                 lambda: machine.put_with(pair, key, replaces, rng.choice((0, 1, 2)), delay, ttl, hold, 0, ttr),
                 lambda: machine.put_at(pair, rng.choice(("", key)), replaces, priority, wait, ttr),
             )

@@ -542,6 +542,13 @@ class Job(Holder):
             terms.reason = old.reason
         return job
 
+    def with_body(self, body: bytes) -> Job:
+        """A new job that replaces this one, which is reserved: it has another body, and all else, for itself."""
+        job = Job(self.id, self.priority, self.delay, self.ttr, body, self.tube, self.created_at)
+        job.reserves = self.reserves
+        job.extras = self.extras
+        return job
+
     def held_key(self) -> HeldKey:
         """What is left of this job when it is deleted, and its key stays taken: also its record in the journal."""
         held = HeldKey(self.id, self.extras.key, self.tube, self.created_at)

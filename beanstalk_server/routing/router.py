@@ -143,7 +143,9 @@ FORBIDDEN: Final = frozenset([command.name.encode() for command in PLACE_COMMAND
 _CALL_OFF: Final = CANCEL_RESERVE.name.encode()
 """The only command without a reply: it goes where the last one went, which it may call off."""
 
-_BODIES: Final = Prefixes((b"put", b"replace-keyed"))
+_WITH_BODIES: Final = [command for command in PROTOCOL + EXTENSIONS if command.has_body]
+_BODIES: Final = Prefixes(tuple([command.name.encode() for command in _WITH_BODIES]))
+_BODIES_OF_JOBS: Final = Prefixes(tuple([command.name.encode() for command in _WITH_BODIES if command.concerns == JOB]))
 _QUIT: Final = QUIT.name.encode()
 _CRLF: Final = 2
 
@@ -820,7 +822,10 @@ class Router:
                     line = None
                     continue
             body = self._body_size(line) if _BODIES.begin(line) else -1
-            shard = self.used_shard if body >= 0 else ALONE if body == UNSAFE else self.route(line)
+            if body == UNSAFE:
+                shard = ALONE
+            else:
+                shard = self.used_shard if body >= 0 and not _BODIES_OF_JOBS.begin(line) else self.route(line)
             if branch is None or shard != branch.shard:
                 if shard == ANYWHERE:
                     shard = self.used_shard if branch is None else branch.shard

@@ -63,7 +63,7 @@ _NINE: Final = 57
 
 
 class Put:
-    """The arguments of put, put-keyed, replace-keyed, put-with and put-batch. They last until the body has come.
+    """The arguments of put, put-keyed, replace-keyed, put-with, put-batch and save. They last until the body has come.
 
     `attributes` are None for put and put-batch. `trailing` is what follows the arguments of put: it is refused, unless
     the body is too big anyway, as in beanstalkd.
@@ -79,13 +79,16 @@ class Put:
         self.size = size
         self.trailing = trailing
         self.is_batch = False
+        self.saves = -1  # the id of the job that gets the body; -1 if it is a put
 
     def is_extension(self) -> bool:
         """Whether beanstalkd does not have the command."""
-        return self.is_batch or self.attributes is not None
+        return self.is_batch or self.attributes is not None or self.saves >= 0
 
     def line(self) -> bytes:
         """A line that gives these arguments."""
+        if self.saves >= 0:
+            return b"save %d %d" % (self.saves, self.size)
         delay, ttr = write_duration(self.delay), write_duration(self.ttr)
         numbers = b"%d %b %b %d" % (self.priority, delay, ttr, self.size)
         attributes = self.attributes
@@ -256,11 +259,14 @@ def size_of_body(line: bytes) -> int:
     """The size of the body behind the malformed line of a put that beanstalkd does not have; -1 if it is uncertain.
 
     The size is certain if it is in its place: the fourth number of put-with and put-batch, if nothing follows that
-    begins as a number; the last of the five words of put-keyed and replace-keyed, whose key may be malformed.
+    begins as a number; the last of the five words of put-keyed and replace-keyed, whose key may be malformed, and of
+    the two of save.
     """
     words = line.split(b" ")
     if words[0].endswith(b"-keyed"):
         word = words[5] if len(words) == 6 else b""
+    elif words[0] == b"save":
+        word = words[2] if len(words) == 3 else b""
     else:
         words = line.split()
         word = words[4] if len(words) == 5 or (len(words) > 5 and words[5][0] not in _BEGINS_NUMBER) else b""
@@ -433,6 +439,17 @@ def read_replace_keyed(text: bytes, into: Arguments) -> bool:
 def read_put_with(text: bytes, into: Arguments) -> bool:
     into.put = _put_with(text)
     return into.put is not None
+
+
+def read_save(text: bytes, into: Arguments) -> bool:
+    """Id and size."""
+    into.job_id, end = _id_at(text, 0)
+    size, end = _number_at(text, end)
+    if into.job_id < 0 or size < 0 or end != len(text):
+        return False
+    put = into.put = Put(None, 0, 0, 0, size, b"")
+    put.saves = into.job_id
+    return True
 
 
 MOST_IN_BATCH: Final = 1000

@@ -952,6 +952,16 @@ class Model:
         self.set_aside(job)
         return DONE
 
+    def save(self, client, job_id, size, now):
+        job = self.held_by(client, job_id)
+        if job is None or job.again:
+            return NOT_FOUND if job is None else TOO_LATE
+        refused = self.refused(job.tube, 0, size, now, NO_ATTRIBUTES, job)
+        if refused is not None:
+            return refused
+        job.size, job.order = size, self.next_order()
+        return DONE
+
     def touch(self, client, job_id, now):
         job = self.held_by(client, job_id)
         if job is None:

@@ -23,7 +23,7 @@ A command returns an Outcome. Before it returns DONE, it has passed what it foun
     reserved                  ready       release without delay [1]      the client that reserved it
     reserved                  delayed     release with delay [1]         the client that reserved it
     reserved                  buried      bury                           the client that reserved it
-    reserved                  reserved    touch                          the client that reserved it
+    reserved                  reserved    touch, save                    the client that reserved it
     reserved                  reserved    replace that says again [4]    any client
     reserved [4]              ready       any end of its reservation     the client that reserved it, or time
     reserved [4]              delayed     the same, if it has a delay    the client that reserved it, or time
@@ -859,6 +859,46 @@ class Broker(QueueState):
             return transitions.fail(self, job, RELEASED, delay, now)
         transitions.enter(self, job, delay, now)
         recording.record_change(self, job)
+        return DONE
+
+    def save(self, client: Client, job_id: int, body: bytes) -> Outcome:
+        """Give a job that the client has reserved another body, which its next attempt gets. NOT_FOUND if it has not.
+
+        TOO_LATE if it has been replaced, and runs again anyway. DRAINING, TOO_BIG or OUT_OF_MEMORY as for a put.
+        """
+        job = self.jobs.get(job_id)
+        if job is None or job.client is not client:
+            return NOT_FOUND
+        if job.runs_again():
+            return TOO_LATE
+        tube = job.tube
+        size = len(body)
+        old_size = self.body_size(job)  # now: once the journal has the new body, it does not know the old one
+        if tube.policy is not NO_POLICY:
+            refused = tube.refusal(self.counters, 0, size, False, old_size)
+            if refused != DONE:
+                return refused
+        fresh = job.with_body(body)
+        fresh.state = RESERVED
+        if not self.memory.admits(fresh, job):
+            return OUT_OF_MEMORY
+        if self.records:
+            if not self.journal.put(fresh):
+                return OUT_OF_MEMORY
+            self.last_lsn += 1
+        self.memory.remove_job(job)
+        self.jobs.add(fresh)
+        self.memory.add_job(fresh)
+        transitions.pass_on_reservation(self, job, fresh)
+        tube.bytes += size - old_size
+        if fresh.key:
+            recording.add_key(tube, fresh)
+        terms = fresh.terms()
+        if terms is not None and terms.letter is not None:
+            terms.letter.job = fresh
+        labels = fresh.labels()
+        if labels is not None and labels.joined is not None:
+            self.groups.replace(labels.joined, labels, fresh, labels)
         return DONE
 
     def bury(self, client: Client, job_id: int, priority: int, now: int) -> Outcome:

@@ -514,6 +514,17 @@ IGNORE: Final = Command(
     concerns=places.NAMED,
     across=places.IGNORE_TUBE,
 )
+SAVE: Final = Command(
+    "save",
+    grammar.read_save,
+    _put,
+    CONSUME,
+    TUBE_OF_JOB,
+    done=replies.SAVED,
+    needs=DELETIONS,
+    has_body=True,
+    ends=(b"NOT_FOUND",),
+)
 QUIT: Final = Command("quit", None, _quit, NO_RIGHT, NO_TUBE, is_counted=False, acts=True)
 
 PROTOCOL: Final = (
@@ -712,6 +723,7 @@ EXTENSIONS: Final = (
         needs=ALL,
         ends=(b"GIVEN_BACK", b"NOT_FOUND"),
     ),
+    SAVE,
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 

@@ -605,12 +605,13 @@ class Session(Client):
         if put.trailing:
             self.refuse_malformed_put(commands.PUT_PREFIX)
             return
-        if not self.producer:
-            self.queue.begin_put(self)
         self.put = put
         self.put_at = now
-        if put.attributes is None and not put.is_batch:
-            self.job_id = self.queue.take_id()
+        if put.saves < 0:
+            if not self.producer:
+                self.queue.begin_put(self)
+            if put.attributes is None and not put.is_batch:
+                self.job_id = self.queue.take_id()
         self.framer.begin_body(put.size, True)
 
     def refuse(self, reply: bytes, reason: str) -> None:
@@ -674,7 +675,9 @@ class Session(Client):
         queue = self.queue
         ttr = max(put.ttr, SECOND)
         attributes = put.attributes
-        if attributes is None and not put.is_batch:
+        if put.saves >= 0:
+            self.settle(commands.SAVE, queue.save(self, put.saves, body))
+        elif attributes is None and not put.is_batch:
             self._settle_put(queue.put(self, self.job_id, put.priority, put.delay, ttr, body, self.put_at, now))
         elif attributes is None:
             bodies = grammar.parse_bodies(body, self.server.max_job_size)

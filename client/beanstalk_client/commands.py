@@ -122,6 +122,7 @@ WITHOUT_BODY: Final = {
     "replace-keyed": "cancel-keyed",
     "put-with": "redrive",
     "put-batch": "delete-batch",
+    "save": "give-back",
 }
 """For each command with a body, one without that every server has which has the former."""
 
@@ -139,11 +140,13 @@ BOUND: Final = (
     b"touch-batch ",
     b"touch-all\r\n",
     b"give-back ",
+    b"save ",
 )
 """Commands that mean nothing to another connection than the one that has reserved the job."""
 
 INSERTED: Final = Number(b"INSERTED")
 INSERTED_OR_REPLACED: Final = Number(b"INSERTED", b"REPLACED", b"AGAIN")
+SAVED: Final = Word(b"SAVED")
 RESERVED_BATCH: Final = Batch()
 FOUND: Final = JobReply(b"FOUND", reserves=False)
 DELETED: Final = Word(b"DELETED")
@@ -1137,6 +1140,24 @@ class Commands(Generic[TBody]):
         """
         job_id = _id(job)
         return Command(b"touch %d\r\n" % job_id, TOUCHED).of_job(job)
+
+    @extension
+    def save(self, job: JobOrID[TBody], body: TBody) -> Command[None]:
+        """Gives a reserved job another body, which its next attempt gets. The job stays reserved.
+
+        Example:
+            job = queue.reserve()
+            queue.save(job, "half of it is done")
+
+        Raises:
+            NotFoundError: it is not reserved any more.
+            TooLateError: it was replaced meanwhile, and runs again with that body.
+            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
+            UnsupportedError: the server does not know the command; nothing was sent.
+        """
+        data = self._session.encode(body)
+        made: Command[None] = Command(b"save %d %d\r\n%b\r\n" % (_id(job), len(data), data), SAVED)
+        return made.of_extension().of_job(job)
 
     @command
     def kick(self, limit: int) -> Command[int]:

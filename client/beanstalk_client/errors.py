@@ -469,7 +469,7 @@ RIGHTS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(["cancel-keyed", "reschedule-keyed", "reprioritize-keyed"], ("produce", "used")),
     **dict.fromkeys(["cancel", "reschedule", "reprioritize"], ("produce", "job")),
     **dict.fromkeys(["reserve", "reserve-with-timeout", "reserve-batch"], ("consume", "watched")),
-    **dict.fromkeys(["reserve-job", "delete", "release", "bury", "touch", "give-back"], ("consume", "job")),
+    **dict.fromkeys(["reserve-job", "delete", "release", "bury", "touch", "give-back", "save"], ("consume", "job")),
     "watch": ("consume", "named"),
     **dict.fromkeys(["peek-ready", "peek-delayed", "peek-buried", "peek-keyed"], ("inspect", "used")),
     **dict.fromkeys(["peek", "stats-job"], ("inspect", "job")),

@@ -411,6 +411,15 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def touch(self, client, mirror, job_id):
         assert self.broker.touch(client, job_id, self.now) == self.model.touch(mirror, job_id, self.now)
 
+    @command(job_id=job_ids, size=st.integers(0, 9))
+    def save(self, client, mirror, job_id, size):
+        kept = self.body(job_id) if job_id in self.broker.jobs else None
+        body = bytes(size)
+        outcome = self.broker.save(client, job_id, body)
+        assert outcome == self.model.save(mirror, job_id, size, self.now)
+        if kept is not None:
+            assert self.body(job_id) == (body if outcome == DONE else kept)
+
     @command(bound=st.integers(0, 3))
     def kick(self, client, mirror, bound):
         assert self.broker.kick(client, bound, self.now) == self.model.kick(mirror, bound, self.now)
@@ -741,6 +750,7 @@ def live_on(machine, rng):
             lambda: machine.delete(pair, held),
             lambda: machine.delete(pair, job_id),
             lambda: machine.touch(pair, held),
+            *[lambda: machine.save(pair, held, rng.randrange(9))] * 2,
             lambda: machine.unreserve(pair, held),
             lambda: machine.cancel(pair, job_id),
             lambda: machine.reschedule(pair, job_id, delay),

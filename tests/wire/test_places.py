@@ -10,7 +10,7 @@ CONCERNS = {
     "put-batch peek-keyed peek-ready peek-delayed peek-buried kick",
     NAMED: "use watch ignore pause-tube stats-tube clear-tube redrive list-jobs move-jobs unwatch",
     JOB: "delete release bury touch peek kick-job reserve-job stats-job cancel reschedule reprioritize give-back "
-    "unreserve",
+    "save unreserve",
     JOBS: "delete-batch release-batch touch-batch",
     WATCHED: "reserve reserve-with-timeout reserve-batch probe await",
     EVERYTHING: "stats list-tubes stats-tubes list-clients drain undrain "

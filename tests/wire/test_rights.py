@@ -37,7 +37,7 @@ RIGHTS = {
     ),
     "consume": words(
         "watch reserve reserve-with-timeout reserve-batch reserve-job delete release bury touch "
-        "delete-batch release-batch touch-batch give-back"
+        "delete-batch release-batch touch-batch give-back save"
     ),
     "inspect": words(
         "peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube list-jobs stats-group"
@@ -50,7 +50,7 @@ RIGHTS = {
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
 ABOUT_A_JOB = words(
-    "cancel reschedule reprioritize reserve-job delete release give-back bury touch peek stats-job kick-job"
+    "cancel reschedule reprioritize reserve-job delete release give-back save bury touch peek stats-job kick-job"
 )
 ABOUT_A_NAMED_TUBE = words(
     "use watch stats-tube pause-tube clear-tube redrive list-jobs move-jobs stats-group cancel-group"
@@ -142,6 +142,7 @@ LINES = {
     "delete": [b"delete {id}"],
     "release": [b"release {id} 3 0", b"release {id} 3 1"],
     "give-back": [b"give-back {id}"],
+    "save": [b"save {id} 4" + BODY, b"save {id} " + TOO_BIG],
     "bury": [b"bury {id} 3"],
     "touch": [b"touch {id}"],
     "peek": [b"peek {id}"],

@@ -170,7 +170,11 @@ def _check_tubes(broker: Broker) -> None:
         totals = [total + part for total, part in zip(totals, found, strict=True)]
     assert totals == [broker.ready, broker.delayed, broker.buried, broker.reserved, broker.urgent]
     clearing = sum(held.tube.is_cleared(held) for held in broker.held.values())
-    assert len(broker.held) - clearing == sum(len(tube.held) for tube in broker.tubes.values())
+    pauses = [held for held in broker.held.values() if not held.key]
+    assert broker.pauses == len(pauses)
+    for pause in pauses:
+        assert pause.is_linked() or (pause.tube.pause_record is pause and pause.tube.pause), "no pause is left"
+    assert len(broker.held) - clearing - len(pauses) == sum(len(tube.held) for tube in broker.tubes.values())
     # Those that watch no tube wait in none.
     assert broker.waiting >= len(waiting), "the statistics count too few waiting clients"
     for client in waiting:

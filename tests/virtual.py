@@ -4,7 +4,7 @@ from checking import check_broker
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
+from beanstalk_server.queue.job import HELD, NOT_IN_MEMORY, Job
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, FAILED, PENDING, REPLACED, TIMED_OUT
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, full_name_of_limit
@@ -288,6 +288,7 @@ class MemoryJournal(Journal):
 
     def clear(self, tube_name, reserved_ids):
         kept = set(reserved_ids)
+        kept.update(number for number, job in self.jobs.items() if job.state == HELD and not job.key)  # pauses
         self.jobs = {number: job for number, job in self.jobs.items() if job.tube != tube_name or number in kept}
         return True
 

@@ -223,7 +223,9 @@ class Holder(Timer):
 @mypyc_attr(acyclic=True)
 class HeldKey(Holder):
     """What is left of a job that has been deleted, while its key stays taken. As a timer, its deadline is when that
-    time is over. A million of them take what the keys of a million jobs take."""
+    time is over. A million of them take what the keys of a million jobs take.
+
+    One without a key says that its tube is paused until then: so pauses are kept as held keys are."""
 
     __slots__ = ("_key",)
 

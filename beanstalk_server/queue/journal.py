@@ -154,7 +154,8 @@ class Journal:
         """
 
     def hold(self, held: HeldKey) -> None:
-        """Record that the job with this id is deleted, but its key stays taken until the deadline.
+        """Record that the job with this id is deleted, but its key stays taken until the deadline; or, without a key,
+        that the tube is paused until then.
 
         `held` is what is left of it, and in the table of this name afterwards; `delete` is its end. `stored` gives it
         as a job without a body, in the state HELD: so `load` must give it back, too. A journal that does not override
@@ -188,7 +189,7 @@ class Journal:
             self.delete(job)
 
     def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
-        """Record that all jobs of a tube are deleted except these reserved ones.
+        """Record that all jobs of a tube are deleted except these reserved ones, and its held keys; its pause stays.
 
         This is one change: all of it survives, or nothing. `leave_group` follows for each that is a member of a group.
 

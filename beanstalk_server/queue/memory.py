@@ -48,6 +48,9 @@ TIMER_COST: Final = 64
 HELD_COST: Final = 196
 """Bytes that a held key takes beside its own: as a key, and 16 for its places in the tables of held keys."""
 
+PAUSE_COST: Final = 1400
+"""Bytes that a tube takes which stays because it is paused, with the record of that."""
+
 LABELS_COST: Final = 128
 """Bytes that the labels of a job take beside the names themselves."""
 
@@ -92,7 +95,7 @@ def labels_cost(labels: Labels) -> int:
 
 
 def held_cost(held: HeldKey) -> int:
-    return HELD_COST + len(held.key)
+    return HELD_COST + len(held.key) if held.key else PAUSE_COST
 
 
 def group_cost(name: str) -> int:
@@ -127,6 +130,10 @@ class Memory:
     def admits_all(self, jobs: list[Job]) -> bool:
         """The same for several jobs that are new."""
         return not self.limit or self.used + sum(map(job_cost, jobs)) <= self.limit
+
+    def admits_pause(self) -> bool:
+        """Whether a tube may be kept because it is paused."""
+        return not self.limit or self.used + PAUSE_COST <= self.limit
 
     def add_job(self, job: Job) -> None:
         """Count a job that the broker has taken in, with its body if that is in memory."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from beanstalk_server.queue.groups import Group
 from beanstalk_server.queue.job import NEVER, HeldKey, Holder, Job, Terms
-from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.table import KeyTable
 from beanstalk_server.queue.tube import Tube
@@ -57,6 +57,46 @@ def record_delete(queue: QueueState, job: Holder) -> None:
     if queue.records:
         queue.last_lsn += 1
         queue.journal.delete(job)
+
+
+def record_pause(queue: QueueState, tube: Tube, end: int, now: int) -> bool:
+    """Record until when a tube is paused, in place of what was recorded before; False if there is no room for it.
+
+    Args:
+        end: in nanoseconds; 0 if it is not paused any more.
+    """
+    before = tube.pause_record
+    if end:
+        if queue.admits != ALL or not queue.memory.admits_pause():
+            return False
+        pause = tube.pause_record = HeldKey(queue.next_id, "", tube, now)
+        queue.next_id += queue.stride
+        pause.deadline = end
+        record_hold(queue, pause)
+        queue.held.add(pause)
+        count_pause(queue, pause)
+    else:
+        tube.pause_record = None
+    if before is None:
+        return True
+    if queue.admits == NONE:
+        queue.suspended_deletions.append(before)
+    else:
+        forget_pause(queue, before)
+    return True
+
+
+def count_pause(queue: QueueState, pause: HeldKey) -> None:
+    queue.pauses += 1
+    queue.memory.add_held(pause)
+
+
+def forget_pause(queue: QueueState, pause: HeldKey) -> None:
+    """Record that a pause is over."""
+    record_delete(queue, pause)
+    queue.held.remove(pause.id)
+    queue.memory.remove_held(pause)
+    queue.pauses -= 1
 
 
 def record_group(queue: QueueState, group: Group) -> bool:

@@ -264,7 +264,7 @@ class Replay:
                 labels = job.labels()
                 if labels is not None and labels.group in groups and not job.own_terms().origin:
                     groups[labels.group].count(END_CANCELLED)  # the crash has come before the clear said so
-            for job_id in [held.id for held in self.held.values() if self._is_cleared(held)]:
+            for job_id in [held.id for held in self.held.values() if held.key and self._is_cleared(held)]:
                 self.held.remove(job_id)
         if self.renumbers:
             for job in self.jobs.values():

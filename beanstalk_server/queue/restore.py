@@ -7,10 +7,10 @@ from typing import Final
 from beanstalk_server.queue import transitions
 from beanstalk_server.queue.bulk import BulkRecord
 from beanstalk_server.queue.groups import waits
-from beanstalk_server.queue.job import BURIED, DELAYED, SINCE_UNKNOWN, Job
+from beanstalk_server.queue.job import BURIED, DELAYED, SINCE_UNKNOWN, HeldKey, Job
 from beanstalk_server.queue.journal import JournalError
 from beanstalk_server.queue.membership import end_group, joins
-from beanstalk_server.queue.recording import add_key, hold_key, note_ready_since
+from beanstalk_server.queue.recording import add_key, count_pause, hold_key, note_ready_since
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.table import ForeignJobError
@@ -95,9 +95,13 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
     for job in buried:
         transitions.enter_buried(queue, job, job.extras.bury_sequence)
     for held in queue.held.values():
-        held.tube = queue.tube(held.tube.name)
         held.created_at -= clock_offset
-        hold_key(queue, held, held.deadline - clock_offset)
+        deadline = held.deadline - clock_offset
+        if held.key:
+            held.tube = queue.tube(held.tube.name)
+            hold_key(queue, held, deadline)
+        else:
+            _restore_pause(queue, held, deadline, now)
     _restore_groups(queue, members, waiting, clock_offset, now)
     letters.sort(key=_job_id)  # nothing says in which order they came
     names: dict[str, str] = {}  # of origins: one object for all that have come from the same tube
@@ -107,6 +111,26 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
         job.tube.add_letter(job, terms)
     memory.packed_from = packed_from
     return replay.last_id
+
+
+def _restore_pause(queue: QueueState, pause: HeldKey, deadline: int, now: int) -> None:
+    """Let a tube be paused, if that is not over, and nothing later is recorded."""
+    count_pause(queue, pause)
+    pause.deadline = deadline
+    if deadline <= now:
+        queue.wheel.set(pause, deadline)
+        return
+    tube = pause.tube = queue.tube(pause.tube.name)
+    before = tube.pause_record
+    if before is not None and before.id > pause.id:
+        queue.wheel.set(pause, OVERDUE)
+        return
+    if before is not None:
+        queue.wheel.set(before, OVERDUE)
+    tube.pause_record = pause
+    tube.pause = deadline - pause.created_at
+    tube.set_blocked()
+    queue.wheel.set(tube, deadline)
 
 
 def _restore_groups(queue: QueueState, members: list[Job], waiting: list[Job], clock_offset: int, now: int) -> None:

@@ -69,6 +69,7 @@ class QueueState:
         journal.groups = self.groups.by_id
         self.memory = journal.memory = Memory(max_memory)
         self.counters = Counters()  # what policies have done, also in tubes that have none: a job may have terms
+        self.pauses = 0  # how many of the held keys are pauses, which have no key
         self.halted = False
         self.suspended = Slot(-1, 0)  # timers that are due, and go on when the journal admits everything again
         self.suspended_deletions = Slot(-1, 0)  # likewise, when it admits deletions again

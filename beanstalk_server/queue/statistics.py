@@ -84,7 +84,7 @@ class ServerStatistics:
         self.waiting = queue.waiting
         self.total_connections = queue.total_connections
         self.draining = queue.draining
-        self.held = len(queue.held)  # keys
+        self.held = len(queue.held) - queue.pauses  # keys
         self.groups = queue.groups.open_count()  # those with members, and those that jobs wait for
         self.memory = queue.memory.used  # bytes that the jobs take, as `queue/memory.py` counts
         self.max_memory = queue.memory.limit  # bytes; 0 if there is no limit

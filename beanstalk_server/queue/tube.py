@@ -44,6 +44,7 @@ class Tube(Timer):
         "letters",  # its jobs that have come from other tubes, first come first; None if there are none
         "name",
         "pause",  # the whole length of its present pause, in nanoseconds; 0 if it is not paused
+        "pause_record",  # None, or what the journal has of its pause: a held key without a key
         "pauses",  # how often pause-tube has named it
         "policy",  # NO_POLICY, or what it demands of its jobs
         "position",  # its index in the list of all tubes
@@ -72,6 +73,7 @@ class Tube(Timer):
         self.waiting = Ring()
         self.waiting_count = 0
         self.pause = 0
+        self.pause_record: HeldKey | None = None
         self.throttle: Throttle | None = None
         self.blocked = False
         self.keys: KeyTable | None = None
@@ -152,7 +154,7 @@ class Tube(Timer):
         return self.throttle is not None and self.throttle.is_closed()
 
     def is_needed(self) -> bool:
-        """Whether a job, a held key, or a client that uses or watches it, keeps it alive."""
+        """Whether a job, a held key, a pause that is recorded, or a client that uses or watches it, keeps it alive."""
         return bool(
             self.using
             or self.watching
@@ -162,6 +164,7 @@ class Tube(Timer):
             or self.delayed.jobs
             or self.timed is not None
             or self.held
+            or self.pause_record is not None
         )
 
     def job_count(self) -> int:
@@ -236,7 +239,7 @@ class Tube(Timer):
         if not self.clearing:
             return False
         if not isinstance(job, Job):
-            return not (job.heap_index < len(self.held) and self.held[job.heap_index] is job)
+            return job.key != "" and not (job.heap_index < len(self.held) and self.held[job.heap_index] is job)
         if job.state == RESERVED:
             return False
         if job.state == BURIED:

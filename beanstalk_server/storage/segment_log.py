@@ -273,8 +273,10 @@ class SegmentLog:
 
     def hold(self, held: HeldKey) -> None:
         """Record that a job is gone but for its key. Its record stands for the held key from now on."""
-        if not held.file:  # the job has no record
+        if not held.file:  # the job has no record, or it is a pause
             self.append(held)
+            if held.id >= self.next_id:
+                self.next_id = held.id + 1
             return
         job = self.live[held.id]
         size = hold_size(held)

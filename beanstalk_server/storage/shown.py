@@ -25,6 +25,8 @@ def shown_job(job: StoredJob) -> dict[str, object]:
             "created-at": _seconds(job.created_at),
             **{end: getattr(job, field) for end, field in GROUP_COUNTERS.items()},
         }
+    if job.state == HELD and not job.key:
+        return {"id": job.id, "tube": job.tube, "state": "paused", "paused-until": _seconds(job.deadline)}
     return {
         "id": job.id,
         "tube": job.tube,

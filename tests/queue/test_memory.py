@@ -157,7 +157,7 @@ SIZES = {  # by class: bytes compiled, and the fields that each take eight inter
     Job: (128, 19),
     HeldKey: (96, 10),
     Extras: (96, 9),
-    Terms: (192, 23),
+    Terms: (192, 24),
     Expiry: (56, 4),
     DeadLetter: (48, 3),
 }

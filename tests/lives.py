@@ -12,7 +12,7 @@ from memory_disk import Crash
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.job import DELAYED, GROUP, HELD, READY, Job
+from beanstalk_server.queue.job import DELAYED, GROUP, HELD, MAX_U32, READY, Job
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.stored_job import GROUP_COUNTERS, LAST_MOMENT
@@ -164,7 +164,7 @@ class Life:
         broker.advance(self.now)
         jobs = broker.jobs
         number = rng.choice(list(jobs)) if jobs and rng.random() < 0.95 else rng.randrange(1, 50)
-        choice = rng.randrange(14)
+        choice = rng.randrange(17)
         if choice < 4 or not jobs:
             body = rng.randbytes(rng.choice((0, 3, 100, 700, 5000 if rng.random() < 0.05 else 10)))
             delay = rng.choice((0, 0, 2 * SECOND, 1000 * SECOND))
@@ -189,12 +189,21 @@ class Life:
                 job = rng.choice(keyed)
                 broker.use(client, job.tube.name)
                 delay, body = rng.choice((0, 9 * SECOND)), rng.randbytes(20)
-                fresh = Attributes(key=job.key, replaces=True)
+                fresh = Attributes(key=job.key, replaces=True, again=rng.random() < 0.5)
                 broker.put_with(client, fresh, rng.randrange(5), delay, SECOND, body, self.now, self.now)
         elif choice == 13:
             broker.reserve(client, 0, self.now)
             if rng.random() < 0.1:
                 broker.clear(client, "default")
+        elif choice == 14:
+            duration = rng.choice((0, SECOND, 100 * SECOND, MAX_U32 * SECOND))
+            broker.pause(client, rng.choice(("default", "tube")), duration, self.now)
+        elif choice == 15:
+            broker.reprioritize(client, number, rng.randrange(5), self.now)
+        elif choice == 16:
+            held = list(client.reserved)
+            if held:
+                broker.save(client, rng.choice(held).id, rng.randbytes(rng.choice((0, 30, 700))))
 
 
 class History:
@@ -285,7 +294,7 @@ class History:
                 tube = broker.tubes[tube_name]
                 jobs = [*broker.jobs.values(), *broker.held.values()]
                 gone = [job for job in jobs if job.tube is tube and not tube.is_cleared(job)]
-                gone = [job for job in gone if job.id not in reserved_ids]
+                gone = [job for job in gone if job.id not in reserved_ids and (isinstance(job, Job) or job.key)]
                 groups = {job.id: job.group() for job in gone if isinstance(job, Job)}
                 groups = {job_id: group for job_id, group in groups.items() if group is not None}
                 ending.update({job_id: group.id for job_id, group in groups.items()})

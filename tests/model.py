@@ -171,7 +171,7 @@ class Model:
         return self.needed_tubes() | set(self.full_at)
 
     def needed_tubes(self):
-        names = {"default"} | {job.tube for job in self.jobs + self.held}
+        names = {"default"} | {job.tube for job in self.jobs + self.held} | set(self.paused)
         for client in self.clients:
             names |= {client.use, *client.watched}
         return names
@@ -1047,14 +1047,14 @@ class Model:
                 self.ready_or_delayed(job, 0, now)
 
     def restart(self, now, wall_offset, known):
-        """The process has ended, and another one begins: nobody is connected, and no pause is left.
+        """The process has ended, and another one begins: nobody is connected. Pauses go on.
 
         Reservations are not recorded, nor is it that one has ended, nor since when a job is ready while that means
         nothing: these are taken from `known`, the jobs of the new process. A job that was reserved is ready since now,
         also for all later processes.
         """
         self.clients = []
-        self.paused = {}
+        self.paused = {tube: (end, self.next_order()) for tube, (end, _) in self.paused.items() if end > now}
         self.full_at, self.tokenless, self.freed = {}, {}, {}
         self.turns, self.offers = {}, {}
         self.total_connections = 0
@@ -1109,10 +1109,6 @@ class Model:
             held.free_at, held.order = max(held.free_at, now // self.tick * self.tick), self.next_order()
 
     # Time
-
-    def forget_pauses(self):
-        """A tube that is gone takes its pause with it."""
-        self.paused = {tube: pause for tube, pause in self.paused.items() if tube in self.tubes()}
 
     def events(self):
         """(tick, order, what, whom) of everything that time will do."""

@@ -333,10 +333,15 @@ class Broker(QueueState):
                 transitions.leave_tube(self, client, tube, position)
 
     def pause(self, client: Client, name: str, duration: int, now: int) -> Outcome:
-        """Reserve no job of this tube for this duration; 0 ends the pause. NOT_FOUND if there is no such tube."""
+        """Reserve no job of this tube for this duration; 0 ends the pause. NOT_FOUND if there is no such tube.
+
+        If the journal keeps it, the tube exists while it is paused. OUT_OF_MEMORY if there is no room for that.
+        """
         tube = self.tubes.get(name)
         if tube is None:
             return NOT_FOUND
+        if self.records and not recording.record_pause(self, tube, now + duration if duration else 0, now):
+            return OUT_OF_MEMORY
         tube.pauses += 1
         tube.pause = duration
         tube.set_blocked()
@@ -346,6 +351,7 @@ class Broker(QueueState):
         if tube.is_linked():
             self.wheel.remove(tube)
         transitions.serve_waiting(self, tube, SLICE, now)
+        self.drop_unneeded(tube)
         return DONE
 
     def change_policies(self, policy_of: PolicyOf, now: int) -> None:
@@ -416,6 +422,7 @@ class Broker(QueueState):
             self.wall.take(tube)
             tube.reserved = []
             tube.held = []
+            tube.pause_record = None
             tube.letters = None
             while tube.keys is not None and tube.keys.pop_page():
                 yield

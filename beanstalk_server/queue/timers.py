@@ -12,7 +12,7 @@ from beanstalk_server.queue.job import EXPIRED, Expiry, HeldKey, Job
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.membership import forget_group, time_forgetting
 from beanstalk_server.queue.outcome import TIMED_OUT
-from beanstalk_server.queue.recording import record_change, record_delete
+from beanstalk_server.queue.recording import forget_pause, record_change, record_delete, record_pause
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.throttle import Throttle
 from beanstalk_server.queue.tube import Tube
@@ -82,12 +82,15 @@ def _end_life(queue: QueueState, expiry: Expiry, now: int) -> None:
 
 
 def end_hold(queue: QueueState, held: HeldKey, budget: int) -> int:
-    """Free a key whose time is over, as soon as the journal admits it."""
+    """Free a key whose time is over, or forget a pause, as soon as the journal admits it."""
     tube = held.tube
     if tube.is_cleared(held):
         return budget
     if queue.admits == NONE:
         queue.suspended_deletions.append(held)
+        return budget
+    if not held.key:
+        forget_pause(queue, held)
         return budget
     record_delete(queue, held)
     tube.remove_held(held)
@@ -105,7 +108,10 @@ def end_timeout(queue: QueueState, client: Client, budget: int) -> int:
 def end_pause(queue: QueueState, tube: Tube, now: int, budget: int) -> int:
     tube.pause = 0
     tube.set_blocked()
-    return transitions.serve_waiting(queue, tube, max(budget, 1), now)
+    record_pause(queue, tube, 0, now)
+    budget = transitions.serve_waiting(queue, tube, max(budget, 1), now)
+    queue.drop_unneeded(tube)
+    return budget
 
 
 def end_throttling(queue: QueueState, throttle: Throttle, now: int, budget: int) -> int:

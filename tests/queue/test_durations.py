@@ -238,7 +238,6 @@ def test_the_durations_of_a_broker_are_those_that_a_recorder_computes(seed):
     for number in range(1500):
         live_on(machine, rng)
         machine.the_durations_agree()
-        machine.model.forget_pauses()
         machine.the_ages_of_ready_jobs_make_sense()
         if not number % 50:
             machine.they_agree()

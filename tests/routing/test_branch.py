@@ -18,7 +18,7 @@ def test_every_command_may_be_given_again_or_changes_something():
     changes = {
         command.name
         for command in PROTOCOL + EXTENSIONS
-        if command.needs != NONE or command.name in ("touch", "touch-batch", "touch-all", "pause-tube")
+        if command.needs != NONE or command.name in ("touch", "touch-batch", "touch-all")
     }
     repeatable = {name.decode() for name in REPEATABLE}
     assert {command.name for command in PROTOCOL + EXTENSIONS} == repeatable | changes | {

@@ -94,6 +94,7 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"bury ",
         b"kick ",
         b"kick-job ",
+        b"pause-tube ",
         b"reschedule ",
         b"reschedule-keyed ",
         b"redrive ",

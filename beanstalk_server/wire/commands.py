@@ -78,6 +78,7 @@ class Command:
         counts: the first word of its reply, which tells how many jobs it concerned; b"" for any other reply.
         acts: done twice, it does more than once, though `needs` is NONE. A command that needs nothing of the journal
             and does not act may be given again to another leader, if that of its shard is lost before the reply.
+        version: of an extension, as list-extensions shows it; one more with each attribute or argument that is new.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Command:
         ends: tuple[bytes, ...] = (),
         acts: bool = False,
         counts: bytes = b"",
+        version: int = 1,
     ) -> None:
         self.name = name
         self.read = read
@@ -119,6 +121,7 @@ class Command:
         self.ends: tuple[bytes, ...] = ends
         self.is_repeatable: bool = needs == NONE and not acts
         self.counts = counts
+        self.version = version
         self.counter: int = -1  # its index in ServerInfo.counts; -1 if it is not counted
 
     def ids(self, text: bytes, arguments: Arguments) -> list[int]:
@@ -325,6 +328,12 @@ def _stats_group(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 def _cancel_group(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.cancel_group(session, arguments.target)
+
+
+def _list_extensions(session: Session, arguments: Arguments, now: int) -> Outcome:
+    rows = {command.name: str(command.version) for command in EXTENSIONS}
+    session.reply(replies.ok(yaml(rows | _MORE_EXTENSIONS)))
+    return ANSWERED
 
 
 def _list_clients(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -596,8 +605,10 @@ def _batch_command(name: str, read: Reader, do: Handler, needs: int, counts: byt
     )
 
 
-def _put_command(name: str, read: Reader) -> Command:
-    return Command(name, read, _put, PRODUCE, TUBE_IN_USE, needs=DELETIONS, has_body=True, may_be_long=True)
+def _put_command(name: str, read: Reader, version: int = 1) -> Command:
+    return Command(
+        name, read, _put, PRODUCE, TUBE_IN_USE, needs=DELETIONS, has_body=True, may_be_long=True, version=version
+    )
 
 
 EXTENSIONS: Final = (
@@ -633,7 +644,7 @@ EXTENSIONS: Final = (
     Command(
         "clear-tube", grammar.read_name, _clear_tube, ADMIN, TUBE_NAMED, hides=True, needs=DELETIONS, counts=b"CLEARED"
     ),
-    _put_command("put-with", grammar.read_put_with),
+    _put_command("put-with", grammar.read_put_with, 2),
     Command("redrive", grammar.read_redrive, _redrive, ADMIN, TUBE_NAMED, hides=True, needs=ALL, counts=b"REDRIVEN"),
     Command("list-jobs", grammar.read_list_jobs, _list_jobs, INSPECT, TUBE_NAMED, hides=True, may_be_long=True),
     Command(
@@ -724,8 +735,13 @@ EXTENSIONS: Final = (
         ends=(b"GIVEN_BACK", b"NOT_FOUND"),
     ),
     SAVE,
+    Command("list-extensions", None, _list_extensions, NO_RIGHT, NO_TUBE, concerns=places.USED),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
+
+
+_MORE_EXTENSIONS: Final = {"durations": "1"}
+"""Extensions that are no commands, and their versions: durations may have decimals."""
 
 
 AUTH: Final = Command("auth", grammar.read_token, _auth, NO_RIGHT, NO_TUBE, is_counted=False)

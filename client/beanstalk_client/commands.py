@@ -25,7 +25,6 @@ from collections.abc import Collection, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union, cast, overload
 
 from beanstalk_client.errors import (
-    BadFormatError,
     BuriedError,
     ForbiddenError,
     NotFoundError,
@@ -107,30 +106,11 @@ PAGE_ENTRIES: Final = 1000
 
 TOKEN: Final = frozenset(range(0x21, 0x7F))
 
-COUNTED: Final = frozenset(
-    [
-        *("reserve-batch", "reserve-mode", "stats-tubes", "stats-group"),
-        *("list-clients", "drain", "undrain", "cancel-reserve", "touch-all"),
-    ]
-)
-"""Those that a server cannot be asked for without their arguments, because it would take them for malformed (the first
-row is misread by beanstalkd as commands of its own), or because they have none: `stats` counts those that it knows.
-"""
-
-WITHOUT_BODY: Final = {
-    "put-keyed": "cancel-keyed",
-    "replace-keyed": "cancel-keyed",
-    "put-with": "redrive",
-    "put-batch": "delete-batch",
-    "save": "give-back",
-}
-"""For each command with a body, one without that every server has which has the former."""
-
 IDENTITY: Final = "the id of the server"
 """What `stats` says; it is asked for before a job of another connection is named."""
 
-FRACTIONS: Final = "fractions of a second"
-"""What beanstalkd lacks as well; it is asked for as commands are."""
+FRACTIONS: Final = "durations"
+"""Durations with fractions of a second, as `list-extensions` calls them."""
 
 BOUND: Final = (
     b"release ",
@@ -244,7 +224,7 @@ class Command(Generic[T]):
     @property
     def is_bound(self) -> bool:
         """Whether it means nothing to another connection."""
-        return self.data.startswith(BOUND) and self.effect is not _note_probe
+        return self.data.startswith(BOUND)
 
     def of_job(self, job: Job[Any] | int) -> Command[T]:
         """This command, for the connection from which its job has come."""
@@ -316,21 +296,11 @@ def _note_server(_: object, result: object, session: Notes) -> None:
         session.known[IDENTITY] = True  # as far as it says
 
 
-def _note_count(asked: str, result: object, session: Notes) -> None:
-    """`stats` was answered, which counts the commands that the server knows.
-
-    A server that forbids it has users with rights: so it is beanstalk-server, of a version that knows all of COUNTED.
-    """
-    _note_server(None, result, session)
-    if isinstance(result, (dict, ForbiddenError)):
-        session.known[asked] = isinstance(result, ForbiddenError) or f"cmd-{asked}" in result
-
-
-def _note_probe(asked: str, result: object, session: Notes) -> None:
-    """A command was refused that was sent without its arguments."""
-    if isinstance(result, (BadFormatError, ForbiddenError, NotFoundError, UnknownCommandError)):
-        ignorance = BadFormatError if asked == FRACTIONS else UnknownCommandError
-        session.known[asked] = not isinstance(result, ignorance)
+def _note_extensions(_: object, result: object, session: Notes) -> None:
+    """`list-extensions` was answered; a server that does not know it has no extensions, as beanstalkd."""
+    if isinstance(result, (dict, UnknownCommandError)):
+        found = result if isinstance(result, dict) else ()
+        session.known.update({name: name in found for name in (*EXTENSIONS, FRACTIONS)})
 
 
 class Reply(Generic[T]):
@@ -574,23 +544,16 @@ def is_token(token: str) -> bool:
 
 
 def probe(asked: str) -> Command[Any]:
-    """Ask whether the server knows a command of EXTENSIONS, FRACTIONS or IDENTITY, by a command that changes nothing.
-
-    A command is given without its arguments. To find out whether the server knows fractions, a job that does not exist
-    is released with one. Instead of a command with a body, one is given that servers have had for as long: after a
-    malformed put, a server closes the connection.
+    """The question whether the server knows a command of EXTENSIONS, FRACTIONS or IDENTITY.
 
     Raises:
-        ValueError: it is no command that some servers have and others lack.
+        ValueError: it is no command that some servers list and others do not.
     """
-    if asked in COUNTED:
-        return Command(b"stats\r\n", STATISTICS, True, effect=_note_count, about=asked)
     if asked == IDENTITY:
         return make.stats()
     if asked not in EXTENSIONS and asked != FRACTIONS:
-        raise ValueError(f"{asked!r} is no command that some servers have and others lack")
-    question = b"release 0 0 0.001\r\n" if asked == FRACTIONS else WITHOUT_BODY.get(asked, asked).encode() + b" -\r\n"
-    return Command(question, DELETED, True, effect=_note_probe, about=asked)
+        raise ValueError(f"{asked!r} is no command that some servers list and others do not")
+    return make.list_extensions()
 
 
 # Every command, declared once
@@ -1402,6 +1365,18 @@ class Commands(Generic[TBody]):
         return Command(b"stats-tube %b\r\n" % _name(tube), STATISTICS, True)
 
     @extension
+    def list_extensions(self) -> Command[Statistics]:
+        """Returns the extensions of the protocol that the server has, with their versions.
+
+        Example:
+            print(queue.list_extensions()["put-with"])
+
+        Raises:
+            UnknownCommandError: the server has none; it is beanstalkd.
+        """
+        return Command(b"list-extensions\r\n", STATISTICS, True, effect=_note_extensions)
+
+    @extension
     def list_clients(self) -> Command[list[Statistics]]:
         """Returns all clients of the server, each with its name, user, state and figures.
 
@@ -1451,8 +1426,8 @@ def _spelled(declaration: Callable[..., Command[Any]]) -> str:
     return SPELLED.get(declaration.__name__, declaration.__name__.replace("_", "-"))
 
 
-EXTENSIONS: Final = frozenset(map(_spelled, EXTENDING)) | {"auth", "cancel-reserve"}
-"""The commands that beanstalkd does not have."""
+EXTENSIONS: Final = frozenset(map(_spelled, EXTENDING)) | {"cancel-reserve"}
+"""The commands that `list-extensions` lists, none of which beanstalkd has."""
 
 BASE: Final = frozenset(map(_spelled, DECLARED)) - EXTENSIONS | {"reserve-with-timeout", "quit"}
 """The commands that every server has."""

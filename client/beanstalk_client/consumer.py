@@ -39,6 +39,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from beanstalk_client.commands import (
+    FRACTIONS,
+    IDENTITY,
     MAX_PRIORITY,
     MAX_SECONDS,
     Duration,
@@ -551,10 +553,12 @@ class Consumer:
                 link,
                 [one for one, outcome in answers if outcome is not DONE and one._found is None and one not in refused],
             )
-            batches = number and await client.knows("reserve-batch")
+            batches = False
+            if number:  # with the id of the server, so that jobs are recognized after a loss
+                _, batches = await asyncio.gather(client.knows(IDENTITY), client.knows("reserve-batch"))
             gives_back = any(outcome is GIVE_BACK for _, outcome in answers) and await client.knows("give-back")
             whole = any(type(outcome) is Release and outcome.delay % 1 for _, outcome in answers) and (
-                not await client.knows("put-with")  # nor any fraction of a second: it is beanstalkd
+                not await client.knows(FRACTIONS)
             )
             async with client.pipeline(raise_errors=False) as pipeline:
                 for delivery, outcome in answers:

@@ -159,14 +159,16 @@ class ClientCore(Commands[TBody]):
     # What both shells define: as coroutines and asynchronous iterators in that for asyncio
 
     def knows(self, command: str) -> Any:
-        """Whether the server knows a command, such as "put-with". It is asked once for each connection.
+        """Whether the server knows a command, such as "put-with", or "durations": those with fractions of a second.
+
+        One question for each connection answers this for all of them.
 
         Example:
             if queue.knows("put-with"):
                 queue.put_with("hello", tries=5)
 
         Raises:
-            ValueError: no server knows it.
+            ValueError: no server lists it.
         """
 
     def pipeline(self, *, raise_errors: bool = True) -> Any:

@@ -17,6 +17,15 @@ SILENCE = object()
 WITHIN = 60
 """Seconds that a client may take."""
 
+ASKED = b"list-extensions\r\n"
+"""The question which extensions the server has."""
+
+
+def extensions(*names):
+    """The reply of a server that has these, each in its version 1."""
+    document = "".join(["---\n", *(f"{name}: 1\n" for name in names)]).encode()
+    return b"OK %d\r\n%b\r\n" % (len(document), document)
+
 
 class ScriptedServer:
     """Listens on a port of this machine.

@@ -17,6 +17,7 @@ from beanstalk_client import (
 )
 from beanstalk_client.job import Origin
 from fake_network import begin, connected, network, turns
+from scripted_server import ASKED, extensions
 
 from harness.waiting import WITHIN
 
@@ -158,8 +159,8 @@ async def test_a_command_leaves_a_connection_behind_that_only_waits_for_a_job_fo
         assert peer.is_left
         await other.expect(b"use a\r\n")
         other.say(b"USING a\r\n")
-        await other.expect(b"stats\r\n")  # does it know cancel-reserve?
-        other.say(b"OK 31\r\n---\ncmd-cancel-reserve: 0\nx: 1\n\r\n")
+        await other.expect(ASKED)
+        other.say(extensions("cancel-reserve"))
         await answer(other, put, b"x")
         other.take()
         reserve = begin(queue.reserve())
@@ -429,11 +430,11 @@ async def test_a_release_with_a_fraction_is_not_sent_to_another_connection(net, 
     await peer.expect(b"reserve\r\n")
     peer.say(b"RESERVED 1 1\r\na\r\n")
     releasing = begin(client.release(await reserving, delay=0.5))
-    await peer.expect(b"release 0 0 0.001\r\n")
+    await peer.expect(ASKED)
     peer.hang_up()
     again = await net.peer(1)
-    await again.expect(b"release 0 0 0.001\r\n")
-    again.say(b"BAD_FORMAT\r\n")
+    await again.expect(ASKED)
+    again.say(b"UNKNOWN_COMMAND\r\n")
     with pytest.raises(ReservationLostError):
         await releasing
     assert again.take() == b""
@@ -570,7 +571,7 @@ async def test_a_question_before_a_command_is_part_of_its_timeout(name, net):
         await turns()
         asked = peer.take()
         await wait(900)
-        peer.say(KNOWN if asked == b"stats\r\n" else b"NOT_FOUND\r\n")
+        peer.say(KNOWN if asked == b"stats\r\n" else extensions("put-with", "put-keyed", "durations"))
         await turns()
         assert peer.take()
         await wait(99)
@@ -594,7 +595,7 @@ async def test_the_first_connection_is_no_part_of_the_timeout(net):
         assert peer.take()
         await wait(900)
         assert not call.done()
-        peer.say(b"NOT_FOUND\r\n")
+        peer.say(extensions("put-with"))
         await turns()
         peer.say(b"INSERTED 3\r\n")
         assert await call == 3
@@ -693,8 +694,8 @@ async def test_the_next_address_is_tried(net):
 
 async def test_fractions_of_a_second_are_said_as_the_server_knows_them(net, client, peer):
     together = [begin(client.put("a", delay=0.5)), begin(client.put("b", ttr=1.5))]
-    await peer.expect(2 * b"release 0 0 0.001\r\n")
-    peer.say(2 * b"BAD_FORMAT\r\n")
+    await peer.expect(2 * ASKED)
+    peer.say(2 * b"UNKNOWN_COMMAND\r\n")
     await peer.expect(b"put 65536 1 60 1\r\na\r\nput 65536 0 2 1\r\nb\r\n")
     peer.say(b"INSERTED 1\r\nINSERTED 2\r\n")
     assert await asyncio.gather(*together) == [1, 2]
@@ -702,8 +703,8 @@ async def test_fractions_of_a_second_are_said_as_the_server_knows_them(net, clie
     await peer.expect(b"reserve-with-timeout 3\r\n")
     peer.hang_up()
     again = await net.peer(1)
-    await again.expect(b"release 0 0 0.001\r\n")
-    again.say(b"NOT_FOUND\r\n")
+    await again.expect(ASKED)
+    again.say(extensions("durations"))
     await again.expect(b"reserve-with-timeout 2.500\r\n")
     again.hang_up()
     with pytest.raises(ConnectionLostError):

@@ -18,7 +18,7 @@ from beanstalk_client import (
 )
 from beanstalk_client.commands import make
 from beanstalk_client.connection import Connection
-from scripted_server import CLOSE, RESET, SILENCE
+from scripted_server import CLOSE, RESET, SILENCE, extensions
 
 from beanstalk_server import Server
 from beanstalk_server.settings.options import Config
@@ -398,7 +398,7 @@ def test_the_time_of_each_reply_of_a_pipeline_begins_with_the_one_before(slow, c
 
 @pytest.mark.parametrize("ask", [lambda queue: queue.put("x", delay=0.5), lambda queue: put_later(queue)])
 def test_a_question_before_a_command_is_part_of_its_timeout(slow, clock, ask):
-    queue = slow([(0.9, b"NOT_FOUND\r\n")])
+    queue = slow([(0.9, extensions("durations"))])
     with pytest.raises(NoAnswerError, match="no answer within 1 s"):
         ask(queue)
     assert b"put" in queue.sockets[0].sent

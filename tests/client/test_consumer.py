@@ -40,7 +40,7 @@ async def test_each_job_runs_once_and_is_deleted(server, tube):
         for number in range(100):
             await client.put(b"%d" % number)
         await emptied(client, tube)
-    assert handler.began == [str(number) for number in range(100)]
+    assert sorted(handler.began, key=int) == [str(number) for number in range(100)]  # two links may race
 
 
 async def test_five_empty_jobs_cost_one_reserve(tube):

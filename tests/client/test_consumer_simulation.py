@@ -115,7 +115,7 @@ class Machine:
 
     def serve(self, line, reply):
         if self.one_by_one:
-            reply = reply.replace(b"cmd-reserve-batch", b"cmd-xeserve-batch")
+            reply = reply.replace(b"\nreserve-batch: ", b"\nxeserve-batch: ")
         if reply:
             line.carry_back(reply)
         self.pump()

@@ -9,10 +9,12 @@ import traceback
 
 import pytest
 from beanstalk_client import (
+    BadFormatError,
     ConnectionLostError,
     DeadlineSoonError,
     ExistsError,
     ForbiddenError,
+    InternalError,
     Job,
     NoAnswerError,
     NotFoundError,
@@ -27,7 +29,7 @@ from beanstalk_client import (
     UnsupportedError,
 )
 from consuming import BEANSTALKD, imported, restartable
-from scripted_server import CLOSE, RESET, SILENCE
+from scripted_server import ASKED, CLOSE, RESET, SILENCE, extensions
 from tls_peers import Files, client_context
 
 from beanstalk_server import TubeConfig
@@ -133,8 +135,10 @@ def test_every_command_that_beanstalkd_has_not(connect, run):
             next(queue.list_jobs("other"))
         queue.drain()
         queue.undrain()
-        for command in ("put-with", "reserve-batch", "stats-tubes", "drain", "list-clients", "cancel"):
-            assert queue.knows(command)
+        versions = queue.list_extensions()
+        assert versions["put-with"] == 2
+        for extension in versions:
+            assert queue.knows(extension)
         assert queue.stats()["draining"] == "false"
 
 
@@ -158,26 +162,58 @@ def test_beanstalkd_is_asked_what_it_knows_and_gets_no_byte_of_a_body(connect, b
             lambda: next(queue.stats_tubes()),
             lambda: next(queue.list_jobs("default")),
             queue.list_clients,
+            queue.list_extensions,
         ):
             with pytest.raises(UnknownCommandError, match="beanstalk-server has commands that beanstalkd has not"):
                 asked()
-        for command in ("put-with", "reserve-batch", "stats-tubes", "drain", "cancel", "auth"):
-            assert not queue.knows(command)
+        for extension in ("put-with", "reserve-batch", "stats-tubes", "drain", "cancel", "durations"):
+            assert not queue.knows(extension)
         assert queue.peek(job).body == "precious"
 
 
 def test_a_put_with_a_body_is_asked_for_once_for_each_connection(connect, scripted):
     put = b"put-keyed k 65536 0 60 1\r\nx\r\n"
     server = scripted(
-        [(b"cancel-keyed -\r\n", b"BAD_FORMAT\r\n"), (put, b"INSERTED 1\r\n"), (put, b"INSERTED 2\r\n", CLOSE)],
-        [(b"cancel-keyed -\r\n", b"UNKNOWN_COMMAND\r\n"), (b"cancel-keyed -\r\n", CLOSE)],
+        [
+            (ASKED, extensions("put-keyed", "durations")),
+            (put, b"INSERTED 1\r\n"),
+            (put, b"INSERTED 2\r\n"),
+            (b"put 65536 0.500 60 1\r\ny\r\n", b"INSERTED 3\r\n", CLOSE),
+        ],
+        [(ASKED, b"UNKNOWN_COMMAND\r\n"), (b"put 65536 1 60 1\r\ny\r\n", b"INSERTED 4\r\n")],
     )
     with connect(server.address) as queue:
-        assert [queue.put_keyed("k", "x"), queue.put_keyed("k", "x")] == [1, 2]
+        assert [queue.put_keyed("k", "x"), queue.put_keyed("k", "x"), queue.put("y", delay=0.5)] == [1, 2, 3]
         queue.see_loss()
         for _ in range(2):
             with pytest.raises(UnsupportedError):
                 queue.put_keyed("k", "x")
+        assert queue.put("y", delay=0.5) == 4
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error"),
+    [(b"BAD_FORMAT", BadFormatError), (b"FORBIDDEN", ForbiddenError), (b"INTERNAL_ERROR", InternalError)],
+)
+def test_a_refused_question_is_the_error_of_each_command_that_needs_its_answer(connect, scripted, refusal, error):
+    server = scripted([*6 * [(ASKED, refusal + b"\r\n")], (b"put 65536 0 60 1\r\nx\r\n", b"INSERTED 1\r\n")])
+    with connect(server.address) as queue:
+
+        def in_pipeline():
+            with queue.pipeline() as together:
+                together.put_keyed("k", "x")
+
+        for call in (
+            lambda: queue.put_keyed("k", "x"),
+            lambda: queue.put("x", delay=0.5),
+            lambda: queue.reserve(0.5),
+            lambda: queue.knows("cancel"),
+            queue.list_extensions,
+            in_pipeline,
+        ):
+            with pytest.raises(error):
+                call()
+        assert queue.put("x") == 1
 
 
 @pytest.mark.parametrize("give_up", [CLOSE, RESET])
@@ -391,7 +427,7 @@ def test_a_server_may_be_silent_for_as_long_as_it_was_asked_to_wait(connect, scr
         queue.reserve()
         with pytest.raises(DeadlineSoonError):
             queue.reserve()
-    silent = scripted([(b"release 0 0 0.001\r\n", b"NOT_FOUND\r\n"), (b"reserve-with-timeout 0.050\r\n", SILENCE)])
+    silent = scripted([(ASKED, extensions("durations")), (b"reserve-with-timeout 0.050\r\n", SILENCE)])
     with connect(silent.address, timeout=0.55, reconnect=False) as queue, pytest.raises(NoAnswerError, match=r"0\.6 s"):
         queue.reserve(0.05)
 
@@ -513,16 +549,15 @@ def test_a_server_that_knows_no_fractions_is_told_whole_seconds_and_does_no_body
 
 
 def test_whole_seconds_are_rounded_up_and_the_server_is_asked_once_for_each_connection(connect, scripted):
-    asked = (b"release 0 0 0.001\r\n", b"BAD_FORMAT\r\n")
     server = scripted(
         [
-            asked,
+            (ASKED, b"UNKNOWN_COMMAND\r\n"),
             (b"put 65536 2 61 1\r\na\r\n", b"INSERTED 1\r\n"),
             (b"reserve-with-timeout 1\r\n", b"TIMED_OUT\r\n"),
             (b"put 65536 1 60 1\r\nb\r\n", CLOSE),
         ],
         [
-            (b"release 0 0 0.001\r\n", b"NOT_FOUND\r\n"),
+            (ASKED, extensions("durations")),
             (b"put 65536 0.250 60 1\r\nc\r\n", b"INSERTED 2\r\n"),
             (b"quit\r\n",),
         ],

@@ -8,7 +8,7 @@ import threading
 import pytest
 from beanstalk_client import ConnectionLostError, NoAnswerError, NotFoundError, UnsupportedError
 from fake_network import begin, turns
-from scripted_server import CLOSE, RESET, SILENCE
+from scripted_server import ASKED, CLOSE, RESET, SILENCE
 
 from harness.waiting import WITHIN
 
@@ -72,7 +72,7 @@ async def test_a_pipeline_sends_no_body_to_a_server_that_would_take_it_for_comma
             return together.put("a"), together.put_with("quit", key="k"), together.put("b")
 
     working = begin(work())
-    await peer.expect(b"redrive -\r\n")
+    await peer.expect(ASKED)
     peer.say(b"UNKNOWN_COMMAND\r\n")
     await peer.expect(b"put 65536 0 60 1\r\na\r\nput 65536 0 60 1\r\nb\r\n")
     peer.say(b"INSERTED 1\r\nINSERTED 2\r\n")

@@ -16,6 +16,7 @@ from beanstalk_client.session import Session, read_patience
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted_server import ASKED, extensions
 
 from beanstalk_server.access.rights import ADMIN, ANY_RIGHT, CONSUME, INSPECT, PRODUCE
 from beanstalk_server.settings.kinds import DURATION
@@ -314,44 +315,50 @@ def test_a_job_of_a_connection_that_is_lost_is_held_no_more():
 
 
 @pytest.mark.parametrize(
-    ("reply", "is_known"),
-    [(b"BAD_FORMAT", True), (b"FORBIDDEN", True), (b"UNKNOWN_COMMAND", False)],
+    ("reply", "known"),
+    [
+        (extensions("reserve-batch", "put-with", "durations"), {"reserve-batch", "put-with", "durations"}),
+        (extensions("durations"), {"durations"}),
+        (extensions("something-of-the-future"), set()),
+        (b"UNKNOWN_COMMAND\r\n", set()),
+    ],
 )
-def test_what_the_server_knows_is_asked_once_for_each_connection(reply, is_known):
+def test_one_question_for_each_connection_tells_all_that_the_server_knows(reply, known):
     session = Session()
     protocol = Protocol(session)
-    (probe,) = session.probes("put-with")
-    assert probe.data == b"redrive -\r\n"
-    protocol.send(probe)
-    protocol.receive(reply + b"\r\n")
-    assert session.probes("put-with") == []
-    assert session.knows("put-with") is is_known
-    if not is_known:
-        with pytest.raises(errors.UnsupportedError, match="put-with"):
-            session.fit(make.put_with(b""))
+    (question,) = session.probes("put-with")
+    assert protocol.send(question) == ASKED
+    protocol.receive(reply)
+    asked = {*commands.EXTENSIONS, commands.FRACTIONS}
+    assert [session.probes(each) for each in asked] == [[]] * len(asked)
+    assert {each for each in asked if session.knows(each)} == known
+    assert session.needs(make.put_with(b"")) == session.needs(make.put(b"", delay=0.5)) == ""
     session.lose()
-    assert session.probes("put-with")
+    assert [probe.data for each in asked for probe in session.probes(each)] == [ASKED] * len(asked)
     assert session.probes("put") == []
     assert session.knows("put")
 
 
 @pytest.mark.parametrize(
-    ("reply", "is_known"),
-    [
-        (ok(b"---\ncmd-reserve-batch: 0\n"), True),
-        (ok(b"---\ncmd-reserve: 0\n"), False),
-        (b"FORBIDDEN\r\n", True),  # only a server that has all commands forbids statistics
-    ],
+    ("known", "sent"), [("durations", b"release 1 65536 0.500\r\n"), ("save", b"release 1 65536 1\r\n")]
 )
-def test_what_beanstalkd_misreads_is_asked_of_the_statistics(reply, is_known):
+def test_a_command_is_said_as_the_server_knows_it(known, sent):
     session = Session()
     protocol = Protocol(session)
-    (question,) = session.probes("reserve-batch")
-    assert protocol.send(question) == b"stats\r\n"
-    protocol.receive(reply)
-    assert session.probes("reserve-batch") == []
-    assert session.knows("reserve-batch") is is_known
-    assert not session.knows("stats-tubes")  # which has not been asked for
+    protocol.send(make.list_extensions())
+    protocol.receive(extensions(known))
+    assert session.fit(make.release(1, delay=0.5)).data == sent
+    with pytest.raises(errors.UnsupportedError, match="put-with"):
+        session.fit(make.put_with(b""))
+
+
+@pytest.mark.parametrize("reply", [b"BAD_FORMAT", b"FORBIDDEN", b"INTERNAL_ERROR", b"UNAUTHORIZED", b"OUT_OF_MEMORY"])
+def test_a_refusal_does_not_tell_what_the_server_knows(reply):
+    session = Session()
+    protocol = Protocol(session)
+    protocol.send(make.list_extensions())
+    protocol.receive(reply + b"\r\n")
+    assert session.known == {}
 
 
 @pytest.mark.parametrize(
@@ -387,6 +394,7 @@ def test_what_beanstalkd_misreads_is_asked_of_the_statistics(reply, is_known):
         lambda: commands.auth("a b"),
         lambda: commands.auth(""),
         lambda: commands.probe("put"),
+        lambda: commands.probe("auth"),
     ],
 )
 def test_what_no_server_would_take_is_no_command(make):

@@ -6,7 +6,7 @@ from beanstalk_server.wire.commands import DIALECTS, LINKED
 from beanstalk_server.wire.places import EVERYTHING, GROUP, ITSELF, JOB, JOBS, NAMED, USED, WATCHED, Places
 
 CONCERNS = {
-    USED: "put put-with put-keyed replace-keyed cancel-keyed reschedule-keyed reprioritize-keyed "
+    USED: "put put-with put-keyed replace-keyed cancel-keyed reschedule-keyed reprioritize-keyed list-extensions "
     "put-batch peek-keyed peek-ready peek-delayed peek-buried kick",
     NAMED: "use watch ignore pause-tube stats-tube clear-tube redrive list-jobs move-jobs unwatch",
     JOB: "delete release bury touch peek kick-job reserve-job stats-job cancel reschedule reprioritize give-back "

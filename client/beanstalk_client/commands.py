@@ -101,6 +101,9 @@ MAX_TIMEOUT: Final = 2**31 - 1
 MAX_SECONDS: Final = 2**32 - 1
 """The longest duration, in seconds; 136 years. The latest moment as well, in 2106."""
 
+PAUSE_UNTIL_RESUMED: Final = MAX_SECONDS
+"""The length of a pause that ends only when the tube is resumed, in seconds: the longest of the protocol."""
+
 PAGE_ENTRIES: Final = 1000
 """How many entries of a list are asked for at a time: the most that a page has."""
 
@@ -169,6 +172,11 @@ Duration = Union[int, float, str, datetime.timedelta]
 
 UNITS: Final[dict[str, float]] = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 """Seconds of the units of durations, as the server's config file and `beanstalk` read them."""
+
+
+def is_until_resumed(left: float) -> bool:
+    """Whether a pause with this many seconds left, over a century, is one of PAUSE_UNTIL_RESUMED."""
+    return left > 100 * 365 * UNITS["d"]
 
 
 class Command(Generic[T]):

@@ -160,6 +160,13 @@ def test_a_tube_is_paused_and_resumed(server, ask, read):
     assert read(server, "stats", tube)["pause"] == 90
     assert read(server, "resume", tube) == {"resumed": tube}
     assert ask(server, "pause", tube, "90s") == (0, f"tube {tube} is paused for 90 s\n", "")
+    assert ask(server, "pause", tube) == (0, f"tube {tube} is paused until resumed\n", "")
+    assert read(server, "stats", tube)["pause"] == 2**32 - 1
+    pairs = [line.split("\t") for line in ask(server, "stats", tube)[1].splitlines()]
+    assert [pair for pair in pairs if pair[0].startswith("pause")] == [
+        ["pause", "until resumed"], ["pause-time-left", "until resumed"],
+    ]  # fmt: skip
+    assert ask(server, "tubes", tube)[1].endswith("\tuntil resumed\n")
     assert ask(server, "resume", tube) == (0, f"tube {tube} is resumed\n", "")
     eventually(lambda: read(server, "stats", tube)["pause-time-left"] == 0, "the pause is over")
 
@@ -210,6 +217,7 @@ def test_what_beanstalkd_lacks_is_said_in_one_sentence(stock, ask):
         "clear-tube": ["clear", "t", "--yes"],
         "drain": ["drain"],
         "undrain": ["undrain"],
+        "reprioritize": ["reprioritize", "5", "--job", "1"],
         "put-with": ["put", "t", "quit", "--key", "k"],
     }.items():
         status, out, err = ask(stock, *arguments)
@@ -232,6 +240,20 @@ def test_a_fraction_of_a_second_is_rounded_up_where_the_server_knows_none(stock,
     assert (found["delay"], found["ttr"]) == (2, 3)
 
 
+def test_a_put_replaces_a_reserved_job_and_is_due_in_time(ours, ask, read):
+    unique = ["put", "t", "--key", "k", "--replace"]
+    job = read(ours, *unique, "one")["id"]
+    with beanstalk_client.Client(ours.address, watch="t") as worker:
+        worker.reserve(timeout=0)
+        refused = "beanstalk put: tube t: refused: a worker has reserved the job, or its key is held\n"
+        assert ask(ours, *unique, "two")[::2] == (1, refused)
+        assert read(ours, *unique, "--again", "two")["id"] == job
+        worker.delete(job)
+        assert worker.reserve(timeout=0).body == "two"
+    assert read(ours, *unique, "three", "--delay", "2h", "--within", "1h")["id"] == job
+    assert 3500 < read(ours, "stats", "--job", str(job))["time-left"] <= 3600
+
+
 def test_put_with_all_that_can_be_demanded(ours, ask, read):
     demands = ["--tries", "3", "--backoff", "2s", "--ttl", "1h", "--key", "k", "--hold", "10m"]
     job = read(ours, "put", "t", "one", "--delay", "1h", *demands)["id"]
@@ -246,7 +268,16 @@ def test_put_with_all_that_can_be_demanded(ours, ask, read):
     assert read(ours, "stats", "--job", ask(ours, "put", "t", "--delay", "0.5", "x")[1].strip())["state"] == "delayed"
 
 
-@pytest.mark.parametrize("arguments", [["--hold", "5"], ["--replace"], ["--at", "2100-01-01", "--delay", "5"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--hold", "5"],
+        ["--replace"],
+        ["--key", "k", "--again"],
+        ["--key", "k", "--within", "5"],
+        ["--at", "2100-01-01", "--delay", "5"],
+    ],
+)
 def test_options_of_put_that_do_not_go_together(ours, ask, arguments):
     status, _, err = ask(ours, "put", "t", "x", *arguments)
     assert (status, "go together" in err or "only one" in err) == (2, True)
@@ -338,6 +369,18 @@ def test_a_delayed_job_is_called_off_and_put_off_by_its_key_or_its_id(ours, read
         assert ask(ours, "cancel", *arguments)[::2] == (
             2, "beanstalk cancel: TUBE and KEY, or --job, must be given\n"
         )  # fmt: skip
+
+
+def test_a_job_gets_another_priority_by_its_key_or_its_id_unless_it_is_reserved(ours, read, ask):
+    job = read(ours, "put", "t", "x", "--key", "k")["id"]
+    assert read(ours, "reprioritize", "7", "t", "k") == {"reprioritized": 1}
+    assert read(ours, "stats", "--job", str(job))["pri"] == 7
+    assert read(ours, "reprioritize", "0", "--job", str(job)) == {"reprioritized": 1}
+    assert read(ours, "stats", "--job", str(job))["pri"] == 0
+    with beanstalk_client.Client(ours.address, watch="t") as worker:
+        worker.reserve(timeout=0)
+        status, _, err = ask(ours, "reprioritize", "5", "t", "k")
+        assert (status, "key k in tube t: refused: a worker has reserved the job" in err) == (1, True)
 
 
 def test_redrive_of_a_dead_tube(run, read, monkeypatch):

@@ -52,6 +52,8 @@ def test_every_command_has_a_help(command, capsys):
         ("work -n 3 t --json -- sh -c -- x", {"number": 3, "json": True, "command": ["sh", "-c", "--", "x"]}),
         ("watch -n 2 tubes --sort ready", {"interval": 2, "command": ["tubes", "--sort", "ready"]}),
         ("pause t 250ms", {"seconds": 0.25}),
+        ("pause t", {"seconds": 2**32 - 1}),
+        ("reprioritize 0 t k", {"pri": 0, "tube": "t", "key": "k", "job": None}),
         ("put t --at 1.5", {"at": 1.5}),
         ("put t --at 2027-01-05T08:00+01:00", {"at": 1799132400}),
     ],

@@ -48,6 +48,12 @@ REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 1
             None,
             "its tube is paused for 9 s more (beanstalk resume mail)",
         ),
+        (
+            {"state": "ready"},
+            {"pause-time-left": 2**32 - 60},
+            None,
+            "its tube is paused until resumed (beanstalk resume mail)",
+        ),
         ({"state": "ready"}, {"throttled": 1}, None, "its tube has reached the pace that its policy allows"),
         (
             {"state": "ready", **COUNTED},

@@ -101,6 +101,12 @@ def test_a_screen_of_80_columns():
     ]
 
 
+def test_a_pause_until_resumed_has_no_time_left():
+    sampler = busy()
+    sampler.samples.take_tube(sampler.now, "bill", figures(pause_time_left=2**32 - 60))
+    assert screen(sampler)[7].split()[-1] == "on"
+
+
 def test_numbers_are_short():
     assert [amount(n) for n in (None, 0, 99_999, 100_000, 1_234_567, 99_960_000, 12e9)] == [
         "-", "0", "99999", "100k", "1.2M", "100M", "12.0G",

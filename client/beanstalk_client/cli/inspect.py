@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ import beanstalk_client
 from beanstalk_client.cli.bodies import as_json, show_body
 from beanstalk_client.cli.output import USAGE, OperatorError, on_terminal, safe, show_json, show_pairs, show_table
 from beanstalk_client.cli.target import asking, named
+from beanstalk_client.commands import is_until_resumed
+from beanstalk_client.observe.samples import number
 
 TUBE_COLUMNS: Final = {
     "name": "tube",
@@ -76,7 +78,7 @@ def stats(options: argparse.Namespace) -> int:
     if options.json:
         show_json(found)
     else:
-        show_pairs(found)
+        show_pairs(_readable(found))
     return 0
 
 
@@ -98,7 +100,9 @@ def tubes(options: argparse.Namespace) -> int:
             print(safe(tube["name"]) if on_terminal() else tube["name"])
     else:
         show_table(
-            list(TUBE_COLUMNS.values()), ([tube.get(key, "") for key in TUBE_COLUMNS] for tube in found), STRIKING
+            list(TUBE_COLUMNS.values()),
+            ([tube.get(key, "") for key in TUBE_COLUMNS] for tube in map(_readable, found)),
+            STRIKING,
         )
     return 0
 
@@ -154,6 +158,12 @@ def clients(options: argparse.Namespace) -> int:
     else:
         show_table(CLIENT_COLUMNS, ([one.get(column, "") for column in CLIENT_COLUMNS] for one in found))
     return 0
+
+
+def _readable(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The statistics of a tube, with words for a pause that ends only when the tube is resumed."""
+    pauses = [key for key in ("pause", "pause-time-left") if is_until_resumed(number(found, key) or 0)]
+    return {**found, **dict.fromkeys(pauses, "until resumed")}
 
 
 def _all_tubes(client: beanstalk_client.Client[bytes], prefix: str = "") -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ import beanstalk_client
 from beanstalk_client.cli.bodies import read_body
 from beanstalk_client.cli.output import REFUSED, USAGE, OperatorError, asks_a_person, on_terminal, safe, show_json
 from beanstalk_client.cli.target import asking, named, told
+from beanstalk_client.commands import is_until_resumed
 
 PART: Final = 10_000
 """Maximum number of jobs that one command of the protocol moves or redrives."""
@@ -23,13 +24,17 @@ PART: Final = 10_000
 
 def put(options: argparse.Namespace) -> int:
     """Put a job, and print its id."""
-    demands = {name: getattr(options, name) for name in ("tries", "backoff", "ttl", "hold") if getattr(options, name)}
+    demands = {
+        name: getattr(options, name) for name in ("within", "tries", "backoff", "ttl", "hold") if getattr(options, name)
+    }
     demands |= {name: getattr(options, name) for name in ("share", "limit", "group", "after") if getattr(options, name)}
     if options.limit:
         demands["limit_count"] = options.at_once
     special = bool(demands or options.key or options.replace or options.at is not None)
     if (options.replace or options.hold) and not options.key:
         raise OperatorError("--replace and --hold go together with --key", USAGE)
+    if (options.again or options.within) and not options.replace:
+        raise OperatorError("--again and --within go together with --replace", USAGE)
     if options.at is not None and options.delay:
         raise OperatorError("--at and --delay: only one of them may be given", USAGE)
     body = read_body(options.body)
@@ -38,7 +43,7 @@ def put(options: argparse.Namespace) -> int:
         if special:
             job_id = client.put_with(
                 body, options.pri, options.delay, options.ttr,
-                key=options.key or "", replace=options.replace, at=options.at, **demands,
+                key=options.key or "", replace=options.replace, again=options.again, at=options.at, **demands,
             )  # fmt: skip
         else:
             job_id = client.put(body, options.pri, options.delay, options.ttr)
@@ -67,12 +72,17 @@ def kick(options: argparse.Namespace) -> int:
 
 def cancel(options: argparse.Namespace) -> int:
     """Delete a job that is still delayed."""
-    return _change_delayed(options, "cancel", "cancelled")
+    return _change_one(options, "cancel", "cancelled")
 
 
 def reschedule(options: argparse.Namespace) -> int:
     """Give a job that is still delayed another delay."""
-    return _change_delayed(options, "reschedule", "rescheduled", options.delay)
+    return _change_one(options, "reschedule", "rescheduled", options.delay)
+
+
+def reprioritize(options: argparse.Namespace) -> int:
+    """Give a job that is not reserved another priority."""
+    return _change_one(options, "reprioritize", "reprioritized", options.pri)
 
 
 def bury(options: argparse.Namespace) -> int:
@@ -124,11 +134,12 @@ def redrive(options: argparse.Namespace) -> int:
 
 
 def pause(options: argparse.Namespace) -> int:
-    """Keep the jobs of a tube from being reserved for some time."""
+    """Keep the jobs of a tube from being reserved, for some time or until the tube is resumed."""
     seconds = math.ceil(options.seconds)
     with asking(options, f"tube {options.tube}") as client:
         client.pause_tube(options.tube, seconds)
-    return _say(options, f"tube {options.tube} is paused for {seconds} s", paused=options.tube, seconds=seconds)
+    length = "until resumed" if is_until_resumed(seconds) else f"for {seconds} s"
+    return _say(options, f"tube {options.tube} is paused {length}", paused=options.tube, seconds=seconds)
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -162,8 +173,8 @@ def undrain(options: argparse.Namespace) -> int:
     return _say(options, f"{named(options)} takes new jobs", draining=False)
 
 
-def _change_delayed(options: argparse.Namespace, command: str, done: str, *arguments: object) -> int:
-    """Give a command for one delayed job: that of --job, or of KEY in TUBE, which is used."""
+def _change_one(options: argparse.Namespace, command: str, done: str, *arguments: object) -> int:
+    """Give a command for one job: that of --job, or of KEY in TUBE, which is used."""
     if (options.job is None) == (options.key is None):
         raise OperatorError("TUBE and KEY, or --job, must be given", USAGE)
     if options.job is not None:

@@ -12,7 +12,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from beanstalk_client.commands import MAX_PRIORITY, MAX_SECONDS, MOVED_STATES, STATES, seconds_of
+from beanstalk_client.commands import (
+    MAX_PRIORITY,
+    MAX_SECONDS,
+    MOVED_STATES,
+    PAUSE_UNTIL_RESUMED,
+    STATES,
+    seconds_of,
+)
 from beanstalk_client.observe.samples import SORT_KEYS
 from beanstalk_client.replies import is_name
 from beanstalk_client.version import VERSION
@@ -333,6 +340,8 @@ COMMANDS: Final = (
         ),
         Argument("--key KEY", "key of the job, unique in the tube"),
         Argument("--replace", "with --key: replace the job that has the key"),
+        Argument("--again", "with --replace: if the job is reserved, run this one after it"),
+        Argument("--within DURATION", "with --replace: maximum time from the first put of the job until it is due"),
         Argument("--hold DURATION", "with --key: time that the key stays taken after the job is gone"),
         Argument("--at MOMENT", "time when the job is ready, by the server's clock, instead of --delay", type=moment),
         Argument("--tries N", "maximum failed attempts; then the job is buried, or moved to the dead tube"),
@@ -399,6 +408,15 @@ COMMANDS: Final = (
         "which beanstalkd does not have.",
     ),
     Command(
+        "reprioritize",
+        "mutate.reprioritize",
+        "change the priority of a ready, delayed or buried job",
+        Argument("PRI", "new priority; 0 is the most urgent", type=number),
+        *NAMED,
+        about="Does nothing and exits with status 1 if a worker has reserved the job. Needs reprioritize, which "
+        "beanstalkd does not have.",
+    ),
+    Command(
         "bury",
         "mutate.bury",
         "bury a job, with the same priority",
@@ -439,10 +457,11 @@ COMMANDS: Final = (
         "pause a tube: its jobs cannot be reserved",
         TUBE,
         Argument(
-            "DURATION",
-            "length of the pause, rounded up to seconds (90, 10m, 2h)",
+            "[DURATION]",
+            "length of the pause, rounded up to seconds (90, 10m, 2h); without it, until resumed",
             name="seconds",
             type=pause_duration,
+            default=PAUSE_UNTIL_RESUMED,
         ),
     ),
     Command("resume", "mutate.resume", "end the pause of a tube", TUBE),

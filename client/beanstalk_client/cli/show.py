@@ -14,7 +14,9 @@ from typing import Any, Final
 import beanstalk_client
 from beanstalk_client.cli.output import on_terminal, safe, show_json, show_pairs
 from beanstalk_client.cli.target import asking
+from beanstalk_client.commands import is_until_resumed
 from beanstalk_client.errors import shown
+from beanstalk_client.observe.samples import number
 from beanstalk_client.tasks.failure import ERRORS
 
 REASONS: Final = {
@@ -84,8 +86,9 @@ def why_there(found: Mapping[str, Any], tube: Mapping[str, Any], report: Mapping
 
 def _why_ready(found: Mapping[str, Any], tube: Mapping[str, Any], reason: str) -> str:
     came = f"it comes from {found['origin']} ({reason}); " if found.get("origin") else f"{reason}; " if reason else ""
-    if tube.get("pause-time-left"):
-        return f"{came}its tube is paused for {tube['pause-time-left']} s more (beanstalk resume {tube['name']})"
+    if left := number(tube, "pause-time-left"):
+        length = "until resumed" if is_until_resumed(left) else f"for {left} s more"
+        return f"{came}its tube is paused {length} (beanstalk resume {tube['name']})"
     if tube.get("throttled"):
         return f"{came}its tube has reached the pace that its policy allows"
     if tube and not tube["current-watching"]:

@@ -39,7 +39,7 @@ REPLIES: Final[dict[type[beanstalk_client.Error], str]] = {
         f"refused: the server wants a token that it knows (--token-file, or {TOKEN_VARIABLE})"
     ),
     beanstalk_client.OtherShardError: "refused: the two tubes are in different shards of the cluster",
-    beanstalk_client.TooLateError: "refused: the job is no longer delayed",
+    beanstalk_client.TooLateError: "refused: a worker has reserved the job, or its key is held",
 }
 """What a reply that is an error means to a person."""
 
@@ -58,6 +58,8 @@ def meaning(error: beanstalk_client.Error) -> str:
     """What a reply that is an error means."""
     if isinstance(error, beanstalk_client.ExistsError):
         return f"refused: job {error.id} has the key, or had it and it is held"
+    if isinstance(error, beanstalk_client.TooLateError) and error.asked.startswith(("cancel", "reschedule")):
+        return "refused: the job is no longer delayed"
     if isinstance(error, beanstalk_client.UnknownResponseError):
         reply = b" ".join([error.status, *error.values]).decode("ascii", "backslashreplace")
         return f"the server answered {reply!r}, which means nothing here"

@@ -23,6 +23,7 @@ from rich.text import Text
 from beanstalk_client.cli.output import safe
 from beanstalk_client.cli.top_keys import ENTER, ESCAPE
 from beanstalk_client.cli.top_state import HELP, JobsOfTube, Mode, View
+from beanstalk_client.commands import is_until_resumed
 from beanstalk_client.observe.sampler import Sampler
 from beanstalk_client.observe.samples import COMMANDS, CPU, SORT_KEYS, STATES, Figures, Tube, number
 
@@ -141,6 +142,9 @@ def _columns(sampler: Sampler, status: Status, width: int) -> list[Column]:
         age = tube.age(now)
         return span(age) if status.is_stale(age) else ""
 
+    def pause(tube: Tube) -> str:
+        return "on" if is_until_resumed(tube.pause_left or 0) else span(tube.pause_left or None, "")
+
     def over_time(tube: Tube) -> str:
         return status.sparkline(sampler.history("ready", tube.name, SPARKLINE))
 
@@ -154,7 +158,7 @@ def _columns(sampler: Sampler, status: Status, width: int) -> list[Column]:
         Column("TREND", 7, 6, lambda tube: rate(tube.growth, "+"), "growth"),
         Column("AGE", 4, 7, lambda tube: span(tube.next_age), "age"),
         Column("WAIT", 6, 10, figure("waiting"), "waiting"),
-        Column("PAUSE", 5, 9, lambda tube: span(tube.pause_left or None, ""), "", "yellow"),
+        Column("PAUSE", 5, 9, pause, "", "yellow"),
         Column("READY OVER TIME", SPARKLINE, 11, over_time),
         Column("SEEN", 4, 8, seen),
     ]

@@ -160,6 +160,8 @@ def is_so(queue, made, wanted):
     name, *rest = wanted.split()
     if rest[0] == "is":
         return state(queue, made[name]) == rest[1]
+    if rest[0] == "has":
+        return queue.stats_job(made[name])["pri"] == int(rest[1])
     if rest[0] == "paused":
         return queue.stats_tube(name)["pause"] == int(rest[1])
     return counts(queue, name) == tuple(map(int, rest))

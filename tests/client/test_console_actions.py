@@ -66,6 +66,18 @@ def test_a_job_in_another_state_or_tube_is_passed_over(server, queue):
     assert queue.stats_job(mails[1])["state"] == "ready" and queue.stats_job(moved[0])["state"] == "buried"
 
 
+def test_jobs_that_change_places_while_they_are_reprioritized_are_done_once(server, queue):
+    queue.use("mails")
+    for priority, number in ((5, 500), (5, 502), (20, 100)):  # of two pages; the first jobs come to be among the others
+        queue.put_batch([b"x"] * number, priority)
+    found = run_steps(
+        AsyncClient(server.address, encoding=None),
+        lambda client: actions.reorder(client, "mails", "ready", 1102, lambda each: make.reprioritize(each, 10)),
+    )
+    assert found == (1102, 0)
+    assert {job["pri"] for job in queue.list_jobs("mails", "ready")} == {10}
+
+
 async def test_a_job_that_a_worker_got_before_its_copy_took_its_place_has_no_copy(server, queue):
     queue.use("mails")
     job_id = queue.put(b"x", ttr=1)

@@ -188,6 +188,12 @@ async def test_tubes_are_paused_resumed_kicked_and_cleared_together(queue, visit
     assert queue.stats_tube("b")["pause"] == 60
     await visitor.order("resume", tube=["a", "b"], back="tubes")
     assert queue.stats_tube("b")["pause"] == 0
+    await visitor.order("pause-until-resumed", tube=["a", "b"], back="tubes")
+    assert queue.stats_tube("b")["pause"] == 2**32 - 1 and "Pause 2 tubes until resumed" in visitor.text
+    assert "paused until resumed" in visitor.text.split("Marked tubes")[1]
+    await visitor.get("/tube?name=a")
+    assert "paused until resumed" in visitor.text
+    await visitor.order("resume", tube=["a", "b"], back="tubes")
     await visitor.order("kick-tubes", tube=["a", "b"], back="tubes")
     assert counts(queue, "a") == counts(queue, "b") == (2, 0, 0)
     await visitor.order("clear", sure=False, tube=["a", "b"], back="tubes")
@@ -745,12 +751,50 @@ async def test_all_delayed_jobs_are_rescheduled_and_others_passed_over(queue, vi
 
 
 @at_beanstalkd
-async def test_a_job_of_beanstalkd_has_no_button_to_reschedule_it(queue, visitor):
+async def test_a_job_of_beanstalkd_has_no_button_to_reschedule_or_reprioritize_it(queue, visitor):
     (job_id,) = put(queue, "mails", delay=60)
 
     for path in (f"/job?id={job_id}", "/tube?name=mails&state=delayed"):
         page = await visitor.get(path)
-        assert re.search(STAMP, visitor.text) and 'value="reschedule"' not in page.text
+        assert re.search(STAMP, visitor.text)
+        assert 'value="reschedule"' not in page.text and 'value="reprioritize"' not in page.text
+    await visitor.order("reprioritize", id=str(job_id), pri="5")
+    assert "This server does not know reprioritize" in visitor.text
+
+
+@pytest.mark.parametrize(("typed", "priority"), [("0", 0), (str(2**32 - 1), 2**32 - 1), (str(2**32), None), ("", None)])
+async def test_a_job_is_reprioritized(queue, typed, priority, visitor):
+    (job_id,) = put(queue, "mails")
+    before = queue.stats_job(job_id)["pri"]
+    page = await visitor.get(f"/job?id={job_id}")
+    assert 'value="reprioritize"' in page.text
+    await visitor.order("reprioritize", id=str(job_id), pri=typed, back=f"job?id={job_id}")
+    if priority is None:
+        assert visitor.page.status_code == 400 and "Bad pri" in visitor.text
+        assert f'name="pri" value="{typed}" aria-invalid="true"' in visitor.page.text
+    else:
+        assert f"Reprioritize job {job_id} to {priority} : 1 job" in visitor.text
+    assert queue.stats_job(job_id)["pri"] == (before if priority is None else priority)
+
+
+async def test_marked_and_all_jobs_are_reprioritized_and_reserved_ones_passed_over(server, queue, visitor):
+    ids = put(queue, "mails", count=21)
+    with Client(server.address, encoding=None, watch="mails") as worker:
+        held = worker.reserve(0).id
+        page = await visitor.get(f"/job?id={held}")
+        assert 'value="reprioritize"' not in page.text
+        page = await visitor.get("/tube?name=mails&state=ready")
+        assert 'value="reprioritize"' in page.text
+        marked = [str(held), *map(str, ids[-2:])]
+        await visitor.order("reprioritize", id=marked, pri="7", tube="mails", state="ready")
+        assert "2 jobs; 1 passed over" in visitor.text
+        assert [queue.stats_job(int(each))["pri"] == 7 for each in marked] == [False, True, True]
+        await visitor.order("reprioritize", sure=False, scope="all", tube="mails", state="ready", pri="9")
+        assert "Reprioritize all 20 ready jobs of tube mails to 9" in visitor.text and "and 15 more" in visitor.text
+        await visitor.order("reprioritize", scope="all", tube="mails", state="ready", pri="9")
+        assert {job["pri"] for job in queue.list_jobs("mails", "ready")} == {9}
+        await visitor.order("reprioritize", scope="all", tube="mails", state="reserved", pri="9")
+        assert "reserved keep their priority" in visitor.text
 
 
 async def test_what_was_typed_is_kept_after_an_error(queue, visitor):

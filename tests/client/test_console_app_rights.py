@@ -105,6 +105,9 @@ ORDERS = {
     "clear": ({"tube": TUBE}, "admin"),
     "kick-tubes": ({"tube": TUBE}, "admin"),
     "pause": ({"tube": TUBE, "seconds": "60"}, "admin"),
+    "pause-until-resumed": ({"tube": TUBE}, "admin"),
+    "reprioritize": ({"id": "{ready}", "pri": "1"}, "produce"),
+    "reprioritize ": ({"scope": "all", "tube": TUBE, "state": "ready", "pri": "1"}, "produce"),
     "put": ({"tube": TUBE, "body": "x"}, "produce"),
     "change": ({"id": "{ready}", "body": "x"}, "produce"),
 }

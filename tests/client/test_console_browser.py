@@ -123,6 +123,9 @@ ORDERS = {
     "reschedule": (
         "/job?id={delayed}", "fill New delay, such as 90, 30m or 2h=0|press Reschedule in", "delayed is ready"
     ),
+    "reprioritize": (
+        "/job?id={ready}", "fill New priority; 0 is the most urgent=5|press Reprioritize to", "ready has 5"
+    ),
     "put again": (
         "/job?id={delayed}", "open Put it again|fill Body=changed|fill Delay, s=0|press Put again", "mails 4 1 3"
     ),
@@ -139,6 +142,7 @@ ORDERS = {
         "fill Text=for mr|press Search ready jobs|until 2 found|choose all that|press Delete…|sure", "mails 1 2 3",
     ),
     "pause": ("/tube?name=mails", "fill Seconds of a pause=90|press Pause", "mails paused 90"),
+    "pause until resumed": ("/tube?name=mails", "press Pause until resumed", "mails paused 4294967295"),
     "resume": ("/tube?name=paused", "press Resume", "paused paused 0"),
     "clear": ("/tube?name=mails", "press Clear…|sure", "mails 0 0 0"),
     "redrive": ("/tube?name=graves", "press Redrive…|sure", "fragile 2 0 0"),
@@ -521,8 +525,9 @@ def test_buttons_that_cannot_work_are_disabled(browse, shop):
 
     assert {"Kick", "Bury", "Reschedule in", "Move to", "Delete…"} <= set(disabled())
     person.mark(1)
-    assert disabled() == ["Reschedule in", "Move to"]
+    assert disabled() == ["Reschedule in", "Reprioritize to", "Move to"]
     person.fill("New delay, such as 90, 30m or 2h", "2h")
+    person.fill("New priority; 0 is the most urgent", "5")
     person.fill("Destination tube", "letters")
     assert disabled() == []
     person.press("Reschedule in")

@@ -272,13 +272,6 @@ async def all_in_state(
             yield step
 
 
-async def reschedule(client: Client, tube: str, most: int, delay: str) -> Steps:
-    """Give delayed jobs of a tube another delay, `most` at most. They are listed first, as each changes its place."""
-    ids = [each async for page in _pages(client, tube, "delayed", most) for each in page]
-    async for step in each_job(client, ids, lambda each: make.reschedule(each, delay)):
-        yield step
-
-
 async def first_in_state(
     client: Client, tube: str, state: str, most: int, command: Callable[[int], Command[Any]]
 ) -> Steps:
@@ -292,6 +285,13 @@ async def first_in_state(
             return
         async for step in each_job(client, [job.id], command):
             yield step
+
+
+async def reorder(client: Client, tube: str, state: str, most: int, command: Callable[[int], Command[Any]]) -> Steps:
+    """The same as all_in_state for a command that changes the order of the jobs: all of them are listed first."""
+    ids = [each async for page in _pages(client, tube, state, most) for each in page]
+    async for step in each_job(client, ids, command):
+        yield step
 
 
 def kick(client: Client, tube: str, state: str, most: int) -> Steps:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from beanstalk_client.commands import is_until_resumed
 from beanstalk_client.console.bodies import in_json
 from beanstalk_client.console.charts import NONE, chart, compact, sparkline
 from beanstalk_client.errors import shown
@@ -80,6 +81,11 @@ def age(seconds: float | None) -> str:
     return f"{left}s"
 
 
+def pause(left: float) -> str:
+    """How long a tube is still paused: for 9m 59s more, until resumed."""
+    return "until resumed" if is_until_resumed(left) else f"for {age(left)} more"
+
+
 def moment(when: float | str | datetime.datetime | None) -> str:
     """A moment in UTC, of seconds since 1970 or of ISO 8601. Text that is not a moment with a zone stays as it is."""
     if when is None or when == "":
@@ -137,6 +143,7 @@ def make_environment() -> Environment:
         rate=rate,
         bytes=size,
         age=age,
+        pause=pause,
         moment=moment,
         due=due,
         compact=compact,

@@ -17,7 +17,7 @@ from beanstalk_client.console.security import network_of, set_cookie
 from beanstalk_client.console.settings import Settings
 from beanstalk_client.console.state import State
 from beanstalk_client.console.users import User
-from beanstalk_client.errors import shown
+from beanstalk_client.errors import ForbiddenError, UnknownCommandError, shown
 from beanstalk_client.replies import is_name
 
 MAX_FORM: Final = 17 * 1024 * 1024
@@ -83,6 +83,13 @@ class Visit:
     def is_known(self) -> bool:
         """Whether it has a user."""
         return self._user is not None
+
+    async def knows(self, command: str) -> bool:
+        """Whether the server knows a command, and says so to this user."""
+        try:
+            return await self.user.client.knows(command)
+        except (UnknownCommandError, ForbiddenError):
+            return False
 
     @property
     def settings(self) -> Settings:

@@ -13,7 +13,7 @@ from beanstalk_client.cli.show import why_there
 from beanstalk_client.console.bodies import MAX_SHOWN, Report, describe, report_of
 from beanstalk_client.console.rendering import moment
 from beanstalk_client.console.visit import Visit
-from beanstalk_client.errors import Error, ForbiddenError, NotFoundError, UnknownCommandError
+from beanstalk_client.errors import Error, ForbiddenError, NotFoundError
 from beanstalk_client.statistics import Statistics
 from beanstalk_client.tasks.failure import ERRORS
 
@@ -38,9 +38,6 @@ async def job(visit: Visit) -> Response:
         tube = dict(await client.stats_tube(found["tube"]))
     report = await _report(visit, found)
     told = {**dataclasses.asdict(report), "buried": moment(report.buried)} if report else None
-    can_reschedule = False
-    with contextlib.suppress(UnknownCommandError, ForbiddenError):
-        can_reschedule = found["state"] == "delayed" and await client.knows("reschedule")
     return visit.page(
         "job.html",
         tab="tubes",
@@ -51,7 +48,8 @@ async def job(visit: Visit) -> Response:
         why=why_there(found, tube, told),
         report=report or body.report,
         text=_editable(content),
-        can_reschedule=can_reschedule,
+        can_reschedule=found["state"] == "delayed" and await visit.knows("reschedule"),
+        can_reprioritize=found["state"] != "reserved" and await visit.knows("reprioritize"),
     )
 
 

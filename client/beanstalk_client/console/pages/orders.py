@@ -19,7 +19,16 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
-from beanstalk_client.commands import MAX_SECONDS, MAX_TIMEOUT, MOVED_STATES, Command, make, seconds
+from beanstalk_client.commands import (
+    MAX_PRIORITY,
+    MAX_SECONDS,
+    MAX_TIMEOUT,
+    MOVED_STATES,
+    PAUSE_UNTIL_RESUMED,
+    Command,
+    make,
+    seconds,
+)
 from beanstalk_client.console import actions
 from beanstalk_client.console.actions import Client, Steps
 from beanstalk_client.console.bodies import summary
@@ -51,6 +60,7 @@ TYPED: Final[dict[str, tuple[str, ...]]] = {
     "change": ("body", "pri", "delay", "ttr"),
     "move": ("to",),
     "reschedule": ("delay",),
+    "reprioritize": ("pri",),
     "pause": ("seconds",),
 }
 """What is typed into the form of an operation."""
@@ -98,6 +108,12 @@ class Selection:
         if self.ids:
             return lambda client: actions.each_job(client, self.ids, command, self.tube, self.state)
         return lambda client: actions.all_in_state(client, self.tube, self.state, self.total, command)
+
+    def reorder(self, command: Callable[[int], Command[Any]]) -> Callable[[Client], Steps]:
+        """The same with a command that changes the place of a job, in whichever state it is by now."""
+        if self.ids:
+            return lambda client: actions.each_job(client, self.ids, command)
+        return lambda client: actions.reorder(client, self.tube, self.state, self.total, command)
 
 
 @dataclass(slots=True)
@@ -332,14 +348,18 @@ async def _reschedule(visit: Visit, form: Form) -> Order:
     except (ValueError, TypeError):
         message = f"Bad delay {shown(delay, 30)!r}: must be seconds, or a number with a unit: 90, 30m, 2h, 1d."
         raise BadRequestError(message, field="delay") from None
-
-    def steps(client: Client) -> Steps:
-        if found.ids:
-            return actions.each_job(client, found.ids, lambda each: make.reschedule(each, delay))
-        return actions.reschedule(client, found.tube, found.total, delay)
-
+    what = f"Reschedule {found.words} to {moment(time.time() + left)}"
     warning = "A job that waits for the end of a group does not wait for it any more."
-    return Order(f"Reschedule {found.words} to {moment(time.time() + left)}", found.total, steps, warning, about=found)
+    return Order(what, found.total, found.reorder(lambda each: make.reschedule(each, delay)), warning, about=found)
+
+
+async def _reprioritize(visit: Visit, form: Form) -> Order:
+    problem = "Jobs that workers have reserved keep their priority."
+    found = await select(visit, form, MOVED_STATES, problem)
+    priority = read_number(_one(form, "pri"), "pri", most=MAX_PRIORITY)
+    what = f"Reprioritize {found.words} to {priority}"
+    warning = "The smallest number is the most urgent. Reserved jobs are passed over."
+    return Order(what, found.total, found.reorder(lambda each: make.reprioritize(each, priority)), warning, about=found)
 
 
 async def _bury(visit: Visit, form: Form) -> Order:
@@ -477,6 +497,12 @@ async def _pause(_: Visit, form: Form) -> Order:
     return _set_pause(f"Pause {_tubes_in_words(names)} for {length} s", names, length, note, warning)
 
 
+async def _pause_until_resumed(_: Visit, form: Form) -> Order:
+    names = _tubes(form)
+    note, warning = "paused until resumed", "Workers get no job of it until then."
+    return _set_pause(f"Pause {_tubes_in_words(names)} until resumed", names, PAUSE_UNTIL_RESUMED, note, warning)
+
+
 async def _resume(_: Visit, form: Form) -> Order:
     names = _tubes(form)
     return _set_pause(f"Resume {_tubes_in_words(names)}", names, 0, "resumed")
@@ -592,11 +618,13 @@ OPERATIONS: Final[dict[str, Callable[[Visit, Form], Any]]] = {
     "bury": _bury,
     "move": _move,
     "reschedule": _reschedule,
+    "reprioritize": _reprioritize,
     "redrive": _redrive,
     "clear": _clear,
     "cancel-group": _cancel_group,
     "kick-tubes": _kick_tubes,
     "pause": _pause,
+    "pause-until-resumed": _pause_until_resumed,
     "resume": _resume,
     "drain": _drain,
     "undrain": _undrain,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from beanstalk_client.console.bodies import summary
 from beanstalk_client.console.visit import BadRequestError, Visit, read_name
-from beanstalk_client.errors import ForbiddenError, NotFoundError, UnknownCommandError
+from beanstalk_client.errors import ForbiddenError, NotFoundError
 from beanstalk_client.observe.reader import PAGE_SIZE, Reader
 from beanstalk_client.observe.samples import STATES, percentiles
 from beanstalk_client.statistics import Statistics
@@ -96,16 +96,8 @@ async def tube(visit: Visit) -> Response:
         problem=problem,
         is_throttled=name in sampler.throttled,
         history=sampler.history,
-        can_list=await _can_list(visit),
+        can_list=await visit.knows("list-jobs"),
     )
-
-
-async def _can_list(visit: Visit) -> bool:
-    """Whether the server can list jobs."""
-    try:
-        return await visit.user.client.knows("list-jobs")
-    except (UnknownCommandError, ForbiddenError):
-        return False
 
 
 async def begin_search(visit: Visit) -> Response:
@@ -115,7 +107,7 @@ async def begin_search(visit: Visit) -> Response:
     text = form.get("text", [""])[0].strip()
     if state not in STATES or not text or len(text) > 1000:
         raise BadRequestError("A search needs a text of 1 to 1,000 characters, and a state.")
-    if not await _can_list(visit):
+    if not await visit.knows("list-jobs"):
         raise BadRequestError("This server cannot list jobs, so they cannot be searched: beanstalk-server can.", 501)
     figures = await visit.user.client.stats_tube(name)
     total = int(figures[f"current-jobs-{state}"])

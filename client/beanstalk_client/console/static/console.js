@@ -71,7 +71,7 @@
 
   // Buttons that cannot work yet: no row is marked, or what they need is not typed.
 
-  const NEEDED = { move: "to", reschedule: "delay", pause: "seconds" };
+  const NEEDED = { move: "to", reschedule: "delay", reprioritize: "pri", pause: "seconds" };
 
   const able = () => {
     for (const form of all("form")) {

@@ -558,6 +558,35 @@ COMMANDS: Final = (
         Argument("COMMAND [ARGUMENT ...]", "command with its options"),
     ),
     Command(
+        "bench",
+        "bench.bench",
+        "measure rates and latencies of a server",
+        Argument("-c, --clients N", "number of connections (default: %(default)s)", default=50),
+        Argument("-P, --pipeline N", "commands in flight on each connection (default: %(default)s)", default=1),
+        Argument(
+            "-n, --jobs N",
+            "maximum number of jobs (default: 100000, or fewer if their bodies have more than 100 MB)",
+        ),
+        Argument("--seconds SECONDS", "maximum time of put, reserve and cycle, each (default: %(default)s)", default=3),
+        Argument("--size BYTES", "size of a body in bytes (default: %(default)s)", type=number, default=100),
+        Argument(
+            "--delay DURATION",
+            "put delayed jobs, and only delete them (90, 1.5, 10m, 2h, 1d; default: no delay)",
+            type=duration,
+            default=0,
+        ),
+        Argument(
+            "--prefix PREFIX",
+            "beginning of the name of the tube, where a user has rights to some tubes only (default: %(default)s)",
+            default="beanstalk-bench",
+        ),
+        about="Puts jobs into a tube of its own, reserves them, and deletes them; then each connection puts, reserves "
+        "and deletes one job after the other (cycle). Prints jobs a second, and percentiles of the time from a command "
+        "to its reply. It loads the server, and its binlog. No other tube is touched, and all jobs are deleted at the "
+        "end, also after Ctrl-C or an error. The client is a Python process on one core: if its share of the CPU is "
+        "near 100 %, or if it shares a core with the server, the server can do more than it shows.",
+    ),
+    Command(
         "completion",
         "completion.completion",
         "print a shell completion script",

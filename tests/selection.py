@@ -31,6 +31,7 @@ SOCKETS = (
     "tests/bench/test_workers",
     "tests/client/test_asynchronous_at_servers",
     "tests/client/test_blocking",
+    "tests/client/test_cli_bench",
     "tests/client/test_cli_commands",
     "tests/client/test_cli_top.py",
     "tests/client/test_cli_worker",

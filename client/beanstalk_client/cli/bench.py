@@ -22,11 +22,11 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import cycle, islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from beanstalk_client import AsyncClient, BeanstalkdError, BuriedError, NotFoundError, TimedOutError
+from beanstalk_client import AsyncClient, BeanstalkdError, BuriedError, Job, NotFoundError, TimedOutError
 from beanstalk_client.cli.output import UNAVAILABLE, OperatorError, show_json, show_table
 from beanstalk_client.cli.target import connecting, make_async_client, named, told
 from beanstalk_client.commands import make
@@ -47,6 +47,8 @@ BUSY: Final = 0.9
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end it; the exit status is 128 more, as in a shell."""
 
+PERCENTILES: Final = {"p50": 50, "p99": 99, "max": 100}
+
 COLUMNS: Final = ("operation", "jobs", "jobs/s", "p50 ms", "p99 ms", "max ms", "client CPU %")
 
 Step = Callable[[AsyncClient[bytes]], Awaitable[bool]]
@@ -63,43 +65,30 @@ def percentile(latencies: Sequence[float], percent: int) -> float:
     return latencies[-(-len(latencies) * percent // 100) - 1] if latencies else 0.0
 
 
-class Result(NamedTuple):
-    """What was measured of an operation.
+def measured(operation: str, seconds: float, cpu: float, latencies: list[float]) -> dict[str, Any]:
+    """The result of an operation, as it is in JSON: times in seconds, and client-cpu as a share of one core.
 
-    Attributes:
-        operation: put, reserve, delete or cycle.
+    Args:
         seconds: from the first command to the last reply.
         cpu: CPU time of this process meanwhile, in seconds.
-        latencies: in seconds, in ascending order: one for each job.
+        latencies: one for each job, in seconds.
     """
+    latencies = sorted(latencies)
+    return {
+        "operation": operation,
+        "jobs": len(latencies),
+        "seconds": round(seconds, 6),
+        "rate": round(len(latencies) / seconds, 3),
+        **{name: round(percentile(latencies, percent), 6) for name, percent in PERCENTILES.items()},
+        "client-cpu": round(cpu / seconds, 3),
+    }
 
-    operation: str
-    seconds: float
-    cpu: float
-    latencies: Sequence[float]
 
-    @property
-    def rate(self) -> float:
-        """Jobs a second."""
-        return len(self.latencies) / self.seconds
-
-    @property
-    def quantiles(self) -> list[float]:
-        """Median, 99th percentile and maximum of the latencies, in seconds."""
-        return [percentile(self.latencies, percent) for percent in (50, 99, 100)]
-
-    @property
-    def row(self) -> list[object]:
-        """As a row of the table."""
-        latencies = [round(1000 * seconds, 3) for seconds in self.quantiles]
-        return [self.operation, len(self.latencies), round(self.rate), *latencies, round(100 * self.cpu / self.seconds)]
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """As JSON: times in seconds; client-cpu is a share of one core."""
-        found = {"jobs": len(self.latencies), "seconds": round(self.seconds, 6), "rate": round(self.rate, 3)}
-        found |= {name: round(value, 6) for name, value in zip(("p50", "p99", "max"), self.quantiles, strict=True)}
-        return {"operation": self.operation, **found, "client-cpu": round(self.cpu / self.seconds, 3)}
+def row(result: Mapping[str, Any]) -> list[object]:
+    """The result of an operation, as it is in the table."""
+    latencies = [round(1000 * result[name], 3) for name in PERCENTILES]
+    cpu = round(100 * result["client-cpu"])
+    return [result["operation"], result["jobs"], round(result["rate"]), *latencies, cpu]
 
 
 class Bench:
@@ -123,7 +112,7 @@ class Bench:
         self._left: set[int] = set()  # jobs that were put and are not deleted, but for those of cycles
         self._unknown = 0  # jobs of cycles that are not deleted, and puts without a reply
 
-    async def run(self) -> list[Result]:
+    async def run(self) -> list[dict[str, Any]]:
         """Measure, and delete all jobs, also if it is cancelled.
 
         Raises:
@@ -137,6 +126,10 @@ class Bench:
                     if not number:
                         await self._clients[0].connect()  # or there is no use in the others
                 await asyncio.gather(*(client.connect() for client in self._clients))
+            _note(
+                f"{named(options)}: up to {self.jobs} jobs of {options.size} bytes at a time in the tube {self.tube}, "
+                "all deleted at the end"
+            )
             with told(options, f"tube {self.tube}"):
                 return await self._measure_all()
         finally:
@@ -150,7 +143,7 @@ class Bench:
     def _client(self) -> AsyncClient[bytes]:
         return make_async_client(self._options, use=self.tube, watch=self.tube, reconnect=False)
 
-    async def _measure_all(self) -> list[Result]:
+    async def _measure_all(self) -> list[dict[str, Any]]:
         self._todo, limit = self.jobs, self._options.seconds
         results = [await self._measure("put", self._put, limit)]
         if not self._options.delay:
@@ -165,7 +158,7 @@ class Bench:
             results.append(await self._measure("cycle", self._cycle, limit))
         return results
 
-    async def _measure(self, operation: str, step: Step, limit: float) -> Result:
+    async def _measure(self, operation: str, step: Step, limit: float) -> dict[str, Any]:
         latencies: list[float] = []
         clients = islice(cycle(self._clients), min(len(self._clients) * self._options.pipeline, self.jobs))
         began, cpu = time.perf_counter(), time.process_time()
@@ -183,7 +176,7 @@ class Bench:
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
-        return Result(operation, took, cpu, sorted(latencies))
+        return measured(operation, took, cpu, latencies)
 
     async def _repeat(self, step: Step, client: AsyncClient[bytes], end: float, latencies: list[float]) -> None:
         """One slot."""
@@ -285,7 +278,8 @@ class Bench:
 
     async def _delete_unknown(self, client: AsyncClient[bytes]) -> None:
         """Delete what was put on a connection that is lost, or is of a cycle that has not ended."""
-        for look in (lambda: client.reserve(READY_WITHIN), client.peek_delayed, client.peek_buried):
+        looks: list[Callable[[], Awaitable[Job[bytes]]]] = [client.peek_delayed, client.peek_buried]
+        for look in (lambda: client.reserve(READY_WITHIN), *looks):
             while self._unknown:
                 try:
                     job = await look()
@@ -313,10 +307,6 @@ async def _bench(options: argparse.Namespace) -> int:
 
     for number in ENDING:
         asyncio.get_running_loop().add_signal_handler(number, end, number)
-    _note(
-        f"{named(options)}: puts up to {one.jobs} jobs of {options.size} bytes at a time into the tube {one.tube}, for "
-        f"{options.seconds:g} s, and deletes them"
-    )
     try:
         results = await run
     except asyncio.CancelledError:
@@ -325,11 +315,10 @@ async def _bench(options: argparse.Namespace) -> int:
         return 128 + ended[0]
     if options.json:
         settings = {name: getattr(options, name) for name in ("clients", "pipeline", "size", "delay", "seconds")}
-        documents = [result.document for result in results]
-        show_json({"server": named(options), "tube": one.tube, "jobs": one.jobs, **settings, "results": documents})
+        show_json({"server": named(options), "tube": one.tube, "jobs": one.jobs, **settings, "results": results})
     else:
-        show_table(COLUMNS, (result.row for result in results))
-    if any(result.cpu > BUSY * result.seconds for result in results):
+        show_table(COLUMNS, map(row, results))
+    if any(result["client-cpu"] > BUSY for result in results):
         _note("this client used a whole core: the server may be faster")
     return 0
 

@@ -565,7 +565,7 @@ COMMANDS: Final = (
         Argument("-P, --pipeline N", "commands in flight on each connection (default: %(default)s)", default=1),
         Argument(
             "-n, --jobs N",
-            "maximum number of jobs (default: 100000, or fewer if their bodies have more than 100 MB)",
+            "maximum number of jobs (default: 100000, or fewer if their bodies are more than 100 MB)",
         ),
         Argument("--seconds SECONDS", "maximum time of put, reserve and cycle, each (default: %(default)s)", default=3),
         Argument("--size BYTES", "size of a body in bytes (default: %(default)s)", type=number, default=100),
@@ -580,11 +580,11 @@ COMMANDS: Final = (
             "beginning of the name of the tube, where a user has rights to some tubes only (default: %(default)s)",
             default="beanstalk-bench",
         ),
-        about="Puts jobs into a tube of its own, reserves them, and deletes them; then each connection puts, reserves "
-        "and deletes one job after the other (cycle). Prints jobs a second, and percentiles of the time from a command "
-        "to its reply. It loads the server, and its binlog. No other tube is touched, and all jobs are deleted at the "
-        "end, also after Ctrl-C or an error. The client is a Python process on one core: if its share of the CPU is "
-        "near 100 %, or if it shares a core with the server, the server can do more than it shows.",
+        about="Puts jobs into a tube of its own, reserves them and deletes them. Then each connection puts, reserves "
+        "and deletes one job after the other (cycle). Prints jobs a second, and the median, 99th percentile and "
+        "maximum of the latency. Loads the server and its disk for some seconds. Touches no other tube, and deletes "
+        "all its jobs at the end, also after Ctrl-C or an error. The client is one Python process: where its share of "
+        "a core is near 100 %, or where it has to share a core with the server, the client is the limit.",
     ),
     Command(
         "completion",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import secrets
 import signal
@@ -28,8 +29,8 @@ from typing import Any, Final
 
 from beanstalk_client import AsyncClient, BeanstalkdError, BuriedError, Job, NotFoundError, TimedOutError
 from beanstalk_client.cli.output import UNAVAILABLE, OperatorError, show_json, show_table
-from beanstalk_client.cli.target import connecting, make_async_client, named, told
-from beanstalk_client.commands import make
+from beanstalk_client.cli.target import client_arguments, connecting, named, told
+from beanstalk_client.commands import MAX_SECONDS, make
 
 DEFAULT_JOBS: Final = 100_000
 DEFAULT_BYTES: Final = 100_000_000
@@ -51,8 +52,8 @@ PERCENTILES: Final = {"p50": 50, "p99": 99, "max": 100}
 
 COLUMNS: Final = ("operation", "jobs", "jobs/s", "p50 ms", "p99 ms", "max ms", "client CPU %")
 
-Step = Callable[[AsyncClient[bytes]], Awaitable[bool]]
-"""Does something with one job; returns False if there is no further one."""
+Step = Callable[[AsyncClient[bytes]], Awaitable[None]]
+"""Does something with one job."""
 
 
 def percentile(latencies: Sequence[float], percent: int) -> float:
@@ -103,12 +104,11 @@ class Bench:
         self._options = options
         self.tube: str = f"{options.prefix}-{os.getpid()}-{secrets.token_hex(4)}"
         self.jobs: int = options.jobs or min(DEFAULT_JOBS, DEFAULT_BYTES // max(options.size, 1)) or 1
+        self._addresses, self._arguments = client_arguments(options)
         self._clients: list[AsyncClient[bytes]] = []
-        # Jobs are not ready again before the end: reserve and delete have no more jobs than put.
-        self._command = make.put(bytes(options.size), 0, options.delay, 3600 + 10 * int(options.seconds))
-        self._is_stopping = False
+        self._command = make.put(bytes(options.size), 0, options.delay, MAX_SECONDS)
         self._todo = 0  # jobs that the operation has still to begin with
-        self._held: dict[AsyncClient[bytes], deque[int]] = {}  # the jobs that each client deletes
+        self._held: deque[tuple[AsyncClient[bytes], int]] = deque()  # jobs, and the client that deletes each
         self._left: set[int] = set()  # jobs that were put and are not deleted, but for those of cycles
         self._unknown = 0  # jobs of cycles that are not deleted, and puts without a reply
 
@@ -121,10 +121,8 @@ class Bench:
         options = self._options
         try:
             with connecting(options):
-                for number in range(min(options.clients, self.jobs)):
-                    self._clients.append(self._client())
-                    if not number:
-                        await self._clients[0].connect()  # or there is no use in the others
+                self._clients = [self._client() for _ in range(min(options.clients, self.jobs))]
+                await self._clients[0].connect()  # or there is no use in the others
                 await asyncio.gather(*(client.connect() for client in self._clients))
             _note(
                 f"{named(options)}: up to {self.jobs} jobs of {options.size} bytes at a time in the tube {self.tube}, "
@@ -141,35 +139,32 @@ class Bench:
                 raise
 
     def _client(self) -> AsyncClient[bytes]:
-        return make_async_client(self._options, use=self.tube, watch=self.tube, reconnect=False)
+        return AsyncClient(self._addresses, None, use=self.tube, watch=self.tube, reconnect=False, **self._arguments)
 
     async def _measure_all(self) -> list[dict[str, Any]]:
-        self._todo, limit = self.jobs, self._options.seconds
-        results = [await self._measure("put", self._put, limit)]
+        results = [await self._measure("put", self._put, self.jobs)]
         if not self._options.delay:
-            self._todo = len(self._left)
-            results.append(await self._measure("reserve", self._reserve, limit))
-        held = {job_id for ids in self._held.values() for job_id in ids}
-        for client, job_id in zip(cycle(self._clients), self._left - held, strict=False):
-            self._held.setdefault(client, deque()).append(job_id)
-        results.append(await self._measure("delete", self._delete, float("inf")))
+            results.append(await self._measure("reserve", self._reserve, len(self._left)))
+        reserved = {job_id for _, job_id in self._held}
+        self._held.extend(zip(cycle(self._clients), self._left - reserved, strict=False))
+        results.append(await self._measure("delete", self._delete, len(self._held), math.inf))
         if not self._options.delay:
-            self._todo = self.jobs
-            results.append(await self._measure("cycle", self._cycle, limit))
+            results.append(await self._measure("cycle", self._cycle, self.jobs))
         return results
 
-    async def _measure(self, operation: str, step: Step, limit: float) -> dict[str, Any]:
+    async def _measure(self, operation: str, step: Step, jobs: int, seconds: float = 0) -> dict[str, Any]:
+        """Let all slots do a step with each job, for some seconds: those of --seconds, unless said otherwise."""
+        self._todo = jobs
         latencies: list[float] = []
-        clients = islice(cycle(self._clients), min(len(self._clients) * self._options.pipeline, self.jobs))
+        clients = islice(cycle(self._clients), min(len(self._clients) * self._options.pipeline, jobs))
         began, cpu = time.perf_counter(), time.process_time()
-        end = began + limit
-        slots = asyncio.gather(
-            *(self._repeat(step, client, end, latencies) for client in clients), return_exceptions=True
-        )
+        end = began + (seconds or self._options.seconds)
+        each = (self._repeat(step, client, end, latencies) for client in clients)
+        slots = asyncio.gather(*each, return_exceptions=True)
         try:
             outcomes = await asyncio.shield(slots)
         except asyncio.CancelledError:
-            self._is_stopping = True
+            self._todo = 0
             await slots
             raise
         took, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -180,47 +175,35 @@ class Bench:
 
     async def _repeat(self, step: Step, client: AsyncClient[bytes], end: float, latencies: list[float]) -> None:
         """One slot."""
-        clock = time.perf_counter
+        began = time.perf_counter()
         try:
-            began = clock()
-            while began < end and not self._is_stopping and await step(client):
-                now = clock()
+            while self._todo and began < end:
+                self._todo -= 1
+                await step(client)
+                now = time.perf_counter()
                 latencies.append(now - began)
                 began = now
         except BaseException:
-            self._is_stopping = True
+            self._todo = 0
             raise
 
-    async def _put(self, client: AsyncClient[bytes]) -> bool:
-        if not self._begin():
-            return False
+    async def _put(self, client: AsyncClient[bytes]) -> None:
         self._left.add(await self._new_job(client))
         self._unknown -= 1
-        return True
 
-    async def _reserve(self, client: AsyncClient[bytes]) -> bool:
-        if not self._begin():
-            return False
-        self._held.setdefault(client, deque()).append(await self._reserved(client))
-        return True
+    async def _reserve(self, client: AsyncClient[bytes]) -> None:
+        self._held.append((client, await self._reserved(client)))
 
-    async def _delete(self, client: AsyncClient[bytes]) -> bool:
-        held = self._held.get(client)
-        if not held:
-            return False
-        job_id = held.popleft()
+    async def _delete(self, _: AsyncClient[bytes]) -> None:
+        client, job_id = self._held.popleft()
         await client.execute(make.delete(job_id))
         self._left.discard(job_id)
-        return True
 
-    async def _cycle(self, client: AsyncClient[bytes]) -> bool:
+    async def _cycle(self, client: AsyncClient[bytes]) -> None:
         """Put, reserve and delete. There are never more reserves than jobs, so that none waits."""
-        if not self._begin():
-            return False
         await self._new_job(client)  # its id is not noted: another client may have deleted it before this reply comes
         await client.execute(make.delete(await self._reserved(client)))
         self._unknown -= 1
-        return True
 
     async def _new_job(self, client: AsyncClient[bytes]) -> int:
         """Put a job, which is counted as unknown."""
@@ -233,32 +216,20 @@ class Bench:
             self._unknown -= 1
             raise
 
-    def _begin(self) -> bool:
-        """Whether there is a job to begin with, which is the caller's then."""
-        self._todo -= 1
-        return self._todo >= 0
-
     async def _reserved(self, client: AsyncClient[bytes]) -> int:
         try:
             return (await client.execute(make.reserve(READY_WITHIN))).id
         except TimedOutError:
-            raise OperatorError(
-                f"tube {self.tube}: no job within {READY_WITHIN} s: another worker takes its jobs, or it is paused"
-            ) from None
+            why = f"no job within {READY_WITHIN} s: another worker takes its jobs, or it is paused"
+            raise OperatorError(f"tube {self.tube}: {why}") from None
 
     async def _clean(self) -> None:
         """Delete what is left."""
-        if not (self._left or self._unknown):
-            return
-        client = self._client()
-        with connecting(self._options):
-            await client.connect()
-        try:
+        if self._left or self._unknown:
             with told(self._options, f"tube {self.tube}"):
-                await self._delete_known(client)
-                await self._delete_unknown(client)
-        finally:
-            await client.close()
+                async with self._client() as client:
+                    await self._delete_known(client)
+                    await self._delete_unknown(client)
 
     async def _delete_known(self, client: AsyncClient[bytes]) -> None:
         end = time.monotonic() + self._options.answer_within

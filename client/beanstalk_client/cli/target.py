@@ -92,17 +92,14 @@ def client_arguments(options: argparse.Namespace) -> tuple[tuple[Address, ...], 
     }
 
 
-def make_async_client(options: argparse.Namespace, **more: Any) -> beanstalk_client.AsyncClient[bytes]:
+def make_async_client(options: argparse.Namespace) -> beanstalk_client.AsyncClient[bytes]:
     """A client for asyncio of the server that the options name, which connects later, and again when it must.
-
-    Args:
-        more: further arguments of the client.
 
     Raises:
         OperatorError: the options make no sense.
     """
     addresses, arguments = client_arguments(options)
-    return beanstalk_client.AsyncClient(addresses, None, **arguments, **more)
+    return beanstalk_client.AsyncClient(addresses, None, **arguments)
 
 
 def connect(options: argparse.Namespace) -> beanstalk_client.Client[bytes]:

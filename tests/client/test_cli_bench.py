@@ -13,6 +13,7 @@ from beanstalk_client.cli.parser import parse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beanstalk_server import ListenerConfig, UserConfig
 from harness import servers
 from harness.waiting import eventually
 
@@ -192,7 +193,7 @@ def test_a_second_signal_leaves_jobs_and_says_where(ask, when, monkeypatch, eith
     left, tube = err.splitlines()[-1].rsplit(" ", 1)
     assert left == "beanstalk bench: jobs may be left in the tube"
     with Client(either.address) as client:
-        assert client.stats_tube(tube)["current-jobs-ready"] == 50
+        eventually(lambda: client.stats_tube(tube)["current-jobs-ready"] == 50, "reserved jobs to be ready again")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -204,19 +205,21 @@ def test_a_lost_connection_ends_it_and_no_job_is_left(step, ask, statistics, whe
     status, out, err = ask()
     assert (status, out) == (69, "")
     assert "the connection is lost" in err
+    assert "may be left" not in err
     statistics()
 
 
+@pytest.mark.parametrize("name", ["put", "delete"])
 @pytest.mark.parametrize("delay", ["0", "1h"])
-def test_a_job_whose_reply_is_lost_is_found_and_deleted(delay, ask, statistics, monkeypatch):
+def test_a_job_whose_reply_is_lost_is_looked_for(delay, name, ask, statistics, monkeypatch):
     original = AsyncClient.execute
-    puts = []
+    done = []
 
     async def lossy(self, command):
         result = await original(self, command)
-        if command.name == "put":
-            puts.append(result)
-            if len(puts) == 10:
+        if command.name == name:
+            done.append(result)
+            if len(done) == 10:
                 self._connection.abort()
                 raise ConnectionLostError("lost", reason="lost", maybe_done=True)
         return result
@@ -225,6 +228,7 @@ def test_a_job_whose_reply_is_lost_is_found_and_deleted(delay, ask, statistics, 
     status, _, err = ask("--delay", delay)
     assert status == 69
     assert "the connection is lost" in err
+    assert "may be left" not in err
     assert statistics()["total-jobs"] >= 10
 
 
@@ -245,6 +249,15 @@ def test_a_body_that_is_too_large_is_refused(ask, statistics):
     assert (status, out) == (1, "")
     assert err.endswith("refused: the body is too large\n")
     statistics()
+
+
+@pytest.mark.parametrize(("consume", "status", "end"), [("bench-*", 0, "at the end\n"), ("x", 1, "no right to it\n")])
+def test_it_needs_the_rights_to_produce_and_consume_and_no_others(consume, status, end, run, capsys):
+    user = UserConfig(name="u", produce=("bench-*",), consume=(consume,))
+    server = run(listeners=(ListenerConfig(address="127.0.0.1:0", user="u"),), users=(user,))
+    host, port = server.address
+    assert main(["--server", f"{host}:{port}", "bench", "--jobs", "10", "--prefix", "bench"]) == status
+    assert end in capsys.readouterr().err
 
 
 def test_without_a_server_there_is_the_usual_error(capsys):

@@ -109,8 +109,8 @@ class Bench:
         self._command = make.put(bytes(options.size), 0, options.delay, MAX_SECONDS)
         self._todo = 0  # jobs that the operation has still to begin with
         self._held: deque[tuple[AsyncClient[bytes], int]] = deque()  # jobs, and the client that deletes each
-        self._left: set[int] = set()  # jobs that were put and are not deleted, but for those of cycles
-        self._unknown = 0  # jobs of cycles that are not deleted, and puts without a reply
+        self._left: set[int] = set()  # jobs that are there
+        self._unknown = 0  # jobs that may be there: puts and deletes without a reply, and jobs of cycles
 
     async def run(self) -> list[dict[str, Any]]:
         """Measure, and delete all jobs, also if it is cancelled.
@@ -196,8 +196,10 @@ class Bench:
 
     async def _delete(self, _: AsyncClient[bytes]) -> None:
         client, job_id = self._held.popleft()
-        await client.execute(make.delete(job_id))
         self._left.discard(job_id)
+        self._unknown += 1
+        await client.execute(make.delete(job_id))
+        self._unknown -= 1
 
     async def _cycle(self, client: AsyncClient[bytes]) -> None:
         """Put, reserve and delete. There are never more reserves than jobs, so that none waits."""
@@ -248,7 +250,7 @@ class Bench:
                 await asyncio.sleep(0.05)
 
     async def _delete_unknown(self, client: AsyncClient[bytes]) -> None:
-        """Delete what was put on a connection that is lost, or is of a cycle that has not ended."""
+        """Look for jobs whose put or delete has no reply, and for those of cycles that have not ended."""
         looks: list[Callable[[], Awaitable[Job[bytes]]]] = [client.peek_delayed, client.peek_buried]
         for look in (lambda: client.reserve(READY_WITHIN), *looks):
             while self._unknown:

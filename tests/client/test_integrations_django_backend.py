@@ -197,7 +197,7 @@ def test_signals_and_the_log_tell_of_it(ours, caplog):
     assert "enqueued" in caplog.text
 
 
-def test_results_are_not_kept_and_the_backend_says_so(ours):
+def test_without_a_ttl_results_are_not_kept_and_the_backend_says_so(ours):
     assert not task_backends["default"].supports_get_result
     result = shop.remind.enqueue(17)
     for ask in (result.refresh, functools.partial(shop.remind.get_result, result.id)):
@@ -286,6 +286,8 @@ def errors_of(**parameters):
         ({"retries": "3"}, "OPTIONS['retries'] is '3'"),
         ({"backoff": -1}, "OPTIONS['backoff'] is -1"),
         ({"timeout": 0}, "OPTIONS['timeout'] is 0"),
+        ({"result_ttl": 0}, "OPTIONS['result_ttl'] is 0"),
+        ({"result_ttl": True}, "OPTIONS['result_ttl'] is True"),
         ({"prefix": "a b"}, "queue 'default' has no valid tube"),
     ],
 )
@@ -297,8 +299,21 @@ def test_check_says_what_is_wrong_with_the_settings_and_what_would_be_right(opti
 
 def test_check_finds_nothing_in_good_settings():
     assert errors_of() == []
-    options = {"addresses": ["a:1", "b:2"], "retries": 3, "backoff": 0, "ttr": "1m", "timeout": "9s", "prefix": "x."}
+    options = {
+        "addresses": ["a:1", "b:2"],
+        "retries": 3,
+        "backoff": 0,
+        "ttr": "1m",
+        "timeout": "9s",
+        "prefix": "x.",
+        "result_ttl": "1h",
+    }
     assert errors_of(OPTIONS=options) == []
+
+
+def test_results_need_the_names_of_all_queues():
+    (found,) = errors_of(OPTIONS={"result_ttl": "1h"}, QUEUES=[])
+    assert "OPTIONS['result_ttl'] without QUEUES" in found
 
 
 def test_check_tells_of_the_command_that_is_missing():

@@ -8,13 +8,10 @@ import json
 import logging
 import threading
 import time
-import uuid
 
 import django
 import pytest
 from beanstalk_client import Client
-from beanstalk_client.consumer import Consumer
-from beanstalk_client.errors import NotFoundError
 from beanstalk_client.integrations.django import cancel
 from beanstalk_client.integrations.django.clients import close_idle
 from beanstalk_client.integrations.django.library import (
@@ -30,60 +27,13 @@ from django.core.management import CommandError, call_command
 from django.db.backends.sqlite3.base import DatabaseWrapper
 from django.test import override_settings
 from django.utils import timezone
+from django_projects import BACKEND, made_project
 from django_shop import tasks as shop
 from working import Shop
 
-from harness.waiting import WITHIN, eventually
-
-BACKEND = "beanstalk_client.integrations.django.BeanstalkBackend"
+from harness.waiting import eventually
 
 django.setup()
-
-
-class Project:
-    """The project of `django_shop`, whose tubes nobody else has, and a worker in this process."""
-
-    def __init__(self, address, notes, **options):
-        self.address, self._notes = address, notes
-        self.prefix = f"{uuid.uuid4().hex}."
-        options = {"addresses": "beanstalk://{}:{}".format(*address), "prefix": self.prefix, "backoff": 0.01} | options
-        settings = {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}
-        self.settings = override_settings(TASKS={"default": settings})
-
-    @property
-    def notes(self):
-        return self._notes.read_text().splitlines() if self._notes.exists() else []
-
-    def jobs(self, queue="default"):
-        with Client(self.address) as client:
-            try:
-                found = client.stats_tube(self.prefix + queue)
-            except NotFoundError:
-                return {}
-        states = {state: found[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed", "buried")}
-        return {state: number for state, number in states.items() if number}
-
-    def report(self, queue="default"):
-        """Why a job is buried, as the tube of errors says."""
-        with Client(self.address, use=f"{self.prefix}{queue}.errors") as client:
-            return json.loads(client.peek_ready().body)
-
-    def work_off(self, at_once=3, grace=None):
-        """Run tasks until there are none to run."""
-
-        async def main():
-            backend = task_backends["default"]
-            runner = DjangoTaskRunner(backend, 2, "worker-1")
-            tubes = [backend.tube(queue) for queue in ("default", "mail")]
-            consumer = Consumer(runner.connect, tubes, runner, at_once=at_once)
-            running = asyncio.get_running_loop().create_task(consumer.run())
-            while {*self.jobs(), *self.jobs("mail")} - {"buried"}:
-                await asyncio.sleep(0.005)
-            consumer.stop()
-            await running
-            await runner.close()
-
-        asyncio.run(asyncio.wait_for(main(), WITHIN))
 
 
 @pytest.fixture
@@ -94,14 +44,6 @@ def project(address, tmp_path, monkeypatch):
 @pytest.fixture
 def our_project(ours, tmp_path, monkeypatch):
     yield from made_project(ours, tmp_path, monkeypatch)
-
-
-def made_project(address, tmp_path, monkeypatch):
-    monkeypatch.setenv("SHOP_NOTES", str(tmp_path / "notes"))
-    project = Project(address, tmp_path / "notes")
-    with project.settings:
-        yield project
-    close_idle()
 
 
 @pytest.fixture

@@ -38,6 +38,12 @@ def test_django(tmp_path, run):
     (on_commit,) = Program(PAGE, "What it supports", tmp_path, address).more
     program.write("commit.py", on_commit)
     program.run("-c", begin.format("commit.py"))
+    (results,) = Program(PAGE, "Results of tasks", tmp_path, address).more
+    program.write("results.py", results)
+    settings = program.read("settings.py")
+    program.write("settings.py", settings.replace('"backoff": 2', '"backoff": 2, "result_ttl": "1h"'))
+    assert program.run("-c", begin.format("results.py")) == "READY 0\n"
+    program.write("settings.py", settings)
     options = ("--queue", "default", "--queue", "mail", "--at-once", "10")
     until = {"there are 3 orders", "there are 3 customers"}
     log = program.work("-m", "django", "beanstalk_worker", *options, until=until)

@@ -123,3 +123,28 @@ async def count_rows_later():
 
 def no_task():
     note("it ran, and must not")
+
+
+@task(takes_context=True)
+def add(context, one, other):
+    context.task_result.refresh()
+    note(f"{context.task_result.status} {context.attempt}")
+    return {"sum": one + other}
+
+
+@task(takes_context=True)
+async def add_later(context, one, other):
+    await context.task_result.arefresh()
+    note(f"{context.task_result.status} {context.attempt}")
+    return {"sum": one + other}
+
+
+@task(retries=2, backoff=0.01)
+def repeat(text, times):
+    note("repeated")
+    return text * times
+
+
+@task
+def shout(text, times):
+    raise OSError(text * times)

@@ -3,9 +3,9 @@
     supports_defer        yes: `run_after` is the moment at which the server has the job ready
     supports_priority     yes: 100 is priority 65436 of the protocol, 0 is 65536, -100 is 65636
     supports_async_task   yes: the worker awaits coroutines on its event loop
-    supports_get_result   no: a queue keeps no results. A task that has one to tell writes it to a model
+    supports_get_result   with the option `result_ttl`: `results.py`
 
-A deferred task has its result's id for a key, which is how `cancel` finds it.
+A deferred task has its result's id for a key, which is how `cancel` finds it. With `result_ttl`, each task has.
 Must never import what only workers need, nor run a task.
 """
 
@@ -19,15 +19,14 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.apps import apps
-from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
-from django.utils import timezone
 from django.utils.crypto import get_random_string
 
 from beanstalk_client.commands import DEFAULT_PRIORITY, Duration
-from beanstalk_client.errors import NotFoundError, TooLateError
+from beanstalk_client.errors import NotFoundError, TooLateError, UnsupportedError
 from beanstalk_client.tasks.failure import tries_for
+from beanstalk_client.tasks.tasks import NO_RESULTS
 
 from .clients import client_of
 from .library import (
@@ -35,13 +34,12 @@ from .library import (
     BaseTaskBackend,
     InvalidTask,
     Task,
-    TaskResult,
-    TaskResultStatus,
     task_backends,
     task_enqueued,
 )
 from .message import Message, encode
 from .options import Options, is_count, is_seconds, problems, read_options
+from .results import TUBE, aware, find_result, new_result, shown_moment
 
 LOSSES = 3
 """How many workers a task may lose before the server buries its job, if its retries allow fewer: by default, Django's
@@ -70,8 +68,11 @@ class BeanstalkBackend(BaseTaskBackend):
     task_class = BeanstalkTask
     supports_defer = True
     supports_async_task = True
-    supports_get_result = False
     supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.supports_get_result: bool = self.options.get("result_ttl") is not None
 
     @functools.cached_property
     def settings(self) -> Options:
@@ -89,6 +90,11 @@ class BeanstalkBackend(BaseTaskBackend):
         """The tube of a queue."""
         return f"{self.settings.prefix}{queue}"
 
+    @property
+    def results_tube(self) -> str:
+        """The tube of results."""
+        return f"{self.settings.prefix}{TUBE}"
+
     def validate_task(self, task: Any) -> None:
         super().validate_task(task)
         retries, backoff = getattr(task, "retries", None), getattr(task, "backoff", None)
@@ -105,11 +111,12 @@ class BeanstalkBackend(BaseTaskBackend):
             InvalidTask: this backend cannot run it.
             TypeError, ValueError: its arguments are not of JSON.
             beanstalk_client.errors.Error: the server does not take it, or is not reached.
+            beanstalk_client.errors.UnsupportedError: results are to be kept, and the server is stock beanstalkd.
         """
         self.validate_task(task)
         result = new_result(task, get_random_string(32), list(args), dict(kwargs), self.alias)
         now = datetime.datetime.now(datetime.timezone.utc)
-        after = _aware(task.run_after)
+        after = aware(task.run_after)
         body = encode(
             Message(task.module_path, result.args, result.kwargs, result.id, task.queue_name, task.priority, now, after)
         )
@@ -126,15 +133,31 @@ class BeanstalkBackend(BaseTaskBackend):
         ttr = self.settings.ttr
         with client_of(self.settings.client, tube) as client:
             if client.knows("put-with"):
-                deferred: dict[str, Any] = (
-                    {} if run_after is None else {"key": key, "at": max(run_after.timestamp(), 0)}
-                )
-                client.put_with(body, priority, 0, ttr, tries=tries, **deferred)
+                more: dict[str, Any] = {}
+                if run_after is not None:
+                    more["at"] = max(run_after.timestamp(), 0)
+                if run_after is not None or self.supports_get_result:
+                    more["key"] = key
+                client.put_with(body, priority, 0, ttr, tries=tries, **more)
+            elif self.supports_get_result:
+                raise UnsupportedError(NO_RESULTS)
             elif run_after is None:
                 client.put(body, priority, 0, ttr)
             else:
                 wait = run_after - datetime.datetime.now(datetime.timezone.utc)
                 client.put(body, priority, max(wait.total_seconds(), 0), ttr)
+
+    def get_result(self, result_id: str) -> Any:
+        """The result of a task: what is kept of it, and its status by now. See Django's `Task.get_result`.
+
+        Raises:
+            NotImplementedError: OPTIONS has no `result_ttl`.
+            TaskResultDoesNotExist: there is no such task, it was cancelled or deleted, or `result_ttl` is over.
+            beanstalk_client.errors.Error: the server refuses, or is not reached.
+        """
+        if not self.supports_get_result:
+            return super().get_result(result_id)
+        return find_result(self, result_id)
 
     def cancel(self, result: Any) -> bool:
         """Cancel a deferred task: one that was enqueued with `run_after`.
@@ -184,32 +207,6 @@ class BeanstalkBackend(BaseTaskBackend):
             )
 
 
-def new_result(
-    task: Any,
-    id: str,
-    args: list[Any],
-    kwargs: dict[str, Any],
-    alias: str,
-    enqueued_at: datetime.datetime | None = None,
-    worker_ids: Sequence[str] = (),
-) -> Any:
-    """The result of a task that has not run, of the backend with an alias."""
-    return TaskResult(
-        task=task,
-        id=id,
-        status=TaskResultStatus.READY,
-        enqueued_at=enqueued_at,
-        started_at=None,
-        last_attempted_at=None,
-        finished_at=None,
-        args=args,
-        kwargs=kwargs,
-        backend=alias,
-        errors=[],
-        worker_ids=list(worker_ids),
-    )
-
-
 def cancel(result: Any, using: str = DEFAULT_TASK_BACKEND_ALIAS) -> bool:
     """`BeanstalkBackend.cancel` of the backend with an alias."""
     return bool(_backend(using).cancel(result))
@@ -225,19 +222,3 @@ def _backend(alias: str) -> Any:
     if not isinstance(backend, BeanstalkBackend):
         raise ImproperlyConfigured(f"TASKS[{alias!r}] is {type(backend).__name__}, and no beanstalk server")
     return backend
-
-
-def shown_moment(moment: datetime.datetime) -> datetime.datetime:
-    """A moment with a time zone as the project's code knows moments: without one, if USE_TZ is not set."""
-    if settings.USE_TZ:
-        return moment
-    naive: datetime.datetime = timezone.make_naive(moment, timezone.get_default_timezone())
-    return naive
-
-
-def _aware(moment: datetime.datetime | None) -> datetime.datetime | None:
-    """A moment with its time zone: without USE_TZ, that of the settings."""
-    if moment is None or timezone.is_aware(moment):
-        return moment
-    aware: datetime.datetime = timezone.make_aware(moment, timezone.get_default_timezone())
-    return aware

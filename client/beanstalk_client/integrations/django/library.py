@@ -47,6 +47,7 @@ TaskError: Any = _base.TaskError
 TaskResult: Any = _base.TaskResult
 TaskResultStatus: Any = _base.TaskResultStatus
 InvalidTask: Any = getattr(_exceptions, "InvalidTask", None) or _exceptions.InvalidTaskError
+TaskResultDoesNotExist: Any = _exceptions.TaskResultDoesNotExist
 InvalidTaskBackend: Any = getattr(_exceptions, "InvalidTaskBackend", None) or _exceptions.InvalidTaskBackendError
 normalize_json: Any = importlib.import_module(
     f"{NAME}.utils" if NAME == BACKPORT else "django.utils.json"
@@ -64,6 +65,7 @@ if TYPE_CHECKING:  # Django has no types: this is what is used of them
 
         def __init__(self, alias: str, params: Mapping[str, Any]) -> None: ...
         def validate_task(self, task: Any) -> None: ...
+        def get_result(self, result_id: str) -> Any: ...
         def check(self, **kwargs: Any) -> Iterable[Any]: ...
 
     class Task:

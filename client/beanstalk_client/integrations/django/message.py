@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
@@ -18,7 +19,7 @@ class Message(NamedTuple):
 
     Attributes:
         path: module and name of its function.
-        id: of its result: the job's key, if the task is deferred.
+        id: of its result: the job's key, if the task is deferred or its result is kept.
     """
 
     path: str
@@ -31,8 +32,12 @@ class Message(NamedTuple):
     run_after: datetime.datetime | None
 
 
-def encode(message: Message) -> bytes:
-    """
+def encode(message: Message, result: Mapping[str, Any] | None = None) -> bytes:
+    """The body of a job.
+
+    Args:
+        result: what is kept of the task's result, for the job that keeps it.
+
     Raises:
         TypeError, ValueError: an argument is not of JSON.
     """
@@ -43,7 +48,9 @@ def encode(message: Message) -> bytes:
         "enqueued_at": message.enqueued_at.isoformat(),
         "run_after": message.run_after and message.run_after.isoformat(),
     }
-    body = {"task": message.path, "args": message.args, "kwargs": message.kwargs, "meta": meta}
+    body: dict[str, Any] = {"task": message.path, "args": message.args, "kwargs": message.kwargs, "meta": meta}
+    if result is not None:
+        body["result"] = result
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -28,6 +28,7 @@ class Options(NamedTuple):
             how long a worker that hangs or vanishes without a word keeps a task.
         retries: how many times a task that fails is run again, if the task does not say otherwise.
         backoff: how long it waits for the first of these; twice as long each further time.
+        result_ttl: for how long a result is kept; None: it is not.
     """
 
     client: Mapping[str, Any]
@@ -35,6 +36,7 @@ class Options(NamedTuple):
     ttr: Duration = 60
     retries: int = 0
     backoff: Duration = 1.0
+    result_ttl: Duration | None = None
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -80,6 +82,13 @@ def problems(given: Mapping[str, Any], queues: frozenset[str]) -> Iterator[tuple
         yield f"OPTIONS['backoff'] is {options.backoff!r}", "It is seconds, or as '5m', 0 at the least."
     if not is_count(options.retries):
         yield f"OPTIONS['retries'] is {options.retries!r}", "It is a whole number, 0 at the least."
+    if options.result_ttl is not None:
+        if not is_seconds(options.result_ttl, 1):
+            what = f"OPTIONS['result_ttl'] is {options.result_ttl!r}"
+            yield what, "It is seconds, or as '1h', 1 second at the least; None keeps no results."
+        if not queues:
+            what = "OPTIONS['result_ttl'] without QUEUES"
+            yield what, "Name all QUEUES: an id does not say which queue its task is in."
     for queue in sorted(queues):
         try:
             make.use(f"{options.prefix}{queue}")

@@ -4,7 +4,7 @@
     it returns                                deleted           task_started, task_finished    SUCCESSFUL
     it raises, and has retries left           released, later   task_started                   READY
     it raises, and has none                   buried            task_started, task_finished    FAILED
-    it takes other values                     buried            none                           -
+    it takes other values                     buried            none                           FAILED
     it is not known                           released, until another worker has had time to take it; then buried
     the worker ends before it does            ready again       task_started                   -
 
@@ -12,6 +12,8 @@ Beside each job that is buried, a report goes to the tube `<tube>.errors`, as th
 Database connections are looked after as around a request: those that are too old or broken are closed before and after
 each plain function; a coroutine has a thread of its own for what it lets run in one, whose connections are closed with
 it. What listens to a signal and fails is logged, and changes nothing.
+With the option `result_ttl`, the result is put before each signal; what cannot be put is logged. A task that has
+returned, but whose result does not reach the server, runs again: as if the worker had been lost before its end.
 Must never read a result after its signal was sent.
 """
 
@@ -22,19 +24,17 @@ import contextlib
 import functools
 import inspect
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.apps import apps
 from django.db import close_old_connections, connections
 from django.utils import timezone
-from django.utils.module_loading import import_string
 
 from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.commands import seconds_of
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release, is_last_attempt
-from beanstalk_client.errors import Error
+from beanstalk_client.errors import BeanstalkdError, Error, JobTooBigError
 from beanstalk_client.events import reason_of, tell
 from beanstalk_client.tasks.failure import (
     ERRORS,
@@ -54,10 +54,8 @@ from beanstalk_client.tasks.reports import Reports
 from beanstalk_client.tasks.runner import LOOKUP_DELAY, run_apart
 from beanstalk_client.tasks.threads import Threads
 
-from .backend import BeanstalkBackend, new_result, shown_moment
+from .backend import BeanstalkBackend
 from .library import (
-    InvalidTask,
-    Task,
     TaskContext,
     TaskError,
     TaskResultStatus,
@@ -66,16 +64,17 @@ from .library import (
     task_started,
 )
 from .message import Message, decode
+from .results import Kept, ResultStore, UnrunnableError, change, record_of, result_of
 
 log: logging.Logger = logging.getLogger("beanstalk_client.django")
 
 
-class UnrunnableError(Exception):
-    """No worker of this program can run the task; the message says why."""
-
-
 class ArgumentsError(Exception):
     """The task does not take the arguments of the job; the message says why."""
+
+
+class ResultTooBigError(Exception):
+    """What a task has returned does not fit into a job, with its arguments."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -86,11 +85,17 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _may_be_imported(module: str) -> bool:
-    """Whether a job may name this module: to import one runs it, and a producer need not be allowed to
-    may run any installed module.
+def _check_arguments(result: Any) -> None:
     """
-    return module in sys.modules or any(f"{module}.".startswith(f"{app.name}.") for app in apps.get_app_configs())
+    Raises:
+        ArgumentsError: the function of the task cannot be called with the arguments.
+    """
+    signature = _signature(result.task.func)
+    if signature is not None:
+        try:
+            signature.bind(*([None] if result.task.takes_context else []), *result.args, **result.kwargs)
+        except TypeError as error:
+            raise ArgumentsError(f"{result.task.module_path}: {error}") from None
 
 
 class DjangoTaskRunner:
@@ -114,6 +119,8 @@ class DjangoTaskRunner:
         self.threads: Threads = Threads(threads)
         self._worker_id = worker_id
         self._report = Reports(self.connect)
+        ttl = backend.settings.result_ttl
+        self._results = None if ttl is None else ResultStore(self.connect, backend.results_tube, seconds_of(ttl))
 
     def connect(self) -> AsyncClient[bytes]:
         """A client of the backend's server that is not connected yet."""
@@ -125,16 +132,26 @@ class DjangoTaskRunner:
         try:
             message = decode(delivery.body)
             name = message.path
-            result = self._result(message)
-        except (UnrunnableError, ArgumentsError, ValueError) as error:
+            result = result_of(message, self._backend.alias)
+        except (UnrunnableError, ValueError) as error:
             if isinstance(error, UnrunnableError) and (off := await self._put_off(delivery, error)) is not None:
                 return off
-            text = f"job {delivery.job_id} is buried: {error}"
-            tell(log, logging.ERROR, "task-unrunnable", text, job=delivery.job_id)
-            return await self._bury(delivery, name, error, 1)
+            return await self._bury_unrunnable(delivery, name, error)
+        run = _Run(self._backend, result)
+        if self._results is not None:
+            run.save = functools.partial(self._save_from_thread, asyncio.get_running_loop(), run, message, delivery)
+            if not await self._load(run):
+                return Release(LOOKUP_DELAY)
+        result.worker_ids.append(self._worker_id)
+        try:
+            _check_arguments(result)
+        except ArgumentsError as error:
+            run.note_failure(error)
+            if self._results is not None:
+                await self._save(run, message, delivery)
+            return await self._bury_unrunnable(delivery, name, error)
         if result.task.takes_context:
             await self._count(result, delivery, 0)
-        run = _Run(self._backend, result)
         if inspect.iscoroutinefunction(result.task.func):
             await self._run_on_loop(run, delivery)
         else:
@@ -165,47 +182,63 @@ class DjangoTaskRunner:
     async def close(self) -> None:
         self.threads.close()
         await self._report.close()
+        if self._results is not None:
+            await self._results.close()
 
-    def _result(self, message: Message) -> Any:
-        """The result that a task is about to have.
+    # Results that are kept
+
+    async def _load(self, run: _Run) -> bool:
+        """Add what is kept of former attempts to a result; return False if the server is not reached."""
+        assert self._results is not None
+        try:
+            kept = await self._results.load(run.result.id)
+        except BeanstalkdError as error:
+            self._tell_lost(run, f"former attempts are not known: {reason_of(error)}")
+        except (Error, OSError) as error:
+            self._tell_lost(run, f"it does not begin: {reason_of(error)}")
+            return False
+        else:
+            if kept is not None:
+                run.resume(kept)
+        return True
+
+    def _save_from_thread(
+        self, loop: asyncio.AbstractEventLoop, run: _Run, message: Message, delivery: Delivery
+    ) -> bool:
+        return asyncio.run_coroutine_threadsafe(self._save(run, message, delivery), loop).result()
+
+    async def _save(self, run: _Run, message: Message, delivery: Delivery) -> bool:
+        """Keep a result as it is now; return False if the server is not reached.
 
         Raises:
-            UnrunnableError: it is no task, or not one of this backend.
-            ArgumentsError: its function cannot be called with these arguments.
+            ResultTooBigError: a task has returned more than a job may have.
         """
-        module = message.path.rpartition(".")[0]
-        if not _may_be_imported(module):
-            raise UnrunnableError(f"{message.path} is of no installed app, and its module is not imported here")
+        assert self._results is not None
+        result = run.result
         try:
-            found = import_string(message.path)
-        except Exception as error:  # a module may raise any exception
-            raise UnrunnableError(f"{message.path} cannot be imported: {describe(error)}") from error
-        if not isinstance(found, Task):
-            raise UnrunnableError(f"{message.path} is {type(found).__name__}, and no task")
-        try:
-            task = found.using(
-                priority=message.priority,
-                queue_name=message.queue,
-                run_after=message.run_after and shown_moment(message.run_after),
-                backend=self._backend.alias,
-            )
-            enqueued_at, alias = shown_moment(message.enqueued_at), self._backend.alias
-            result = new_result(task, message.id, message.args, message.kwargs, alias, enqueued_at, [self._worker_id])
-        except (InvalidTask, TypeError, ValueError) as error:
-            raise UnrunnableError(f"{message.path} does not run here: {error}") from error
-        signature = _signature(result.task.func)
-        if signature is not None:
             try:
-                signature.bind(*([None] if result.task.takes_context else []), *message.args, **message.kwargs)
-            except TypeError as error:
-                raise ArgumentsError(f"{message.path}: {error}") from None
-        return result
+                await self._results.put(message, record_of(result, delivery.job_id), run.delay or 0.0)
+            except JobTooBigError:
+                if result.status == TaskResultStatus.SUCCESSFUL:
+                    raise ResultTooBigError("arguments and return value are larger than a job may be") from None
+                await self._results.put(message, record_of(result, delivery.job_id, 0), run.delay or 0.0)
+        except BeanstalkdError as error:
+            self._tell_lost(run, f"its result is not kept: {reason_of(error)}")
+        except (Error, OSError) as error:
+            self._tell_lost(run, f"its result is not kept: {reason_of(error)}")
+            return False
+        return True
+
+    def _tell_lost(self, run: _Run, what: str) -> None:
+        text = f"task {run.result.id} ({run.result.task.module_path}): {what}"
+        tell(log, logging.WARNING, "result-lost", text, task=run.result.id)
 
     async def _count(self, result: Any, delivery: Delivery, retries: int) -> dict[str, Any]:
         """Find out which try this is, for the result's `attempts`; return what is known of the job."""
         found = await stats_of(delivery)
         tries = tries_of(found, retries)
-        result.worker_ids[:] = [""] * (tries - 1) + [self._worker_id]  # the workers before it are unknown
+        known = len(result.worker_ids)
+        result.worker_ids[:0] = [""] * (tries - known)  # workers before it that are not known
         return found
 
     async def _count_failure(self, run: _Run, delivery: Delivery) -> int:
@@ -232,6 +265,11 @@ class DjangoTaskRunner:
             finally:
                 await asyncio.shield(sync_to_async(connections.close_all)())
 
+    async def _bury_unrunnable(self, delivery: Delivery, name: str, error: BaseException) -> Outcome:
+        text = f"job {delivery.job_id} is buried: {error}"
+        tell(log, logging.ERROR, "task-unrunnable", text, job=delivery.job_id)
+        return await self._bury(delivery, name, error, 1)
+
     async def _bury(self, delivery: Delivery, name: str, error: BaseException, tries: int) -> Outcome:
         """No further try is made: say why where people can read it."""
         found: dict[str, Any] = {}
@@ -254,6 +292,7 @@ class _Run:
         delay: seconds until then, if it has failed and is run again.
         error: what it has failed with, if it is not.
         tries: how many there were by then.
+        save: keeps its result, from a thread; returns False if the server is not reached.
     """
 
     def __init__(self, backend: BeanstalkBackend, result: Any) -> None:
@@ -266,6 +305,17 @@ class _Run:
         self.delay: float | None = None
         self.error: BaseException | None = None
         self.tries = 1
+        self.save: Callable[[], bool] = _keep_nothing
+        self._is_kept = False
+
+    def resume(self, kept: Kept) -> None:
+        """Add what is kept of former attempts.
+
+        A result that was successful stays: its worker was lost before its job was deleted.
+        """
+        self._is_kept = kept.status == TaskResultStatus.SUCCESSFUL
+        ready = {"status": TaskResultStatus.READY, "finished_at": None, "_return_value": None}
+        change(self.result, **{**kept.attributes, **ready})
 
     def complete(self, count: Callable[[], int]) -> None:
         """The whole of it, in a thread."""
@@ -278,7 +328,10 @@ class _Run:
 
     def start(self) -> None:
         now = timezone.now()
-        _set(self.result, status=TaskResultStatus.RUNNING, started_at=now, last_attempted_at=now)
+        started = self.result.started_at or now
+        change(self.result, status=TaskResultStatus.RUNNING, started_at=started, last_attempted_at=now)
+        if not self._is_kept:
+            self.save()
         task_started.send_robust(type(self._backend), task_result=self.result)
 
     def call(self) -> Any:
@@ -291,25 +344,40 @@ class _Run:
         """
         Raises:
             TypeError, ValueError: the value is not of JSON, which is a failure, as everywhere in Django.
+            ResultTooBigError: it is too large to be kept.
         """
         value = normalize_json(value)
-        _set(self.result, _return_value=value, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now())
+        change(self.result, _return_value=value, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now())
+        try:
+            if not self.save():
+                self.delay = LOOKUP_DELAY
+                return
+        except ResultTooBigError:
+            change(self.result, _return_value=None)
+            self.retries = 0  # another attempt would return as much
+            raise
         task_finished.send_robust(type(self._backend), task_result=self.result)
 
-    def fail(self, error: BaseException, tries: int) -> None:
-        """Note that it has failed with an error that can be shown."""
+    def note_failure(self, error: BaseException) -> None:
+        """Add an error to the result, which has failed with it."""
         kind = type(error)
         path = f"{kind.__module__}.{kind.__qualname__}"
         self.result.errors.append(TaskError(exception_class_path=path, traceback=trace_of(error)))
+        change(self.result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
+
+    def fail(self, error: BaseException, tries: int) -> None:
+        """Note that it has failed with an error that can be shown."""
+        self.note_failure(error)
         self.tries = tries
         if tries <= self.retries:
             self.delay = delay_of(self._backoff, tries)
-            _set(self.result, status=TaskResultStatus.READY)
+            change(self.result, status=TaskResultStatus.READY, finished_at=None)
+            self.save()
             text = f"failed, try {tries} of {self.retries + 1}; again in {self.delay:.3g} s: {describe(error)}"
             text = f"task {self.result.id} ({self.result.task.module_path}): {text}"
             tell(log, logging.WARNING, "task-failed", text, error, task=self.result.id, tries=tries, delay=self.delay)
             return
-        _set(self.result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
+        self.save()
         try:
             raise error
         except BaseException:  # what listens to the signal may look at `sys.exc_info()`
@@ -317,10 +385,8 @@ class _Run:
         self.error = showable(error)  # without this function in its traceback
 
 
-def _set(result: Any, **values: Any) -> None:
-    """Results are frozen for all but backends."""
-    for name, value in values.items():
-        object.__setattr__(result, name, value)
+def _keep_nothing() -> bool:
+    return True
 
 
 @contextlib.contextmanager

@@ -71,7 +71,7 @@ CONTENTS = (
     ),
     (
         "Operate",
-        ["docs/deploy", "docs/operating", "docs/beanstalk", "docs/console", "docs/observability"],
+        ["docs/deploy", "docs/scaling", "docs/operating", "docs/beanstalk", "docs/console", "docs/observability"],
     ),
     (
         "Know more",

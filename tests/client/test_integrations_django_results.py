@@ -1,6 +1,7 @@
 """Results of Django's tasks: what programs find while a task waits, runs, and has ended, and when its job is gone."""
 
 import asyncio
+import contextlib
 import datetime
 import json
 import sys
@@ -9,7 +10,8 @@ import django
 import pytest
 from beanstalk_client import AsyncClient, Client
 from beanstalk_client.errors import ConnectionLostError, DrainingError, UnsupportedError
-from beanstalk_client.integrations.django import cancel
+from beanstalk_client.integrations.django import cancel, results
+from beanstalk_client.integrations.django.clients import close_idle
 from beanstalk_client.integrations.django.library import (
     NAME,
     TaskResultDoesNotExist,
@@ -22,8 +24,11 @@ from beanstalk_client.integrations.django.message import decode
 from beanstalk_client.integrations.django.results import ResultStore, change, record_of
 from django.test import override_settings
 from django.utils import timezone
-from django_projects import made_project
+from django_projects import BACKEND, made_project
 from django_shop import tasks as shop
+from working import Shop
+
+from harness.waiting import eventually
 
 django.setup()
 
@@ -48,9 +53,14 @@ def client(project):
         yield client
 
 
+def kept(result):
+    """The result that is found by its id."""
+    return result.task.get_result(result.id)
+
+
 def found(result):
-    """The result that is found by its id, by which `refresh` and coroutines find the same."""
-    found = result.task.get_result(result.id)
+    """The same, of a task that nothing happens to: `refresh` and coroutines find the same."""
+    found = kept(result)
     assert asyncio.run(result.task.aget_result(result.id)) == found
     result.refresh()
     assert result == found
@@ -99,7 +109,7 @@ def test_each_attempt_leaves_an_error(project, name):
     seen = []
 
     def look(sender, task_result, **more):
-        seen.append(task_result.task.get_result(task_result.id))
+        seen.append(kept(task_result))
 
     task_started.connect(look)
     result = getattr(shop, name).enqueue(17)
@@ -127,7 +137,7 @@ def test_signals_come_when_the_result_is_there(project):
     seen = []
 
     def look(sender, task_result, **more):
-        seen.append(task_result.task.get_result(task_result.id).status)
+        seen.append(kept(task_result).status)
 
     task_finished.connect(look)
     try:
@@ -176,8 +186,8 @@ def test_the_state_of_the_job_is_the_status_until_the_task_has_finished(project,
     elif state == "buried":
         client.bury(job)
     elif state == "moved":
-        client.bury(job)
-        client.move_jobs(f"{project.prefix}default", "buried", f"{project.prefix}dead", 1)
+        client.release(job)
+        client.move_jobs(f"{project.prefix}default", "ready", f"{project.prefix}dead", 1)
     elif state == "gone":
         client.delete(job)
     if kept == DONE or (kept == FAILED and state in ("reserved", "gone")):
@@ -336,6 +346,37 @@ def test_beanstalkd_keeps_no_results_and_nothing_is_put(stock, tmp_path, monkeyp
         with pytest.raises(UnsupportedError, match="results need jobs with keys"):
             shop.add.enqueue(1, 2)
         assert project.jobs() == {}
+
+
+@pytest.mark.parametrize(("task", "status", "errors"), [(shop.add, DONE, 0), (shop.fail, FAILED, 1)])
+def test_a_result_that_is_put_between_two_questions_is_found(project, monkeypatch, task, status, errors):
+    result = task.enqueue(*([1, 2] if task is shop.add else []))
+    project.work_off()
+    answers = [None]
+    look = results._kept
+    monkeypatch.setattr(results, "_kept", lambda *asked: answers.pop() if answers else look(*asked))
+    late = kept(result)
+    assert (late.status, len(late.errors), answers) == (status, errors, [])
+
+
+def test_the_result_of_a_task_whose_worker_is_killed_is_that_of_the_next_one(restartable, tmp_path):
+    settings = {"DJANGO_SETTINGS_MODULE": "django_shop.settings", "SHOP_RESULT_TTL": "1h"}
+    workers = Shop(restartable.address, tmp_path, "django", "beanstalk_worker", **settings)
+    options = {"addresses": workers.url, "result_ttl": "1h"}
+    here = override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}})
+    with contextlib.closing(workers), here:
+        result = shop.hang_at_first.enqueue()
+        killed = workers.start("--worker-id", "one")
+        eventually(lambda: workers.notes == ["attempt 1"], "it has begun")
+        assert found(result).status == RUNNING
+        workers.kill(killed)
+        eventually(lambda: kept(result).status == READY, "the server has the job back")
+        assert found(result).worker_ids == ["one"]
+        worker = workers.start("--worker-id", "other")
+        eventually(lambda: kept(result).is_finished, "it has ended")
+        assert (found(result).status, found(result).worker_ids) == (DONE, ["one", "other"])
+        assert workers.stop(worker) == 0
+    close_idle()
 
 
 def test_the_library_is_the_one_that_has_the_exception():

@@ -15,6 +15,11 @@ TASKS = {
     "default": {
         "BACKEND": "beanstalk_client.integrations.django.BeanstalkBackend",
         "QUEUES": ["default", "mail"],
-        "OPTIONS": {"addresses": os.environ.get("SHOP_QUEUE", "127.0.0.1:11300"), "ttr": 5, "backoff": 0.1},
+        "OPTIONS": {
+            "addresses": os.environ.get("SHOP_QUEUE", "127.0.0.1:11300"),
+            "ttr": 5,
+            "backoff": 0.1,
+            "result_ttl": os.environ.get("SHOP_RESULT_TTL"),
+        },
     }
 }

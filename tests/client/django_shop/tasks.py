@@ -148,3 +148,10 @@ def repeat(text, times):
 @task
 def shout(text, times):
     raise OSError(text * times)
+
+
+@task(takes_context=True)
+def hang_at_first(context):
+    note(f"attempt {context.attempt}")
+    if context.attempt == 1:
+        time.sleep(600)

@@ -74,6 +74,8 @@ class ModelJob:
     limit: str = ""
     limit_count: int = 0
     created_at: int = 0
+    reserved_since: int = 0
+    noted_since: bool = False  # its client had a name then
     again: object = (
         None  # while it is reserved, and has been replaced: the attributes, and its time to run from then on
     )
@@ -116,6 +118,7 @@ class ModelClient:
     waiting: int = 0  # since when, as an order; 0 while it is not
     until: int = 0
     answers: list = field(default_factory=list)
+    name: str = ""
     mode: int = PRIORITY
     served_at: Fraction = Fraction(0)  # the greatest finish with which a tube has been served
     turns: dict = field(default_factory=dict)  # by tube
@@ -691,6 +694,7 @@ class Model:
             job.since = 0
         job.is_stored, job.expires_at = self.ttl_of(job) > 0, 0
         job.state, job.client = "reserved", client
+        job.reserved_since, job.noted_since = now, client.name != ""
         job.reserves += 1
         self.take_token(job.tube, now)
         client.held.append(job)

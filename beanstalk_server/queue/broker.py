@@ -308,6 +308,12 @@ class Broker(QueueState):
             weights = client.weights = Weights()
         return weights
 
+    def name_client(self, client: Client, name: str) -> None:
+        """Note the name that a client gives itself, and from now on when it reserves jobs."""
+        client.client_name = name
+        if client.reserved_at is None:
+            client.reserved_at = {}
+
     def set_mode(self, client: Client, mode: int) -> None:
         """Say how the client's tubes are served, as weights.py has it: PRIORITY, WEIGHTED or FAIR."""
         if client.weights is not None or mode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import SAFETY_MARGIN, Job
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.reserved_jobs import ReservedJobs
@@ -15,6 +15,10 @@ from beanstalk_server.queue.wheel import Timer
 
 WATCH_INDEX_THRESHOLD: Final = 32
 """A client that watches more tubes than this has an index of them."""
+
+
+MOST_NOTED: Final = 4096
+"""Of how many of its jobs it is noted when a client has reserved them."""
 
 
 class Wait(RingNode):
@@ -43,12 +47,14 @@ class Client(Timer):
     __slots__ = (
         "batch",  # while it waits: the most jobs that it takes as a batch; 0 for a single job
         "busy",  # a kick, clear, redrive, move or cancel of many jobs, or a delivery, is under way for it
+        "client_name",  # the name that it has given itself, or ""
         "counted",  # the statistics of the queue count it
         "jobs_in_safety_margin",  # how many of its jobs are in the last second of their time to run
         "leaving",  # it has disconnected, but may not have left all its tubes yet
         "owner",  # the name of its user, to whom the groups belong that it begins; "" without one
         "producer",  # it has sent a put
         "reserved",  # its jobs, in the order in which it reserved them
+        "reserved_at",  # None, or when it has reserved its jobs, by id, in nanoseconds: of MOST_NOTED at most
         "use",  # the tube that its puts go to
         "uses",  # that tube counts it; else it uses one elsewhere
         "waiting",  # for a job of one of the tubes it watches
@@ -72,6 +78,8 @@ class Client(Timer):
         self.waits: list[Wait] = []
         self.batch = 0
         self.busy = False
+        self.client_name = ""
+        self.reserved_at: dict[int, int] | None = None
         self.counted = True
         self.leaving = False
         self.uses = True
@@ -79,6 +87,20 @@ class Client(Timer):
         self.producer = False
         self.worker = False
         self.weights: Weights | None = None
+
+    def note_reserved(self, job: Job, now: int) -> None:
+        """Note when it reserves a job, if it has a name."""
+        moments = self.reserved_at
+        if moments is not None and len(moments) < MOST_NOTED:
+            moments[job.id] = now
+
+    def reserved_since(self, job: Job) -> int:
+        """When it has reserved a job that it has, in nanoseconds: or touched it last, if that has not been noted."""
+        moments = self.reserved_at
+        since = -1 if moments is None else moments.get(job.id, -1)
+        if since >= 0:
+            return since
+        return job.deadline - job.ttr + (0 if job.in_safety_margin else SAFETY_MARGIN)
 
     def watch_position(self, tube: Tube) -> int:
         """The position of a tube in `watched`; -1 if the client does not watch it."""

@@ -26,6 +26,11 @@ class JobStatistics:
         elif job.state == RESERVED:
             end = job.deadline if job.in_safety_margin else job.deadline + SAFETY_MARGIN
             self.time_left = max(end - now, 0)
+        holder = job.client
+        self.holder = None if holder is None else holder.client_name  # None if no client has reserved it
+        self.held = (
+            0 if holder is None else max(now - holder.reserved_since(job), 0)
+        )  # since its client has reserved it
         terms = job.terms()
         if terms is None and job.counts_failures():
             terms = Terms()

@@ -247,6 +247,8 @@ def enter_reserved(queue: QueueState, job: Job, client: Client, now: int) -> Non
         extras.labels.limiter.take_place()
     queue.reserved += 1
     client.reserved.add(job)
+    if client.reserved_at is not None:
+        client.note_reserved(job, now)
     if client.weights is not None:
         client.weights.note_reserved(tube)
     set_time_to_run(queue, job, client, now)
@@ -364,6 +366,8 @@ def leave_reserved(queue: QueueState, job: Job) -> None:
         job.in_safety_margin = False
         client.jobs_in_safety_margin -= 1
     job.client = None
+    if client.reserved_at is not None:
+        client.reserved_at.pop(job.id, None)
     extras = job.extras
     if isinstance(extras, Terms):
         if extras.runs_again:

@@ -468,6 +468,11 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.broker.watch(client, tube, True, weight)
         self.model.watch(mirror, tube, weight)
 
+    @command(name=st.sampled_from(["worker", "shop/web-3/4711"]))
+    def name_client(self, client, mirror, name):
+        self.broker.name_client(client, name)
+        mirror.name = name
+
     @command(mode=st.sampled_from([PRIORITY, WEIGHTED, FAIR]))
     def set_mode(self, client, mirror, mode):
         self.broker.set_mode(client, mode)
@@ -637,6 +642,10 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             client.reserved.check()
             assert sorted(tube.name for tube in client.watched) == sorted(mirror.watched)
             assert sorted(job.id for job in client.reserved) == sorted(job.id for job in mirror.held)
+            assert client.client_name == mirror.name
+            for job in mirror.held:
+                if job.noted_since:
+                    assert client.reserved_since(self.broker.jobs[job.id]) == job.reserved_since
         assert all(client.answers == answers for client, answers in self.gone), "who has gone gets no answers"
 
 
@@ -749,6 +758,7 @@ def live_on(machine, rng):
             lambda: machine.delete(pair, held),
             lambda: machine.delete(pair, job_id),
             lambda: machine.touch(pair, held),
+            lambda: machine.name_client(pair, rng.choice(("a", "b"))),
             *[lambda: machine.save(pair, held, rng.randrange(9))] * 2,
             lambda: machine.unreserve(pair, held),
             lambda: machine.cancel(pair, job_id),

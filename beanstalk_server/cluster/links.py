@@ -221,7 +221,7 @@ class LinkListener:
             log.warning("%(client)s: invalid name of a tube; disconnected", event("bad-tube", client=connection.name))
             transport.abort()
         else:
-            connection.session.restore(opening.used, opening.watched, opening.mode)
+            connection.session.restore(opening.used, opening.watched, opening.mode, opening.client_name)
 
     def _change_user(self, transport: LinkTransport, name: str) -> None:
         assert transport.link is not None, "its link calls this"

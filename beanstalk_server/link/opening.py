@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from beanstalk_server.tube_names import is_name
+
 
 class Opening(NamedTuple):
     """Who a client is, and what it has told the server so far."""
@@ -21,6 +23,8 @@ class Opening(NamedTuple):
     """Whether it counts among the connections there. One that several shards serve counts at one of them."""
     mode: int = 0
     """How they are served, as the modes are numbered."""
+    client_name: str = ""
+    """The name that it has given itself, or ""."""
 
     def encode(self) -> bytes:
         return json.dumps(self._asdict(), separators=(",", ":")).encode()
@@ -51,4 +55,7 @@ class Opening(NamedTuple):
         mode = found.get("mode")
         if isinstance(mode, bool) or not isinstance(mode, int):
             raise ValueError("mode: expected an integer")
-        return cls(name, user, used, watched, counted, mode)
+        client_name = found.get("client_name", "")
+        if not isinstance(client_name, str) or (client_name and not is_name(client_name)):
+            raise ValueError("client_name: expected a name")
+        return cls(name, user, used, watched, counted, mode, client_name)

@@ -207,6 +207,7 @@ class RoutedConnection:
         self._intake, connection.intake = connection.intake, Intake()
         self._output_paused = session.output_paused
         self._make_router(session.use.name, session.watch_entries(), session.reserve_mode())
+        self.router.client_name = session.client_name
         self._intake.unwatch()
         if not (self._intake.reading or self._ended or self._hung_up):
             self._intake.watch(transport, self._hangups, self.on_hangup)
@@ -236,7 +237,7 @@ class RoutedConnection:
         data = router.take_all()
         connection = Connection(connections, self.listener_policy, user, self.name)
         connection.begin(transport)
-        connection.session.restore(used, entries, mode)
+        connection.session.restore(used, entries, mode, router.client_name)
         self.let_go()
         transport.set_protocol(cast(Any, connection))
         if not self._intake.reading and not self._ended:

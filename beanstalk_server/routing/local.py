@@ -167,7 +167,7 @@ class LocalPlace(Connection):
         self._unanswered = b""
         self.begin(transport)
         self.session.framer = self.input
-        self.session.restore(opening.used, opening.watched, opening.mode)
+        self.session.restore(opening.used, opening.watched, opening.mode, opening.client_name)
 
     # What the branch and the router call
 

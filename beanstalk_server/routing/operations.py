@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.wire import listings, replies
 from beanstalk_server.wire.commands import HERE, Command
-from beanstalk_server.wire.grammar import Arguments, read_mode
+from beanstalk_server.wire.grammar import Arguments
 from beanstalk_server.wire.listings import PAGE_ENTRIES, page
 from beanstalk_server.wire.yaml import StatisticsSum, rows_of, yaml
 
@@ -299,28 +299,29 @@ class Watch(_OfTube):
         router.answer(reply)
 
 
-class Mode(Operation):
-    """Say how tubes are served, at every place that there is; others learn it when they are opened."""
+class TellAll(Operation):
+    """Say how tubes are served, or what the client is called, at every place that there is; others learn it when they
+    are opened."""
 
     def __init__(self, router: Router, command: Command, text: bytes) -> None:
         super().__init__(router, command, text)
-        read_mode(text, _ARGUMENTS)
-        self._mode = _ARGUMENTS.mode
+        self._line = command.name.encode() + b" " + text
+        self._reply = command.done or replies.reserve_mode(text.decode("ascii"))
         self._outstanding = 1
 
     def begin(self) -> None:
         router = self.router
-        router.note_mode(self._mode)
+        router.note_tubes(self._line, self._reply)
         for branch in list(router.branches.values()):
             if branch.is_led:
                 self._outstanding += 1
-                router.branch(branch.shard).ask(b"reserve-mode " + self.text, self._end, repeatable=False)
+                router.branch(branch.shard).ask(self._line, self._end, repeatable=False)
         self._end(0, b"")
 
     def _end(self, _key: int, _reply: bytes) -> None:
         self._outstanding -= 1
         if not self._outstanding:
-            self.router.answer(replies.reserve_mode(self.text.decode("ascii")))
+            self.router.answer(self._reply)
 
 
 class Ignore(_OfTube):

@@ -47,10 +47,10 @@ from beanstalk_server.routing.operations import (
     Counted,
     Divided,
     Ignore,
-    Mode,
     Operation,
     PageOfTubes,
     SummedStatistics,
+    TellAll,
     Use,
     Watch,
 )
@@ -107,12 +107,12 @@ from beanstalk_server.wire.places import (
     JOBS,
     LIST_OF_CLIENTS,
     LIST_OF_TUBES,
-    MODE_OF_ALL,
     NAMED,
     PAGE_OF_TUBES,
     RESERVE_OF_BEST,
     SAME_OF_ALL,
     SUM,
+    TELL_ALL,
     USE_TUBE,
     USED,
     WATCH_TUBE,
@@ -283,6 +283,7 @@ class Router:
         self.asked = 0  # commands without an answer that are not the client's, at all branches
         self.branches: dict[int, Branch] = {}  # opened when they are first needed
         self.budget = QUANTUM  # how much more this turn may cost
+        self.client_name = ""  # that which it has given itself
         self.clock = clock
         self.closed = False  # nothing more is done for the client, once it has been sent what `take_replies` returns
         self.closes_after_put = closes_after_put
@@ -491,7 +492,9 @@ class Router:
         used = self.used if self.used_shard == shard else ""
         here = self._watching.get(shard, {})
         watched = self.watch_entries([name for name in self.watched.names if name in here])
-        return Opening(self.name, self.user_name(), used, watched, shard == self.counted_at, self.mode)
+        return Opening(
+            self.name, self.user_name(), used, watched, shard == self.counted_at, self.mode, self.client_name
+        )
 
     def watch_entries(self, names: Iterable[str]) -> list[str]:
         """These tubes, with the weights that the client has given them."""
@@ -617,6 +620,9 @@ class Router:
         if word == b"use":
             if reply.startswith(b"USING "):
                 self.note_used(name.decode("ascii"))
+        elif word == b"client-name":
+            if reply == replies.NAMED:
+                self.client_name = name.decode("ascii")
         elif word == b"reserve-mode":
             if reply.startswith(b"RESERVE_MODE ") and read_mode(name, _ARGUMENTS):
                 self.note_mode(_ARGUMENTS.mode)
@@ -1092,7 +1098,7 @@ _OPERATIONS: Final[dict[int, Callable[[Router, Command, bytes], Operation]]] = {
     USE_TUBE: Use,
     WATCH_TUBE: Watch,
     IGNORE_TUBE: Ignore,
-    MODE_OF_ALL: Mode,
+    TELL_ALL: TellAll,
     RESERVE_OF_BEST: Reserving,
     SAME_OF_ALL: AllShards,
     SUM: SummedStatistics,

@@ -220,7 +220,7 @@ class Connection(CommitWaiter):
     def connection_lost(self, error: Exception | None) -> None:
         connections = self.connections
         if connections.verbosity:
-            log.info("%(client)s disconnected", event("disconnected", client=self.name))
+            log.info("%(client)s disconnected", event("disconnected", client=self.session.name))
         self.drop_uncommitted()
         self.intake.unwatch()
         self.turns.unblock(self)

@@ -708,7 +708,7 @@ EXTENSIONS: Final = (
     _batch_command("delete-batch", grammar.read_ids, _delete_batch, DELETIONS, b"DELETED_BATCH"),
     _batch_command("release-batch", grammar.read_release_batch, _release_batch, ALL, b"RELEASED_BATCH"),
     _batch_command("touch-batch", grammar.read_ids, _touch_batch, NONE, b"TOUCHED_BATCH", ends=False),
-    Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE, across=places.MODE_OF_ALL),
+    Command("reserve-mode", grammar.read_mode, _reserve_mode, NO_RIGHT, NO_TUBE, across=places.TELL_ALL),
     Command("touch-all", None, _touch_all, NO_RIGHT, NO_TUBE, across=places.COUNT, acts=True, counts=b"TOUCHED_ALL"),
     Command(
         "reprioritize", grammar.read_bury, _reprioritize, PRODUCE, TUBE_OF_JOB, done=replies.REPRIORITIZED, needs=ALL
@@ -807,7 +807,7 @@ CHANGES_OF_CLIENT: Final = Prefixes(
         [
             command
             for command in PROTOCOL + EXTENSIONS
-            if command.across in (places.USE_TUBE, places.WATCH_TUBE, places.IGNORE_TUBE, places.MODE_OF_ALL)
+            if command.across in (places.USE_TUBE, places.WATCH_TUBE, places.IGNORE_TUBE, places.TELL_ALL)
         ]
     )
 )

@@ -47,8 +47,8 @@ WATCH_TUBE: Final = 2
 IGNORE_TUBE: Final = 3
 """The shard of the tube is told; the reply counts the tubes of all shards."""
 
-MODE_OF_ALL: Final = 4
-"""Each shard where the client is learns how its tubes are served."""
+TELL_ALL: Final = 4
+"""Each shard where the client is learns it, and those where it comes later."""
 
 RESERVE_OF_BEST: Final = 5
 """Each shard says which job it would give, and the best one is reserved."""

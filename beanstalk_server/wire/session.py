@@ -341,7 +341,12 @@ class Session(Client):
     def reserve_mode(self) -> int:
         return PRIORITY if self.weights is None else self.weights.mode
 
-    def restore(self, used: str, watched: list[str], mode: int = PRIORITY) -> None:
+    def take_name(self, name: str) -> None:
+        """Have the name that the client gives itself, also in the log."""
+        self.name = f"{self.name.partition(' (')[0]} ({name})"
+        self.queue.name_client(self, name)
+
+    def restore(self, used: str, watched: list[str], mode: int = PRIORITY, client_name: str = "") -> None:
         """Let a client that another server has served use and watch these tubes, and watch no others.
 
         If `used` is "", it uses none of this server's. Must come before the first command. Tubes that its user may not
@@ -350,9 +355,12 @@ class Session(Client):
         Args:
             watched: as `watch_entries` has them.
             mode: how these tubes are served.
+            client_name: the name that it has given itself; "" if it has none.
         """
         queue = self.queue
         queue.set_mode(self, mode)
+        if client_name:
+            self.take_name(client_name)
         if used:
             queue.use(self, used)
         else:

@@ -259,6 +259,11 @@ def _watch(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.watch(session, arguments.name, True, arguments.weight)
 
 
+def _client_name(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.take_name(arguments.name)
+    return DONE
+
+
 def _reserve_mode(session: Session, arguments: Arguments, now: int) -> Outcome:
     session.queue.set_mode(session, arguments.mode)
     session.reply(replies.reserve_mode(MODES[arguments.mode]))
@@ -735,6 +740,9 @@ EXTENSIONS: Final = (
         ends=(b"GIVEN_BACK", b"NOT_FOUND"),
     ),
     SAVE,
+    Command(
+        "client-name", grammar.read_name, _client_name, NO_RIGHT, NO_TUBE, done=replies.NAMED, across=places.TELL_ALL
+    ),
     Command("list-extensions", None, _list_extensions, NO_RIGHT, NO_TUBE, concerns=places.USED),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""

@@ -44,6 +44,9 @@ TUBE_COST: Final = 3
 MEASURED_COST: Final = 24
 """That of a tube whose durations are measured."""
 
+SHOWN_TUBES: Final = 16
+"""The most watched tubes of a client that list-clients names."""
+
 NO_CLIENTS: Final = b"---\n[]\n"
 
 
@@ -189,7 +192,9 @@ def entry(client: ListedClient, now: int) -> str:
         f'- {{name: "{quoted(client.name)}", user: "{"" if user is None else quoted(user.name)}", state: "{state}", '
         f"producer: {int(session.producer)}, worker: {int(session.worker)}, "
         f'using: "{session.use.name if session.uses else ""}", watching: {len(session.watched)}, '
-        f"reserved: {len(session.reserved)}, age: {max(now - client.since, 0) // SECOND}}}\n"
+        f"reserved: {len(session.reserved)}, age: {max(now - client.since, 0) // SECOND}, "
+        f'client-name: "{session.client_name}", '
+        f'tubes: "{" ".join([tube.name for tube in session.watched[:SHOWN_TUBES]])}"}}\n'
     )
 
 

@@ -280,6 +280,7 @@ def stats_job(statistics: JobStatistics, quote: str, origin: str) -> bytes:
         f"buries: {extras.buries}\n"
         f"kicks: {extras.kicks}\n"
         f"{_key(job.key, quote)}"
+        f"{_holder(statistics, quote)}"
         f"{'' if statistics.terms is None else _terms(statistics, statistics.terms, quote, origin)}"
     ).encode()
 
@@ -294,8 +295,20 @@ def job_entry(statistics: JobStatistics) -> bytes:
         f"reserves: {job.reserves}, timeouts: {extras.timeouts}, releases: {extras.releases}, "
         f"buries: {extras.buries}, kicks: {extras.kicks}, size: {statistics.size}, "
         f"tries: {0 if terms is None else terms.tries}, "
-        f'reason: "{"" if terms is None else REASONS[terms.reason]}", key: "{job.key}"}}\n'
+        f'reason: "{"" if terms is None else REASONS[terms.reason]}", key: "{job.key}"'
+        f"{'' if statistics.holder is None else _held(statistics)}}}\n"
     ).encode("ascii")
+
+
+def _held(statistics: JobStatistics) -> str:
+    return f', client: "{statistics.holder}", reserved-for: {statistics.held // SECOND}'
+
+
+def _holder(statistics: JobStatistics, quote: str) -> str:
+    """Who has reserved a job, and since when, if it has a name."""
+    if not statistics.holder:
+        return ""
+    return f"client: {quote}{statistics.holder}{quote}\nreserved-for: {statistics.held // SECOND}\n"
 
 
 def _key(key: str, quote: str) -> str:

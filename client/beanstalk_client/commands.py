@@ -160,6 +160,7 @@ RESCHEDULED: Final = Word(b"RESCHEDULED")
 CLEARED: Final = Number(b"CLEARED")
 REDRIVEN: Final = Number(b"REDRIVEN")
 MOVED: Final = Number(b"MOVED")
+NAMED: Final = Word(b"NAMED")
 DRAINED: Final = Word(b"DRAINING")
 UNDRAINED: Final = Word(b"NOT_DRAINING")
 AUTHENTICATED: Final = Word(b"AUTHENTICATED")
@@ -1371,6 +1372,18 @@ class Commands(Generic[TBody]):
             print(queue.stats_tube("mail")["current-jobs-ready"])
         """
         return Command(b"stats-tube %b\r\n" % _name(tube), STATISTICS, True)
+
+    @extension
+    def client_name(self, name: str) -> Command[None]:
+        """Gives the connection a name, which operators see in the log, in `list_clients`, and at its reserved jobs.
+
+        Example:
+            queue.client_name("shop-worker/web-3/4711")
+
+        Args:
+            name: by the rules of tube names.
+        """
+        return Command(b"client-name %b\r\n" % _name(name, "name"), NAMED, True)
 
     @extension
     def list_extensions(self) -> Command[Statistics]:

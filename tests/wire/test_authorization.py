@@ -460,7 +460,15 @@ def test_an_auth_with_very_many_watched_tubes_is_answered_before_they_are_withdr
 def test_every_row_says_what_it_asks_for():
     """A command that asks for no right must be one that was meant to."""
     unasked = {row.name for row in PROTOCOL + EXTENSIONS if not row.right or not row.scope}
-    assert unasked == {"ignore", "quit", "cancel-reserve", "reserve-mode", "touch-all"} | {
+    assert unasked == {
+        "ignore",
+        "quit",
+        "cancel-reserve",
+        "reserve-mode",
+        "touch-all",
+        "list-extensions",
+        "client-name",
+    } | {
         "list-tubes",
         "list-tube-used",
         "list-tubes-watched",

@@ -44,18 +44,18 @@ def test_each_client_is_a_line(world):
         world.connect(),
         world.connect(User('a"b\\', produce=["*"], consume=["*"])),
     )
-    worker.send(b"watch a\r\nreserve\r\n")
+    worker.send(b"client-name worker/h/1\r\nwatch a\r\nreserve\r\n")
     producer.send(b"use b\r\nput 0 0 60 1\r\nx\r\nput 0 0 60 1\r\nx\r\nwatch b\r\nreserve\r\n")
     user.session.pause_output()
     clients = [(worker, "127.0.0.1:1"), (producer, "[::1]:2"), (user, "unix client 3")]
     world.info.clients = lambda: Named(clients, world.now - 5 * SECOND - 1)
     assert entries(world.connect().send(b"list-clients\r\n")) == [
         '- {name: "127.0.0.1:1", user: "", state: "waiting", producer: 0, worker: 1, using: "default", watching: 2, '
-        "reserved: 0, age: 5}",
+        'reserved: 0, age: 5, client-name: "worker/h/1", tubes: "default a"}',
         '- {name: "[::1]:2", user: "", state: "idle", producer: 1, worker: 1, using: "b", watching: 2, '
-        "reserved: 1, age: 5}",
+        'reserved: 1, age: 5, client-name: "", tubes: "default b"}',
         '- {name: "unix client 3", user: "a\\"b\\\\", state: "blocked", producer: 0, worker: 0, using: "default", '
-        "watching: 1, reserved: 0, age: 5}",
+        'watching: 1, reserved: 0, age: 5, client-name: "", tubes: "default"}',
     ]
 
 

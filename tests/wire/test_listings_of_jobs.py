@@ -35,13 +35,29 @@ def test_an_entry_says_what_stats_job_says(client, world):
     ]  # fmt: skip
     assert reserved == [
         {"id": 2, "state": "reserved", "pri": 8, "age": 2, "delay": 0, "ttr": 90, "time-left": 87, "reserves": 2,
-         "timeouts": 0, "releases": 0, "buries": 1, "kicks": 1, "size": 1, "tries": 0, "reason": "", "key": ""}
+         "timeouts": 0, "releases": 0, "buries": 1, "kicks": 1, "size": 1, "tries": 0, "reason": "", "key": "",
+         "client": "", "reserved-for": 2}
     ]  # fmt: skip
     for entry in delayed + reserved:
         shown = client.yaml(b"stats-job %d" % entry["id"])
         assert {key: str(value) for key, value in entry.items() if key in shown and key not in ("key", "reason")} == {
             key: shown[key] for key in entry if key in shown and key not in ("key", "reason")
         }
+
+
+def test_a_reserved_job_says_who_has_it_and_since_when(client, world):
+    client.send(b"put 0 0 60 1\r\nx\r\nput 0 0 60 1\r\nx\r\nreserve\r\n")
+    client.send(b"client-name worker/h/1\r\nreserve\r\n")
+    world.sleep(5)
+    client.send(b"touch-all\r\n")
+    world.sleep(2)
+    assert [(job["client"], job["reserved-for"]) for job in page(client, "reserved")[1]] == [
+        ("worker/h/1", 2),  # it was reserved before the client had a name, and touched since
+        ("worker/h/1", 7),
+    ]
+    assert client.yaml(b"stats-job 2")["reserved-for"] == "7"
+    client.send(b"release 2 0 0\r\nreserve\r\n")
+    assert client.yaml(b"stats-job 2")["reserved-for"] == "0"
 
 
 def test_an_entry_is_one_line_that_can_be_read_without_a_parser_of_yaml(client):

@@ -16,7 +16,7 @@ CONCERNS = {
     EVERYTHING: "stats list-tubes stats-tubes list-clients drain undrain "
     "here-stats here-list-tubes here-stats-tubes here-list-clients here-drain here-undrain here-touch-all",
     GROUP: "stats-group cancel-group",
-    ITSELF: "list-tube-used list-tubes-watched quit unuse cancel-reserve reserve-mode touch-all",
+    ITSELF: "list-tube-used list-tubes-watched quit unuse cancel-reserve reserve-mode touch-all client-name",
 }
 
 

@@ -46,7 +46,7 @@ RIGHTS = {
     "any": ["use"],
     "none": words(
         "ignore quit cancel-reserve reserve-mode touch-all list-tubes list-tube-used list-tubes-watched stats-tubes "
-        "list-extensions"
+        "list-extensions client-name"
     ),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
@@ -169,6 +169,7 @@ LINES = {
     "list-tubes": [b"list-tubes"],
     "list-jobs": [b"list-jobs {tube} ready 0 9", b"list-jobs {tube} delayed 0 1", b"list-jobs {tube} reserved 1 9"],
     "stats-tubes": [b"stats-tubes - 9"],
+    "client-name": [b"client-name w/h/1"],
     "list-extensions": [b"list-extensions"],
     "list-tube-used": [b"list-tube-used"],
     "list-tubes-watched": [b"list-tubes-watched"],

@@ -528,7 +528,8 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
         "put-with 0 0 1 99999999 tries=2|redrive a 5|list-jobs a ready 0 1|stats-tubes - 1|"
         "list-clients|move-jobs a ready b 1|stats-group g|cancel-group g|cancel-reserve|"
         "put-batch 0 0 1 99999999|delete-batch 9|release-batch 0 0 9|touch-batch 9|reserve-mode priority|"
-        "touch-all|reprioritize 9 1|reprioritize-keyed k 1|give-back 9|save 9 99999999|list-extensions|undrain|drain"
+        "touch-all|reprioritize 9 1|reprioritize-keyed k 1|give-back 9|save 9 99999999|"
+        "client-name a|list-extensions|undrain|drain"
     )
     for line in lines.split("|"):
         client.send(line.encode() + b"\r\n" + (large if "999" in line else b""))

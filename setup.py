@@ -57,6 +57,7 @@ HOT = [
     "beanstalk_server/queue/client.py",
     "beanstalk_server/queue/statistics.py",
     "beanstalk_server/queue/job_search.py",
+    "beanstalk_server/queue/oldest.py",
     "beanstalk_server/queue/stored_job.py",
     "beanstalk_server/queue/replay.py",
     "beanstalk_server/queue/journal.py",

@@ -132,6 +132,7 @@ from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.queue.membership import must_wait, pass_on_group, record_labelled
 from beanstalk_server.queue.memory import PLAIN_COST
 from beanstalk_server.queue.native import mypyc_attr
+from beanstalk_server.queue.oldest import OldestSearch
 from beanstalk_server.queue.outcome import (
     AGAIN,
     DEADLINE_SOON,
@@ -1183,10 +1184,19 @@ class Broker(QueueState):
         """The whole queue as it is now."""
         return ServerStatistics(self)
 
-    def tube_statistics(self, name: str, now: int) -> TubeStatistics | None:
-        """The tube of this name as it is now."""
+    def tube_statistics(self, name: str, now: int, oldest: int = 0) -> TubeStatistics | None:
+        """The tube of this name as it is now.
+
+        Args:
+            oldest: what a search for its oldest ready job has found.
+        """
         tube = self.tubes.get(name)
-        return None if tube is None else TubeStatistics(tube, now)
+        return None if tube is None else TubeStatistics(tube, now, oldest, self.wall.offset)
+
+    def find_oldest(self, name: str) -> OldestSearch | None:
+        """Begin to look for the oldest ready job of a tube that is measured. None if it is not, or does not exist."""
+        tube = self.tubes.get(name)
+        return None if tube is None or tube.durations is None else OldestSearch(self.jobs, tube)
 
     def job_statistics(self, job_id: int, now: int) -> JobStatistics | None:
         """The job with this id as it is now."""

@@ -443,6 +443,10 @@ class Job(Holder):
         if not isinstance(self.extras, Terms) and self.page >= 0:
             self.page = -1 - self.page if self.is_packed() else SINCE_UNKNOWN
 
+    def needs_since(self) -> bool:
+        """Whether its tube measures ages, and `ready_since` would not know it without terms."""
+        return self.tube.policy.measures and (self.page < 0 or self.reserves > 0)
+
     def ready_since(self) -> int:
         """Since when it is ready, as well as that is known: if it is, in nanoseconds.
 

@@ -128,7 +128,7 @@ def note_ready_since(queue: QueueState, job: Job, moment: int) -> None:
     extras = job.extras
     if isinstance(extras, Terms):
         extras.ready_since = moment
-    elif moment and job.tube.policy.ttl:
+    elif moment and (job.tube.policy.ttl or job.needs_since()):
         queue.memory.give_terms(job).ready_since = moment
 
 
@@ -137,7 +137,7 @@ def review_expiry(queue: QueueState, job: Job, now: int) -> None:
     terms = job.terms()
     ttl = job.ttl()
     if terms is None:
-        if not ttl:
+        if not ttl and not job.needs_since():
             return
         terms = queue.memory.give_terms(job)
     if not terms.ready_since:

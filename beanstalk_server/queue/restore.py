@@ -59,7 +59,6 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
             tube = queue.tube(named.name)
         job.tube = tube
         job.created_at -= clock_offset
-        job.page = SINCE_UNKNOWN
         terms = job.terms()
         if terms is not None:
             if terms.ready_since:
@@ -89,6 +88,7 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
             elif (terms is None or not terms.ready_since) and job.ttl():
                 unrecorded.append(job)
             transitions.enter_ready(queue, job, now)
+        job.page = SINCE_UNKNOWN  # clients may have had it
     if unrecorded:
         queue.wheel.set(BulkRecord(unrecorded), OVERDUE)
     buried.sort(key=_bury_order)

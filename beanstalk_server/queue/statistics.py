@@ -44,9 +44,14 @@ class JobStatistics:
 
 
 class TubeStatistics:
-    """A tube: its jobs in each state, its clients, and what has happened to it so far."""
+    """A tube: its jobs in each state, its clients, and what has happened to it so far.
 
-    def __init__(self, tube: Tube, now: int) -> None:
+    Args:
+        oldest: since when its oldest ready job is ready (oldest.py); 0 if that is not known, or there is none.
+        wall_offset: the wall clock minus the server's clock.
+    """
+
+    def __init__(self, tube: Tube, now: int, oldest: int = 0, wall_offset: int = 0) -> None:
         self.name = tube.name
         self.urgent = tube.urgent
         self.ready = tube.ready.count()
@@ -67,6 +72,14 @@ class TubeStatistics:
         self.bytes = tube.bytes
         self.throttled = tube.is_throttled()
         self.durations = tube.durations
+        self.oldest = max(now - oldest, 0) if oldest else 0  # how long its oldest ready job has been ready
+        self.overdue = max(now - _first_due(tube, wall_offset, now), 0)  # for how long a delayed job has been due
+
+
+def _first_due(tube: Tube, wall_offset: int, default: int) -> int:
+    """When the first delayed job of a tube is due."""
+    due = tube.delayed.jobs[0].deadline if tube.delayed.jobs else default
+    return due if tube.timed is None else min(due, tube.timed.jobs[0].deadline - wall_offset)
 
 
 class ServerStatistics:

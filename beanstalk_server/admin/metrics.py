@@ -264,6 +264,20 @@ _OF_EACH_MEASURED: Final = {
         ("timer_lateness", "how late its delayed jobs were ready (stats-tube: lateness-p…)"),
     )
 }
+_AGES: Final = (
+    Family(
+        _PREFIX + "oldest_ready_seconds",
+        GAUGE,
+        "how long its oldest ready job has been ready; only of tubes with `measures` (stats-tube: oldest-ready)",
+        ("tube",),
+    ),
+    Family(
+        _PREFIX + "overdue_seconds",
+        GAUGE,
+        "how long its first delayed job has been due; only of tubes with `measures` (stats-tube: overdue)",
+        ("tube",),
+    ),
+)
 _ROWS_LIMIT: Final = Family(
     "beanstalkd_tube_series_limit", GAUGE, "how many tubes may have rows of their own: `--http-tubes`"
 )
@@ -272,6 +286,7 @@ _SUMMED: Final = Family("beanstalkd_tubes_summed", GAUGE, "how many tubes are su
 TUBES: Final = (
     *(each.family for each in (*_OF_EACH_TUBE, *_OF_EACH_POLICY)),
     *_OF_EACH_MEASURED.values(),
+    *_AGES,
     _ROWS_LIMIT,
     _ROWS_TRUNCATED,
     _SUMMED,
@@ -358,7 +373,7 @@ class MetricsPage:
         self._names: set[str] = set()  # of the tubes that have rows
         self._rest = _Sum()
         self._lines: dict[Family, list[str]] = {each.family: [] for each in (*_OF_EACH_TUBE, *_OF_EACH_POLICY)}
-        self._lines |= {family: [] for family in _OF_EACH_MEASURED.values()}
+        self._lines |= {family: [] for family in (*_OF_EACH_MEASURED.values(), *_AGES)}
         self._pieces: dict[Family, list[bytes]] = {family: [] for family in self._lines}
 
     def add(self, tube: TubeStatistics, age: int) -> None:
@@ -378,6 +393,8 @@ class MetricsPage:
             self._write(name, _counted_of(tube), longest, _policy_of(tube) if tube.has_policy else None)
             if tube.durations is not None:
                 self._write_durations(name, tube.durations)
+                for family, age in zip(_AGES, (tube.oldest, tube.overdue), strict=True):
+                    self._lines[family].append(sample(family.name, age / SECOND, tube=name))
 
     def _write_durations(self, name: str, durations: Durations) -> None:
         measured = (durations.waited, durations.ran, durations.lateness)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple, Protocol
 
 from beanstalk_server.admin.metrics import Figures
 from beanstalk_server.events import event
+from beanstalk_server.queue.oldest import OldestSearch
+from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.statistics import TubeStatistics
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.tubes import TubeTable
 
 SLICE: Final = 500_000
 """Nanoseconds for which the event loop is held, give or take a chunk."""
@@ -32,7 +32,7 @@ log = logging.getLogger("beanstalk_server")
 class Table(NamedTuple):
     """The tubes of one broker."""
 
-    tubes: TubeTable
+    queue: QueueState
     has_default: bool
     """Its default tube is that of the server; each shard of a cluster has one, and only one shard has that."""
 
@@ -90,7 +90,7 @@ class Scrapes:
         self._call_soon: Callable[..., Any]
         self._waiting: dict[str, tuple[Callable[[], Page], list[Done]]] = {}  # by the kind of the page, first come
         self._page: Page | None = None  # that is being written
-        self._tubes: Iterator[Tube]  # those that it does not have yet
+        self._tubes: Iterator[tuple[Tube, Table, int] | None]  # those that it does not have yet
         self._asking: list[Done] = []  # those who get it
         self.slices = 0  # so far
 
@@ -119,7 +119,7 @@ class Scrapes:
         kind = next(iter(self._waiting))
         make_page, self._asking = self._waiting.pop(kind)
         page = self._page = make_page()
-        self._tubes = islice(_tubes_of(self._source.tables()), None if page.sums else self._limit)
+        self._tubes = _tubes_of(self._source.tables(), None if page.sums else self._limit)
         self._call_soon(self._write_slice, page)
 
     def _write_slice(self, page: Page) -> None:
@@ -130,16 +130,25 @@ class Scrapes:
         is_over = False
         try:
             while now < end and not is_over:
-                chunk = list(islice(self._tubes, CHUNK))
-                for tube in chunk:
-                    page.add(TubeStatistics(tube, now), tube.next_ready_age(now))
-                is_over = len(chunk) < CHUNK
+                is_over = self._add_chunk(page, now)
                 now = self._clock()
             page.end_slice()
         except Exception:
             self._fail()
             return
         self._call_soon(self._finish if is_over else self._write_slice, page)
+
+    def _add_chunk(self, page: Page, now: int) -> bool:
+        """Add some tubes to the page, or go on with a search; return whether none is left."""
+        for _ in range(CHUNK):
+            found = next(self._tubes, _END)
+            if found is _END:
+                return True
+            if found is None:
+                break
+            tube, table, oldest = found
+            page.add(TubeStatistics(tube, now, oldest, table.queue.wall.offset), tube.next_ready_age(now))
+        return False
 
     def _finish(self, page: Page) -> None:
         """Write what is not about tubes, in a slice of its own, and hand the page out."""
@@ -164,12 +173,31 @@ class Scrapes:
             done(found)
 
 
-def _tubes_of(tables: list[Table]) -> Iterator[Tube]:
-    """The tubes of all tables, in their order; they may change meanwhile."""
-    for tubes, has_default in tables:
+def _tubes_of(tables: list[Table], limit: int | None) -> Iterator[tuple[Tube, Table, int] | None]:
+    """The tubes of all tables, at most this many, in their order; they may change meanwhile.
+
+    Each with its table, and since when its oldest ready job is ready, if it is measured. None is in their place while
+    that job is looked for: for each slice.
+    """
+    count = 0
+    for table in tables:
+        tubes = table.queue.tubes
         position = 0
-        while position < len(tubes):
+        while position < len(tubes) and (limit is None or count < limit):
             tube = tubes.at(position)
             position += 1
-            if has_default or tube is not tubes.default:
-                yield tube
+            if not table.has_default and tube is tubes.default:
+                continue
+            count += 1
+            oldest = 0
+            if tube.durations is not None:
+                search = OldestSearch(table.queue.jobs, tube)
+                while not search.is_complete():
+                    search.go_on()
+                    yield None
+                oldest = search.since
+            yield tube, table, oldest
+
+
+_END: Final[Any] = object()
+"""Instead of a tube: none is left."""

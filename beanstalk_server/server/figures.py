@@ -70,7 +70,7 @@ class HostFigures:
     def tables(self) -> list[Table]:
         """The tubes. Each shard has a default tube, and one of them has that of the cluster."""
         brokers = [broker for broker, _ in self._led()]
-        return [Table(each.tubes, each is brokers[0]) for each in brokers]
+        return [Table(each, each is brokers[0]) for each in brokers]
 
     def figures(self) -> Figures:
         """Everything else."""

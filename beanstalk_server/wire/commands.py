@@ -35,7 +35,15 @@ from beanstalk_server.wire.authorization import (
 )
 from beanstalk_server.wire.framing import HTTP_METHODS, Prefixes
 from beanstalk_server.wire.grammar import Arguments, without_token
-from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, GroupListing, JobPage, TubeListing, TubePage
+from beanstalk_server.wire.listings import (
+    PAGE_ENTRIES,
+    ClientListing,
+    GroupListing,
+    JobPage,
+    MeasuredTube,
+    TubeListing,
+    TubePage,
+)
 from beanstalk_server.wire.yaml import Rows, stats, stats_job, stats_tube, tube_list, yaml
 
 if TYPE_CHECKING:
@@ -391,6 +399,9 @@ def _stats_job(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _stats_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
+    search = session.queue.find_oldest(arguments.name)
+    if search is not None:
+        return session.begin_listing(MeasuredTube(session.queue, search, arguments.name, session.dialect.quote), now)
     tube = session.queue.tube_statistics(arguments.name, now)
     if tube is None:
         return NOT_FOUND

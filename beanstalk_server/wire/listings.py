@@ -17,10 +17,11 @@ from beanstalk_server.queue.groups import GroupSearch
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.native import mypyc_attr
+from beanstalk_server.queue.oldest import OldestSearch
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.grammar import write_cursor
-from beanstalk_server.wire.yaml import job_entry, stats_group, tube_entry
+from beanstalk_server.wire.yaml import job_entry, stats_group, stats_tube, tube_entry
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.session import Session
@@ -270,6 +271,36 @@ class GroupListing(Listing):
         return replies.ok(stats_group(self._search, self._age, self._quote))
 
 
+class MeasuredTube(Listing):
+    """A stats-tube of a tube that is measured: its oldest ready job is looked for in slices.
+
+    Args:
+        queue: where the tube is.
+        search: finds the job.
+        name: that of the tube.
+        quote: the quotation mark around strings, or "".
+    """
+
+    def __init__(self, queue: Broker, search: OldestSearch, name: str, quote: str) -> None:
+        super().__init__(f"stats-tube {name}\r\n".encode("ascii"))
+        self._queue = queue
+        self._search = search
+        self._name = name
+        self._quote = quote
+        self._now = 0
+
+    def is_complete(self) -> bool:
+        return self._now > 0 and self._search.is_complete()
+
+    def go_on(self, now: int) -> int:
+        self._now = now
+        return 1 if self._search.is_complete() else self._search.go_on()
+
+    def reply(self) -> bytes:
+        tube = self._queue.tube_statistics(self._name, self._now, self._search.since)
+        return replies.NOT_FOUND if tube is None else replies.ok(stats_tube(tube, self._quote))
+
+
 class TubePage(Listing):
     """A page of stats-tubes that is under way.
 
@@ -287,12 +318,16 @@ class TubePage(Listing):
         self._count = min(count, PAGE_ENTRIES)
         self._next = first  # the name from which on tubes have not been looked at
         self._is_complete = False
+        self._search: OldestSearch | None = None  # for the oldest job of a tube that is measured
+        self._searched = ""  # that tube
         self._entries: list[bytes] = []
 
     def is_complete(self) -> bool:
         return self._is_complete
 
     def go_on(self, now: int) -> int:
+        if self._search is not None and not self._search.is_complete():
+            return self._search.go_on()
         names = self._queue.tube_names(self._next, TUBES + 1)
         cost = 1
         after = names.pop() if len(names) > TUBES else ""
@@ -305,7 +340,13 @@ class TubePage(Listing):
                 self._next = name
                 self._is_complete = True
                 return cost
-            tube = self._queue.tube_statistics(name, now)
+            if name != self._searched:
+                self._searched = name
+                self._search = self._queue.find_oldest(name)
+                if self._search is not None and not self._search.is_complete():
+                    self._next = name
+                    return cost
+            tube = self._queue.tube_statistics(name, now, 0 if self._search is None else self._search.since)
             if tube is not None:
                 self._entries.append(tube_entry(tube))
                 cost += TUBE_COST if tube.durations is None else MEASURED_COST

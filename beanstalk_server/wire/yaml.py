@@ -222,7 +222,11 @@ def tube_entry(tube: TubeStatistics) -> bytes:
 
 def _policy(tube: TubeStatistics) -> str:
     rows = f"{_lines(_counters(tube.counters, tube.held))}bytes: {tube.bytes}\nthrottled: {int(tube.throttled)}\n"
-    return rows if tube.durations is None else rows + _percentiles(tube.durations)
+    return rows if tube.durations is None else rows + _percentiles(tube.durations) + _ages(tube)
+
+
+def _ages(tube: TubeStatistics) -> str:
+    return f"oldest-ready: {tube.oldest / SECOND:.6f}\noverdue: {tube.overdue / SECOND:.6f}\n"
 
 
 def _percentiles(durations: Durations) -> str:

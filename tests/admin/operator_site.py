@@ -72,7 +72,7 @@ class Source:
         self.more = figures
 
     def tables(self):
-        return [Table(self.world.broker.tubes, True)]
+        return [Table(self.world.broker, True)]
 
     def figures(self):
         rows = statistics_of(self.world.broker, self.world.info, self.world.now)

@@ -90,6 +90,7 @@ class MemoryJob:
     group: str = ""
     _after: str = ""  # the group that it waits for
     _sunk: int = 0  # which burial was its last
+    _again: tuple[Any, ...] | None = None  # it was replaced while reserved: what `_begin` gets when that ends
 
     def __post_init__(self) -> None:
         self._created = self.due
@@ -383,25 +384,46 @@ class MemoryQueue:
         demands: dict[str, Any],
         due: float | None = None,
     ) -> None:
-        """Give a job what a put says, whether it is new or replaced."""
+        """Give a job what a put says, whether it is new or replaced. If it is reserved, it is put when that ends."""
         self._leave(job)
-        job.body = body
+        self._write(job, body)
         job.priority = priority
-        job.ttr = ttr
         job.delay = delay
         job.tries = 0
         job.max_tries = int(demands.get("tries", 0))
         job.backoff, job.ttl, job.hold = (seconds_of(demands.get(name) or 0) for name in ("backoff", "ttl", "hold"))
-        job.due = self._after(delay) if due is None else due
-        job.group, job._after, after = demands.get("group", ""), "", demands.get("after", "")
-        if after and (self._groups.get(after) or (demands.get("after_waits") and after not in self._groups)):
-            job._after, job.due = after, math.inf
-            self._waiting.setdefault(after, []).append(job)
+        job.group = demands.get("group", "")
         if job.group:
             if job.group not in self._groups:
                 self._last += 1  # at a server, a group has an id
             self._groups[job.group] = self._groups.get(job.group, 0) + 1
-        self._enter(job, DELAYED if delay or job._after else READY)
+        beginning = ttr, due, demands.get("after", ""), bool(demands.get("after_waits"))
+        if job.state == RESERVED:
+            job._created, job._again = self.now, beginning
+        else:
+            self._begin(job, *beginning)
+
+    def _begin(self, job: MemoryJob, ttr: float, due: float | None, after: str, waits: bool) -> None:
+        """Let a job be ready or delayed, or wait for a group, as its put says."""
+        job.ttr = ttr
+        job.due = self._after(job.delay) if due is None else due
+        job._after = ""
+        if after and (self._groups.get(after) or (waits and after not in self._groups)):
+            job._after, job.due = after, math.inf
+            self._waiting.setdefault(after, []).append(job)
+        self._enter(job, DELAYED if job.due > self.now else READY)
+
+    def _runs_again(self, job: MemoryJob) -> bool:
+        """Put a job whose reservation ends, if it was replaced meanwhile; False if it was not."""
+        if job._again is None:
+            return False
+        (ttr, due, *rest), job._again = job._again, None
+        self._begin(job, ttr, None if due is None else max(due, self.now), *rest)
+        return True
+
+    def _write(self, job: MemoryJob, body: bytes) -> None:
+        """Give a job a body."""
+        job.body = body
         try:
             job.message = read(body, self._tasks.serializer)
         except UnreadableError:
@@ -433,11 +455,15 @@ class MemoryClient:
         *,
         key: str = "",
         replace: bool = False,
+        again: bool = False,
+        within: Duration | None = 0,
         at: float | datetime.datetime | None = None,
         **demands: Any,
     ) -> int:
         data = self._session.encode(body)
-        make.put_with(data, priority, delay, ttr, key=key, replace=replace, at=at, **demands)
+        make.put_with(
+            data, priority, delay, ttr, key=key, replace=replace, again=again, within=within, at=at, **demands
+        )
         delay, ttr = seconds_of(delay), max(1, seconds_of(ttr))  # a second at least, as at a server
         queue = self._queue
         queue._admit(data)
@@ -446,13 +472,17 @@ class MemoryClient:
         job, holder = queue._keyed(self._tube, key), queue._holder(self._tube, key)
         if (job is not None or holder) and not replace:
             raise ExistsError(job.id if job is not None else holder)
-        if (job is not None and job.state == RESERVED) or (job is None and holder):
+        if (job is not None and job.state == RESERVED and not again) or (job is None and holder):
             raise TooLateError
         if job is None:
             job = queue._new(self._tube, key)
-        queue._fill(job, data, priority, delay, ttr, demands)
-        if at is not None:
-            job.delay = 0.0
+        if within:
+            first = queue.now if job.state == RESERVED else job._created
+            delay = min(delay, max(first + seconds_of(within) - queue.now, 0.0))
+        if at is None:
+            queue._fill(job, data, priority, delay, ttr, demands)
+        else:
+            queue._fill(job, data, priority, 0.0, ttr, demands, queue._after(delay))
         return job.id
 
     def cancel(self, job: MemoryJob | int) -> None:
@@ -497,15 +527,19 @@ class MemoryClient:
 
     def delete(self, job: MemoryJob | int) -> None:
         make.delete(_id_of(job))
-        self._queue._remove(self._queue._find(job), holds=True, at=self._queue.now)
+        found = self._queue._find(job)
+        if not self._queue._runs_again(found):
+            self._queue._remove(found, holds=True, at=self._queue.now)
 
     def release(self, job: MemoryJob | int, priority: int | None = None, delay: Duration = 0) -> None:
         make.release(_id_of(job), priority, delay)
         delay = seconds_of(delay)
         found = self._queue._find(job, RESERVED)
+        found.releases += 1
+        if self._queue._runs_again(found):
+            return
         found.priority = DEFAULT_PRIORITY if priority is None else priority
         found.delay = delay
-        found.releases += 1
         found.tries += 1
         if found.max_tries and found.tries >= found.max_tries:
             self._sink(found)
@@ -517,6 +551,8 @@ class MemoryClient:
     def bury(self, job: MemoryJob | int, priority: int | None = None) -> None:
         make.bury(_id_of(job), priority)
         found = self._queue._find(job, RESERVED)
+        if self._queue._runs_again(found):
+            return
         found.priority = DEFAULT_PRIORITY if priority is None else priority
         self._sink(found)
 
@@ -525,6 +561,37 @@ class MemoryClient:
         job._sunk = self._queue._burials
         job.buries += 1
         job.state = BURIED
+
+    def give_back(self, job: MemoryJob | int) -> None:
+        make.give_back(_id_of(job))
+        found = self._queue._find(job, RESERVED)
+        found.reserves -= 1
+        if not self._queue._runs_again(found):
+            self._queue._enter(found, READY)
+
+    def save(self, job: MemoryJob | int, body: bytes) -> None:
+        data = self._session.encode(body)
+        make.save(_id_of(job), data)
+        self._queue._admit(data)
+        found = self._queue._find(job, RESERVED)
+        if found._again is not None:
+            raise TooLateError
+        self._queue._write(found, data)
+
+    def reprioritize(self, job: MemoryJob | int, priority: int) -> None:
+        make.reprioritize(_id_of(job), priority)
+        self._reprioritize(self._queue._find(job), priority)
+
+    def reprioritize_keyed(self, key: str, priority: int) -> None:
+        make.reprioritize_keyed(key, priority)
+        self._reprioritize(self.peek_keyed(key), priority)
+
+    def _reprioritize(self, job: MemoryJob, priority: int) -> None:
+        if job.state == RESERVED:
+            raise TooLateError
+        job.priority = priority
+        if job.state == READY:
+            self._queue._enter(job, READY)
 
     def kick_job(self, job: MemoryJob | int) -> None:
         make.kick_job(_id_of(job))

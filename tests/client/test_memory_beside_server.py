@@ -10,7 +10,7 @@ from beanstalk_client.memory import MemoryQueue
 from beanstalk_client.schedules import MOMENT, Scheduler
 from beanstalk_client.tasks import Tasks
 from effort import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from virtual import World
 from virtual_client import connect
@@ -27,12 +27,17 @@ COMMON = ("name", "state", "waiting-jobs", *(f"current-jobs-{each}" for each in 
 delays = st.sampled_from([0, 0, 3, 10])
 priorities = st.sampled_from([5, 65536])
 keys = st.sampled_from(KEYS)
+times = st.sampled_from([1000, 2000])
+limits = st.sampled_from([0, 0, 2.5, 7.5])  # at a server, the age of a job begins before its body
 which = st.integers(0, 7)
 groups = st.sampled_from(["", "g", "h"])
 
 STEPS = st.one_of(
     st.tuples(st.just("put"), priorities, delays),
     st.tuples(st.just("put_with"), priorities, delays, keys, st.booleans(), st.sampled_from([0, 2]), delays),
+    st.tuples(
+        st.just("replace"), priorities, st.one_of(delays, st.none()), times, keys, st.booleans(), limits, groups, groups
+    ),
     st.tuples(st.just("put_at"), st.integers(-5, 20)),
     st.tuples(st.just("put_demanding"), st.sampled_from([0, 1, 2]), st.sampled_from([0, 4]), st.sampled_from([0, 5])),
     st.tuples(st.just("put_grouped"), delays, groups, groups, st.booleans()),
@@ -44,6 +49,10 @@ STEPS = st.one_of(
     st.tuples(st.just("delete"), which),
     st.tuples(st.just("release"), which, priorities, delays),
     st.tuples(st.just("bury"), which, priorities),
+    st.tuples(st.just("give_back"), which),
+    st.tuples(st.just("save"), which, st.sampled_from([b"", b"saved", 65536 * b"x"])),
+    st.tuples(st.just("reprioritize"), which, st.integers(4, 6)),
+    st.tuples(st.just("reprioritize_keyed"), keys, st.integers(4, 6)),
     st.tuples(st.just("kick_job"), which),
     st.tuples(st.just("kick"), st.integers(1, 3)),
     st.tuples(st.just("pass"), st.sampled_from([1.01, 3.01, 7.01, 30.01])),  # never just at the end of a tick
@@ -91,14 +100,16 @@ class Fake:
 FIELDS = ("id", "tube", "state", "pri", "age", "delay", "ttr", "reserves", "releases", "buries", "kicks", "timeouts")
 
 
+OF_JOB = ("cancel", "delete", "release", "bury", "kick_job", "give_back", "save", "reprioritize")
+
+
 def follow(side, script):
     """What a queue answers to each step of a script, and what it says of its jobs behind it."""
     told, ids = [], []
     client = side.client
     for name, *arguments in script:
-        chosen = (
-            ids[arguments[0] % len(ids)] if ids and name in ("cancel", "delete", "release", "bury", "kick_job") else 0
-        )
+        side.sleep(0.001)  # as time passes at a server from one command to the next
+        chosen = ids[arguments[0] % len(ids)] if ids and name in OF_JOB else 0
         try:
             answer = _do(side, client, name, arguments, chosen, ids)
         except Exception as error:
@@ -133,6 +144,16 @@ REFUSED = {
     "cancel by a bad key": lambda client: client.cancel_keyed("a b"),
     "cancel of a bad id": lambda client: client.cancel(-1),
     "delete of a bad id": lambda client: client.delete(-1),
+    "again without replace": lambda client: client.put_with(b"", key="k", again=True),
+    "within without replace": lambda client: client.put_with(b"", key="k", within=5),
+    "negative within": lambda client: client.put_with(b"", key="k", replace=True, within=-1),
+    "give back of a bad id": lambda client: client.give_back(-1),
+    "save of a bad id": lambda client: client.save(-1, b""),
+    "save of text for bytes": lambda client: client.save(1, "x"),
+    "saved body too big": lambda client: client.save(1, 65536 * b"x"),
+    "bad priority": lambda client: client.reprioritize(1, -1),
+    "bad priority by key": lambda client: client.reprioritize_keyed("taken", 2**32),
+    "priority by a bad key": lambda client: client.reprioritize_keyed("a b", 1),
     "release to a bad priority": lambda client: client.release(1, -1),
     "release for a bad delay": lambda client: client.release(1, 1, -1),
     "bury with a bad priority": lambda client: client.bury(1, 2**32),
@@ -275,6 +296,15 @@ def _do(side, client, name, arguments, chosen, ids):
         if made not in ids:
             ids.append(made)
         return made
+    if name == "replace":
+        priority, delay, ttr, key, again, within, group, after = arguments
+        options = {"at": side.moment + 7.5} if delay is None else {"delay": delay, "within": within, "group": group}
+        if options.get("within") == 0 and after != group:
+            options["after"] = after
+        made = client.put_with(b"replaced", priority, ttr=ttr, key=key, replace=True, again=again, **options)
+        if made not in ids:
+            ids.append(made)
+        return made
     if name == "put_at":
         ids.append(client.put_with(b"x", at=side.moment + arguments[0] + 0.5, ttr=1000))
         return ids[-1]
@@ -292,11 +322,11 @@ def _do(side, client, name, arguments, chosen, ids):
     if name == "stats_group":
         found = client.stats_group(*arguments)
         return {key: value for key, value in found.items() if key in COMMON}
-    if name == "cancel_keyed":
-        return client.cancel_keyed(arguments[0])
+    if name in ("cancel_keyed", "reprioritize_keyed"):
+        return getattr(client, name)(*arguments)
     if name == "reserve":
         job = client.reserve(0)
-        return job.id
+        return job.id, job.body
     if name == "kick":
         return client.kick(*arguments)
     if name == "pass":
@@ -305,6 +335,8 @@ def _do(side, client, name, arguments, chosen, ids):
         return client.release(Job(chosen, b""), arguments[1], arguments[2])
     if name == "bury":
         return client.bury(Job(chosen, b""), arguments[1])
+    if name in ("save", "reprioritize"):
+        return getattr(client, name)(chosen, arguments[1])
     return getattr(client, name)(chosen)
 
 
@@ -316,8 +348,20 @@ def _look(client, job_id):
     return {name: found[name] for name in FIELDS}
 
 
+def replaced_while_reserved(*end):
+    """A script: a job is replaced twice while it is reserved, then its reservation ends, and the next one begins."""
+    put, last = (("replace", 5, 0, ttr, "a", True, 0, "g", "") for ttr in (1000, 2000))
+    first = ("replace", 7, 3, 1000, "a", True, 0, "h", "")
+    saves = (("save", 0, b"saved"),) * 2
+    return [put, ("reserve",), saves[0], first, saves[1], last, end, ("pass", 3.01), ("reserve",), ("delete", 0)]
+
+
 @settings(max_examples=examples(100))
 @given(st.lists(STEPS, max_size=25))
+@example(replaced_while_reserved("delete", 0))
+@example(replaced_while_reserved("release", 0, 65536, 10))
+@example(replaced_while_reserved("bury", 0, 65536))
+@example(replaced_while_reserved("give_back", 0))
 def test_the_queue_in_memory_answers_as_a_server_does(script):
     answers = []
     for side in (Real(), Fake()):

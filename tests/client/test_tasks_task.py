@@ -230,6 +230,57 @@ def test_a_key_is_one_jobs(tasks, queue):
     note.key("b").put(6)
 
 
+def test_a_call_that_is_put_while_it_runs_runs_again_with_the_latest_arguments(tasks, queue):
+    called = []
+
+    @tasks.task
+    def index(version):
+        called.append(version)
+        if version == 1:
+            again = [index.again().key("page").put(version) for version in (2, 3)]
+            assert again == [job_id, job_id]
+            with pytest.raises(TooLateError):
+                index.key("page", replace=True).put(4)
+            raise RuntimeError("no such luck")  # which is no failure of the version that runs again
+
+    job_id = index.key("page").again().put(1)
+    assert queue.run() == 2
+    assert called == [1, 3]
+    assert not queue.jobs()
+
+
+def test_a_call_is_postponed_for_as_long_as_it_says_at_most(tasks, queue):
+    called = []
+    index = tasks.task(name="index")(lambda version: called.append((version, queue.now)))
+    began = queue.now
+    for version in range(30):
+        index.key("page", replace=True).delay(5).within("1m").put(version)
+        queue.run(4)
+    assert called == [(14, began + 60), (29, began + 60 + 60)]
+
+
+def test_again_and_within_are_about_a_key(tasks, queue):
+    note = tasks.task(name="note")(print)
+    with pytest.raises(ValueError, match="again is about a key"):
+        note.again().put()
+    with pytest.raises(ValueError, match="within is about replacing"):
+        note.key("a").within(5).put()
+    with pytest.raises(ValueError, match="within is -1: must be from 0"):
+        note.within(-1)
+    assert not queue.jobs()
+
+
+def test_a_job_that_waits_gets_another_priority_or_it_is_too_late(tasks, queue):
+    note = tasks.task(name="note")(print)
+    job_id = note.key("order-17").put()
+    assert note.reprioritize("order-17", 3) is True
+    assert note.reprioritize(job_id, 4) is True
+    assert queue.jobs()[0].priority == 4
+    assert note.reprioritize("order-18", 3) is False
+    queue.client().reserve()
+    assert note.reprioritize(job_id, 5) is False
+
+
 def test_a_call_can_be_kept_and_put_often(tasks, queue):
     called = []
     note = tasks.task(name="note")(called.append)
@@ -369,6 +420,10 @@ def test_moments_keys_and_cancels_at_a_server(our_server):
                 assert await note.acancel("a") is True
                 assert await note.key("a").acancel() is False
                 assert await note.acancel(job_id) is False
+                assert await note.areprioritize(job_id, 3) is False
+                job_id = await note.key("c").again().delay(9).within(5).aput()
+                assert job_id == await note.key("c").again().aput()
+                assert await note.areprioritize("c", 3) is True
                 assert await note.acancel(await note.delay(9).aput()) is True
             finally:
                 await tasks.aclose()
@@ -385,11 +440,13 @@ def test_moments_keys_and_cancels_at_a_server(our_server):
 def test_beanstalkd_knows_neither_moments_nor_keys():
     with running(BEANSTALKD) as server, tasks_at(server) as tasks:
         note = tasks.task(name="note")(print)
-        for call in (note.at(4_000_000_000), note.key("a"), note.tries(3)):
+        for call in (note.at(4_000_000_000), note.key("a"), note.key("a").again(), note.tries(3)):
             with pytest.raises(UnsupportedError):
                 call.put()
         with pytest.raises(UnknownCommandError):
             note.cancel("a")
+        with pytest.raises(UnknownCommandError):
+            note.reprioritize("a", 3)
         job_id = note.delay(5).put()
         with tasks.connect() as client:
             assert client.stats_tube(tasks.tube)["total-jobs"] == 1

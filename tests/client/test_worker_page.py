@@ -45,10 +45,13 @@ def test_the_shop_and_its_worker(tmp_path):
 @pytest.mark.parametrize(
     "listing", OTHERS, ids=[re.findall(r"from beanstalk_client\S* import .*", each)[0] for each in OTHERS]
 )
-def test_each_listing_is_a_program(listing):
-    """Its tasks run in memory; the test at the end of the page runs itself."""
+def test_each_listing_is_a_program(listing, capsys):
+    """Its tasks run in memory; the test at the end of the page runs itself. A comment says what is printed."""
     names = {"__name__": "listing"}
     exec(listing, names)
+    assert capsys.readouterr().out.splitlines() == re.findall(
+        r"^(?:print\(.*  )?# (?!shop.py)(.*)", listing, re.MULTILINE
+    )
     tasks = names["tasks"]
     with tasks.in_memory() as queue:
         for name in ("charge", "note"):

@@ -154,6 +154,24 @@ class _Changeable(Generic[C]):
         make.cancel_keyed(key)  # which refuses a bad one
         return self._having(key=key, replace=replace, hold=hold)
 
+    def again(self) -> C:
+        """A call with a key that takes the place of the one with its key, even if that runs: then this one runs after
+        it, once, with the latest arguments. A handle of its `result` may get the result of the former run.
+
+        Example:
+            index_page.key("page-42").again().put(42)
+        """
+        return self._having(again=True)
+
+    def within(self, seconds: Duration) -> C:
+        """A call with a key that is due no later than this many seconds after the first put of its job, however often
+        others take its place meanwhile. Each put must say so.
+
+        Example:
+            index_page.key("page-42", replace=True).delay(5).within("1m").put(42)
+        """
+        return self._having(within=seconds)
+
     def priority(self, priority: int) -> C:
         """A call with another priority; 0 runs before all others.
 
@@ -359,7 +377,7 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
         Raises:
             UnknownCommandError: the server is a beanstalkd, which cannot do this.
         """
-        return bool(self.tasks._do(self.tube, _cancel(which)))
+        return bool(self.tasks._do(self.tube, _change("cancel", which)))
 
     async def acancel(self, which: str | int) -> bool:
         """As `cancel`, in asyncio.
@@ -367,7 +385,31 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
         Example:
             await send_mail.acancel("order-17")
         """
-        return bool(await self.tasks._ado(self.tube, _cancel(which)))
+        return bool(await self.tasks._ado(self.tube, _change("cancel", which)))
+
+    def reprioritize(self, which: str | int, priority: int) -> bool:
+        """Give a job that does not run another priority, by its key or id. True: it has it. False: too late, it runs or
+        has run; or there is none.
+
+        Example:
+            send_mail.key("order-17").put("a@example.com")
+            send_mail.reprioritize("order-17", 0)
+
+        Args:
+            priority: 0 runs before all others.
+
+        Raises:
+            UnknownCommandError: the server is a beanstalkd, which cannot do this.
+        """
+        return bool(self.tasks._do(self.tube, _change("reprioritize", which, priority)))
+
+    async def areprioritize(self, which: str | int, priority: int) -> bool:
+        """As `reprioritize`, in asyncio.
+
+        Example:
+            await send_mail.areprioritize("order-17", 0)
+        """
+        return bool(await self.tasks._ado(self.tube, _change("reprioritize", which, priority)))
 
     def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
         """The body of a job that makes this call, to put it by other means. No middleware sees it.
@@ -428,9 +470,10 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
         return ""
 
 
-def _cancel(which: str | int) -> Steps:
+def _change(command: str, which: str | int, *arguments: int) -> Steps:
+    """Change a job by its key or id; return False if it is too late for that."""
     try:
-        yield methodcaller("cancel_keyed" if isinstance(which, str) else "cancel", which)
+        yield methodcaller(f"{command}_keyed" if isinstance(which, str) else command, which, *arguments)
     except (NotFoundError, TooLateError):
         return False
     return True
@@ -454,8 +497,8 @@ def _numbers(signature: inspect.Signature) -> range:
     return range(len(required), len(positional) + 1)
 
 
-_DURATIONS = ("delay", "hold", "result", "ttl", "ttr")
-_DEMANDS = ("after", "at", "group", "hold", "key", "limit", "replace", "share", "tries", "ttl")
+_DURATIONS = ("delay", "hold", "result", "ttl", "ttr", "within")
+_DEMANDS = ("after", "again", "at", "group", "hold", "key", "limit", "replace", "share", "tries", "ttl", "within")
 
 
 @dataclasses.dataclass
@@ -466,6 +509,8 @@ class Options:
     at: float | None = None
     key: str = ""
     replace: bool = False
+    again: bool = False
+    within: float | None = None
     hold: float | None = None
     priority: int | None = None
     ttr: float | None = None
@@ -496,11 +541,21 @@ class Options:
         return dataclasses.replace(self, **changes)
 
     def demands(self) -> dict[str, Any]:
-        """What put-with is given beside what put is given; {} if a `put` that beanstalkd knows can say it."""
+        """What put-with is given beside what put is given; {} if a `put` that beanstalkd knows can say it.
+
+        Raises:
+            ValueError: what is said of a key, and there is none.
+        """
+        if self.again and not self.key:
+            raise ValueError("again is about a key: say task.key(…).again().put(…)")
+        if self.within and not (self.replace or self.again):
+            raise ValueError("within is about replacing: say task.key(…, replace=True).within(…).put(…)")
         values = {name: getattr(self, name) for name in _DEMANDS}
         demands = {
             name: value for name, value in values.items() if value is not None and value is not False and value != ""
         }
+        if self.again:
+            demands["replace"] = True
         if self.limit:
             demands["limit_count"] = self.limit_count
         return demands
@@ -588,7 +643,8 @@ class Call(_Call[P, "Call[P]"]):
 
         Raises:
             ExistsError: the tube has a job with this key. Nothing is put.
-            TooLateError: the job that is to be replaced runs already. Nothing is put.
+            TooLateError: the job that is to be replaced runs already, or its key is held. Nothing is put.
+            ValueError: `again` or `within` without a key. Nothing is put.
             UnsupportedError: the server is a beanstalkd, which knows `delay` and `priority` only. Nothing is put.
             TypeError: the function cannot be called with these arguments. Nothing is put.
             TypeError, ValueError: the serializer cannot write an argument. Nothing is put.

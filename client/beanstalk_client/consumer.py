@@ -23,6 +23,8 @@ same for as long as a server runs. If the `id` is another one, or unknown, the s
 another job. Then nothing is said of the former job. What has come with its id runs when the run in hand has ended, so
 that no job runs twice at once here; if its body is another one, it runs at once.
 
+A job that comes back with another body was replaced: it runs when the run in hand has ended, of which nothing is said.
+
 What has come back is the *reissue* of what is in hand with its id, until one of these cases is known. Until then
 nothing more is said of either.
 """
@@ -60,6 +62,7 @@ from beanstalk_client.errors import (
     NotFoundError,
     ReservationLostError,
     TimedOutError,
+    TooLateError,
     UnauthorizedError,
     UnsupportedError,
 )
@@ -194,7 +197,7 @@ class Delivery:
 
     Attributes:
         job_id: its id.
-        body: its body.
+        body: its body; after `save`, what was saved.
         is_called_off: the consumer has cancelled its handler. Any other CancelledError is a failure of the handler.
     """
 
@@ -215,6 +218,8 @@ class Delivery:
         self._reissue: Delivery | None = None  # with which its id has come again last, before it was settled
         self._kept: Outcome | None = None  # what has become of it, while it is not clear whose its reissue is
         self._invalid = False  # its id may mean another job now: nothing may be said of it any more
+        self._saving: bytes | None = None  # a body that the server may have by now
+        self._is_replaced = False  # by a put, while it was not reserved by us, or ran: it runs again
 
     @property
     def tube(self) -> str:
@@ -246,6 +251,41 @@ class Delivery:
             ConnectionLostError: the server is not reached.
         """
         await self._link.client.touch(self._job)
+
+    async def save(self, body: bytes) -> None:
+        """Give the job another body, which its next attempt gets. If the connection is lost, wait until the job is
+        taken back.
+
+        Raises:
+            JobTooBigError: the body is larger than the server or the tube takes.
+            TooLateError: the job was replaced meanwhile, and runs again: nothing was saved.
+            ReservationLostError: it is not ours any more. Its run may go on all the same.
+            UnsupportedError: the server is a beanstalkd, which cannot do this.
+        """
+        while True:
+            if self._is_replaced:
+                raise TooLateError(f"job {self.job_id}: it was replaced, and runs again; nothing was saved")
+            if self._touch_at == NEVER:
+                raise ReservationLostError(f"job {self.job_id}: {LOST}; nothing was saved")
+            if self._is_held():
+                self._saving = body
+                try:
+                    await self._link.client.save(self._job, body)
+                except TooLateError:
+                    self._is_replaced = True
+                    continue
+                except (ConnectionLostError, NotFoundError) as error:
+                    self._is_lost |= type(error) is NotFoundError
+                    if self._touch_at != NEVER:
+                        self._touch_at = 0.0  # at the next look, it is taken back
+                else:
+                    self.body = body
+                    return
+            await asyncio.sleep(LOOK)
+
+    def _has(self, body: bytes) -> bool:
+        """Whether this is its body, as far as is known."""
+        return body in (self.body, self._saving)
 
     def _note(self, found: dict[str, Any]) -> None:
         self._found = dict(found)
@@ -540,9 +580,11 @@ class Consumer:
                 self._tell_back()
             refused: dict[Delivery, Error] = {}
             for one, outcome in list(answers):
-                if outcome is DONE or one._invalid or one._is_held():
+                if one._invalid or one._is_held():
                     continue
-                if outcome is GIVE_BACK:  # which the loss has done
+                if outcome is DONE and not await self._find_replaced(link, one):
+                    continue
+                if outcome is GIVE_BACK or one._is_replaced:  # which the loss has done
                     answers.remove((one, outcome))
                     self._settle(one, outcome, None)
                     continue
@@ -650,6 +692,17 @@ class Consumer:
             return ReservationLostError(f"it cannot be taken back: {reason_of(error)}")
         return None
 
+    async def _find_replaced(self, link: _Link, delivery: Delivery) -> bool:
+        """Whether a job whose reservation is lost was replaced: then it is not the one that is done.
+
+        Raises:
+            ConnectionLostError, OSError: the server is not reached.
+        """
+        with contextlib.suppress(BeanstalkdError):  # then its delete says what is wrong
+            if await link.client.recognizes(delivery._job):
+                delivery._is_replaced |= not delivery._has((await link.client.peek(delivery.job_id)).body)
+        return delivery._is_replaced
+
     async def _regain(self, link: _Link, delivery: Delivery) -> None:
         client = link.client
         if not await client.recognizes(delivery._job):
@@ -668,6 +721,10 @@ class Consumer:
             with contextlib.suppress(ReservationLostError):
                 await client.release(job, int(found["pri"]))
             raise ReservationLostError("another worker has had the job")
+        if not delivery._has(job.body):
+            delivery._is_replaced = True
+            await client.give_back(job)
+            raise ReservationLostError("the job was replaced, and runs again")
         delivery._job, delivery._reserves, delivery._is_lost = job, reserves, False
         self._tell_taken_back(delivery)
 
@@ -746,14 +803,19 @@ class Consumer:
             delivery._kept = outcome
 
     async def _adopt(self, former: Delivery, delivery: Delivery) -> None:
-        """A job has come that has an id of those in hand. If it is the same job, its run goes on. If it may be another
-        one, it runs: at once if its body is another one, otherwise when the run in hand has ended.
+        """A job has come that has an id of those in hand. If it is the same job, its run goes on; if it was replaced,
+        it runs when the run in hand has ended. If it may be another one, it runs: at once if its body is another one,
+        otherwise when the run in hand has ended.
         """
         try:
             while former._reissue is delivery and former._link.is_saying(former):
                 await former._link.heard_out()  # if it was released, it has come to run again
             is_same = _are_same(former._job, delivery._job) and not former._invalid
-            if not is_same and former.body == delivery.body and former._kept is None and former._task is not None:
+            if is_same and not former._has(delivery.body):
+                former._is_replaced, is_same = True, False
+            may_be_same = former._is_replaced or former._has(delivery.body)
+            if not is_same and may_be_same and former._kept is None and former._task is not None:
+                former._touch_at = NEVER
                 await asyncio.wait([former._task])
         except asyncio.CancelledError:
             self._running -= 1
@@ -802,7 +864,8 @@ class Consumer:
         """The job that has come with its id is another one, or runs once more."""
         former._reissue = None
         if former._kept is not None:
-            self._settle(former, former._kept, _uncertain() if former._invalid else NotFoundError())
+            error = _uncertain() if former._invalid else NotFoundError()
+            self._settle(former, former._kept, None if former._is_replaced else error)
             former._link.wake()
 
     def _look_after(self) -> None:

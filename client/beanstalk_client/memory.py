@@ -651,6 +651,10 @@ class _Delivery:
     async def stats(self) -> dict[str, Any]:
         return self._queue.client(self.tube).stats_job(self.job_id)
 
+    async def save(self, body: bytes) -> None:
+        self._queue.client(self.tube).save(self.job_id, body)
+        self.body = body
+
 
 class _MemoryRunner(TaskRunner):
     """A runner that notes what goes wrong, for the test to look at."""

@@ -6,8 +6,16 @@ import pytest
 import uvloop
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Consumer, Release
-from beanstalk_client.errors import UnauthorizedError
+from beanstalk_client.errors import (
+    Error,
+    JobTooBigError,
+    NotFoundError,
+    ReservationLostError,
+    TooLateError,
+    UnauthorizedError,
+)
 from consuming import (
+    BEANSTALKD,
     SERVERS,
     Handler,
     connected,
@@ -231,6 +239,134 @@ async def test_a_delivery_tells_of_its_job(server, tube):
         await emptied(client, tube)
     assert told[0][:3] == (job_id, b"x", tube)
     assert (told[0][3]["tube"], told[0][3]["pri"]) == (tube, 5)
+
+
+class Saving(Handler):
+    """A handler whose first run saves a body when it may; it notes what comes of that."""
+
+    def __init__(self, body, outcomes=None):
+        super().__init__(outcomes)
+        self.may_save = asyncio.Event()
+        self.saved = []
+        self._body = body
+
+    async def __call__(self, delivery):
+        if not self.began:
+            self.began.append(delivery.body.decode())
+            await self.may_save.wait()
+            try:
+                await delivery.save(self._body)
+                self.saved.append(delivery.body)
+            except Error as error:
+                self.saved.append(error)
+            self.began.pop()
+        return await super().__call__(delivery)
+
+
+@pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("at_once", [1, 2])
+async def test_the_next_attempt_gets_what_was_saved(our_server, tube, at_once, loses):
+    """Also if the connection is lost before, and the job is taken back or comes back; its run goes on."""
+    handler = Saving(b"half", {"half": DONE})
+    async with connected(our_server, tube) as client, consuming(our_server, tube, handler, at_once=at_once) as consumer:
+        job_id = await client.put_with(b"x", tries=9)
+        await until(lambda: handler.began, "it runs")
+        await until(lambda: all(one._found for one in consumer._in_hand.values()), "it was touched")
+        gate = handler.gate("half")
+        if loses:
+            lose(consumer)
+        handler.may_save.set()
+        await until(lambda: handler.saved, "it has saved")
+        assert handler.saved == [b"half"]
+        await until(lambda: handler.began == ["half"], "its run goes on")
+        assert (await client.peek(job_id)).body == b"half"
+        lose(consumer)
+        handler.saved.clear()
+        gate.set()
+        await emptied(client, tube)
+    assert handler.ended == ["half"], "what was saved is not taken for another job"
+
+
+async def test_what_is_released_after_a_save_runs_with_it(our_server, tube):
+    handler = Saving(b"half", {"half": Release()})
+    handler.may_save.set()
+    async with connected(our_server, tube) as client, consuming(our_server, tube, handler):
+        job_id = await client.put(b"x")
+        await until(lambda: len(handler.ended) > 2, "it runs again and again")
+        handler.outcomes.clear()
+        await emptied(client, tube)
+        with pytest.raises(NotFoundError):
+            await client.peek(job_id)
+    assert set(handler.ended) == {"half"}
+
+
+@pytest.mark.parametrize(("body", "error"), [(65536 * b"x", JobTooBigError), (b"half", TooLateError)])
+async def test_what_cannot_be_saved_is_refused(our_server, tube, body, error):
+    handler = Saving(body)
+    async with connected(our_server, tube) as client, consuming(our_server, tube, handler):
+        job_id = await client.put_with(b"x", key="k")
+        await until(lambda: handler.began, "it runs")
+        if error is TooLateError:
+            assert await client.put_with(b"new", key="k", replace=True, again=True) == job_id
+        handler.may_save.set()
+        await emptied(client, tube)
+    assert [type(each) for each in handler.saved] == [error]
+    assert handler.ended == (["x", "new"] if error is TooLateError else ["x"])
+
+
+async def test_nothing_is_saved_in_a_job_that_another_worker_has_had(our_server, tube, monkeypatch):
+    handler = Saving(b"half")
+    async with connected(our_server, tube) as client, consuming(our_server, tube, handler, at_once=1) as consumer:
+        job_id = await client.put(b"x")
+        await until(lambda: handler.began, "it runs")
+        await until(lambda: all(one._found for one in consumer._in_hand.values()), "it was touched")
+        (delivery,) = consumer._in_hand.values()
+        recognizes, reached = delivery._link.client.recognizes, asyncio.Event()
+
+        async def recognizes_later(job):
+            await reached.wait()
+            return await recognizes(job)
+
+        monkeypatch.setattr(delivery._link.client, "recognizes", recognizes_later)
+        lose(consumer)
+        handler.may_save.set()
+        job = await client.reserve(30)
+        reached.set()
+        await until(lambda: handler.saved, "that was refused")
+        assert [type(each) for each in handler.saved] == [ReservationLostError]
+        assert (await client.peek(job_id)).body == b"x"
+        await client.delete(job)
+
+
+async def test_beanstalkd_saves_nothing(tube):
+    with running(BEANSTALKD) as server:
+        handler = Saving(b"half")
+        handler.may_save.set()
+        async with connected(server, tube) as client, consuming(server, tube, handler):
+            await client.put(b"x")
+            await emptied(client, tube)
+    assert [str(error) for error in handler.saved] == ["the server does not know save, which beanstalk-server has"]
+
+
+@pytest.mark.parametrize("outcome", [DONE, Release(1000), Bury()])
+@pytest.mark.parametrize("at_once", [1, 2])
+async def test_a_job_that_was_replaced_before_its_connection_is_lost_runs_again(our_server, tube, at_once, outcome):
+    """The outcome of its former version says nothing of the new one, which runs behind it."""
+    handler = Handler({"x": outcome})
+    gate = handler.gate("x")
+    options = {"key": "k", "replace": True, "again": True}
+    async with connected(our_server, tube) as client, consuming(our_server, tube, handler, at_once=at_once) as consumer:
+        job_id = await client.put_with(b"x", key="k")
+        await until(lambda: handler.began, "it runs")
+        await until(lambda: all(one._found for one in consumer._in_hand.values()), "it was touched")
+        assert await client.put_with(b"new", **options) == job_id
+        lose(consumer)
+        if at_once > 1:
+            await until(lambda: any(one._reissue for one in consumer._in_hand.values()), "it has come back")
+        gate.set()
+        await emptied(client, tube)
+    assert handler.ended == ["x", "new"]
+    assert handler.most == 1
 
 
 async def test_of_several_tubes_each_is_served(server):

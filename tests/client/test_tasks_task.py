@@ -249,6 +249,18 @@ def test_a_call_that_is_put_while_it_runs_runs_again_with_the_latest_arguments(t
     assert not queue.jobs()
 
 
+def test_each_put_that_may_replace_another_one_has_a_body_of_its_own(tasks, queue):
+    """A worker that has lost its connection finds out by it that its job was replaced."""
+    note = tasks.task(name="note")(print)
+    bodies = set()
+    for call in (note.key("a", replace=True), note.key("a").again()) * 2:
+        call.put()
+        bodies.add(queue.jobs()[0].body)
+    assert len(bodies) == 4
+    note.key("b").put()
+    assert queue.jobs()[1].body == note.body()
+
+
 def test_a_call_is_postponed_for_as_long_as_it_says_at_most(tasks, queue):
     called = []
     index = tasks.task(name="index")(lambda version: called.append((version, queue.now)))

@@ -217,6 +217,8 @@ class AnyDelivery(Protocol):
 
     async def stats(self) -> dict[str, Any]: ...
 
+    async def save(self, body: bytes) -> None: ...
+
 
 async def stats_of(delivery: AnyDelivery) -> dict[str, Any]:
     """The `stats-job` of a job; {} if the server is lost, or the job is not reserved by this worker any more."""

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 import beanstalk_client.tasks.runner as runner_module
 import pytest
 from beanstalk_client.consumer import DONE, Bury, Release
+from beanstalk_client.errors import JobTooBigError, TooLateError
 from beanstalk_client.tasks import GiveUp, Message, Middleware, Put, Retry, Run, Tasks, current_run
 from beanstalk_client.tasks.failure import delay_of, tries_of
 from beanstalk_client.tasks.results import TaskFailedError
@@ -36,6 +37,10 @@ class Delivery:
     async def stats(self):
         await asyncio.sleep(0)
         return self.found
+
+    async def save(self, body):
+        await asyncio.sleep(0)
+        self.body = body
 
 
 @contextlib.contextmanager
@@ -697,6 +702,114 @@ async def test_a_task_knows_its_run_and_has_its_context_in_threads_too(tasks):
     assert seen == [(7, 7, [42])]
     with pytest.raises(LookupError):
         current_run()
+
+
+def test_the_next_attempt_finds_what_was_saved_last(tasks, queue):
+    found = []
+
+    @tasks.task(retries=5, backoff=1)
+    def send(pages):
+        run = current_run()
+        found.append(run.last_checkpoint)
+        for number in range(run.last_checkpoint or 0, len(pages)):
+            run.checkpoint(number + 1)
+            assert run.last_checkpoint == number + 1
+            if number in (0, 2):
+                pages.clear()  # which is no change of the job
+                raise RuntimeError("no such luck")
+
+    job_id = send.key("k").put(["a", "b", "c", "d"])
+    assert queue.run(0) == 1
+    (job,) = queue.jobs("default")
+    assert (job.id, job.message.args, job.message.checkpoint) == (job_id, [["a", "b", "c", "d"]], 1)
+    assert queue.run(100) == 2
+    assert found == [None, 1, 3]
+    send.key("k").put([])
+    assert queue.jobs("default")[0].message.checkpoint is None
+
+
+def test_a_job_that_is_kicked_goes_on_and_one_that_is_replaced_begins_anew(tasks, queue):
+    found = []
+
+    @tasks.task
+    def send():
+        found.append(current_run().last_checkpoint)
+        current_run().checkpoint({"page": len(found)})
+        raise GiveUp("no such luck")
+
+    job_id = send.key("k").put()
+    queue.run()
+    queue.client().kick_job(job_id)
+    queue.run()
+    assert send.key("k", replace=True).put() == job_id
+    queue.run()
+    assert found == [None, {"page": 1}, None]
+
+
+def test_nothing_is_saved_of_what_runs_again(tasks, queue):
+    found = []
+
+    @tasks.task
+    def send(number):
+        found.append((number, current_run().last_checkpoint))
+        if number == 1:
+            send.key("k").again().put(2)
+            with pytest.raises(TooLateError):
+                current_run().checkpoint("half")
+            assert current_run().last_checkpoint is None
+
+    send.key("k").put(1)
+    queue.run()
+    assert found == [(1, None), (2, None)]
+
+
+@pytest.mark.parametrize("runs_in", ["coroutine", "thread", "a loop of a thread's own"])
+async def test_a_checkpoint_is_saved_in_the_event_loop_of_the_worker(tasks, runs_in):
+    loops, refused = [], []
+
+    async def story():
+        run = current_run()
+        try:
+            run.checkpoint(1)
+        except RuntimeError as error:
+            refused.append(str(error))
+        await run.acheckpoint([run.last_checkpoint])
+
+    def plain():
+        if runs_in != "thread":
+            return asyncio.run(story())
+        current_run().checkpoint([None])
+        return None
+
+    class Noting(Delivery):
+        async def save(self, body):
+            loops.append(asyncio.get_running_loop())
+            await super().save(body)
+
+    task = tasks.task(name="send")(story if runs_in == "coroutine" else plain)
+    delivery = Noting(task.body())
+    with threads_of(1) as threads:
+        assert await asyncio.ensure_future(TaskRunner(tasks, threads)(delivery)) is DONE
+    assert json.loads(delivery.body) == {"task": "send", "args": [], "kwargs": {}, "checkpoint": [None]}
+    assert loops == [asyncio.get_running_loop()]
+    assert ["await current_run().acheckpoint" in text for text in refused] == [True] * (runs_in != "thread")
+
+
+def test_a_checkpoint_that_cannot_be_written_or_is_too_large_is_not_saved(tasks, queue):
+    @tasks.task
+    def send():
+        current_run().checkpoint("half")
+        with pytest.raises(TypeError, match="task send, checkpoint: Object of type object is not JSON serializable"):
+            current_run().checkpoint(object())
+        with pytest.raises(JobTooBigError):
+            current_run().checkpoint(65536 * "x")
+        assert current_run().last_checkpoint == "half"
+        raise GiveUp("no such luck")
+
+    send.put()
+    queue.run()
+    assert [str(error) for error in queue.errors] == ["no such luck"]
+    assert queue.jobs("default")[0].message.checkpoint == "half"
 
 
 def test_backoff_doubles_up_to_a_day():

@@ -62,6 +62,58 @@ def story(program, directory, kills, whom, seed):
     return sum(count - 1 for count in runs.values())
 
 
+CHECKPOINTS = """
+import os, signal
+from beanstalk_client.tasks import Tasks, current_run
+
+tasks = Tasks(os.environ["QUEUE"])
+
+
+def count(number):
+    with open(os.environ["DIARY"], "a") as diary:
+        print(number, file=diary)
+
+
+def die_at(number):
+    if number in (2, 5):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tasks.task
+def plain():
+    run = current_run()
+    for number in range(run.last_checkpoint or 0, 8):
+        count(number)
+        run.checkpoint(number + 1)
+        die_at(number)
+
+
+@tasks.task
+async def note():
+    run = current_run()
+    for number in range(run.last_checkpoint or 0, 8):
+        count(number)
+        await run.acheckpoint(number + 1)
+        die_at(number)
+"""
+
+
+@pytest.mark.parametrize("task", ["plain", "note"])
+def test_a_task_goes_on_where_it_was_when_its_worker_was_killed(task, our_server, tmp_path):
+    worker = WorkerProcess(our_server, tmp_path, program=CHECKPOINTS)
+    try:
+        with Client(our_server.address, encoding=None) as client:
+            client.put(b'{"task": "%s"}' % task.encode())
+            for _ in range(2):
+                assert worker.end() == -signal.SIGKILL
+                worker.start()
+            eventually(lambda: jobs_left(client) == 0, "it is done", 60)
+        assert worker.stop() == 0
+        assert worker.lines == [str(number) for number in range(8)]
+    finally:
+        worker.close()
+
+
 @pytest.mark.parametrize(("program", "whom"), [(SERVERS[0], "both"), (SERVERS[1], "worker")])
 def test_no_job_is_lost_whoever_is_killed(program, whom, tmp_path, record_property):
     again = story(program, tmp_path, 2, whom, 17)

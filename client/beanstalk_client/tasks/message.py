@@ -2,7 +2,8 @@
 
     {"task": "shop.send_mail", "args": ["a@example.com"], "kwargs": {"subject": "Hello"}, "meta": {"traceparent": "…"}}
 
-Any program can write such a body, in any language; "args", "kwargs" and "meta" may be left out. A serializer of one's
+Any program can write such a body, in any language; "args", "kwargs" and "meta" may be left out. While it runs, a task
+may add a "checkpoint" for its next attempt. A serializer of one's
 own writes and reads the whole of it: it is two functions, of which `write` gets this mapping.
 Must never unpickle: producers could then run any code.
 """
@@ -70,12 +71,14 @@ class Message:
         args: by position.
         kwargs: by name.
         meta: what middleware has added; {} for nothing.
+        checkpoint: what a former attempt has saved last, or None. A put has none.
     """
 
     task: str
     args: Any
     kwargs: dict[str, Any]
     meta: dict[str, Any]
+    checkpoint: Any = None
 
     def __repr__(self) -> str:
         return f"Message(task={self.task!r})"  # arguments may be secret
@@ -107,13 +110,23 @@ def read(body: bytes, serializer: Serializer) -> Message:
         args = content.get("args") or []
         kwargs = content.get("kwargs") or {}
         meta = content.get("meta") or {}
+        checkpoint = content.get("checkpoint")
     except (AttributeError, KeyError, TypeError):
         raise UnreadableError('the body is not a mapping with "task", "args" and "kwargs"') from None
     if "buried" in content:
         raise UnreadableError("the body is the report of a buried job, and no call")
     if not (type(name) is str and type(args) in (list, tuple) and type(kwargs) is dict and type(meta) is dict):
         raise UnreadableError('of the body, "task" must be text, "args" a list, "kwargs" and "meta" mappings')
-    return Message(name, args, kwargs, meta)
+    return Message(name, args, kwargs, meta, checkpoint)
+
+
+def with_checkpoint(body: bytes, value: Any, serializer: Serializer) -> bytes:
+    """A body, as it was put, with another checkpoint: the arguments that were read from it may have changed since.
+
+    Raises:
+        TypeError, ValueError: the serializer cannot write the value.
+    """
+    return serializer.write({**serializer.read(body), "checkpoint": value})
 
 
 def _without_content(error: Exception) -> str:

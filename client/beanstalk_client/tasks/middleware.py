@@ -24,12 +24,12 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import GiveUp, Retry, describe
-from beanstalk_client.tasks.message import current
+from beanstalk_client.tasks.failure import AnyDelivery, GiveUp, Retry, describe
+from beanstalk_client.tasks.message import current, with_checkpoint
 from beanstalk_client.tasks.results import RESULTS, put_progress, told_progress, ttl_of
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Run:
         message: the call; `message.meta` has what was added when it was put.
         tube: where its job comes from; "" if the worker does not know, because it watches several.
         job_id: of its job.
+        last_checkpoint: what this attempt or a former one has saved last with `checkpoint`; None for nothing.
     """
 
     message: Message
@@ -82,6 +83,72 @@ class Run:
     job_id: int
     _tasks: TaskQueue | None = None
     _task_tube: str = ""
+    _delivery: AnyDelivery | None = None
+
+    def __post_init__(self) -> None:
+        self.last_checkpoint: Any = self.message.checkpoint
+        self._loop = asyncio._get_running_loop()  # the worker's
+
+    def checkpoint(self, value: Any) -> None:
+        """Save how far the run is: the next attempt finds the value in `last_checkpoint`. It replaces the former one.
+
+        Each call writes the whole job anew: call it every few seconds at most. If the server is lost, it waits until
+        the job is taken back.
+
+        Example:
+            run = current_run()
+            for number in range(run.last_checkpoint or 0, 1000):
+                send_page(number)
+                run.checkpoint(number + 1)
+
+        Args:
+            value: what the serializer can write. With the arguments, it must fit into a job.
+
+        Raises:
+            TypeError, ValueError: the serializer cannot write the value. Nothing is saved.
+            JobTooBigError: the job would be too large. Nothing is saved.
+            TooLateError: the job was put with `again` meanwhile, and runs again: this run may end. Nothing is saved.
+            ReservationLostError: another worker may have the job: this run should end. Nothing is saved.
+            UnsupportedError: the server is a beanstalkd, which has no checkpoints.
+            RuntimeError: a coroutine calls it, which says `await current_run().acheckpoint(…)`.
+        """
+        loop = asyncio._get_running_loop()
+        if loop is not None and self._tasks is not None and not self._tasks.is_in_memory:
+            raise RuntimeError("checkpoint() was called in a coroutine: say `await current_run().acheckpoint(…)` there")
+        saving = self._checkpoint(value)
+        if loop is None and self._loop is not None:
+            asyncio.run_coroutine_threadsafe(saving, self._loop).result()
+        else:
+            with contextlib.suppress(StopIteration):
+                saving.send(None)  # in memory, nothing waits
+
+    async def acheckpoint(self, value: Any) -> None:
+        """As `checkpoint`, in a coroutine.
+
+        Example:
+            await current_run().acheckpoint(number + 1)
+        """
+        saving = self._checkpoint(value)
+        if self._loop in (None, asyncio.get_running_loop()):
+            await saving
+        else:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(saving, self._loop))
+
+    def _checkpoint(self, value: Any) -> Coroutine[Any, Any, None]:
+        """A coroutine that saves a value as it is now; it runs in the worker's event loop."""
+        body = None
+        if self._tasks is not None and self._delivery is not None:
+            try:
+                body = with_checkpoint(self._delivery.body, value, self._tasks.serializer)
+            except (TypeError, ValueError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(f"task {self.message.task}, checkpoint: {error}") from error
+        return self._save(body, value)
+
+    async def _save(self, body: bytes | None, value: Any) -> None:
+        if self._delivery is not None and body is not None:
+            await self._delivery.save(body)
+        self.last_checkpoint = value
 
     def progress(self, fraction: float, note: str = "") -> None:
         """Tell who waits for the result how far the run is. Does nothing if the call was put without `result`.

@@ -178,7 +178,7 @@ class TaskRunner:
     # Runs
 
     async def _run(self, task: Task[..., Any], message: Message, delivery: AnyDelivery) -> Any:
-        run = Run(message, delivery.tube, delivery.job_id, self._tasks, task.tube)
+        run = Run(message, delivery.tube, delivery.job_id, self._tasks, task.tube, delivery)
         current.set(run)
         if not self._tasks.middleware:
             return await self._call(task, message, delivery)

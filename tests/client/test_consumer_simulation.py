@@ -9,6 +9,9 @@ none, is paused. What must be true of each seed:
     nobody is idle       while jobs are ready and slots are free, and the server is reached
     slots                never more runs than there are
     no job runs twice    at the same time, after any loss
+    unique jobs          the latest version is done, though others replace it while it runs; no two versions run at the
+                         same time, unless the server has died: then a job with its id may be another one
+    what was saved       is what the next run has
 """
 
 import asyncio
@@ -18,6 +21,7 @@ import selectors
 import pytest
 from beanstalk_client import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Consumer, Release
+from beanstalk_client.errors import ReservationLostError, TooLateError
 from effort import seeded, seeds
 from virtual import MemoryJournal, World
 
@@ -276,6 +280,10 @@ class Simulation:
         self.at_work = {}
         self.life = 0
         self.life_of = {}
+        self.saves = rng.random() < 0.5
+        self.latest = {}  # by key: the last version that was put
+        self.saved = {}  # by what was put: what the server has instead
+        self.has_died = False
 
     def note(self, _, context):
         self.troubles.append(context)
@@ -295,8 +303,12 @@ class Simulation:
         assert not self.troubles, self.troubles
 
     async def handle(self, delivery):
-        body = delivery.body
-        self.must(body not in self.at_work, f"{body} runs twice at once")
+        body, _, saved = delivery.body.partition(b" ")
+        key = body.partition(b"-")[0]
+        running = [one for one in self.at_work if one == body or (one.startswith(key + b"-") and not self.has_died)]
+        self.must(not running, f"{body} runs beside {running}")
+        if self.losses == 0:
+            self.must(saved == self.saved.get(body, b""), f"{body} has {saved}, not what was saved")
         if self.losses == 0:
             self.must(body not in self.done, f"{body} is done, and runs again")
         self.at_work[body] = self.at_work.get(body, 0) + 1
@@ -306,6 +318,8 @@ class Simulation:
                 await asyncio.sleep(self.rng.random() * self.slow)
             if self.rng.random() < 0.02:
                 await asyncio.sleep(20 * self.rng.random())
+            if self.saves and self.rng.random() < 0.5:
+                await self.save(delivery, body, b"%d" % self.rng.randrange(1000))
         finally:
             self.at_work[body] -= 1
             if not self.at_work[body]:
@@ -321,6 +335,14 @@ class Simulation:
             return Bury()
         self.done.add(body)
         return DONE
+
+    async def save(self, delivery, body, value):
+        try:
+            await delivery.save(body + b" " + value)
+        except (ReservationLostError, TooLateError):
+            self.must(self.losses or self.latest.get(body.partition(b"-")[0]) != body, f"{body} is not saved")
+        else:
+            self.saved[body] = value
 
     async def story(self):
         rng = self.rng
@@ -339,6 +361,10 @@ class Simulation:
             if task.done():
                 task.result()
                 raise AssertionError("it has ended")
+            if self.saves and self.machine.is_up and not self.machine.is_stalled and rng.random() < 0.05:
+                number += 1
+                self.put_unique(b"key%d" % rng.randrange(3), number)
+                self.machine.pump()
             if self.machine.is_up and not self.machine.is_stalled and rng.random() < 0.1:
                 for _ in range(rng.choice((1, 1, 3, 30))):
                     number += 1
@@ -357,12 +383,27 @@ class Simulation:
             empty = empty + 1 if self.is_empty() else 0
         consumer.stop()
         await task
-        for body in self.put:
+        for body in (*self.put, *self.latest.values()):
             if body not in self.done:
                 assert self.life_of[body] != self.life, f"{body} is gone, and its handler has not said so"
         assert not consumer._in_hand
         assert consumer._running == 0
         assert consumer._asked == 0
+
+    def put_unique(self, key, number):
+        """Put a version of a unique job, in the place of the one that there may be, and even of one that runs."""
+        body = b"%b-%d" % (key, number)
+        caller = self.machine.world.connect()
+        caller.send(b"use %b\r\n" % TUBE.encode())
+        line = b"put-with 0 %d %d %d key=%b replace=1 again=1\r\n" % (self.rng.choice((0, 1)), LONG, len(body), key)
+        reply = caller.send(line + body + b"\r\n").split()[0]
+        assert reply in (b"INSERTED", b"REPLACED", b"AGAIN")
+        caller.disconnect()
+        former = self.latest.get(key)
+        if reply == b"INSERTED" and former and self.life_of[former] == self.life:
+            self.must(former in self.done, f"{former} is gone, and its handler has not said so")
+        self.latest[key] = body
+        self.life_of[body] = self.life
 
     def put_one(self, body):
         caller = self.machine.world.connect()
@@ -386,6 +427,7 @@ class Simulation:
         elif what == 4 and not machine.is_stalled:
             machine.stall(rng.random() * 3)
         elif what == 5 and not machine.is_stalled and rng.random() < 0.5:
+            self.has_died = True
             if not self.journalled:
                 self.life += 1
             machine.die(rng.random() * 2)

@@ -369,7 +369,7 @@ def hold(conversation: Conversation, server: Server) -> Outcome:
 
 
 def clean(server: Server) -> None:
-    """Delete every job, end the pause of the default tube, and check that no other tube is left.
+    """Delete every job, end every pause, and check that no tube but the default one is left.
 
     Raises:
         MismatchError: another tube is left.
@@ -399,8 +399,8 @@ def clean(server: Server) -> None:
                         observer.receive()
                     observer.arrived.clear()
                     ask(b"delete " + number)
+            ask(b"pause-tube %b 0" % tube)
         ask(b"use default")
-        ask(b"pause-tube default 0")
         try:  # a tube stays until the server has noticed that its last client is gone
             eventually(lambda: tubes() == [b"default"], "no other tube is left", PATIENCE)
         except AssertionError:

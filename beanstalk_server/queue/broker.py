@@ -638,8 +638,8 @@ class Broker(QueueState):
             refused = tube.refusal(self.counters, delay, size, fresh.key_hold() != 0, old_size)
             if refused != DONE:
                 return refused
-            if tube.policy.ttl:
-                fresh.own_terms()
+            if tube.policy.ttl or fresh.needs_since():
+                fresh.own_terms()  # before it is counted
         if job.client is not None:
             fresh.own_terms()  # before it is recorded
         labels = fresh.labels()

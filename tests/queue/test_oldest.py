@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from checking import check_broker
 from effort import seeded
 from virtual import MemoryJournal, RecordingClient, put
 
@@ -10,6 +11,7 @@ from beanstalk_server.queue import oldest
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.job import RESERVED
 from beanstalk_server.queue.job import STATES as STATE
+from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Labels, Policy
 from beanstalk_server.queue.units import SECOND
 
@@ -121,3 +123,16 @@ def test_a_job_that_becomes_ready_again_notes_since_when_only_where_that_is_meas
     for job_id in (1, 2):
         broker.release(client, job_id, 0, 0, 3 * SECOND)
     assert [job.terms() and job.terms().ready_since for job in broker.jobs.values()] == [3 * SECOND, None]
+
+
+@pytest.mark.parametrize("delay", [0, SECOND])
+def test_memory_is_counted_right_when_a_job_is_replaced_that_was_reserved(delay):
+    broker, client = new_broker(MemoryJournal(), SECOND)
+    attributes = Attributes(key="k", replaces=True)
+    for _ in range(2):
+        broker.put_with(client, attributes, 0, delay, SECOND, b"x", SECOND, SECOND)
+        check_broker(broker)
+        assert broker.reserve_job(client, 1, SECOND) == DONE
+        broker.release(client, 1, 0, 0, SECOND)
+    broker.delete(client, 1, SECOND)
+    assert broker.memory.used == 0

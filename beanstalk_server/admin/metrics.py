@@ -393,8 +393,8 @@ class MetricsPage:
             self._write(name, _counted_of(tube), longest, _policy_of(tube) if tube.has_policy else None)
             if tube.durations is not None:
                 self._write_durations(name, tube.durations)
-                for family, age in zip(_AGES, (tube.oldest, tube.overdue), strict=True):
-                    self._lines[family].append(sample(family.name, age / SECOND, tube=name))
+                for family, duration in zip(_AGES, (tube.oldest, tube.overdue), strict=True):
+                    self._lines[family].append(sample(family.name, duration / SECOND, tube=name))
 
     def _write_durations(self, name: str, durations: Durations) -> None:
         measured = (durations.waited, durations.ran, durations.lateness)

@@ -30,7 +30,7 @@ log = logging.getLogger("beanstalk_server")
 
 
 class Table(NamedTuple):
-    """The tubes of one broker."""
+    """The queue of one broker."""
 
     queue: QueueState
     has_default: bool
@@ -90,7 +90,7 @@ class Scrapes:
         self._call_soon: Callable[..., Any]
         self._waiting: dict[str, tuple[Callable[[], Page], list[Done]]] = {}  # by the kind of the page, first come
         self._page: Page | None = None  # that is being written
-        self._tubes: Iterator[tuple[Tube, Table, int] | None]  # those that it does not have yet
+        self._tubes: Iterator[tuple[Tube, Table, int] | None]  # those that it does not have yet, as `_tubes_of`
         self._asking: list[Done] = []  # those who get it
         self.slices = 0  # so far
 
@@ -139,7 +139,7 @@ class Scrapes:
         self._call_soon(self._finish if is_over else self._write_slice, page)
 
     def _add_chunk(self, page: Page, now: int) -> bool:
-        """Add some tubes to the page, or go on with a search; return whether none is left."""
+        """Add up to CHUNK tubes to the page, or do a slice of a search; return whether no tube is left."""
         for _ in range(CHUNK):
             found = next(self._tubes, _END)
             if found is _END:
@@ -174,10 +174,13 @@ class Scrapes:
 
 
 def _tubes_of(tables: list[Table], limit: int | None) -> Iterator[tuple[Tube, Table, int] | None]:
-    """The tubes of all tables, at most this many, in their order; they may change meanwhile.
+    """The tubes of all tables in their order, which may change meanwhile; None after each slice of a search.
 
-    Each with its table, and since when its oldest ready job is ready, if it is measured. None is in their place while
-    that job is looked for: for each slice.
+    A tube comes with its table and the moment since when its oldest ready job has been ready, in nanoseconds. That is 0
+    if there is none, or if the tube is not measured. The search for that job precedes its tube.
+
+    Args:
+        limit: maximum number of tubes; None for all.
     """
     count = 0
     for table in tables:
@@ -200,4 +203,4 @@ def _tubes_of(tables: list[Table], limit: int | None) -> Iterator[tuple[Tube, Ta
 
 
 _END: Final[Any] = object()
-"""Instead of a tube: none is left."""
+"""Instead of a tube: no tube is left."""

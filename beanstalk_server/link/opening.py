@@ -24,7 +24,7 @@ class Opening(NamedTuple):
     mode: int = 0
     """How they are served, as the modes are numbered."""
     client_name: str = ""
-    """The name that it has given itself, or ""."""
+    """The name that it has given itself with client-name, or ""."""
 
     def encode(self) -> bytes:
         return json.dumps(self._asdict(), separators=(",", ":")).encode()

@@ -59,7 +59,7 @@ queue, and no command but a put with its key meets it.
     [1] unless failures of the job are counted, by its tube's policy or its own terms
     [2] a release, the end of its time to run, or a disconnect, of a job whose failures are counted
     [3] or delayed, if it has a delay, which begins then
-    [4] it has been replaced, and is put when its reservation ends
+    [4] it was replaced while it was reserved, and is put when its reservation ends
 
 Several brokers may share the tubes and jobs of one queue (docs/cluster.md): each gives other ids, by its `stride` and
 `offset`, and knows nothing of the others. For clients that are served by several of them there are `probe` and
@@ -71,11 +71,11 @@ waits in every tube that it watches. A tube is blocked while it is paused, or th
 (`queue/throttle.py`): reserve finds none of its jobs then; reserve_job does.
 
 A change is recorded in the journal before the transition or after it, never in the middle, because the journal may
-rewrite any live job while it records a change. What creates or deletes jobs (put, replace, clear, delete) is recorded
-before: the journal may refuse it, and a job must still exist when its deletion is recorded. What changes a job's state
-or priority (release, bury, kick, redrive, move, reschedule, reprioritize, a counted failure, and reserve_job of a job
-that was not ready) is recorded after: the record holds the new state, and the tube. A deletion whose key is held is
-recorded before, as a hold.
+rewrite any live job while it records a change. What creates or deletes jobs or changes a body (put, replace, save,
+clear, delete), and a pause, is recorded before: the journal may refuse it, and a job must still exist when its deletion
+is recorded. What changes a job's state or priority (release, bury, kick, redrive, move, reschedule, reprioritize, a
+counted failure, the end of the reservation of a replaced job, and reserve_job of a job that was not ready) is recorded
+after: the record holds the new state, and the tube. A deletion whose key is held is recorded before, as a hold.
 
 A job that can expire does not while a client has it, whenever the server ends: so its reservation is a change, unless
 the journal does not admit it, and so is what gives it back.
@@ -310,7 +310,7 @@ class Broker(QueueState):
         return weights
 
     def name_client(self, client: Client, name: str) -> None:
-        """Note the name that a client gives itself, and from now on when it reserves jobs."""
+        """Set the name of a client. From now on, the moments of its reservations are kept, too."""
         client.client_name = name
         if client.reserved_at is None:
             client.reserved_at = {}
@@ -342,7 +342,7 @@ class Broker(QueueState):
     def pause(self, client: Client, name: str, duration: int, now: int) -> Outcome:
         """Reserve no job of this tube for this duration; 0 ends the pause. NOT_FOUND if there is no such tube.
 
-        If the journal keeps it, the tube exists while it is paused. OUT_OF_MEMORY if there is no room for that.
+        If the pause is recorded, the tube exists until it ends. OUT_OF_MEMORY if there is no room for the record.
         """
         tube = self.tubes.get(name)
         if tube is None:
@@ -498,11 +498,11 @@ class Broker(QueueState):
         """Put a job of which the producer demands something special, with or without a key, as `put` does.
 
         EXISTS if a job of the used tube has the key already. If the put `replaces`, that job takes what is new instead,
-        and keeps its id, key, age and counters: REPLACED, or TOO_LATE if a client has reserved it. If the put says
-        `again`, a reserved job takes it too, stays reserved, and is put when its reservation ends, however it does:
-        AGAIN. It is as old as this put then, and its new time to run counts from its next reservation. `on_keyed` gives
-        the id of the job in any case; with a key, of the one that has the key afterwards. TOO_BIG if the body is larger
-        than the tube takes. If it comes after a group that is open, its delay begins when that ends.
+        and keeps its id, key, age and counters: REPLACED, or TOO_LATE if a client has reserved it. With `again`, a
+        reserved job is replaced, too: AGAIN. It stays reserved, and is put when its reservation ends in any way. Its
+        age counts from this put, and its new time to run applies from its next reservation on. `on_keyed` gives the id
+        of the job in any case; with a key, of the one that has the key afterwards. TOO_BIG if the body is larger than
+        the tube takes. If it comes after a group that is open, its delay begins when that ends.
         """
         key = attributes.key
         tube = client.use
@@ -641,7 +641,7 @@ class Broker(QueueState):
             if tube.policy.ttl or fresh.needs_since():
                 fresh.own_terms()  # before it is counted
         if job.client is not None:
-            fresh.own_terms()  # before it is recorded
+            fresh.own_terms()  # `run_again` needs them; made now, so that its memory and its record count them
         labels = fresh.labels()
         if labels is not None:
             if not record_labelled(self, fresh, labels, delay, now, job):
@@ -876,9 +876,9 @@ class Broker(QueueState):
         return DONE
 
     def save(self, client: Client, job_id: int, body: bytes) -> Outcome:
-        """Give a job that the client has reserved another body, which its next attempt gets. NOT_FOUND if it has not.
+        """Give a job that the client has reserved another body, for its next attempt. NOT_FOUND if it has not.
 
-        TOO_LATE if it has been replaced, and runs again anyway. DRAINING, TOO_BIG or OUT_OF_MEMORY as for a put.
+        TOO_LATE if it was replaced, and runs again with that body. DRAINING, TOO_BIG or OUT_OF_MEMORY as for a put.
         """
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
@@ -1188,13 +1188,13 @@ class Broker(QueueState):
         """The tube of this name as it is now.
 
         Args:
-            oldest: what a search for its oldest ready job has found.
+            oldest: `since` of a complete search for its oldest ready job (`find_oldest`); 0 without one.
         """
         tube = self.tubes.get(name)
         return None if tube is None else TubeStatistics(tube, now, oldest, self.wall.offset)
 
     def find_oldest(self, name: str) -> OldestSearch | None:
-        """Begin to look for the oldest ready job of a tube that is measured. None if it is not, or does not exist."""
+        """Begin a search for the oldest ready job of a tube. None if it is not measured, or does not exist."""
         tube = self.tubes.get(name)
         return None if tube is None or tube.durations is None else OldestSearch(self.jobs, tube)
 

@@ -16,9 +16,8 @@ from beanstalk_server.queue.wheel import Timer
 WATCH_INDEX_THRESHOLD: Final = 32
 """A client that watches more tubes than this has an index of them."""
 
-
 MOST_NOTED: Final = 4096
-"""Of how many of its jobs it is noted when a client has reserved them."""
+"""Maximum number of reserved jobs of a client for which the moments of their reservations are kept."""
 
 
 class Wait(RingNode):
@@ -54,7 +53,7 @@ class Client(Timer):
         "owner",  # the name of its user, to whom the groups belong that it begins; "" without one
         "producer",  # it has sent a put
         "reserved",  # its jobs, in the order in which it reserved them
-        "reserved_at",  # None, or when it has reserved its jobs, by id, in nanoseconds: of MOST_NOTED at most
+        "reserved_at",  # None, or since when it has its jobs reserved, by id, in nanoseconds: of MOST_NOTED at most
         "use",  # the tube that its puts go to
         "uses",  # that tube counts it; else it uses one elsewhere
         "waiting",  # for a job of one of the tubes it watches
@@ -89,13 +88,13 @@ class Client(Timer):
         self.weights: Weights | None = None
 
     def note_reserved(self, job: Job, now: int) -> None:
-        """Note when it reserves a job, if it has a name."""
+        """Keep the moment at which it reserves a job, if it has a name."""
         moments = self.reserved_at
         if moments is not None and len(moments) < MOST_NOTED:
             moments[job.id] = now
 
     def reserved_since(self, job: Job) -> int:
-        """When it has reserved a job that it has, in nanoseconds: or touched it last, if that has not been noted."""
+        """When it reserved a job that it has, in nanoseconds; if not kept, when it reserved or touched it last."""
         moments = self.reserved_at
         since = -1 if moments is None else moments.get(job.id, -1)
         if since >= 0:

@@ -130,7 +130,7 @@ class Terms(Extras):
     is (0 or "": nothing but what the policy of its tube says), and what has come of it so far."""
 
     __slots__ = (
-        "at",  # while it waits for it: when it is due by the wall clock, in nanoseconds since 1970
+        "at",  # while it waits for it, or is to run again: when it is due by the wall clock, in nanoseconds since 1970
         "backoff",  # as in Policy, as are the next three
         "expiry",  # while it is ready and can expire: the timer of that
         "growth",  # by how many bytes its record would be longer if it were written now; only the journal writes it
@@ -139,7 +139,7 @@ class Terms(Extras):
         "letter",  # its place among the dead letters of its tube, if it has an origin
         "max_tries",
         "origin",  # the name of the tube that it has come from, if it is in a dead tube
-        "ready_since",  # while it is ready: a moment, in nanoseconds; if it runs again: the time to run from then on
+        "ready_since",  # while it is ready: a moment, in nanoseconds; while `runs_again`: its next time to run
         "reason",  # why it has failed last
         "recorded",  # bytes that its record has for its names and its terms; the journal's, as `growth`
         "runs_again",  # while it is reserved: it has been replaced, and is put when its reservation ends
@@ -225,7 +225,7 @@ class HeldKey(Holder):
     """What is left of a job that has been deleted, while its key stays taken. As a timer, its deadline is when that
     time is over. A million of them take what the keys of a million jobs take.
 
-    One without a key says that its tube is paused until then: so pauses are kept as held keys are."""
+    Without a key, it is the record of a pause of its tube, which ends at that moment."""
 
     __slots__ = ("_key",)
 
@@ -361,7 +361,7 @@ class Job(Holder):
 
     @property
     def next_ttr(self) -> int:
-        """Its time to run from its next reservation on, nanoseconds."""
+        """Its time to run from its next reservation on, in nanoseconds."""
         extras = self.extras
         return extras.ready_since if isinstance(extras, Terms) and extras.runs_again else self.ttr
 
@@ -464,19 +464,23 @@ class Job(Holder):
         return isinstance(extras, Terms) and extras.at != 0 and not extras.runs_again
 
     def runs_again(self) -> bool:
-        """Whether it is reserved, and is put when its reservation ends, because it has been replaced meanwhile."""
+        """Whether it is reserved, was replaced meanwhile, and is put when its reservation ends."""
         extras = self.extras
         return isinstance(extras, Terms) and extras.runs_again
 
     def run_again(self, ttr: int) -> None:
-        """Note that it is put when its reservation ends, which has this time to run until then; it has own terms."""
+        """Note that it is put when its reservation ends.
+
+        Args:
+            ttr: the time to run of that reservation, in nanoseconds.
+        """
         terms = self.own_terms()
         terms.ready_since = self.ttr
         terms.runs_again = True
         self.ttr = ttr
 
     def due_again(self) -> int:
-        """When it is due that runs again, if its reservation has ended by then: 0 at once, NEVER after a group."""
+        """When it is due if it runs again and a restart ends its reservation: 0 at once, NEVER if after a group."""
         labels = self.labels()
         if labels is not None and labels.after:
             return NEVER
@@ -549,7 +553,7 @@ class Job(Holder):
         return job
 
     def with_body(self, body: bytes) -> Job:
-        """A new job that replaces this one, which is reserved: it has another body, and all else, for itself."""
+        """A new job that replaces this one, which is reserved: it has another body, and takes over everything else."""
         job = Job(self.id, self.priority, self.delay, self.ttr, body, self.tube, self.created_at)
         job.reserves = self.reserves
         job.extras = self.extras

@@ -49,7 +49,7 @@ HELD_COST: Final = 196
 """Bytes that a held key takes beside its own: as a key, and 16 for its places in the tables of held keys."""
 
 PAUSE_COST: Final = 1400
-"""Bytes that a tube takes which stays because it is paused, with the record of that."""
+"""Bytes of a recorded pause, with the tube, which exists until the pause ends."""
 
 LABELS_COST: Final = 128
 """Bytes that the labels of a job take beside the names themselves."""
@@ -132,7 +132,7 @@ class Memory:
         return not self.limit or self.used + sum(map(job_cost, jobs)) <= self.limit
 
     def admits_pause(self) -> bool:
-        """Whether a tube may be kept because it is paused."""
+        """Whether there is room for the record of a pause."""
         return not self.limit or self.used + PAUSE_COST <= self.limit
 
     def add_job(self, job: Job) -> None:

@@ -1,8 +1,8 @@
-"""Finds since when the oldest ready job of a tube has been ready, however many jobs there are.
+"""Finds the oldest ready job of a tube, in slices: since when it has been ready.
 
-A heap orders ready jobs by priority, and no order by age is kept, which would cost each put. So all ready jobs of the
-tube are looked at: those of a small heap at once, others through the table of all jobs, a page in each slice. The job
-that is found was the oldest while the search was under way: jobs that become ready meanwhile are younger.
+A heap orders ready jobs by priority. An order by age is not kept, because it would make each put slower. So the search
+looks at all ready jobs of the tube: at those of a small heap at once, at others through the table of all jobs, one page
+in each slice. Jobs that become ready during the search are younger, so it need not find them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.tube import Tube
 
 AT_ONCE: Final = 2048
-"""The most jobs that are looked at at once, in a tenth of a millisecond."""
+"""Maximum number of ready jobs that are looked at without slices: about a tenth of a millisecond."""
 
 
 class OldestSearch:
@@ -23,7 +23,7 @@ class OldestSearch:
 
     Args:
         table: all jobs.
-        tube: whose jobs.
+        tube: the tube whose oldest ready job is searched for.
     """
 
     def __init__(self, table: IdTable[Job], tube: Tube) -> None:

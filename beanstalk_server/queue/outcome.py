@@ -50,4 +50,4 @@ BURIED_INSTEAD: Final = 13
 """The job has failed too often: it has been buried instead of released."""
 
 AGAIN: Final = 14
-"""The job that had the key has been replaced, and stays reserved: it runs again when its reservation ends."""
+"""The job that had the key has been replaced and stays reserved: it is put when its reservation ends."""

@@ -141,8 +141,8 @@ class Attributes:
     Args:
         key: its name in the tube, or "".
         replaces: with a key: it replaces the job that has the key.
-        again: if it replaces: also a job that is reserved, which runs again when its reservation ends.
-        within: if it replaces: the job is due no later than this long after its first put, in nanoseconds.
+        again: if it replaces: it also replaces a reserved job, which is put when its reservation ends.
+        within: if it replaces: the maximum time from the first put of the job until it is due, in nanoseconds; or 0.
         at: when it is due, by the wall clock, in nanoseconds since 1970, instead of a delay.
         max_tries, backoff, ttl, key_hold: instead of what the tube's policy says.
         labels: its names in other respects, or None. The job takes them over.
@@ -174,7 +174,7 @@ class Attributes:
         self.labels = labels
 
     def limit_delay(self, delay: int, first: int, now: int) -> int:
-        """A delay that is not longer than `within` allows.
+        """The delay, in nanoseconds, or less if `within` demands it.
 
         Args:
             first: when the job was first put, in nanoseconds.

@@ -60,10 +60,10 @@ def record_delete(queue: QueueState, job: Holder) -> None:
 
 
 def record_pause(queue: QueueState, tube: Tube, end: int, now: int) -> bool:
-    """Record until when a tube is paused, in place of what was recorded before; False if there is no room for it.
+    """Record the pause of a tube instead of the one before; return False if there is no room for the record.
 
     Args:
-        end: in nanoseconds; 0 if it is not paused any more.
+        end: when the pause ends, in nanoseconds; 0 if the tube is not paused any more.
     """
     before = tube.pause_record
     if end:
@@ -92,7 +92,7 @@ def count_pause(queue: QueueState, pause: HeldKey) -> None:
 
 
 def forget_pause(queue: QueueState, pause: HeldKey) -> None:
-    """Record that a pause is over."""
+    """Record that a pause is over, and drop it."""
     record_delete(queue, pause)
     queue.held.remove(pause.id)
     queue.memory.remove_held(pause)

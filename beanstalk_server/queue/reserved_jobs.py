@@ -49,7 +49,7 @@ class ReservedJobs:
                 self._renumber()
 
     def replace(self, old: Job, job: Job) -> None:
-        """Let a job with the same id take the place of one."""
+        """Let a job take the place of one with the same id."""
         job.page = old.page
         self._pages[old.page][old.id] = job
 

@@ -88,7 +88,7 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
             elif (terms is None or not terms.ready_since) and job.ttl():
                 unrecorded.append(job)
             transitions.enter_ready(queue, job, now)
-        job.page = SINCE_UNKNOWN  # clients may have had it
+        job.page = SINCE_UNKNOWN  # clients may have had it; last, or the job would get terms when it becomes ready
     if unrecorded:
         queue.wheel.set(BulkRecord(unrecorded), OVERDUE)
     buried.sort(key=_bury_order)
@@ -114,7 +114,11 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
 
 
 def _restore_pause(queue: QueueState, pause: HeldKey, deadline: int, now: int) -> None:
-    """Let a tube be paused, if that is not over, and nothing later is recorded."""
+    """Pause a tube as recorded, unless that pause is over or a later one is recorded.
+
+    Args:
+        deadline: when the pause ends, in nanoseconds.
+    """
     count_pause(queue, pause)
     pause.deadline = deadline
     if deadline <= now:

@@ -27,10 +27,9 @@ class JobStatistics:
             end = job.deadline if job.in_safety_margin else job.deadline + SAFETY_MARGIN
             self.time_left = max(end - now, 0)
         holder = job.client
-        self.holder = None if holder is None else holder.client_name  # None if no client has reserved it
-        self.held = (
-            0 if holder is None else max(now - holder.reserved_since(job), 0)
-        )  # since its client has reserved it
+        self.holder = None if holder is None else holder.client_name  # the name of that client, or ""
+        # for how long its client has had it reserved, in nanoseconds
+        self.held = 0 if holder is None else max(now - holder.reserved_since(job), 0)
         terms = job.terms()
         if terms is None and job.counts_failures():
             terms = Terms()
@@ -47,8 +46,8 @@ class TubeStatistics:
     """A tube: its jobs in each state, its clients, and what has happened to it so far.
 
     Args:
-        oldest: since when its oldest ready job is ready (oldest.py); 0 if that is not known, or there is none.
-        wall_offset: the wall clock minus the server's clock.
+        oldest: since when its oldest ready job has been ready (oldest.py), in nanoseconds; 0 if unknown or none.
+        wall_offset: the wall clock minus the server's clock, in nanoseconds.
     """
 
     def __init__(self, tube: Tube, now: int, oldest: int = 0, wall_offset: int = 0) -> None:
@@ -77,7 +76,7 @@ class TubeStatistics:
 
 
 def _first_due(tube: Tube, wall_offset: int, default: int) -> int:
-    """When the first delayed job of a tube is due."""
+    """When the first delayed job of a tube is due, in nanoseconds; the default if it has none."""
     due = tube.delayed.jobs[0].deadline if tube.delayed.jobs else default
     return due if tube.timed is None else min(due, tube.timed.jobs[0].deadline - wall_offset)
 

@@ -53,7 +53,8 @@ class StoredJob:
     `backoff`, `ttl`, `key_hold`), its labels, `ttr`, `body` and `created_at`. Of its key, a change says only whether it
     is kept.
 
-    Or a held key, or a group, whose counters are in those of a job: as GROUP_COUNTERS says."""
+    Or a held key; or the pause of a tube, which is a held key without a key; or a group, whose counters are in those of
+    a job: as GROUP_COUNTERS says."""
 
     id: int = 0
     tube: str = ""  # the name; a change says it only if the job has terms
@@ -64,7 +65,7 @@ class StoredJob:
     ttr: int = 0
     body: bytes = b""
     created_at: int = 0
-    deadline: int = 0  # when a delayed job is due, or when a held key is free; else it means nothing
+    deadline: int = 0  # when a delayed job is due, a held key is free or a pause ends; else it means nothing
     bury_sequence: int = 0  # of a buried job, its number in the order of burials in its tube; else 0
     reserves: int = 0
     timeouts: int = 0
@@ -92,8 +93,8 @@ class StoredJob:
     def describe_change(self, job: Job, clock_offset: int) -> None:
         """Take the values that can change, as they should be stored at this moment.
 
-        A reserved job counts as ready, from the restart on; one that runs again, as it would be without its
-        reservation. A job that is about to be put counts as delayed if it has a delay, or is due by the wall clock.
+        A reserved job counts as ready, from the restart on; one that runs again is stored as if its reservation had
+        ended. A job that is about to be put counts as delayed if it has a delay, or is due by the wall clock.
 
         Args:
             clock_offset: the wall clock minus the server's clock, in nanoseconds.

@@ -82,7 +82,7 @@ def _end_life(queue: QueueState, expiry: Expiry, now: int) -> None:
 
 
 def end_hold(queue: QueueState, held: HeldKey, budget: int) -> int:
-    """Free a key whose time is over, or forget a pause, as soon as the journal admits it."""
+    """Free a key whose time is over, or drop the record of a pause, as soon as the journal admits it."""
     tube = held.tube
     if tube.is_cleared(held):
         return budget

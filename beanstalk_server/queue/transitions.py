@@ -255,7 +255,7 @@ def enter_reserved(queue: QueueState, job: Job, client: Client, now: int) -> Non
 
 
 def pass_on_reservation(queue: QueueState, old: Job, fresh: Job) -> None:
-    """Let the job that replaces a reserved one be reserved in its place, until the same moment."""
+    """Let the job that replaces a reserved one take over its reservation, with the same deadline."""
     client = old.client
     assert client is not None, "a reserved job has a client"
     deadline = old.deadline
@@ -273,7 +273,7 @@ def pass_on_reservation(queue: QueueState, old: Job, fresh: Job) -> None:
 
 
 def pass_on_place(old: Job, fresh: Job) -> None:
-    """Let the job that replaces a reserved one take a place of its own limit, and free that of the old one."""
+    """Let the job that replaces a reserved one take a place of its limit, and free the place of the old one."""
     labels = fresh.lane_labels()
     if labels is not None and labels.limiter is not None:
         labels.limiter.take_place()
@@ -283,7 +283,7 @@ def pass_on_place(old: Job, fresh: Job) -> None:
 
 
 def run_again(queue: QueueState, job: Job, now: int) -> bool:
-    """Put a job that has left RESERVED, and has been replaced before, as it was replaced; False if it has not been."""
+    """Put a job that has left RESERVED, if it was replaced while it was reserved; return False if it was not."""
     terms = job.terms()
     if terms is None or not terms.runs_again:
         return False
@@ -371,7 +371,7 @@ def leave_reserved(queue: QueueState, job: Job) -> None:
     extras = job.extras
     if isinstance(extras, Terms):
         if extras.runs_again:
-            job.ttr = extras.ready_since
+            job.ttr = extras.ready_since  # the next one, see Terms
         extras.ready_since = 0
         if extras.labels is not None and extras.labels.limiter is not None:
             extras.labels.limiter.free_place()

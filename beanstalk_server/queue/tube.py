@@ -44,7 +44,7 @@ class Tube(Timer):
         "letters",  # its jobs that have come from other tubes, first come first; None if there are none
         "name",
         "pause",  # the whole length of its present pause, in nanoseconds; 0 if it is not paused
-        "pause_record",  # None, or what the journal has of its pause: a held key without a key
+        "pause_record",  # None, or the record of its pause in the journal: a held key without a key
         "pauses",  # how often pause-tube has named it
         "policy",  # NO_POLICY, or what it demands of its jobs
         "position",  # its index in the list of all tubes

@@ -300,8 +300,7 @@ class Watch(_OfTube):
 
 
 class TellAll(Operation):
-    """Say how tubes are served, or what the client is called, at every place that there is; others learn it when they
-    are opened."""
+    """Do a reserve-mode or client-name at all places that are open; others get it when they are opened."""
 
     def __init__(self, router: Router, command: Command, text: bytes) -> None:
         super().__init__(router, command, text)

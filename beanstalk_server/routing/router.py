@@ -283,7 +283,7 @@ class Router:
         self.asked = 0  # commands without an answer that are not the client's, at all branches
         self.branches: dict[int, Branch] = {}  # opened when they are first needed
         self.budget = QUANTUM  # how much more this turn may cost
-        self.client_name = ""  # that which it has given itself
+        self.client_name = ""  # the name that it has given itself, or ""
         self.clock = clock
         self.closed = False  # nothing more is done for the client, once it has been sent what `take_replies` returns
         self.closes_after_put = closes_after_put
@@ -615,7 +615,7 @@ class Router:
         return False
 
     def note_tubes(self, line: bytes, reply: bytes) -> None:
-        """Note what has come of a use, a watch, an ignore or a reserve-mode."""
+        """Note what has come of a use, a watch, an ignore, a reserve-mode or a client-name."""
         word, _, name = line.partition(b" ")
         if word == b"use":
             if reply.startswith(b"USING "):

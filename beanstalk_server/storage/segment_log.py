@@ -272,7 +272,10 @@ class SegmentLog:
         self._review_room()
 
     def hold(self, held: HeldKey) -> None:
-        """Record that a job is gone but for its key. Its record stands for the held key from now on."""
+        """Record that a job is gone but for its key. Its record stands for the held key from now on.
+
+        Or record a pause, which is a held key without a job.
+        """
         if not held.file:  # the job has no record, or it is a pause
             self.append(held)
             if held.id >= self.next_id:

@@ -86,7 +86,7 @@ class Command:
         counts: the first word of its reply, which tells how many jobs it concerned; b"" for any other reply.
         acts: done twice, it does more than once, though `needs` is NONE. A command that needs nothing of the journal
             and does not act may be given again to another leader, if that of its shard is lost before the reply.
-        version: of an extension, as list-extensions shows it; one more with each attribute or argument that is new.
+        version: of an extension, as list-extensions shows it. Each new attribute or argument raises it by one.
     """
 
     def __init__(
@@ -760,7 +760,7 @@ EXTENSIONS: Final = (
 
 
 _MORE_EXTENSIONS: Final = {"durations": "1"}
-"""Extensions that are no commands, and their versions: durations may have decimals."""
+"""Extensions that are not commands, and their versions: durations with decimals."""
 
 
 AUTH: Final = Command("auth", grammar.read_token, _auth, NO_RIGHT, NO_TUBE, is_counted=False)

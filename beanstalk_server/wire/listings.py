@@ -272,12 +272,12 @@ class GroupListing(Listing):
 
 
 class MeasuredTube(Listing):
-    """A stats-tube of a tube that is measured: its oldest ready job is looked for in slices.
+    """A stats-tube of a tube that is measured: it waits for the search for the oldest ready job.
 
     Args:
         queue: where the tube is.
-        search: finds the job.
-        name: that of the tube.
+        search: the search.
+        name: the name of the tube.
         quote: the quotation mark around strings, or "".
     """
 
@@ -319,7 +319,7 @@ class TubePage(Listing):
         self._next = first  # the name from which on tubes have not been looked at
         self._is_complete = False
         self._search: OldestSearch | None = None  # for the oldest job of a tube that is measured
-        self._searched = ""  # that tube
+        self._searched = ""  # the name of that tube
         self._entries: list[bytes] = []
 
     def is_complete(self) -> bool:

@@ -48,7 +48,7 @@ IGNORE_TUBE: Final = 3
 """The shard of the tube is told; the reply counts the tubes of all shards."""
 
 TELL_ALL: Final = 4
-"""Each shard where the client is learns it, and those where it comes later."""
+"""It is done in each shard that serves the client, and in others when they begin to."""
 
 RESERVE_OF_BEST: Final = 5
 """Each shard says which job it would give, and the best one is reserved."""

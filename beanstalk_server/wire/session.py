@@ -342,7 +342,7 @@ class Session(Client):
         return PRIORITY if self.weights is None else self.weights.mode
 
     def take_name(self, name: str) -> None:
-        """Have the name that the client gives itself, also in the log."""
+        """Set the name that the client gives itself; the log shows it after the address."""
         self.name = f"{self.name.partition(' (')[0]} ({name})"
         self.queue.name_client(self, name)
 

@@ -309,7 +309,7 @@ def _held(statistics: JobStatistics) -> str:
 
 
 def _holder(statistics: JobStatistics, quote: str) -> str:
-    """Who has reserved a job, and since when, if it has a name."""
+    """The rows about the client that has reserved a job; "" if no client has, or it has no name."""
     if not statistics.holder:
         return ""
     return f"client: {quote}{statistics.holder}{quote}\nreserved-for: {statistics.held // SECOND}\n"

@@ -102,7 +102,7 @@ MAX_SECONDS: Final = 2**32 - 1
 """The longest duration, in seconds; 136 years. The latest moment as well, in 2106."""
 
 PAUSE_UNTIL_RESUMED: Final = MAX_SECONDS
-"""The length of a pause that ends only when the tube is resumed, in seconds: the longest of the protocol."""
+"""The length of a pause that ends only when the tube is resumed, in seconds: the maximum of the protocol."""
 
 PAGE_ENTRIES: Final = 1000
 """How many entries of a list are asked for at a time: the most that a page has."""
@@ -113,17 +113,11 @@ IDENTITY: Final = "the id of the server"
 """What `stats` says; it is asked for before a job of another connection is named."""
 
 FRACTIONS: Final = "durations"
-"""Durations with fractions of a second, as `list-extensions` calls them."""
+"""The name in `list-extensions` of durations with fractions of a second, which beanstalkd lacks, too."""
 
 BOUND: Final = (
-    b"release ",
-    b"bury ",
-    b"touch ",
-    b"release-batch ",
-    b"touch-batch ",
-    b"touch-all\r\n",
-    b"give-back ",
-    b"save ",
+    *(b"release ", b"bury ", b"touch ", b"give-back ", b"save "),
+    *(b"release-batch ", b"touch-batch ", b"touch-all\r\n"),
 )
 """Commands that mean nothing to another connection than the one that has reserved the job."""
 
@@ -306,7 +300,7 @@ def _note_server(_: object, result: object, session: Notes) -> None:
 
 
 def _note_extensions(_: object, result: object, session: Notes) -> None:
-    """`list-extensions` was answered; a server that does not know it has no extensions, as beanstalkd."""
+    """`list-extensions` was answered; UNKNOWN_COMMAND means that the server has no extensions."""
     if isinstance(result, (dict, UnknownCommandError)):
         found = result if isinstance(result, dict) else ()
         session.known.update({name: name in found for name in (*EXTENSIONS, FRACTIONS)})
@@ -739,8 +733,8 @@ class Commands(Generic[TBody]):
         Args:
             key: the name of the job, by the rules of tube names.
             replace: whether to replace the job that has this key.
-            again: whether to replace it also while a worker has it: then this job runs when that reservation ends.
-            within: with `replace`: seconds after the first put of the job within which it is due: a limit of the delay.
+            again: with `replace`: whether to replace it also while it is reserved. It runs again when that ends.
+            within: with `replace`: maximum seconds from the first put of the job until it is due; 0 for no maximum.
             at: when the job is to be ready by the server's wall clock, instead of a delay: Unix time in seconds, or
                 a datetime, which without a time zone is local time.
             tries: how often it may be released, time out or lose its worker, before it is buried or goes to the dead
@@ -1115,7 +1109,7 @@ class Commands(Generic[TBody]):
 
     @extension
     def save(self, job: JobOrID[TBody], body: TBody) -> Command[None]:
-        """Gives a reserved job another body, which its next attempt gets. The job stays reserved.
+        """Gives a reserved job another body, for its next attempt. The job stays reserved.
 
         Example:
             job = queue.reserve()
@@ -1393,7 +1387,7 @@ class Commands(Generic[TBody]):
             print(queue.list_extensions()["put-with"])
 
         Raises:
-            UnknownCommandError: the server has none; it is beanstalkd.
+            UnknownCommandError: the server has none, because it is a beanstalkd.
         """
         return Command(b"list-extensions\r\n", STATISTICS, True, effect=_note_extensions)
 

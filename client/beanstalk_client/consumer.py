@@ -23,7 +23,7 @@ same for as long as a server runs. If the `id` is another one, or unknown, the s
 another job. Then nothing is said of the former job. What has come with its id runs when the run in hand has ended, so
 that no job runs twice at once here; if its body is another one, it runs at once.
 
-A job that comes back with another body was replaced: it runs when the run in hand has ended, of which nothing is said.
+A job that comes back with another body was replaced. It runs when the run in hand has ended, whose outcome is not sent.
 
 What has come back is the *reissue* of what is in hand with its id, until one of these cases is known. Until then
 nothing more is said of either.
@@ -136,7 +136,7 @@ DONE = Done()
 
 
 class GiveBack(Outcome):
-    """GIVE_BACK: the job is ready again, and no failure is counted. A server that cannot do that releases it."""
+    """GIVE_BACK: the job is ready again, and no failure is counted. If the server has no give-back, it is released."""
 
     __slots__ = ()
 
@@ -218,8 +218,8 @@ class Delivery:
         self._reissue: Delivery | None = None  # with which its id has come again last, before it was settled
         self._kept: Outcome | None = None  # what has become of it, while it is not clear whose its reissue is
         self._invalid = False  # its id may mean another job now: nothing may be said of it any more
-        self._saving: bytes | None = None  # a body that the server may have by now
-        self._is_replaced = False  # by a put, while it was not reserved by us, or ran: it runs again
+        self._saving: bytes | None = None  # the body that was last sent by `save`: the server may have it
+        self._is_replaced = False  # by a put: it runs again, and the outcome of this run is not sent
 
     @property
     def tube(self) -> str:
@@ -253,8 +253,7 @@ class Delivery:
         await self._link.client.touch(self._job)
 
     async def save(self, body: bytes) -> None:
-        """Give the job another body, which its next attempt gets. If the connection is lost, wait until the job is
-        taken back.
+        """Give the job another body, for its next attempt. If the connection is lost, wait until the job is taken back.
 
         Raises:
             JobTooBigError: the body is larger than the server or the tube takes.
@@ -284,7 +283,7 @@ class Delivery:
             await asyncio.sleep(LOOK)
 
     def _has(self, body: bytes) -> bool:
-        """Whether this is its body, as far as is known."""
+        """Whether this may be its body at the server."""
         return body in (self.body, self._saving)
 
     def _note(self, found: dict[str, Any]) -> None:
@@ -394,8 +393,8 @@ class Consumer:
     def stop(self) -> None:
         """Take no more jobs; `run` returns when the handlers of those in hand are done. To be called on the event loop.
 
-        A job that has come by then runs. One that the server hands out at
-        this very moment, to a link that waits, is ready again at once.
+        A job that has come by then runs. One that the server hands out at this very moment, to a link that waits, is
+        ready again at once.
         """
         if self._stopping:
             return
@@ -584,7 +583,7 @@ class Consumer:
                     continue
                 if outcome is DONE and not await self._find_replaced(link, one):
                     continue
-                if outcome is GIVE_BACK or one._is_replaced:  # which the loss has done
+                if outcome is GIVE_BACK or one._is_replaced:  # it is ready since the connection was lost
                     answers.remove((one, outcome))
                     self._settle(one, outcome, None)
                     continue
@@ -693,12 +692,12 @@ class Consumer:
         return None
 
     async def _find_replaced(self, link: _Link, delivery: Delivery) -> bool:
-        """Whether a job whose reservation is lost was replaced: then it is not the one that is done.
+        """Whether a job that is done was replaced after its reservation was lost: then it must not be deleted.
 
         Raises:
             ConnectionLostError, OSError: the server is not reached.
         """
-        with contextlib.suppress(BeanstalkdError):  # then its delete says what is wrong
+        with contextlib.suppress(BeanstalkdError):  # then the reply to its delete says what is wrong
             if await link.client.recognizes(delivery._job):
                 delivery._is_replaced |= not delivery._has((await link.client.peek(delivery.job_id)).body)
         return delivery._is_replaced
@@ -790,7 +789,7 @@ class Consumer:
         delivery._link.wake()
 
     def _give_back(self, delivery: Delivery) -> None:
-        """Give a job back that does not run here."""
+        """Give back a job that does not run here."""
         delivery._touch_at = NEVER
         delivery._link.finished.append((delivery, GIVE_BACK))
         delivery._link.wake()
@@ -803,9 +802,9 @@ class Consumer:
             delivery._kept = outcome
 
     async def _adopt(self, former: Delivery, delivery: Delivery) -> None:
-        """A job has come that has an id of those in hand. If it is the same job, its run goes on; if it was replaced,
-        it runs when the run in hand has ended. If it may be another one, it runs: at once if its body is another one,
-        otherwise when the run in hand has ended.
+        """A job has come that has an id of those in hand. If it is the same job, its run goes on. If it was replaced,
+        it runs when the run in hand has ended. If it may be another job, it runs, too: at once if its body is another
+        one, otherwise when the run in hand has ended.
         """
         try:
             while former._reissue is delivery and former._link.is_saying(former):
@@ -1077,8 +1076,8 @@ def _say(
     """Say what has become of a job; return the reply, or None if it could not even be said.
 
     Args:
-        whole: the server knows only delays in whole seconds.
-        gives_back: the server knows give-back.
+        whole: the server takes only delays in whole seconds.
+        gives_back: the server has give-back.
     """
     if delivery._invalid:
         return None

@@ -90,7 +90,7 @@ class MemoryJob:
     group: str = ""
     _after: str = ""  # the group that it waits for
     _sunk: int = 0  # which burial was its last
-    _again: tuple[Any, ...] | None = None  # it was replaced while reserved: what `_begin` gets when that ends
+    _again: tuple[Any, ...] | None = None  # if it was replaced while reserved: the arguments of `_begin` then
 
     def __post_init__(self) -> None:
         self._created = self.due
@@ -384,7 +384,7 @@ class MemoryQueue:
         demands: dict[str, Any],
         due: float | None = None,
     ) -> None:
-        """Give a job what a put says, whether it is new or replaced. If it is reserved, it is put when that ends."""
+        """Give a job what a put says, whether it is new or replaced. A reserved job is put when that ends."""
         self._leave(job)
         self._write(job, body)
         job.priority = priority

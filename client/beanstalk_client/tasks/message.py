@@ -3,9 +3,8 @@
     {"task": "shop.send_mail", "args": ["a@example.com"], "kwargs": {"subject": "Hello"}, "meta": {"traceparent": "…"}}
 
 Any program can write such a body, in any language; "args", "kwargs" and "meta" may be left out. While it runs, a task
-may add a "checkpoint" for its next attempt. A serializer of one's
-own writes and reads the whole of it: it is two functions, of which `write` gets this mapping.
-Must never unpickle: producers could then run any code.
+may add a "checkpoint" for its next attempt. A serializer of one's own writes and reads the whole of it: it is two
+functions, of which `write` gets this mapping. Must never unpickle: producers could then run any code.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Message:
         args: by position.
         kwargs: by name.
         meta: what middleware has added; {} for nothing.
-        checkpoint: what a former attempt has saved last, or None. A put has none.
+        checkpoint: what an earlier attempt saved last, or None.
     """
 
     task: str
@@ -121,7 +120,7 @@ def read(body: bytes, serializer: Serializer) -> Message:
 
 
 def with_checkpoint(body: bytes, value: Any, serializer: Serializer) -> bytes:
-    """A body, as it was put, with another checkpoint: the arguments that were read from it may have changed since.
+    """A body with another checkpoint. It is made from the bytes, because the task may have changed its arguments.
 
     Raises:
         TypeError, ValueError: the serializer cannot write the value.

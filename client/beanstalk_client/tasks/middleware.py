@@ -75,7 +75,7 @@ class Run:
         message: the call; `message.meta` has what was added when it was put.
         tube: where its job comes from; "" if the worker does not know, because it watches several.
         job_id: of its job.
-        last_checkpoint: what this attempt or a former one has saved last with `checkpoint`; None for nothing.
+        last_checkpoint: the value that this attempt or an earlier one saved last with `checkpoint`, or None.
     """
 
     message: Message
@@ -90,10 +90,10 @@ class Run:
         self._loop = asyncio._get_running_loop()  # the worker's
 
     def checkpoint(self, value: Any) -> None:
-        """Save how far the run is: the next attempt finds the value in `last_checkpoint`. It replaces the former one.
+        """Save how far the run is. The next attempt gets the value as `last_checkpoint`. It replaces the former one.
 
-        Each call writes the whole job anew: call it every few seconds at most. If the server is lost, it waits until
-        the job is taken back.
+        Each call writes the whole job anew: call it every few seconds at most. If the connection is lost, it waits
+        until the job is taken back.
 
         Example:
             run = current_run()
@@ -109,8 +109,8 @@ class Run:
             JobTooBigError: the job would be too large. Nothing is saved.
             TooLateError: the job was put with `again` meanwhile, and runs again: this run may end. Nothing is saved.
             ReservationLostError: another worker may have the job: this run should end. Nothing is saved.
-            UnsupportedError: the server is a beanstalkd, which has no checkpoints.
-            RuntimeError: a coroutine calls it, which says `await current_run().acheckpoint(…)`.
+            UnsupportedError: the server is a beanstalkd, which cannot save a job.
+            RuntimeError: it was called in a coroutine, where `await current_run().acheckpoint(…)` is right.
         """
         loop = asyncio._get_running_loop()
         if loop is not None and self._tasks is not None and not self._tasks.is_in_memory:
@@ -135,7 +135,7 @@ class Run:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(saving, self._loop))
 
     def _checkpoint(self, value: Any) -> Coroutine[Any, Any, None]:
-        """A coroutine that saves a value as it is now; it runs in the worker's event loop."""
+        """A coroutine that saves the value, which is serialized now; it must run in the worker's event loop."""
         body = None
         if self._tasks is not None and self._delivery is not None:
             try:

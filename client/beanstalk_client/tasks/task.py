@@ -155,8 +155,8 @@ class _Changeable(Generic[C]):
         return self._having(key=key, replace=replace, hold=hold)
 
     def again(self) -> C:
-        """A call with a key that takes the place of the one with its key, even if that runs: then this one runs after
-        it, once, with the latest arguments. A handle of its `result` may get the result of the former run.
+        """A call that replaces the one with its key, even if that runs: then this one runs after it, once, with the
+        latest arguments. A handle of its `result` may get the result of the former run.
 
         Example:
             index_page.key("page-42").again().put(42)
@@ -164,11 +164,14 @@ class _Changeable(Generic[C]):
         return self._having(again=True)
 
     def within(self, seconds: Duration) -> C:
-        """A call with a key that is due no later than this many seconds after the first put of its job, however often
-        others take its place meanwhile. Each put must say so.
+        """A call that is due no later than this long after the first put of its job, even if it is replaced often. Each
+        put must have it, with `key(…, replace=True)` or `again`.
 
         Example:
             index_page.key("page-42", replace=True).delay(5).within("1m").put(42)
+
+        Args:
+            seconds: the maximum time, in seconds or with a unit.
         """
         return self._having(within=seconds)
 
@@ -388,8 +391,7 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
         return bool(await self.tasks._ado(self.tube, _change("cancel", which)))
 
     def reprioritize(self, which: str | int, priority: int) -> bool:
-        """Give a job that does not run another priority, by its key or id. True: it has it. False: too late, it runs or
-        has run; or there is none.
+        """Give a job another priority, by its key or id; return False if it runs, has run or does not exist.
 
         Example:
             send_mail.key("order-17").put("a@example.com")
@@ -471,7 +473,7 @@ class Task(_Changeable["Call[P]"], Generic[P, R]):
 
 
 def _change(command: str, which: str | int, *arguments: int) -> Steps:
-    """Change a job by its key or id; return False if it is too late for that."""
+    """Change a job by its key or id; return False if it is too late or missing."""
     try:
         yield methodcaller(f"{command}_keyed" if isinstance(which, str) else command, which, *arguments)
     except (NotFoundError, TooLateError):
@@ -544,7 +546,7 @@ class Options:
         """What put-with is given beside what put is given; {} if a `put` that beanstalkd knows can say it.
 
         Raises:
-            ValueError: what is said of a key, and there is none.
+            ValueError: `again` has no key, or `within` replaces nothing.
         """
         if self.again and not self.key:
             raise ValueError("again is about a key: say task.key(…).again().put(…)")
@@ -644,7 +646,7 @@ class Call(_Call[P, "Call[P]"]):
         Raises:
             ExistsError: the tube has a job with this key. Nothing is put.
             TooLateError: the job that is to be replaced runs already, or its key is held. Nothing is put.
-            ValueError: `again` or `within` without a key. Nothing is put.
+            ValueError: `again` has no key, or `within` replaces nothing. Nothing is put.
             UnsupportedError: the server is a beanstalkd, which knows `delay` and `priority` only. Nothing is put.
             TypeError: the function cannot be called with these arguments. Nothing is put.
             TypeError, ValueError: the serializer cannot write an argument. Nothing is put.

@@ -415,9 +415,8 @@ class Tasks:
             return put.job_id
 
     def _put_steps(self, task: Task[..., Any], put: Put, options: Options) -> Steps:
-        if (
-            options.replace or options.again
-        ):  # each is unique: a worker that is cut off finds out that its job is another
+        if options.replace or options.again:
+            # makes each body unique: by it, a worker that was cut off finds out that its job was replaced
             put.message.meta["put_id"] = secrets.token_hex(8)
         body = task.encode(put.message)
         priority = task.default_priority if options.priority is None else options.priority

@@ -120,6 +120,8 @@ def _export(options: argparse.Namespace) -> int:
         print(f"dropped {_counted(written.keyed, 'key')}: beanstalkd has no keys")
     if written.held:
         print(f"freed {_counted(written.held, 'held key')}")
+    if written.paused:
+        print(f"ended {_counted(written.paused, 'pause')} of tubes")
     if written.waiting:
         print(f"{_counted(written.waiting, 'job')} waiting for a group: delayed there until they are kicked")
     if written.with_terms:

@@ -520,6 +520,16 @@ def test_export_says_what_is_lost_of_policies(path, capsys):
     assert contents.last_id == 23
 
 
+def test_export_says_that_pauses_end(path, keep, capsys):
+    async def work(server):
+        server.put()
+        assert server.broker.pause(server.client, "default", 60 * SECOND, NOW) == DONE
+
+    keep(work)
+    assert main(["binlog", "export", str(path), "--to", str(path.parent / "back")]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["ended 1 pause of tubes"]
+
+
 def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):
     async def work(server):
         server.put(b"x" * 65_534)

@@ -46,6 +46,8 @@ class Written:
     """How many of the jobs had terms, likewise."""
     held: int
     """How many held keys there were, likewise."""
+    paused: int
+    """How many tubes were paused: beanstalkd forgets pauses when it stops."""
     waiting: int
     """How many of the jobs wait for a group, likewise: they stay delayed until they are kicked."""
     files: int
@@ -59,7 +61,7 @@ def export(inspection: Inspection, to: Directory, on_progress: Progress | None =
     """Write all live jobs, and the highest id in use, to a directory, which is created if it is missing.
 
     Each job keeps everything that beanstalkd has of a job, so its stats-job reports the same as this server's. Keys,
-    held ones too, and terms are lost.
+    held ones too, terms and pauses are lost.
 
     Raises:
         StorageError: the binlog is damaged, or the jobs cannot be written. Then nothing has been written.
@@ -135,12 +137,16 @@ class _Writer:
         self._keyed = 0
         self._with_terms = 0
         self._held = 0
+        self._paused = 0
         self._waiting = 0
         self._body_limit = 0
 
     def put(self, job: StoredJob) -> None:
         if job.state == HELD:
-            self._held += 1
+            if job.key:
+                self._held += 1
+            else:
+                self._paused += 1
             return
         if job.state == GROUP:
             return
@@ -178,6 +184,7 @@ class _Writer:
             self._keyed,
             self._with_terms,
             self._held,
+            self._paused,
             self._waiting,
             len(self._names),
             self._written,

@@ -467,7 +467,7 @@ class TestWrite:
         assert [path.stat().st_size for path in files(tmp_path)] == [378, 378, 3091, 378, 378, 191]
 
     def test_nothing_to_write_is_no_file(self, tmp_path):
-        assert write(tmp_path, []) == Written(0, 0, 0, 0, 0, 0, 0, 0)
+        assert write(tmp_path, []) == Written(0, 0, 0, 0, 0, 0, 0, 0, 0)
         assert list(tmp_path.iterdir()) == []
 
     def test_keys_are_counted(self, tmp_path):

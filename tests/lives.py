@@ -242,7 +242,7 @@ class History:
             self.history = history
             put, put_batch, change, hold = journal.put, journal.put_batch, journal.change, journal.hold
             delete, clear = journal.delete, journal.clear
-            begin_group, leave_group = journal.begin_group, journal.leave_group
+            begin_group, leave_group, pause = journal.begin_group, journal.leave_group, journal.pause
             ending = {}  # members that a clear has ended, by id, until their groups count them: recovery does
 
             def counted(group):
@@ -269,6 +269,12 @@ class History:
             def heard_hold(held):
                 hold(held)
                 history.record(held.id, by_clock(journal, held))
+
+            def heard_pause(held):
+                if not pause(held):
+                    return False
+                history.record(held.id, by_clock(journal, held))
+                return True
 
             def heard_delete(job):
                 delete(job)
@@ -303,7 +309,7 @@ class History:
                 return True
 
             journal.put, journal.put_batch = heard_put, heard_put_batch
-            journal.change, journal.hold = heard_change, heard_hold
+            journal.change, journal.hold, journal.pause = heard_change, heard_hold, heard_pause
             journal.delete, journal.clear = heard_delete, heard_clear
             journal.begin_group, journal.leave_group = heard_begin_group, heard_leave_group
 

@@ -316,7 +316,7 @@ class BreakingJournal(MemoryJournal):
 
 
 class FullJournal(MemoryJournal):
-    """Has no room for what `refuses` names: "put", "begin_group" or "clear"."""
+    """Has no room for what `refuses` names: "put", "begin_group", "pause" or "clear"."""
 
     def __init__(self, *refuses):
         super().__init__()
@@ -327,6 +327,9 @@ class FullJournal(MemoryJournal):
 
     def begin_group(self, group):
         return "begin_group" not in self.refuses and super().begin_group(group)
+
+    def pause(self, pause):
+        return "pause" not in self.refuses and super().pause(pause)
 
     def clear(self, tube_name, reserved_ids):
         return "clear" not in self.refuses and super().clear(tube_name, reserved_ids)

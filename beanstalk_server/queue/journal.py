@@ -145,6 +145,12 @@ class Journal:
         """
         return all(self.put(job) for job in jobs)
 
+    def pause(self, pause: HeldKey) -> bool:
+        """Record that a tube is paused until the deadline of a held key that is new, and has no key; False if there is
+        no room for it. It must not take the room of changes, as its record stays."""
+        self.hold(pause)
+        return True
+
     def change(self, job: Job) -> None:
         """Record that a job was released, buried, kicked, rescheduled or moved, has failed, or was reserved while
         delayed or buried; if it can expire, also that it was reserved or given back, or that its time begins.
@@ -154,8 +160,7 @@ class Journal:
         """
 
     def hold(self, held: HeldKey) -> None:
-        """Record that the job with this id is deleted, but its key stays taken until the deadline; or, without a key,
-        that the tube is paused until then.
+        """Record that the job with this id is deleted, but its key stays taken until the deadline.
 
         `held` is what is left of it, and in the table of this name afterwards; `delete` is its end. `stored` gives it
         as a job without a body, in the state HELD: so `load` must give it back, too. A journal that does not override

@@ -67,12 +67,15 @@ def record_pause(queue: QueueState, tube: Tube, end: int, now: int) -> bool:
     """
     before = tube.pause_record
     if end:
-        if queue.admits != ALL or not queue.memory.admits_pause():
+        if not queue.memory.admits_pause():
             return False
-        pause = tube.pause_record = HeldKey(queue.next_id, "", tube, now)
-        queue.next_id += queue.stride
+        pause = HeldKey(queue.next_id, "", tube, now)
         pause.deadline = end
-        record_hold(queue, pause)
+        if not queue.journal.pause(pause):
+            return False
+        queue.last_lsn += 1
+        queue.next_id += queue.stride
+        tube.pause_record = pause
         queue.held.add(pause)
         count_pause(queue, pause)
     else:

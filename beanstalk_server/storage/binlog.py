@@ -295,6 +295,9 @@ class Binlog(Journal):
     def begin_group(self, group: Group) -> bool:
         return self._log.begin_group(group) or (self._make_room(put_size(group)) and self._log.begin_group(group))
 
+    def pause(self, pause: HeldKey) -> bool:
+        return self._log.pause(pause) or (self._make_room(put_size(pause)) and self._log.pause(pause))
+
     def leave_group(self, group: Group, end: int, job: Job | None) -> None:
         try:
             self._log.leave_group(group, end, job)

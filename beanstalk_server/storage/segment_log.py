@@ -246,6 +246,16 @@ class SegmentLog:
             self.next_id = group.id + 1
         return True
 
+    def pause(self, pause: HeldKey) -> bool:
+        """Record a pause; return False if it does not fit."""
+        size = put_size(pause)
+        if not self._may_put(size):
+            return False
+        self._append_put(pause, size)
+        if pause.id >= self.next_id:
+            self.next_id = pause.id + 1
+        return True
+
     def _may_put(self, size: int) -> bool:
         """Whether a whole job of this many bytes may be recorded."""
         room = self.room
@@ -272,14 +282,9 @@ class SegmentLog:
         self._review_room()
 
     def hold(self, held: HeldKey) -> None:
-        """Record that a job is gone but for its key. Its record stands for the held key from now on.
-
-        Or record a pause, which is a held key without a job.
-        """
-        if not held.file:  # the job has no record, or it is a pause
+        """Record that a job is gone but for its key. Its record stands for the held key from now on."""
+        if not held.file:  # the job has no record
             self.append(held)
-            if held.id >= self.next_id:
-                self.next_id = held.id + 1
             return
         job = self.live[held.id]
         size = hold_size(held)

@@ -527,7 +527,7 @@ RESERVE_WITH_TIMEOUT: Final = Command(
 RESERVE_BATCH: Final = Command("reserve-batch", grammar.read_reserve_batch, _reserve_batch, CONSUME, WATCHED_TUBES)
 CANCEL_RESERVE: Final = Command("cancel-reserve", None, _cancel_reserve, NO_RIGHT, NO_TUBE, acts=True)
 PAUSE_TUBE: Final = Command(
-    "pause-tube", grammar.read_pause, _pause_tube, ADMIN, TUBE_NAMED, hides=True, done=replies.PAUSED, needs=ALL
+    "pause-tube", grammar.read_pause, _pause_tube, ADMIN, TUBE_NAMED, hides=True, done=replies.PAUSED, needs=DELETIONS
 )
 IGNORE: Final = Command(
     "ignore",

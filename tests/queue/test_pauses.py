@@ -2,7 +2,7 @@
 
 import pytest
 from checking import check_broker
-from virtual import MemoryJournal, RecordingClient, put
+from virtual import FullJournal, MemoryJournal, RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
@@ -100,12 +100,25 @@ def test_pauses_count_for_the_limit_on_memory():
     assert broker.pause(client, "c", UNTIL_RESUMED, SECOND) == DONE
 
 
-def test_a_journal_that_admits_no_change_begins_no_pause_and_ends_it_later():
+def test_a_journal_without_room_begins_no_pause_but_ends_one():
+    journal = FullJournal()
+    broker, client = started(journal, SECOND)
+    paused(broker, client, "mail", 10 * SECOND, SECOND)
+    next_id = broker.next_id
+    journal.refuses = ("pause",)
+    broker.set_admission(DELETIONS)
+    assert broker.pause(client, "mail", SECOND, SECOND) == OUT_OF_MEMORY
+    assert broker.next_id == next_id and broker.tube_statistics("mail", SECOND).pause == 10 * SECOND
+    check_broker(broker)
+    assert broker.pause(client, "mail", 0, SECOND) == DONE
+    assert journal.jobs == {}
+    check_broker(broker)
+
+
+def test_a_journal_that_admits_no_change_ends_a_pause_later():
     broker, client = started(MemoryJournal(), SECOND)
     paused(broker, client, "mail", 10 * SECOND, SECOND)
-    for admits in (DELETIONS, NONE):
-        broker.set_admission(admits)
-        assert broker.pause(client, "default", SECOND, SECOND) == OUT_OF_MEMORY
+    broker.set_admission(NONE)
     advance(broker, 20 * SECOND)
     assert "mail" not in broker.tubes and len(broker.journal.jobs) == 1
     broker.set_admission(ALL)

@@ -13,7 +13,7 @@ from memory_disk import MemoryDirectory
 from virtual import reserve_job
 
 from beanstalk_server.queue.journal import ALL, DELETIONS
-from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.upkeep import COMMIT_LIMIT
 
@@ -321,3 +321,22 @@ async def test_changes_that_find_no_room_anywhere_fail_the_commit_that_they_belo
     with pytest.raises(OSError, match="the disk is full, and the room for changes is used up"):
         await queue.binlog.commit()
     await queue.binlog.close()
+
+
+async def test_pauses_leave_the_room_for_changes_of_a_full_disk():
+    queue = Queue(MemoryDirectory(capacity=4 * 65_536), segment_size=65_536)
+    jobs = []
+    while (number := await queue.put(1000)) is not None:
+        jobs.append(number)
+    outcomes = []
+    while DONE in outcomes[-1:] or not outcomes:
+        await queue.make_room(DELETIONS)
+        tube = f"tube-{len(outcomes)}"
+        queue.broker.use(queue.client, tube)
+        outcomes.append(queue.broker.pause(queue.client, tube, SECOND, queue.now))
+        await queue.commit()
+    assert outcomes[-1] == OUT_OF_MEMORY
+    for number in jobs:
+        await queue.change(number)
+    queue.check()
+    await queue.stop()

@@ -92,7 +92,6 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"bury ",
         b"kick ",
         b"kick-job ",
-        b"pause-tube ",
         b"reschedule ",
         b"reschedule-keyed ",
         b"redrive ",
@@ -102,7 +101,15 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"reprioritize-keyed ",
         b"give-back ",
     )
-    assert DELETES == (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ", b"cancel-group ", b"delete-batch ")
+    assert DELETES == (
+        b"delete ",
+        b"pause-tube ",
+        b"cancel ",
+        b"cancel-keyed ",
+        b"clear-tube ",
+        b"cancel-group ",
+        b"delete-batch ",
+    )
     assert (
         b"put-keyed ",
         b"replace-keyed ",

@@ -297,6 +297,8 @@ class AsyncClient(ClientCore[TBody], Asynchronous[TBody]):
                 connection.shut()
                 return await self._open(address)
             greeting = [connection.call(command) for command in self._session.greet()]
+            for command in self._session.introduce():  # no wait: what fails, fails with the commands behind it as well
+                connection.call(command).add_done_callback(lambda reply: reply.cancelled() or reply.exception())
             results = await asyncio.gather(*greeting, return_exceptions=True)
             for result in results:
                 if isinstance(result, BaseException):

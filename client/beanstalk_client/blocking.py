@@ -400,7 +400,7 @@ class Client(ClientCore[TBody], Blocking[TBody]):
             self._say(connection, proof)
             connection.until = until
             connection.set_timeout(self._timeout)  # a node of a cluster without a leader knows a token, and then waits
-            self._say(connection, greeting[len(proof) :])
+            self._say(connection, greeting[len(proof) :] + self._session.introduce())
             connection.until = None
         except BaseException:
             connection.close()
@@ -411,7 +411,7 @@ class Client(ClientCore[TBody], Blocking[TBody]):
 
     def _say(self, connection: Connection, greeting: Sequence[Command[Any]]) -> None:
         for command, result in zip(greeting, connection.run_all(greeting) if greeting else ()):
-            if isinstance(result, Exception):
+            if isinstance(result, Exception) and not self._session.may_fail(command, result):
                 raise of_command(result, command.line, connection.name)
 
     def _connect_again(self, began: float) -> Connection:

@@ -52,6 +52,8 @@ class ConnectionOptions(TypedDict, total=False):
             client for asyncio goes on connecting after that, for the commands that follow.
         on_reconnect: called after that, with the ids of the jobs that were reserved and are so no more.
         insecure_token: whether the token may be sent to other machines without TLS; False by default.
+        name: the name of the client, by the rules of tube names, for operators: see `client_name`. None, the default,
+            for "<program>/<host>/<process id>"; "" for none.
     """
 
     tls: ssl.SSLContext | bool
@@ -63,6 +65,7 @@ class ConnectionOptions(TypedDict, total=False):
     reconnect_timeout: Duration
     on_reconnect: Callable[[frozenset[int]], object] | None
     insecure_token: bool
+    name: str | None
 
 
 class ClientOptions(ConnectionOptions, total=False):
@@ -121,6 +124,7 @@ class ClientCore(Commands[TBody]):
         reconnect_timeout: Duration = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
+        name: str | None = None,
     ) -> None:
         try:
             target = read_target(
@@ -128,7 +132,7 @@ class ClientCore(Commands[TBody]):
             )
         finally:
             del addresses, token  # an error report has the variables of each frame
-        self._session = Session(encoding, use, watch, target.token)
+        self._session = Session(encoding, use, watch, target.token, name)
         self._target = target._replace(token="")
         self._connect_timeout, self._timeout, self._reconnect_timeout = read_patience(
             connect_timeout, timeout, reconnect_timeout

@@ -18,6 +18,7 @@ from beanstalk_client.commands import (
     IDENTITY,
     MAX_TIMEOUT,
     MODES,
+    NAMED,
     Command,
     Duration,
     Maker,
@@ -26,8 +27,9 @@ from beanstalk_client.commands import (
     seconds_of,
     sequence_of,
 )
-from beanstalk_client.errors import ReservationLostError, UnsupportedError
+from beanstalk_client.errors import ReservationLostError, UnknownCommandError, UnsupportedError
 from beanstalk_client.job import Origin
+from beanstalk_client.names import own_name
 
 T = TypeVar("T")
 
@@ -44,6 +46,7 @@ class Session(Maker):
         use: the tube to use.
         watch: the tube or tubes to watch.
         token: what says who we are; "" for none.
+        name: what the client calls itself; "" for nothing, None for `own_name()`.
 
     Attributes:
         used, watched: the tubes that the server was told; `watched` is a dict for its order.
@@ -61,6 +64,7 @@ class Session(Maker):
         use: str = DEFAULT_TUBE,
         watch: str | Iterable[str] = DEFAULT_TUBE,
         token: str = "",
+        name: str | None = "",
     ) -> None:
         self._token = token
         del token  # an error report has the variables of each frame
@@ -72,6 +76,7 @@ class Session(Maker):
             [watch] if isinstance(watch, str) else sequence_of(watch, "watch")
         )
         self.mode: str = MODES[0]
+        self.name: str | None = name
         self.reserved: set[int] = set()
         self.origin: Origin = Origin()
         self.known: dict[str, bool] = {}
@@ -79,6 +84,7 @@ class Session(Maker):
         if not self.watched:
             raise ValueError("watch: at least one tube must be watched")
         self.greet()
+        self.introduce()
 
     def __repr__(self) -> str:
         return f"<Session: uses {self.used}, watches {', '.join(self.watched)}>"
@@ -95,6 +101,20 @@ class Session(Maker):
         if DEFAULT_TUBE not in self.watched:
             greeting.append(self.ignore(DEFAULT_TUBE))
         return greeting
+
+    def introduce(self) -> list[Command[Any]]:
+        """What a new connection says of itself after its greeting, if it has a name. See `may_fail`."""
+        name = own_name() if self.name is None else self.name  # anew, as a fork has another one
+        if not name:
+            return []
+        introduction = self.client_name(name)
+        introduction.effect = None  # a default stays one
+        return [introduction]
+
+    @staticmethod
+    def may_fail(command: Command[Any], error: BaseException) -> bool:
+        """Whether a connection is as good after this error of its introduction: beanstalkd knows no names."""
+        return command.reply is NAMED and isinstance(error, UnknownCommandError)
 
     def forget_token(self) -> None:
         """There will be no other connection that needs it."""

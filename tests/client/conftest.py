@@ -5,6 +5,7 @@ import contextlib
 import os
 
 import pytest
+from beanstalk_client import session
 from beanstalk_client.tasks import Tasks
 from consuming import SERVERS, running
 from fake_network import Loops, connected
@@ -55,8 +56,14 @@ def connect(request):
 
 
 @pytest.fixture
-def scripted():
-    """Starts servers that say what scripts say."""
+def unnamed(monkeypatch):
+    """Clients have no names by default."""
+    monkeypatch.setattr(session, "own_name", lambda: "")
+
+
+@pytest.fixture
+def scripted(unnamed):
+    """Starts servers that say what scripts say, to clients without names."""
     with contextlib.ExitStack() as stack:
 
         def start(*scripts):

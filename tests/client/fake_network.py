@@ -206,8 +206,8 @@ class Loops:
 
 @contextlib.asynccontextmanager
 async def connected(net, greeting=b"", **how):
-    """A client, and the peer that it has connected to."""
-    queue = AsyncClient("h:1", **{"reconnect_timeout": WITHIN, **how})
+    """A client without a name, and the peer that it has connected to."""
+    queue = AsyncClient("h:1", **{"reconnect_timeout": WITHIN, "name": "", **how})
     connecting = begin(queue.connect())
     peer = await net.peer(0)
     await turns()

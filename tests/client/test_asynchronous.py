@@ -21,6 +21,8 @@ from scripted_server import ASKED, extensions
 
 from harness.waiting import WITHIN
 
+pytestmark = pytest.mark.usefixtures("unnamed")  # their peers say what they expect, byte by byte
+
 
 async def answer(peer, put, body):
     """Let the server insert the job."""

@@ -26,6 +26,8 @@ from beanstalk_server.settings.sections import ListenerConfig
 from harness import servers
 from harness.waiting import WITHIN, eventually
 
+pytestmark = pytest.mark.usefixtures("unnamed")  # their peers say what they expect, byte by byte
+
 
 @pytest.mark.parametrize("give_up", [CLOSE, RESET], ids=["closed", "reset"])
 def test_a_loss_at_any_byte_of_the_set_up_is_an_attempt_that_failed(scripted, give_up, monkeypatch):

@@ -172,7 +172,7 @@ LARGE = b"FOUND 1 %d\r\n%b\r\n" % (len(BODY), BODY)
 
 
 def test_replies_larger_than_all_buffers_do_not_block_what_is_still_to_be_sent(connect):
-    with echoing(LARGE) as address, connect(address, encoding=None) as queue:
+    with echoing(LARGE) as address, connect(address, encoding=None, name="") as queue:
         with queue.pipeline() as together:
             found = [(together.peek(1), together.put(BODY)) for _ in range(100)]
         assert all(peeked.result().body == BODY and put.result() == 1 for peeked, put in found)

@@ -291,6 +291,11 @@ def _set_mode(mode: str, result: object, session: Notes) -> None:
         session.mode = mode
 
 
+def _take_name(name: str, result: object, session: Notes) -> None:
+    if result is None:
+        session.name = name
+
+
 def _note_server(_: object, result: object, session: Notes) -> None:
     """`stats` was answered, which says which server it is."""
     if isinstance(result, dict):
@@ -1369,7 +1374,8 @@ class Commands(Generic[TBody]):
 
     @extension
     def client_name(self, name: str) -> Command[None]:
-        """Gives the connection a name, which operators see in the log, in `list_clients`, and at its reserved jobs.
+        """Gives the client another name, also for later connections. Operators see it in the log, in `list_clients`,
+        and at its reserved jobs.
 
         Example:
             queue.client_name("shop-worker/web-3/4711")
@@ -1377,7 +1383,7 @@ class Commands(Generic[TBody]):
         Args:
             name: by the rules of tube names.
         """
-        return Command(b"client-name %b\r\n" % _name(name, "name"), NAMED, True)
+        return Command(b"client-name %b\r\n" % _name(name, "name"), NAMED, True, effect=_take_name, about=name)
 
     @extension
     def list_extensions(self) -> Command[Statistics]:

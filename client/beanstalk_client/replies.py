@@ -56,6 +56,7 @@ class Notes(Protocol):
     used: str
     watched: dict[str, int | None]
     mode: str
+    name: str | None
     known: dict[str, bool]
 
 

@@ -10,6 +10,7 @@ import traceback
 import pytest
 from beanstalk_client import (
     BadFormatError,
+    Client,
     ConnectionLostError,
     DeadlineSoonError,
     ExistsError,
@@ -28,6 +29,7 @@ from beanstalk_client import (
     UnreachableError,
     UnsupportedError,
 )
+from beanstalk_client.names import own_name
 from consuming import BEANSTALKD, imported, restartable
 from scripted_server import ASKED, CLOSE, RESET, SILENCE, extensions
 from tls_peers import Files, client_context
@@ -40,6 +42,8 @@ from harness.waiting import WITHIN
 
 TOKEN = new_token()
 MAIL = UserConfig(name="mail", token_sha256=(hash_of_token(TOKEN),), produce=("mail-*",), consume=("mail-*",))
+HELD = "shop-worker/web-3/4711"
+TOLD = b"client-name %b\r\n" % HELD.encode()
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", None])
@@ -698,3 +702,63 @@ def test_a_unix_socket(connect, run, tmp_path):
     for number, address in enumerate((f"{tmp_path}/socket", f"unix:{tmp_path}/socket"), 1):
         with connect(address) as queue:
             assert queue.put("x") == number
+
+
+def names_at(server):
+    with Client(server.address, name="") as client:
+        return sorted(one["client-name"] for one in client.list_clients() if one["client-name"])
+
+
+def test_a_client_has_the_name_that_it_is_given_by_default_its_own_and_none_if_that_is_empty(connect, run):
+    server = run()
+    with connect(server.address), connect(server.address, name=HELD), connect(server.address, name=""):
+        assert names_at(server) == sorted([own_name(), HELD])
+
+
+def test_another_name_holds_for_later_connections_too(connect, run):
+    server = run()
+    with connect(server.address) as queue:
+        queue.client_name(HELD)
+        assert names_at(server) == [HELD]
+        queue.lose()
+        queue.see_loss()
+        queue.using()
+        assert names_at(server) == [HELD]
+
+
+def test_a_default_name_is_made_anew_for_each_connection(connect, run, monkeypatch):
+    server = run()
+    with connect(server.address) as queue:
+        monkeypatch.setattr("beanstalk_client.session.own_name", lambda: HELD)
+        queue.lose()
+        queue.see_loss()
+        queue.using()
+        assert names_at(server) == [HELD]
+
+
+def test_beanstalkd_serves_clients_whose_names_it_does_not_know(connect, beanstalkd):
+    with connect(beanstalkd.address, use="t", name=HELD) as queue:
+        queue.put("x")
+        queue.lose()
+        queue.see_loss()
+        assert queue.peek_ready().body == "x"
+        with pytest.raises(UnknownCommandError):
+            queue.client_name(HELD)
+
+
+def test_the_name_is_sent_with_what_else_a_new_connection_is_told(connect, scripted):
+    server = scripted([(b"use t\r\n" + TOLD, b"USING t\r\nNAMED\r\n"), (b"peek 1\r\n", b"NOT_FOUND\r\n")])
+    with connect(server.address, use="t", name=HELD) as queue, pytest.raises(NotFoundError):
+        queue.peek(1)
+
+
+def test_a_server_that_wants_a_token_refuses_a_connection_that_has_only_a_name(connect, scripted):
+    server = scripted([(TOLD, b"UNAUTHORIZED\r\n"), (b"list-tube-used\r\n", b"UNAUTHORIZED\r\n")])
+    with pytest.raises(UnauthorizedError), connect(server.address, name=HELD) as queue:
+        queue.using()
+
+
+@pytest.mark.parametrize("name", ["-x", "a b", "x" * 201])
+def test_a_name_that_servers_refuse_is_refused_before(connect, name):
+    with pytest.raises(ValueError, match="bad name"):
+        connect("127.0.0.1:1", name=name)

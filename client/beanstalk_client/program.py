@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from beanstalk_client import signals
+from beanstalk_client import names, signals
 from beanstalk_client.errors import Error
 from beanstalk_client.events import reason_of
 from beanstalk_client.logs import add_log_options, complain, start_log
@@ -117,6 +117,7 @@ def run_program(
         with signals.exiting(exit_within):
             return run_program(parser, run, sys.argv[1:], exit_within)
     options = parser.parse_args(arguments)
+    names.program = parser.prog.replace("python -m beanstalk_client.", "beanstalk-")
     start_log(options)
     try:
         return run(options, arguments)

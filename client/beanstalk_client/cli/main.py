@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from beanstalk_client import names
 from beanstalk_client.address import VISIBLE_TOKEN, has_token
 from beanstalk_client.cli.output import (
     OUTPUT_FAILED,
@@ -48,6 +49,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return _fail("beanstalk", "needs Python 3.11 or newer", UNAVAILABLE)
     parser = make_parser()
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    names.program = parser.prog
     name = f"{parser.prog} {options.name}"
     if has_token(options.server or "") or has_token(getattr(options, "url", None) or ""):
         _fail(name, f"{VISIBLE_TOKEN} --token-file, {TOKEN_VARIABLE} or {SERVER_VARIABLE}", 0)

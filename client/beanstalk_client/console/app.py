@@ -32,6 +32,7 @@ from beanstalk_client.console.settings import LOOPBACK, Settings
 from beanstalk_client.console.state import State
 from beanstalk_client.console.visit import BadRequestError, Visit
 from beanstalk_client.errors import BadFormatError, Error, ForbiddenError, NotFoundError, UnauthorizedError, shown
+from beanstalk_client.names import own_name
 from beanstalk_client.schedules.scheduler import GROUP
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -106,6 +107,7 @@ def console(
             timeout=20,
             reconnect_timeout=2,
             insecure_token=insecure_token,
+            name=own_name("beanstalk-console"),
         )
 
     settings = Settings(

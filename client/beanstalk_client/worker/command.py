@@ -23,6 +23,7 @@ from beanstalk_client.consumers import FORCE_AFTER, GRACE, run
 from beanstalk_client.errors import UnsupportedError
 from beanstalk_client.events import tell
 from beanstalk_client.logs import keep_log
+from beanstalk_client.names import own_name
 from beanstalk_client.program import (
     COUNT,
     FAILED,
@@ -224,8 +225,9 @@ def schedules_of(options: argparse.Namespace, tasks: Tasks) -> AbstractContextMa
         return contextlib.nullcontext()
     if not tasks.schedules:
         raise UsageError(f"--schedule: {options.app} has no schedule")
+    connect = functools.partial(tasks.connect, name=own_name("beanstalk-scheduler"))
     try:
-        return Scheduler(tasks.connect, tasks.schedules, group=options.group).in_thread()
+        return Scheduler(connect, tasks.schedules, group=options.group).in_thread()
     except ValueError as error:
         raise UsageError(f"--schedule: {error}") from None
 

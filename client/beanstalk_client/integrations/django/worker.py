@@ -36,6 +36,7 @@ from beanstalk_client.commands import seconds_of
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release, is_last_attempt
 from beanstalk_client.errors import BeanstalkdError, Error, JobTooBigError
 from beanstalk_client.events import reason_of, tell
+from beanstalk_client.names import own_name
 from beanstalk_client.tasks.failure import (
     ERRORS,
     Backoff,
@@ -124,7 +125,7 @@ class DjangoTaskRunner:
 
     def connect(self) -> AsyncClient[bytes]:
         """A client of the backend's server that is not connected yet."""
-        return AsyncClient(**self._backend.settings.client, encoding=None)
+        return AsyncClient(**self._backend.settings.client, encoding=None, name=own_name("beanstalk-worker"))
 
     async def __call__(self, delivery: Delivery) -> Outcome:
         """Run the task of a job; return what becomes of the job."""

@@ -14,6 +14,7 @@ import beanstalk_client
 import pytest
 from beanstalk_client.cli import mutate
 from beanstalk_client.cli.main import main
+from beanstalk_client.names import own_name
 from beanstalk_client.worker.serving import Group, Worker
 from on_terminal import BEANSTALK, OnTerminal
 from scripted_server import CLOSE
@@ -328,13 +329,17 @@ def test_drain_and_undrain(ours, ask, read):
 
 
 def test_who_is_connected(ours, ask, read):
-    with beanstalk_client.Client(ours.address, use="t", watch=("a", "b")) as worker:
+    name = own_name("shop")
+    with beanstalk_client.Client(ours.address, use="t", watch=("a", "b"), name=name) as worker:
         worker.put("x")
         found = {one["using"]: one for one in read(ours, "clients")}
         assert (found["t"]["producer"], found["t"]["watching"], found["t"]["state"]) == (1, 2, "idle")
+        assert (found["t"]["client-name"], set(found["t"]["tubes"].split())) == (name, {"a", "b"})
         header, *rows = ask(ours, "clients")[1].splitlines()
         assert len(rows) == 2  # with the one that asks
         assert header.split("\t")[:3] == ["name", "user", "state"]
+        assert sum(f"\t{name}\t" in row for row in rows) == 1
+        assert sum("\tbeanstalk/" in row for row in rows) == 1
 
 
 def test_jobs_are_moved_to_another_tube(ours, read):

@@ -44,7 +44,7 @@ JOB_COLUMNS: Final = {
 """The columns of `ls`, by their names in list-jobs. `failures` are those that the policy of the tube counts."""
 
 CLIENT_COLUMNS: Final = (
-    "name", "user", "state", "producer", "worker", "using", "watching", "reserved", "age"
+    "name", "user", "state", "producer", "worker", "using", "watching", "reserved", "age", "client-name", "tubes"
 )  # fmt: skip
 
 

@@ -315,14 +315,15 @@ COMMANDS: Final = (
         "show.show",
         "explain the state of a job",
         Argument("ID", "id of the job"),
-        about="Shows the statistics of the job, and the report of the worker that buried it, with time and "
-        "error. Workers put reports into the tube NAME.errors.",
+        about="Shows the statistics of the job, which client has reserved it and when, and the report of the worker "
+        "that buried it, with time and error. Workers put reports into the tube NAME.errors.",
     ),
     Command(
         "clients",
         "inspect.clients",
         "list connected clients",
-        about="Needs list-clients, which beanstalkd does not have.",
+        about="Shows the name that each has given itself, its state, and the first 16 tubes that it watches. Needs "
+        "list-clients, which beanstalkd does not have.",
     ),
     Command(
         "put",

@@ -68,7 +68,9 @@ def why_there(found: Mapping[str, Any], tube: Mapping[str, Any], report: Mapping
     failed = f"failure {tries}{f' of {limit}' if limit else ''}: {reason or 'unknown reason'}"
     left = f"{found['time-left']} s"
     if found["state"] == "reserved":
-        return f"a worker has it, for {left} more unless it touches it (reserve {found['reserves']})"
+        client = found.get("client")
+        who = f"{client} reserved it {found['reserved-for']} s ago" if client else "a worker has it"
+        return f"{who}, for {left} more unless it touches it (reserve {found['reserves']})"
     if found["state"] == "delayed":
         if tries:
             return f"{failed}; it is ready in {left}"

@@ -25,6 +25,10 @@ CLUSTER: Final = {
 SERVER: Final = ("server", "version", "hostname", "os", "platform", "pid", "uptime", "max-job-size", "draining", "id")
 
 
+SEARCHED: Final = ("name", "client-name", "user", "using", "tubes")
+"""What a search looks at."""
+
+
 def does(client: Mapping[str, Any]) -> str:
     """What a client does. The protocol calls one that holds jobs idle, as it neither waits nor is blocked."""
     state = str(client.get("state", ""))
@@ -44,7 +48,7 @@ async def clients(visit: Visit) -> Response:
         problem = 'Your token may not list clients: that needs the right admin = "*".'
     text, only = visit.text("q").lower(), visit.text("only")
     if text:
-        found = [one for one in found if text in f"{one['name']} {one['user']} {one['using']}".lower()]
+        found = [one for one in found if text in " ".join(str(one.get(key, "")) for key in SEARCHED).lower()]
     count = {
         "workers": sum(1 for one in found if one.get("worker")),
         "waiting": sum(1 for one in found if one.get("state") == "waiting"),

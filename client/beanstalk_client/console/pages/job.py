@@ -17,7 +17,7 @@ from beanstalk_client.errors import Error, ForbiddenError, NotFoundError
 from beanstalk_client.statistics import Statistics
 from beanstalk_client.tasks.failure import ERRORS
 
-UNITS: Final = {"age": "s", "delay": "s", "ttr": "s", "time-left": "s", "expires-in": "s"}
+UNITS: Final = {"age": "s", "delay": "s", "ttr": "s", "time-left": "s", "expires-in": "s", "reserved-for": "s"}
 
 
 async def job(visit: Visit) -> Response:

@@ -371,7 +371,11 @@ def test_beside_beanstalkd(cleanup, top):
 
 
 @pytest.mark.parametrize(
-    ("measures", "told"), [(True, r"^waited \d\S* / \d\S* / \d\S* s, ran 0 / 0 / 0 s"), (False, "ago *$")]
+    ("measures", "told"),
+    [
+        (True, r"^waited \d\S* / \d\S* / \d\S* s, ran 0 / 0 / 0 s, late 0 / 0 / 0 s *\n+oldest ready \d\S*, overdue 0"),
+        (False, "ago *$"),
+    ],
 )
 def test_the_jobs_of_a_tube_that_is_measured_have_its_percentiles_above_them(run, top, measures, told):
     server = run(tubes=(TubeConfig(match=("mail",), measures=measures),))

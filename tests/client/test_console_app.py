@@ -376,12 +376,13 @@ async def test_a_group_says_what_holds_it_up_and_its_jobs_can_be_deleted(run):
 
 
 @tubes(match=("mails",), measures=True)
-async def test_a_tube_that_is_measured_shows_its_percentiles(queue, visitor):
+async def test_a_tube_that_is_measured_shows_its_percentiles_and_ages(queue, visitor):
     for tube in ("mails", "other"):
         put(queue, tube)
 
     await visitor.get("/tube?name=mails")
     assert "Percentiles" in visitor.text and "0 / 0 / 0" in visitor.text
+    assert "<dt>oldest ready</dt>" in visitor.page.text and "<dt>overdue</dt><dd>0s</dd>" in visitor.page.text
     await visitor.get("/tube?name=other")
     assert "Percentiles" not in visitor.text
 
@@ -669,6 +670,33 @@ async def test_a_path_without_a_page_leads_to_the_others(server, path):
         assert "<script>alert" not in page.text
         page = await visitor.get("/static/none.js")
         assert (page.status_code, page.text) == (404, "There is no such file.\n")
+
+
+async def test_a_job_says_who_has_reserved_it_and_a_client_what_it_watches(server, queue, visitor):
+    (job_id,) = put(queue, "mails")
+    name = "shop-worker/web-3/4711"
+    with Client(server.address, encoding=None, watch="mails", name=name) as worker:
+        worker.reserve(0)
+        page = await visitor.get(f"/job?id={job_id}")
+        assert f"{name} reserved it 0 s ago" in page.text and "/clients?q=shop-worker" in page.text
+        assert f"<td>{name}</td>" in (await visitor.get("/tube?name=mails&state=reserved")).text
+        page = await visitor.get("/clients")
+        assert "<td>beanstalk-console/" in page.text
+        for text in ("web-3/4711", "mails"):
+            page = await visitor.get(f"/clients?q={text}&only=workers")
+            assert f"<td>{name}</td>" in page.text and ">mails</a>" in page.text
+        assert "No client fits" in (await visitor.get("/clients?q=none")).text
+
+
+@pytest.mark.parametrize("live", ["", "1"])
+@tubes(match=("mails",), measures=True)
+async def test_what_only_the_whole_page_of_a_tube_has_is_in_no_part_that_is_renewed(queue, visitor, live):
+    put(queue, "mails")
+    await visitor.get("/tube?name=mails")
+    page = await visitor.get("/tube?name=mails", x_live=live)
+    renewed = re.search('id="u-cards" data-live.*?</section>', page.text, re.DOTALL)[0]
+    assert "next job has waited" in renewed and "Percentiles" not in renewed
+    assert ("Percentiles" in page.text) is not bool(live)
 
 
 async def test_a_worker_that_holds_a_job_is_not_idle(server, queue):

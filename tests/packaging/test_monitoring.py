@@ -145,7 +145,7 @@ def test_panels_have_places_of_their_own():
 def test_every_metric_is_shown_by_a_server(tmp_path):
     """All but those that only a node of a cluster has."""
     config = tmp_path / "server.toml"
-    config.write_text('[[tube]]\nmatch = "mail"\nmax-jobs = 2\nttl = 3600\ndead-tube = "dead"\n')
+    config.write_text('[[tube]]\nmatch = "mail"\nmax-jobs = 2\nttl = 3600\ndead-tube = "dead"\nmeasures = true\n')
     port = unused_port()
     line = [*command(imported()), "-p", "0", "-b", str(tmp_path / "jobs"), "--http", f"127.0.0.1:{port}"]
     process = Process(imported(), [*line, "--config", str(config)])

@@ -38,7 +38,7 @@ from beanstalk_client.cli.top_screen import Status, draw
 from beanstalk_client.cli.top_state import Action, JobsOfTube, View
 from beanstalk_client.observe.reader import Reader
 from beanstalk_client.observe.sampler import Sampler
-from beanstalk_client.observe.samples import STATES, TUBE_FIGURES, Figures, percentiles
+from beanstalk_client.observe.samples import STATES, TUBE_FIGURES, Figures, ages, percentiles
 
 SHORTEST_INTERVAL: Final = 0.1
 """The shortest interval between two samples, in seconds."""
@@ -308,15 +308,17 @@ class Top:
         jobs: list[Figures] = []
         bodies: dict[int, bytes] = {}
         error = ""
-        measured: dict[str, list[float]] = {}
+        figures: Figures = {}
         try:
             with told(self._options, name):
-                measured = percentiles(await self._reader.client.stats_tube(name))
+                figures = await self._reader.client.stats_tube(name)
                 for state in STATES:
                     _, found = await self._reader.jobs(name, state, count=JOBS)
                     jobs += found
                     bodies |= await self._reader.bodies(found[:1])
         except OperatorError as failure:
             error = str(failure)
-        self._view.show_jobs(JobsOfTube(name, self._reader.sampler.now, jobs, bodies, error, measured))
+        self._view.show_jobs(
+            JobsOfTube(name, self._reader.sampler.now, jobs, bodies, error, percentiles(figures), ages(figures))
+        )
         self._changed.set()

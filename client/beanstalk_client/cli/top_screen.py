@@ -309,7 +309,8 @@ def _jobs(view: View, status: Status, width: int, now: float) -> list[Text | Tab
         return [title, Text(status.line(found.error), ERROR) if found else Text("fetching", "dim")]
     title.append(f", {span(max(now - found.moment, 0.0))} ago", style="not bold dim")
     measured = [f"{text} {' / '.join(f'{value:.3g}' for value in each)} s" for text, each in found.percentiles.items()]
-    above: list[Text | Table] = [title, *([Text(", ".join(measured))] if measured else [])]
+    ages = [f"{text} {span(age)}" for text, age in found.ages.items()]
+    above: list[Text | Table] = [title, *(Text(", ".join(line)) for line in (measured, ages) if line)]
     table = _table()
     for heading, size in JOB_COLUMNS.items():
         table.add_column(heading, width=size, no_wrap=True, justify="left" if heading == "STATE" else "right")

@@ -57,7 +57,7 @@ class JobsOfTube:
     Attributes:
         moment: when they were fetched, in seconds.
         error: why they could not be fetched, or "".
-        percentiles: as of `observe.samples.percentiles`.
+        percentiles, ages: as of `observe.samples`.
     """
 
     name: str
@@ -66,6 +66,7 @@ class JobsOfTube:
     bodies: Mapping[int, bytes] = field(default_factory=dict)
     error: str = ""
     percentiles: Mapping[str, list[float]] = field(default_factory=dict)
+    ages: Mapping[str, float] = field(default_factory=dict)
 
 
 class View:

@@ -211,6 +211,14 @@ def percentiles(figures: Figures) -> dict[str, list[float]]:
     return {text: [float(figures[f"{key}-p{share}"]) for share in (50, 95, 99)] for text, key in measured.items()}
 
 
+def ages(figures: Figures) -> dict[str, float]:
+    """How long the oldest ready job of a tube has been ready, and its first delayed job due, in seconds; {} unless its
+    policy measures them.
+    """
+    measured = {"oldest ready": "oldest-ready", "overdue": "overdue"}
+    return {text: float(figures[key]) for text, key in measured.items() if key in figures}
+
+
 def _decimal(figures: Figures, key: str) -> float | None:
     try:
         value = float(figures[key])

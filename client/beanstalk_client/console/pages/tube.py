@@ -13,7 +13,7 @@ from beanstalk_client.console.bodies import summary
 from beanstalk_client.console.visit import BadRequestError, Visit, read_name
 from beanstalk_client.errors import ForbiddenError, NotFoundError
 from beanstalk_client.observe.reader import PAGE_SIZE, Reader
-from beanstalk_client.observe.samples import STATES, percentiles
+from beanstalk_client.observe.samples import STATES, ages, percentiles
 from beanstalk_client.statistics import Statistics
 
 POLICY: Final = {
@@ -86,6 +86,7 @@ async def tube(visit: Visit) -> Response:
         figures=figures,
         policy=_done_by_policy(figures),
         percentiles=percentiles(figures),
+        ages=ages(figures),
         states=STATES,
         state=state,
         jobs=jobs,

@@ -67,7 +67,7 @@ def record_pause(queue: QueueState, tube: Tube, end: int, now: int) -> bool:
     """
     before = tube.pause_record
     if end:
-        if not queue.memory.admits_pause():
+        if before is None and not queue.memory.admits_pause():
             return False
         pause = HeldKey(queue.next_id, "", tube, now)
         pause.deadline = end

@@ -96,6 +96,7 @@ def test_pauses_count_for_the_limit_on_memory():
     broker.use(client, "c")
     assert broker.pause(client, "c", UNTIL_RESUMED, SECOND) == OUT_OF_MEMORY
     assert broker.tube_statistics("c", SECOND).pause == 0
+    assert broker.pause(client, "a", SECOND, SECOND) == DONE  # takes the room of the pause before
     assert broker.pause(client, "a", 0, SECOND) == DONE
     assert broker.pause(client, "c", UNTIL_RESUMED, SECOND) == DONE
 

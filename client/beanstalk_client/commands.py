@@ -1291,7 +1291,7 @@ class Commands(Generic[TBody]):
 
     @command
     def pause_tube(self, tube: str, delay: Duration) -> Command[None]:
-        """Pauses a tube: no job of it can be reserved for this many seconds.
+        """Pauses a tube: no job of it can be reserved for this many seconds. 0 ends the pause.
 
         Example:
             queue.pause_tube("mail", "5m")

@@ -290,7 +290,10 @@ class ExistsError(BeanstalkdError):
 
 
 class TooLateError(BeanstalkdError):
-    """The job is no longer delayed (when it is replaced: reserved, or done and its key held). Nothing was changed.
+    """The job has left the state that the command needs. Nothing was changed.
+
+    `cancel` and `reschedule` need a delayed job, `reprioritize` one that is not reserved, `save` one that was not
+    replaced with `again`, and a put that replaces one that is neither reserved nor done.
 
     Example:
         except TooLateError:
@@ -298,7 +301,7 @@ class TooLateError(BeanstalkdError):
     """
 
     reply = "TOO_LATE"
-    meaning = "the job is no longer delayed; when it is replaced: it is reserved, or done and its key is held"
+    meaning = "the job is not delayed any more, or is reserved, or was replaced, or is done and its key is held"
 
 
 class UnauthorizedError(BeanstalkdError):

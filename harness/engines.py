@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from harness.servers import REDIS, Restartable, command, unused_port
+from harness.postgres import Postgres, PromotingPostgres
+from harness.servers import REDIS, RefusedError, Restartable, command, unused_port
 from harness.waiting import eventually
 
 Reply = bytes | int | list["Reply"] | None
@@ -40,10 +41,6 @@ CLUSTER: Final = "beanstalk"
 def key(shard: int = 0, name: str = CLUSTER) -> str:
     """What the names of all keys of a shard begin with, and what decides where Redis Cluster keeps its journal."""
     return f"{{{name}:{shard}}}"
-
-
-class RefusedError(Exception):
-    """Redis has answered a question with an error; the message is its own."""
 
 
 class RedisServer(Restartable):
@@ -100,6 +97,10 @@ class RedisServer(Restartable):
         assert isinstance(reply, list), reply
         found = [word.decode() for word in reply if isinstance(word, bytes)]
         return dict(zip(found[::2], found[1::2], strict=True))
+
+    @property
+    def is_primary(self) -> bool:
+        return self.info("replication")["role"] == "master"
 
     def info(self, section: str) -> dict[str, str]:
         """What INFO says."""
@@ -171,6 +172,10 @@ class Alone:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.servers[0].port}"
 
+    def url_at(self, port: int) -> str:
+        """The same, by a relay at a port."""
+        return f"redis://127.0.0.1:{port}"
+
     def primary(self, shard: int = 0) -> RedisServer:  # noqa: ARG002 the override below needs it
         """The server that keeps the journal of a shard now.
 
@@ -183,6 +188,18 @@ class Alone:
         """Those that copy it and run."""
         ports = {replica["port"] for replica in _replicas_of(self.primary(shard))}
         return [server for server in self.servers if str(server.port) in ports]
+
+    def lease(self, shard: int, name: str) -> dict[str, str]:
+        """What the primary has of a shard's lease, by field."""
+        return self.primary(shard).pairs("HGETALL", f"{key(shard, name)}:state")
+
+    def wipe(self) -> None:
+        """Lose everything, at all servers."""
+        for server in self.servers:
+            server.kill()
+            server.wipe()
+        for server in self.servers:
+            server.start()
 
     def settle(self) -> None:
         """Wait until all servers run, one is the primary, and the others have everything that it has."""
@@ -348,5 +365,13 @@ class AsCluster(Alone):
         return False
 
 
-KINDS: Final = {"alone": Alone, "sentinel": WithSentinel, "cluster": AsCluster}
+Engine = Alone | Postgres
+
+KINDS: Final = {
+    "alone": Alone,
+    "sentinel": WithSentinel,
+    "cluster": AsCluster,
+    "postgresql": Postgres,
+    "promoting-postgresql": PromotingPostgres,
+}
 """By the names that tests and the runner have for them."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.caller import Caller
-from harness.engines import CLUSTER, Alone, RefusedError, key
+from harness.engines import CLUSTER, Engine, RefusedError
 from harness.servers import Restartable, accepts, command, imported, unused_port
 from harness.waiting import eventually
 
@@ -52,7 +52,7 @@ class Node(Restartable):
             return {name: value.strip('"') for name, value in caller.stats().items()}
 
 
-def lease(engine: Alone, shard: int = 0, name: str = CLUSTER) -> dict[str, str]:
+def lease(engine: Engine, shard: int = 0, name: str = CLUSTER) -> dict[str, str]:
     """Who leads a shard, as the engine has it: epoch, node, address, and so on.
 
     Args:
@@ -62,10 +62,10 @@ def lease(engine: Alone, shard: int = 0, name: str = CLUSTER) -> dict[str, str]:
         OSError: the engine does not answer.
         RefusedError: it answers with an error.
     """
-    return engine.primary(shard).pairs("HGETALL", f"{key(shard, name)}:state")
+    return engine.lease(shard, name)
 
 
-def leader(engine: Alone, nodes: Sequence[Node], within: float = LEADS_WITHIN, shard: int = 0) -> Node:
+def leader(engine: Engine, nodes: Sequence[Node], within: float = LEADS_WITHIN, shard: int = 0) -> Node:
     """The node that leads a shard, as soon as one does that runs and takes links."""
 
     def leads() -> Node | None:
@@ -81,12 +81,12 @@ def leader(engine: Alone, nodes: Sequence[Node], within: float = LEADS_WITHIN, s
     return found
 
 
-def leaders(engine: Alone, nodes: Sequence[Node], shards: int, within: float = LEADS_WITHIN) -> list[Node]:
+def leaders(engine: Engine, nodes: Sequence[Node], shards: int, within: float = LEADS_WITHIN) -> list[Node]:
     """The node that leads each shard, as soon as all have one."""
     return [leader(engine, nodes, within, shard) for shard in range(shards)]
 
 
-def spread(engine: Alone, nodes: Sequence[Node], shards: int, within: float = LEADS_WITHIN) -> list[Node]:
+def spread(engine: Engine, nodes: Sequence[Node], shards: int, within: float = LEADS_WITHIN) -> list[Node]:
     """The same, as soon as each node leads its share."""
 
     def is_spread() -> list[Node]:

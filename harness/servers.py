@@ -36,6 +36,7 @@ COUNTED: Final = "counted"
 
 BEANSTALKD: Final = "beanstalkd"
 REDIS: Final = "redis"
+POSTGRES: Final = "postgresql"
 
 PACKAGES: Final = {BEANSTALKD: "beanstalkd", REDIS: "redis-server", COUNTED: "valgrind"}
 """The Debian package, which is also the name of its command."""
@@ -59,7 +60,10 @@ MAX_CLAIMS: Final = 200
 PRECISION: Final = 0.005
 """The precision of the time to the first answer: the share of it that passes between two attempts."""
 
-QUESTIONS: Final = {REDIS: (b"PING\r\n", b"+PONG\r\n")}
+QUESTIONS: Final = {
+    REDIS: (b"PING\r\n", b"+PONG\r\n"),
+    POSTGRES: (b"\0\0\0\x08\x04\xd2\x16\x2f", b"N"),  # whether it speaks TLS
+}
 QUESTION: Final = (b"ping\r\n", b"UNKNOWN_COMMAND\r\n")
 """The first question, and its answer: beanstalk servers neither know nor count this command."""
 
@@ -70,6 +74,10 @@ class ServerError(Exception):
 
 class NotInstalledError(ServerError):
     """A server is not installed."""
+
+
+class RefusedError(Exception):
+    """An engine has answered a question of the harness with an error; the message is its own."""
 
 
 def find(program: str) -> str | None:

@@ -50,7 +50,7 @@ def _parser() -> ToolParser:
             metavar="URL",
             nargs="?",
             default=os.environ.get(VARIABLES["url"], ""),
-            help="URL of Redis or Valkey, as for --cluster "
+            help="URL of the engine, as for --cluster "
             f"(default: {VARIABLES['url']}, which keeps the password off the command line)",
         )
         tool.add_argument(

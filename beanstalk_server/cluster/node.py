@@ -424,4 +424,7 @@ def connect_of(config: Config) -> Connect:
     mistakes = missing_for_engine(config.cluster)
     if mistakes:
         raise StartError("\n".join(map(str, mistakes)), BAD_OPTION)
-    return connect_to(config.cluster, config.cluster_name, config.replicas, min(2.0, config.lease_ttl / 5))
+    try:
+        return connect_to(config.cluster, config.cluster_name, config.replicas, min(2.0, config.lease_ttl / 5))
+    except ValueError as error:
+        raise StartError(f"{option('cluster')}: {error}", BAD_OPTION) from None

@@ -3,26 +3,30 @@
     redis://[user:password@]host[:port][/database]
     redis+sentinel://[user:password@]host[:port],host[:port]/service[/database]
     redis+cluster://[user:password@]host[:port],host[:port]
+    postgresql://[user:password@]host[:port],host[:port]/database
 
-and `rediss` for each, which is TLS. User and password are percent-encoded, as in every URL. Options follow a `?`: `ca`,
-`cert` and `key` are the paths of PEM files, `sentinel-user` and `sentinel-password` are for Sentinel itself. Must never
-open a connection, and needs no library: options are checked with it before a server starts.
+and `rediss` for each of Redis, which is TLS. User and password are percent-encoded, as in every URL. Options follow a
+`?`: `ca`, `cert` and `key` are the paths of PEM files, `sentinel-user` and `sentinel-password` are for Sentinel itself.
+Those of PostgreSQL are libpq's, which reads the URL itself: only its hosts and files matter here. Must never open a
+connection, and needs no library: options are checked with it before a server starts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 WANTED: Final = (
-    "redis://[user:password@]host[:port][/database], or with +sentinel and a /service, or with +cluster; rediss for TLS"
+    "redis://[user:password@]host[:port][/database], or with +sentinel and a /service, or with +cluster; rediss for TLS; or "
+    "postgresql://[user:password@]host[:port][,host[:port]…]/database"
 )
 """Describes a valid URL; an error message says it after "must be"."""
 
 ALONE: Final = "alone"
 SENTINEL: Final = "sentinel"
 CLUSTER: Final = "cluster"
+POSTGRESQL: Final = "postgresql"
 
 _FORMS: Final = {
     "redis": (ALONE, False),
@@ -31,9 +35,17 @@ _FORMS: Final = {
     "rediss+sentinel": (SENTINEL, True),
     "redis+cluster": (CLUSTER, False),
     "rediss+cluster": (CLUSTER, True),
+    "postgresql": (POSTGRESQL, False),
+    "postgres": (POSTGRESQL, False),
 }
 
-_PORTS: Final = {ALONE: 6379, SENTINEL: 26379, CLUSTER: 6379}
+_FILES: Final = {
+    ALONE: {"ca": "ca", "cert": "cert", "key": "key"},
+    POSTGRESQL: {"ca": "sslrootcert", "cert": "sslcert", "key": "sslkey"},
+}
+"""The options that name files."""
+
+_PORTS: Final = {ALONE: 6379, SENTINEL: 26379, CLUSTER: 6379, POSTGRESQL: 5432}
 _TLS_OPTIONS: Final = ("ca", "cert", "key")
 _SENTINEL_OPTIONS: Final = ("sentinel-user", "sentinel-password")
 
@@ -53,14 +65,14 @@ class EngineURL:
     """The parts of the URL of an engine. Its text has no password."""
 
     form: str
-    """ALONE, SENTINEL or CLUSTER."""
+    """ALONE, SENTINEL, CLUSTER or POSTGRESQL."""
     hosts: tuple[Host, ...]
     """The server, or the first of several to ask."""
     tls: bool = False
     user: str = ""
     password: str = field(default="", repr=False)
     service: str = ""
-    """The name of the primary at Sentinel."""
+    """The name of the primary at Sentinel, or of the database of PostgreSQL."""
     database: int = 0
     ca: str = ""
     """The path of the certificates of authorities; "" for those that the system trusts."""
@@ -69,8 +81,16 @@ class EngineURL:
     sentinel_user: str = ""
     sentinel_password: str = field(default="", repr=False)
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The paths of files, by the options that name them."""
+        options = _FILES.get(self.form, _FILES[ALONE])
+        paths = {"ca": self.ca, "cert": self.cert, "key": self.key}
+        return {option: paths[each] for each, option in options.items() if paths[each]}
+
     def __str__(self) -> str:
         scheme = ("rediss" if self.tls else "redis") + ("" if self.form == ALONE else f"+{self.form}")
+        scheme = POSTGRESQL if self.form == POSTGRESQL else scheme
         user = f"{self.user}@" if self.user else ""
         path = "".join(f"/{each}" for each in (self.service, self.database) if each)
         return f"{scheme}://{user}{','.join([str(each) for each in self.hosts])}{path}"
@@ -91,6 +111,8 @@ def read_url(text: str) -> EngineURL:
     user, _, password = credentials.partition(":")
     if at and not (user or password):
         raise ValueError("must have a user or a password before the @, or no @")
+    if form == POSTGRESQL:
+        return _postgresql(parts, places, unquote(user), unquote(password))
     hosts = tuple(_host(each, _PORTS[form]) for each in places.split(","))
     if form == ALONE and len(hosts) > 1:
         raise ValueError("must have one host, or +sentinel or +cluster in front of the ://")
@@ -100,6 +122,23 @@ def read_url(text: str) -> EngineURL:
         raise ValueError("must not have a #: in a password it is %23")
     others = {name.replace("-", "_"): value for name, value in options.items()}
     return EngineURL(form, hosts, tls, unquote(user), unquote(password), service, database, **others)
+
+
+def _postgresql(parts: SplitResult, places: str, user: str, password: str) -> EngineURL:
+    """What libpq reads from the same URL."""
+    if "@" in parts.path or parts.fragment:
+        raise ValueError("must have no / and no # in a password: they are %2F and %23")
+    if not places and not parts.query:
+        raise ValueError("must have a host behind the ://")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    names = places or options.get("host", "")
+    hosts = tuple(
+        Host("localhost", _PORTS[POSTGRESQL]) if each.startswith("/") else _host(each, _PORTS[POSTGRESQL])
+        for each in names.split(",")
+    )  # the directory of a socket is on this machine
+    ca, cert, key = (options.get(option, "") for option in _FILES[POSTGRESQL].values())
+    ca = "" if ca == "system" else ca  # those that the system trusts
+    return EngineURL(POSTGRESQL, hosts, False, user, password, parts.path.strip("/"), ca=ca, cert=cert, key=key)
 
 
 def _host(text: str, default: int) -> Host:

@@ -259,7 +259,7 @@ HOST_PORT_OR_NONE: Final = Kind("host:port or [v6]:port", _or_none(_if(_is_host_
 """A TCP address; "" if there is none."""
 
 ENGINE_URL: Final = Kind(
-    "a URL such as redis://host:6379",
+    "a URL such as redis://host:6379 or postgresql://host/database",
     _or_none(_if(lambda value: isinstance(value, str) and len(value) <= LONGEST_TEXT and value.isprintable())),
     "URL",
     shows=False,

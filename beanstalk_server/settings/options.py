@@ -112,15 +112,15 @@ class Config:
     body_cache: int = setting(16777216, kinds.size(0, LARGEST_SEGMENT_SIZE), "cache for bodies that are read from disk")
     salvage: bool = setting(False, kinds.SWITCH, "start with a damaged binlog; unreadable jobs are lost")
     cluster: str = setting(
-        "", kinds.ENGINE_URL, "URL of the Redis or Valkey that keeps the jobs; run as a node of a cluster"
+        "", kinds.ENGINE_URL, "URL of the Redis, Valkey or PostgreSQL that keeps the jobs; run as a node of a cluster"
     )
-    cluster_name: str = setting("beanstalk", kinds.CLUSTER_NAME, "name of the cluster; several can share a Redis")
+    cluster_name: str = setting("beanstalk", kinds.CLUSTER_NAME, "name of the cluster; several can share an engine")
     shards: int = setting(
         1,
         kinds.whole("S", 1, 1024),  # more than a cluster has machines to lead them
         "number of shards of the cluster; must be equal on all nodes, and cannot be changed",
     )
-    replicas: int = setting(1, kinds.whole("N", 0, 100), "number of Redis replicas that must confirm a change")
+    replicas: int = setting(1, kinds.whole("N", 0, 100), "number of replicas of the engine that must confirm a change")
     lease_ttl: int = setting(
         10,
         kinds.whole("S", 2, 300, "a number of seconds"),  # in the last of them, a node hands nothing out
@@ -129,9 +129,9 @@ class Config:
     advertise: str = setting(
         "",
         kinds.HOST_PORT_OR_NONE,
-        "address for connections from other nodes (default: the address used to reach Redis, and a free port)",
+        "address for connections from other nodes (default: the address used to reach the engine, and a free port)",
     )
-    unsafe_engine: bool = setting(False, kinds.SWITCH, "start even if the settings of Redis can lose jobs")
+    unsafe_engine: bool = setting(False, kinds.SWITCH, "start even if the settings of the engine can lose jobs")
     io_processes: int = setting(
         0,
         kinds.whole("N", 0, 64),  # more than one process with the jobs can keep busy

@@ -76,10 +76,9 @@ def missing_for_engine(url: str, place: str = "") -> list[Mistake]:
     mistakes = []
     with contextlib.suppress(ValueError):  # a check of its own reports a bad URL
         found = read_url(url)
-        for name, path in (("ca", found.ca), ("cert", found.cert), ("key", found.key)):
+        for name, path in found.files.items():
             try:
-                if path:
-                    read_file(path)
+                read_file(path)
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", error)
                 said = f"{name}={path} cannot be read: {reason}: must be a PEM file"

@@ -5,7 +5,7 @@ from memory_engine import OneShard
 from node_threads import Cluster
 from serving import loop_factory  # noqa: F401
 
-from harness.engines import Alone, AsCluster, WithSentinel
+from harness.engines import Alone, AsCluster, Postgres, WithSentinel
 from harness.waiting import eventually
 
 
@@ -19,6 +19,14 @@ def directory(tmp_path_factory):
 def redis(directory):
     """A primary with two replicas, which stays as it is."""
     servers = Alone(directory / "alone", replicas=2)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(scope="session")
+def postgresql(directory):
+    """A primary with two standbys, which stays as it is."""
+    servers = Postgres(directory / "postgresql")
     yield servers
     servers.close()
 

@@ -92,7 +92,7 @@ class UnderLoad:
                 self.relays = [self._relay(self.engine.servers[0].port) for _ in ports]
                 self._relay_links(ports)
             for number, port in enumerate(ports):
-                url = f"redis://127.0.0.1:{self.relays[number].port}" if with_relays else self.engine.url
+                url = self.engine.url_at(self.relays[number].port) if with_relays else self.engine.url
                 node = Node(url, ["--lease-ttl", str(TTL), *of_shards, *options], link_port=port)
                 self.stack.callback(node.kill)
                 self.nodes.append(node)
@@ -345,11 +345,7 @@ def kill_replica(cluster):
 
 def wipe_engine(cluster):
     """Everything in the engine is lost, while the leader lives."""
-    for server in cluster.engine.servers:
-        server.kill()
-        server.wipe()
-    for server in cluster.engine.servers:
-        server.start()
+    cluster.engine.wipe()
     cluster.engine.settle()
 
 
@@ -412,7 +408,7 @@ def _wait_for_another(cluster, primary):
     def another():
         with contextlib.suppress(OSError, RefusedError):
             found = cluster.primary()
-            return found is not primary and found.info("replication")["role"] == "master"
+            return found is not primary and found.is_primary
         return False
 
     eventually(another, "a replica is promoted", WITHIN)

@@ -22,8 +22,10 @@ A_FEW = 3
 
 def engines_for(kind):
     if kind in WITH_RELAYS | WITHOUT_FAILOVER:
-        return ["alone"]
-    return ["alone", "sentinel", "cluster"] if "primary" in kind else ["alone", "cluster"]
+        return ["alone", "postgresql"]
+    if "primary" in kind:
+        return ["alone", "sentinel", "cluster", "postgresql", "promoting-postgresql"]
+    return ["alone", "cluster", "postgresql"]
 
 
 def kill(directory, kind, engine, times, *, shards=1, nodes=2, pause=PAUSE):

@@ -21,7 +21,7 @@ from beanstalk_server.cluster.engine.interface import (
 )
 
 
-@pytest.fixture(params=["memory", "redis", "valkey"])
+@pytest.fixture(params=["memory", "redis", "valkey", "postgresql"])
 def connect(request, open_engine, name):
     """Makes engines that share their servers."""
     if request.param == "memory":

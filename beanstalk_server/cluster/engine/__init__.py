@@ -1,1 +1,1 @@
-"""The engine that stores the journal of a cluster: its interface, and Redis or Valkey."""
+"""The engine that stores the journal of a cluster: its interface, and engines in Redis or Valkey and PostgreSQL."""

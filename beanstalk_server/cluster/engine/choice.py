@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 
 from beanstalk_server.cluster.engine.interface import Connect
-from beanstalk_server.settings.engine_url import read_url
+from beanstalk_server.settings.engine_url import POSTGRESQL, read_url
+
+NO_PSYCOPG = "PostgreSQL needs psycopg: pip install 'beanstalk-server[postgresql]'"
 
 
 def connect_to(url: str, name: str, replicas: int, timeout: float = 2.0) -> Connect:
@@ -18,8 +21,15 @@ def connect_to(url: str, name: str, replicas: int, timeout: float = 2.0) -> Conn
         timeout: seconds to connect, and for a part of an answer.
 
     Raises:
-        ValueError: the URL is bad.
+        ValueError: the URL is bad, or the library for its engine is not installed.
     """
-    from beanstalk_server.cluster.engine.redis.engine import RedisEngine  # only the engine that is used
+    read = read_url(url)
+    if read.form == POSTGRESQL:  # only the engine that is used is imported
+        if importlib.util.find_spec("psycopg") is None:
+            raise ValueError(NO_PSYCOPG)
+        from beanstalk_server.cluster.engine.postgresql.engine import PostgresEngine
 
-    return functools.partial(RedisEngine, read_url(url), name, replicas, timeout=timeout)
+        return functools.partial(PostgresEngine, url, name, replicas, timeout=timeout)
+    from beanstalk_server.cluster.engine.redis.engine import RedisEngine
+
+    return functools.partial(RedisEngine, read, name, replicas, timeout=timeout)

@@ -35,7 +35,7 @@ class EngineRefusedError(EngineError):
 
 
 class EngineFullError(EngineError):
-    """The engine has reached its limit of memory. Nothing has happened."""
+    """The engine has reached its limit of memory, or its disk is full. Nothing has happened."""
 
 
 class Position(NamedTuple):
@@ -80,7 +80,7 @@ class Lease(NamedTuple):
     @property
     def stamp(self) -> str:
         """What no other lease has, not even one of the same epoch: it may be shown, unlike the secret."""
-        return sha1(self.secret.encode()).hexdigest()[:16]  # TAKE and RENEW in redis/scripts.py do the same
+        return sha1(self.secret.encode()).hexdigest()[:16]  # what an engine has stays valid only if this stays
 
     def next_lineage(self) -> str:
         """The lineage of a lease that is taken after this one."""
@@ -270,7 +270,7 @@ class CommitCall(NamedTuple):
 
 
 LARGEST: Final = 1 << 29
-"""Bytes of a file at most: a string of Redis has no more."""
+"""Bytes of a file at most, in every engine: a string of Redis has no more."""
 
 
 class File(NamedTuple):

@@ -1,0 +1,1 @@
+"""An engine in PostgreSQL. Imported only if a URL names it, because it needs the extra `postgresql`."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.caller import Caller
-from harness.engines import CLUSTER, Engine, RefusedError
-from harness.servers import Restartable, accepts, command, imported, unused_port
+from harness.engines import CLUSTER, Engine
+from harness.servers import RefusedError, Restartable, accepts, command, imported, unused_port
 from harness.waiting import eventually
 
 LEADS_WITHIN: Final = 60.0

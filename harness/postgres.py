@@ -17,6 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -105,7 +106,7 @@ class PostgresServer(Restartable):
         where = f"host=127.0.0.1 port={self.port} user={USER} dbname=postgres connect_timeout=2"
         try:
             with psycopg.connect(f"{where} options='-c statement_timeout={seconds}'", autocommit=True) as connection:
-                cursor = connection.execute(statement, values or None)  # type: ignore[arg-type]
+                cursor = connection.execute(statement, values or None)
                 return cursor.fetchall() if cursor.description else []
         except psycopg.OperationalError as error:
             raise ConnectionError(str(error)) from None
@@ -135,7 +136,7 @@ class PostgresServer(Restartable):
         self._signal(signal.SIGKILL)
         super().kill()
         for process in others:
-            eventually(lambda process=process: not Path(f"/proc/{process}").exists(), "a server process has ended")
+            eventually(partial(_has_ended, process), "a server process has ended")
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -217,7 +218,7 @@ class Postgres:
         try:
             rows = self.primary(shard).ask(
                 f'SELECT {", ".join(columns)} FROM "{name}".shards WHERE shard = %s',
-                shard,  # noqa: S608
+                shard,
             )
         except RefusedError:  # the tables are not made yet
             rows = []
@@ -229,7 +230,8 @@ class Postgres:
     def _has_settled(self) -> bool:
         with contextlib.suppress(OSError, RefusedError):
             rows = self.primary().ask(
-                "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND replay_lsn >= pg_current_wal_lsn()"
+                "SELECT count(*) FROM pg_stat_replication "
+                "WHERE state = 'streaming' AND replay_lsn >= pg_current_wal_lsn()"
             )
             return rows == [(len(self.servers) - 1,)]
         return False
@@ -259,6 +261,10 @@ class Postgres:
     def close(self) -> None:
         for server in self.servers:
             server.kill()
+
+
+def _has_ended(process: int) -> bool:
+    return not Path(f"/proc/{process}").exists()
 
 
 def _started(server: PostgresServer) -> bool:

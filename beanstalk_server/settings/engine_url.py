@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 WANTED: Final = (
-    "redis://[user:password@]host[:port][/database], or with +sentinel and a /service, or with +cluster; rediss for TLS; or "
-    "postgresql://[user:password@]host[:port][,host[:port]…]/database"
+    "redis://[user:password@]host[:port][/database], or with +sentinel and a /service, or with +cluster; rediss for "
+    "TLS; or postgresql://[user:password@]host[:port][,host[:port]…]/database"
 )
 """Describes a valid URL; an error message says it after "must be"."""
 

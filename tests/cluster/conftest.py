@@ -77,7 +77,7 @@ def name(request):
 
 @pytest.fixture
 def open_engine():
-    """Opens engines in Redis, which are closed at the end."""
+    """Opens engines in servers, which are closed at the end."""
     from beanstalk_server.cluster.engine.choice import connect_to
 
     engines = []

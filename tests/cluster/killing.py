@@ -13,10 +13,9 @@ from load import DEPTH, PAUSE, WITHIN, Load
 
 from harness.caller import Caller
 from harness.engines import KINDS as ENGINES
-from harness.engines import RefusedError
 from harness.nodes import Node, leader, lease, spread
 from harness.relays import Relay
-from harness.servers import command, imported, run, unused_port
+from harness.servers import RefusedError, command, imported, run, unused_port
 from harness.waiting import eventually
 from tests.cluster.simulation.commands import policed_tubes, policies_text
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beanstalk_server.settings.engine_url import ALONE, CLUSTER, SENTINEL, EngineURL, Host, read_url
+from beanstalk_server.settings.engine_url import ALONE, CLUSTER, POSTGRESQL, SENTINEL, EngineURL, Host, read_url
 
 GOOD = {
     "redis://localhost": EngineURL(ALONE, (Host("localhost", 6379),)),
@@ -28,6 +28,17 @@ GOOD = {
     ),
     "rediss+sentinel://a/queue": EngineURL(SENTINEL, (Host("a", 26379),), tls=True, service="queue"),
     "redis+cluster://a,b,[::2]:7001": EngineURL(CLUSTER, (Host("a", 6379), Host("b", 6379), Host("::2", 7001))),
+    "postgresql://a": EngineURL(POSTGRESQL, (Host("a", 5432),)),
+    "postgres://u:p%40@a,[::1]:7/queue?sslmode=verify-full&sslrootcert=/ca&sslcert=/c&sslkey=/k": EngineURL(
+        POSTGRESQL,
+        (Host("a", 5432), Host("::1", 7)),
+        *(False, "u", "p@", "queue"),
+        ca="/ca",
+        cert="/c",
+        key="/k",
+    ),
+    "postgresql:///queue?host=/run/postgresql": EngineURL(POSTGRESQL, (Host("localhost", 5432),), service="queue"),
+    "postgresql://a?sslrootcert=system": EngineURL(POSTGRESQL, (Host("a", 5432),)),
     "rediss+cluster://a": EngineURL(CLUSTER, (Host("a", 6379),), tls=True),
 }
 
@@ -52,6 +63,9 @@ BAD = {
     "rediss://h?cert=/c": "both",
     "rediss://h?ca=": "value",
     "rediss://h?ca=/a&ca=/b": "once",
+    "postgresql://": "host",
+    "postgresql://h:x/queue": "port",
+    "postgresql://u:p/w@h/queue": "%2F",
     "redis://:pass#word@h": "",
     "redis://[h": "redis://",
 }
@@ -79,5 +93,10 @@ def test_no_password_is_shown():
 
 
 def test_a_url_is_shown_as_it_was_given():
-    for text in ("redis://queue@h:1/2", "rediss+sentinel://a:1,[::1]:2/service", "redis+cluster://a:1"):
+    for text in (
+        "redis://queue@h:1/2",
+        "rediss+sentinel://a:1,[::1]:2/service",
+        "redis+cluster://a:1",
+        "postgresql://u@a:1,b:2/queue",
+    ):
         assert str(read_url(text)) == text

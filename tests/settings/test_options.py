@@ -173,7 +173,7 @@ REFUSED = {
     "--advertise unix:/x": "--advertise: bad value 'unix:/x': must be host:port or [v6]:port",
     "--cluster-name a:b": "--cluster-name: bad value 'a:b': must be 1 to 100 letters, digits, ., - or _",
     "--cluster redis://:secret\x01@h": (
-        "--cluster: bad value (not shown, 18 characters): must be a URL such as redis://host:6379"
+        "--cluster: bad value (not shown, 18 characters): must be a URL such as redis://host:6379 or postgresql://host/database"
     ),
     "--cluster redis://:secret@h:x": (
         "--cluster: bad value (not shown): must have a port between 1 and 65535 behind each host, or none"

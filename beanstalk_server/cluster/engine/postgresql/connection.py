@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha1
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import conninfo, pq
@@ -36,15 +36,19 @@ REFUSED: Final = frozenset(("28000", "28P01", "3D000", "42501"))
 KEPT: Final = frozenset(("40001", "40P01", "53100", "53200", "55P03", "57014"))
 """Codes after which a connection is used again: serialization, deadlock, disk, memory, lock timeout, canceled."""
 
-CANCELED: Final = (b"57014", b"57P01")
-"""Codes of the warning that a wait for replication was canceled: by a request, or by the end of the server."""
+WAIT: Final = b"SyncRepWaitForLSN"
+"""The function of the server that warns when a wait for replication is canceled: the warning may have no code."""
+
+MOST_NAMES: Final = 100
+"""Prepared statements of a session at most: there is one for each table that was a tail."""
 
 FAILED: Final = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 
 REFUSALS: Final = ("authentication failed", "pg_hba.conf", "does not exist", "not permitted to log in")
 """Parts of the messages of a server that refuses a connection: libpq has no codes for them."""
 
-Row = tuple[bytes | None, ...]
+Row = tuple[Any, ...]
+"""Each value is a str, "" for NULL; of a binary statement, bytes or None."""
 
 
 class Statement(NamedTuple):
@@ -138,7 +142,7 @@ class Connection:
         deadline = time.monotonic() + self._timeout
         results: list[pq.abc.PGresult] = []
         try:
-            wanted = [has_rows for each in statements for has_rows in self._send(pg, each)]
+            sent = [each for statement in statements for each in self._send(pg, statement)]
             pg.pipeline_sync()
             while True:
                 while pg.flush() or pg.is_busy():
@@ -152,7 +156,7 @@ class Connection:
                 results.append(result)
             failed = next((each for each in results if each.status in FAILED), None)
             if failed is None:
-                return [_rows(each) for each, has_rows in zip(results, wanted, strict=True) if has_rows]
+                return [_rows(each, of.is_binary) for each, of in zip(results, sent, strict=True) if of is not None]
         except psycopg.Error as error:
             self.close()
             raise EngineError(f"{self.place}: {_line(str(error))}") from None
@@ -176,20 +180,24 @@ class Connection:
             pg.notice_handler = None
             pg.finish()
 
-    def _send(self, pg: pq.abc.PGconn, statement: Statement) -> list[bool]:
-        """Send a statement; return which of the answers are its rows."""
+    def _send(self, pg: pq.abc.PGconn, statement: Statement) -> list[Statement | None]:
+        """Send a statement; return what each of the answers belongs to, None for one without meaning."""
         text, values, data, is_prepared, is_binary = statement
         formats = [pq.Format.BINARY if index == data else pq.Format.TEXT for index in range(len(values))]
         rows = pq.Format.BINARY if is_binary else pq.Format.TEXT
         if not (is_prepared and self._prepares):
             pg.send_query_params(text, values, param_formats=formats, result_format=rows)
-            return [True]
-        name = b"beanstalk_" + sha1(text).hexdigest().encode()  # behind a PgBouncer, others may share the session
-        sent = [True]
+            return [statement]
+        sent: list[Statement | None] = [statement]
+        if len(self._names) >= MOST_NAMES:
+            self._names.clear()
+            pg.send_query_params(b"DEALLOCATE ALL", ())
+            sent.insert(0, None)
+        name = b"beanstalk_" + sha1(text).hexdigest().encode()  # behind a pooler, others may share the session
         if name not in self._names:
-            pg.send_prepare(name, text)
             self._names.add(name)
-            sent = [False, True]
+            pg.send_prepare(name, text)
+            sent.insert(0, None)
         pg.send_query_prepared(name, values, param_formats=formats, result_format=rows)
         return sent
 
@@ -207,7 +215,7 @@ class Connection:
             raise EngineError(f"{self.place}: no answer within {self._timeout:g} s")
 
     def _on_notice(self, notice: pq.abc.PGresult) -> None:
-        if notice.error_field(pq.DiagnosticField.SQLSTATE) in CANCELED:
+        if notice.error_field(pq.DiagnosticField.SOURCE_FUNCTION) == WAIT:
             self.was_canceled = True
 
     def _connect_error(self, pg: pq.abc.PGconn) -> EngineError:
@@ -229,9 +237,10 @@ class Connection:
         return EngineRefusedError(message) if code in REFUSED else SQLError(code, message)
 
 
-def _rows(result: pq.abc.PGresult) -> list[Row]:
+def _rows(result: pq.abc.PGresult, is_binary: bool) -> list[Row]:
     columns = range(result.nfields)
-    return [tuple([result.get_value(row, column) for column in columns]) for row in range(result.ntuples)]
+    rows = [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
+    return [tuple(row if is_binary else [(value or b"").decode() for value in row]) for row in rows]
 
 
 def _line(text: str) -> str:

@@ -31,21 +31,22 @@ CONDITIONS: Final = "current_setting('synchronous_commit'), current_setting('syn
 """What a commit in this session waits for."""
 
 _CREATE: Final = (
-    """CREATE TABLE {s}.shards (shard int PRIMARY KEY, version text NOT NULL DEFAULT '', epoch bigint NOT NULL DEFAULT 0,
-stamp text NOT NULL DEFAULT '', node text NOT NULL DEFAULT '', address text NOT NULL DEFAULT '',
-secret text NOT NULL DEFAULT '', ttl bigint NOT NULL DEFAULT 0, successor text NOT NULL DEFAULT '',
-lineage text NOT NULL DEFAULT '', shards int NOT NULL DEFAULT 0, base_epoch bigint NOT NULL DEFAULT 0,
-base_number bigint NOT NULL DEFAULT 0, tail text, files int NOT NULL DEFAULT 0) WITH (fillfactor = 20)""",
+    """CREATE TABLE {s}.shards (shard int PRIMARY KEY, version text NOT NULL DEFAULT '',
+epoch bigint NOT NULL DEFAULT 0, stamp text NOT NULL DEFAULT '', node text NOT NULL DEFAULT '',
+address text NOT NULL DEFAULT '', secret text NOT NULL DEFAULT '', ttl bigint NOT NULL DEFAULT 0,
+successor text NOT NULL DEFAULT '', lineage text NOT NULL DEFAULT '', shards int NOT NULL DEFAULT 0,
+base_epoch bigint NOT NULL DEFAULT 0, base_number bigint NOT NULL DEFAULT 0, tail text, files int NOT NULL DEFAULT 0)
+WITH (fillfactor = 20)""",
     "CREATE TABLE {s}.renewals (shard int PRIMARY KEY, count bigint NOT NULL) WITH (fillfactor = 20)",
-    "CREATE TABLE {s}.files (shard int, name text, place text NOT NULL, size bigint NOT NULL, PRIMARY KEY (shard, name))",
+    "CREATE TABLE {s}.files (shard int, name text, place text NOT NULL, size bigint, PRIMARY KEY (shard, name))",
     """CREATE UNLOGGED TABLE {s}.nodes (node text PRIMARY KEY, address text NOT NULL, shards int NOT NULL,
-jobs bigint NOT NULL, size bigint NOT NULL, takes boolean NOT NULL, seen timestamptz NOT NULL) WITH (fillfactor = 20)""",
+jobs bigint NOT NULL, size bigint NOT NULL, takes boolean NOT NULL, seen timestamptz NOT NULL)
+WITH (fillfactor = 20)""",
 )
 
-_LEASE: Final = (
-    "s.shard, s.version, s.epoch, coalesce(r.count, 0), s.node, s.address, s.secret, s.base_epoch, s.base_number, s.ttl, "
-    "s.successor, s.lineage, s.shards, s.tail, s.stamp"
-)
+_READ: Final = """SELECT s.shard, version, shards, tail, epoch, coalesce(r.count, 0), node, address, secret, base_epoch,
+base_number, ttl, successor, lineage FROM {s}.shards s LEFT JOIN {s}.renewals r USING (shard)
+WHERE s.shard = ANY ($1::int[])"""
 
 
 class Schema:
@@ -64,19 +65,18 @@ class Schema:
         def made(text: str) -> bytes:
             return text.replace("{s}.", self._prefix).encode()
 
-        read = f"SELECT {_LEASE} FROM {{s}}.shards s LEFT JOIN {{s}}.renewals r USING (shard)"
-        self.exists = made("SELECT to_regclass('{s}.nodes') IS NOT NULL, to_regnamespace('{s}.') IS NOT NULL").replace(
-            b".')", b"')", 2
+        self.exists = (
+            f"SELECT to_regclass('{self._prefix}nodes') IS NOT NULL, to_regnamespace('\"{name}\"') IS NOT NULL".encode()
         )
-        self.create_schema = f'CREATE SCHEMA "{name}"'.encode()
-        self.create: tuple[bytes, ...] = tuple([made(each) for each in _CREATE])
+        self.create_tables: tuple[bytes, ...] = tuple([made(each) for each in _CREATE])
+        self.create: tuple[bytes, ...] = (f'CREATE SCHEMA "{name}"'.encode(), *self.create_tables)
         # Leases
         self.add_shards = made("INSERT INTO {s}.shards (shard) SELECT unnest($1::int[]) ON CONFLICT DO NOTHING")
         self.lock = made("SELECT FROM {s}.shards WHERE shard = ANY ($1::int[]) ORDER BY shard FOR UPDATE")
-        self.read = made(f"{read} WHERE s.shard = ANY ($1::int[])")
+        self.read = made(_READ)
         self.write = made(
-            "UPDATE {s}.shards SET version = $2, epoch = $3, stamp = $4, node = $5, address = $6, secret = $7, ttl = $8, "
-            "successor = $9, lineage = $10, shards = $11 WHERE shard = $1"
+            "UPDATE {s}.shards SET version = $2, shards = $3, epoch = $4, stamp = $5, node = $6, address = $7, "
+            "secret = $8, ttl = $9, successor = $10, lineage = $11 WHERE shard = $1"
         )
         self.count = made(
             "INSERT INTO {s}.renewals (shard, count) VALUES ($1, $2) ON CONFLICT (shard) DO UPDATE SET count = $2"
@@ -88,7 +88,7 @@ class Schema:
         )
         self.forget = made("DELETE FROM {s}.nodes WHERE seen < clock_timestamp() - interval '60 s'")
         self.members = made(
-            "SELECT node, address, extract(epoch FROM clock_timestamp() - seen), shards, jobs, size, takes::int "
+            "SELECT node, address, extract(epoch FROM clock_timestamp() - seen), takes, shards, jobs, size "
             "FROM {s}.nodes WHERE seen >= clock_timestamp() - interval '60 s'"
         )
         # Commits
@@ -107,7 +107,8 @@ class Schema:
         self.rename = made("UPDATE {s}.files SET name = $3 WHERE shard = $1 AND name = $2")
         self.remove = made("DELETE FROM {s}.files WHERE shard = $1 AND name = $2")
         self.files = made(
-            "SELECT name, place, size, to_regclass('{s}.' || quote_ident(place)) IS NULL FROM {s}.files WHERE shard = $1"
+            "SELECT name, place, size, to_regclass('{s}.' || quote_ident(place)) IS NULL FROM {s}.files "
+            "WHERE shard = $1"
         )
         self.expected = made("SELECT files FROM {s}.shards WHERE shard = $1")
         self.unused = (
@@ -145,9 +146,9 @@ class Schema:
         table = self.table(place)
         return (
             f"INSERT INTO {table} SELECT $5, 0, $6, $7, $8, $9 FROM {self._prefix}shards "
-            f"WHERE shard = $1 AND epoch = $2 AND stamp = $3 AND tail = '{place}' AND EXISTS (SELECT FROM (SELECT epoch, "
-            f"number FROM {table} ORDER BY before DESC, part DESC LIMIT 1) l WHERE l.epoch = $4 AND l.number = $5) "
-            f"FOR SHARE ON CONFLICT DO NOTHING RETURNING {CONDITIONS}"
+            f"WHERE shard = $1 AND epoch = $2 AND stamp = $3 AND tail = '{place}' AND EXISTS (SELECT FROM ("
+            f"SELECT epoch, number FROM {table} ORDER BY before DESC, part DESC LIMIT 1) l "
+            f"WHERE l.epoch = $4 AND l.number = $5) FOR SHARE ON CONFLICT DO NOTHING RETURNING {CONDITIONS}"
         ).encode()
 
     def insert(self, place: str) -> bytes:
@@ -169,6 +170,6 @@ class Schema:
     def piece(self, place: str) -> bytes:
         """Read the rows of a file that concern the bytes from $1 to $2."""
         return (
-            f"SELECT at, data FROM {self.table(place)} WHERE at < $2 AND (data IS NULL OR at + octet_length(data) > $1) "
-            "ORDER BY before, part"
+            f"SELECT at, data FROM {self.table(place)} WHERE at < $2 "
+            "AND (data IS NULL OR at + octet_length(data) > $1) ORDER BY before, part"
         ).encode()

@@ -19,19 +19,19 @@ from beanstalk_server.events import event
 from beanstalk_server.settings.engine_url import Host
 
 SETTINGS: Final = (
-    "SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), "
-    "current_setting('fsync')"
+    b"SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), "
+    b"current_setting('fsync')"
 )
 
 STANDBYS: Final = (
-    "SELECT coalesce(host(client_addr), client_hostname, 'localhost'), coalesce(client_port, 0), state = 'streaming', "
-    "coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), 0)::bigint, coalesce(sync_state, '') "
-    "FROM pg_stat_replication ORDER BY application_name, pid"
+    b"SELECT coalesce(host(client_addr), client_hostname, 'localhost'), coalesce(client_port, 0), state = 'streaming', "
+    b"coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), 0)::bigint, coalesce(sync_state, '') "
+    b"FROM pg_stat_replication ORDER BY application_name, pid"
 )
 
 SIZE: Final = (
-    "SELECT current_setting('server_version'), coalesce(sum(pg_table_size(c.oid)), 0)::bigint FROM pg_class c "
-    "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND relkind = 'r'"
+    b"SELECT current_setting('server_version'), coalesce(sum(pg_table_size(c.oid)), 0)::bigint FROM pg_class c "
+    b"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND relkind = 'r'"
 )
 
 LOCAL: Final = ("off", "local")
@@ -42,24 +42,20 @@ log = logging.getLogger("beanstalk_server")
 
 def confirmations(settings: Row) -> int:
     """How many standbys have a commit that has ended, by the first two settings of its session."""
-    commit, names = (each or b"" for each in settings[:2])
-    if commit.decode() in LOCAL or not names.strip():
+    commit, names, *_ = settings
+    if commit in LOCAL or not names.strip():
         return 0
-    number = re.match(rb"\s*(?:(?:any|first)\s+)?(\d+)\s*\(", names, re.IGNORECASE)
+    number = re.match(r"\s*(?:(?:any|first)\s+)?(\d+)\s*\(", names, re.IGNORECASE)
     return int(number[1]) if number else 1
 
 
 def condition_of(connection: Connection, schema: str) -> Condition:
     """How the primary is, with its standbys as far as the user may see them."""
-    ((version, size),), rows = connection.run(
-        [Statement(SIZE.encode(), (schema.encode(),)), Statement(STANDBYS.encode())]
+    ((version, size),), rows = connection.run([Statement(SIZE, (schema.encode(),)), Statement(STANDBYS)])
+    replicas = tuple(
+        [Replica(Host(name, int(port)), is_online == "t", int(lag)) for name, port, is_online, lag, _ in rows]
     )
-    replicas = [
-        Replica(Host((name or b"").decode(), int(port or 0)), is_online == b"t", int(lag or 0))
-        for name, port, is_online, lag, _ in rows
-    ]
-    name = f"PostgreSQL {(version or b'').decode().partition(' ')[0]}"
-    return Condition(name, connection.host, int(size or 0), 0, tuple(replicas))
+    return Condition(f"PostgreSQL {version.partition(' ')[0]}", connection.host, int(size), 0, replicas)
 
 
 def faults(connection: Connection, wanted: int) -> list[str]:
@@ -68,20 +64,19 @@ def faults(connection: Connection, wanted: int) -> list[str]:
     Args:
         wanted: how many standbys must confirm what is durable.
     """
-    (settings,), rows = connection.run([Statement(SETTINGS.encode()), Statement(STANDBYS.encode())])
-    commit, names, fsync = ((each or b"").decode() for each in settings)
+    ((commit, names, fsync),), rows = connection.run([Statement(SETTINGS), Statement(STANDBYS)])
     found = []
     if fsync == "off":
         found.append("fsync is off: a crash of its machine would lose jobs: must be on")
     if commit == "off" or (wanted and commit == "local"):
         found.append(f"synchronous_commit is {commit}: a failover would lose acknowledged jobs: must be on")
-    confirmed = confirmations((b"on", names.encode()))
+    confirmed = confirmations(("on", names))
     if confirmed < wanted:
         found.append(
             f"synchronous_standby_names is {names!r}: a commit waits for {confirmed} standbys: must be 'ANY {wanted} "
             f"(*)' or more, or --replicas {confirmed}"
         )
-    online = sum(1 for row in rows if row[4] in (b"sync", b"quorum"))
+    online = sum(1 for row in rows if row[4] in ("sync", "quorum"))
     if not found and online < wanted:
         are = "1 synchronous standby is" if online == 1 else f"{online} synchronous standbys are"
         fault = f"{are} connected: nothing is acknowledged before there are {wanted}, as --replicas says"

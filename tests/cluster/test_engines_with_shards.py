@@ -1,4 +1,4 @@
-"""Leases and commits of many shards, in memory and in Redis: one behaviour of both."""
+"""Leases and commits of many shards, in all engines: one behaviour of each."""
 
 import threading
 
@@ -33,7 +33,7 @@ from harness.waiting import eventually
 
 @pytest.fixture
 def connect():
-    """Names an engine in Redis: the result makes connections to it, which are closed at the end."""
+    """Names an engine: the result makes connections to it, which are closed at the end."""
     made = []
 
     def connect(*arguments, **options):
@@ -50,11 +50,11 @@ def connect():
         each.close()
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "postgresql"])
 def connector(request, connect, name):
     if request.param == "memory":
         return Servers().engine
-    return connect(request.getfixturevalue("redis").url, name, 1)
+    return connect(request.getfixturevalue(request.param).url, name, 1)
 
 
 @pytest.fixture

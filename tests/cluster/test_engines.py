@@ -1,4 +1,4 @@
-"""The engine in Redis, beside the one in memory: what `Engine` says holds for both."""
+"""The engines in Redis, Valkey and PostgreSQL, and the one in memory: what `Engine` says holds for each."""
 
 import os
 

@@ -307,14 +307,14 @@ class PromotingPostgres(Postgres):
                 self._first.kill()  # or it might go on as a second primary
                 with contextlib.suppress(OSError, RefusedError):
                     self._promote()
-                    seen = time.monotonic()
 
     def _promote(self) -> None:
         lsn = "SELECT coalesce(greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0'::pg_lsn, 0)"
         found = [(server.ask(lsn)[0][0], server) for server in self.servers if server.is_running and _answers(server)]
-        _, best = max(found, key=lambda each: each[0])  # type: ignore[arg-type, return-value]
-        best.ask("SELECT pg_promote(true, 5)")
-        self._first = best
+        if found:  # else they have just been started
+            _, best = max(found, key=lambda each: each[0])  # type: ignore[arg-type, return-value]
+            best.ask("SELECT pg_promote(true, 5)")
+            self._first = best
 
     def _start(self, number: int) -> None:
         if self.servers[number] is not self._first:

@@ -89,7 +89,7 @@ REPLIES = {
     b"peek-keyed": (b"FOUND", b"NOT_FOUND"),
     b"kick": (b"KICKED",),
     b"kick-job": (b"KICKED", b"NOT_FOUND"),
-    b"pause-tube": (b"PAUSED", b"NOT_FOUND"),
+    b"pause-tube": (b"PAUSED", b"NOT_FOUND", b"OUT_OF_MEMORY"),
     b"clear-tube": (b"CLEARED", b"NOT_FOUND", b"OUT_OF_MEMORY"),
     b"use": (b"USING",),
     b"watch": (b"WATCHING",),
@@ -557,7 +557,7 @@ class Analysis:
                 if word != b"NOT_FOUND" and reply != [b"REDRIVEN", b"0"]:
                     self.tubes[words[1].decode()].kicks.append(effect)
             elif what == b"pause-tube":
-                if word != b"NOT_FOUND":
+                if word == b"PAUSED":
                     self.tubes[words[1].decode()].pauses.append(effect._replace(due=nanoseconds(words[2])))
             elif what == b"clear-tube":
                 if word not in (b"NOT_FOUND", b"OUT_OF_MEMORY"):

@@ -24,6 +24,7 @@ def check(seed, **options):
             f"python -m tests.cluster.simulation --seed {seed}",
             *(f"--{name} {value}" for name, value in given.items() if value),
             *(["--calm"] if options.get("is_calm") else []),
+            *(["--locks"] if options.get("locks") else []),
         ]
     )
     assert not cluster.problems, "\n".join([again, *cluster.problems[:10], *cluster.lines[-50:]])
@@ -35,6 +36,12 @@ def test_nothing_acknowledged_is_lost_whatever_fails(seed):
     cluster = check(seed, seconds=40)  # the first of which nobody leads
     answered, _ = cluster.history.counts()
     assert answered > 10  # faults may leave it without a leader for most of the time
+    assert cluster.faults
+
+
+@seeded(2)
+def test_nor_is_it_by_an_engine_whose_waits_are_canceled(seed):
+    cluster = check(seed, seconds=40, locks=True)
     assert cluster.faults
 
 
@@ -63,7 +70,8 @@ def test_a_seed_replays(monkeypatch, seed, shards):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("locks", [False, True])
 @pytest.mark.parametrize("shards", [1, 3, SHARDS])
 @seeded(3)
-def test_nor_is_it_in_a_minute_with_any_number_of_shards(seed, shards):
-    check(seed, shards=shards)
+def test_nor_is_it_in_a_minute_with_any_number_of_shards(seed, shards, locks):
+    check(seed, shards=shards, locks=locks)

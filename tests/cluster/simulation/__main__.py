@@ -18,10 +18,11 @@ def main():
     parser.add_argument("--busy", type=float, default=KEEP_BUSY, help="virtual seconds with faults in a seed")
     parser.add_argument("--shards", type=int, default=1, help="how many the cluster has")
     parser.add_argument("--calm", action="store_true", help="nothing fails: nodes join and leave, and shards move")
+    parser.add_argument("--locks", action="store_true", help="the engine waits for replicas as PostgreSQL does")
     parser.add_argument("--log", type=int, default=0, help="lines of the log of a seed that fails")
     options = parser.parse_args()
     if options.seed is not None:
-        cluster = run(options.seed, options.busy, options.shards, is_calm=options.calm)
+        cluster = run(options.seed, options.busy, options.shards, is_calm=options.calm, locks=options.locks)
         print(*cluster.lines, sep="\n")
         print(*cluster.problems[:20] or ["no problems"], sep="\n")
         return bool(cluster.problems)
@@ -31,7 +32,7 @@ def main():
     commands = unanswered = takeovers = virtual = 0
     faults = Counter()
     while time.monotonic() - began < options.seconds:
-        cluster = run(seed, options.busy, options.shards, is_calm=options.calm)
+        cluster = run(seed, options.busy, options.shards, is_calm=options.calm, locks=options.locks)
         answered, not_answered = cluster.history.counts()
         commands += answered
         unanswered += not_answered

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from functools import partial
 
-from checking import check_broker
+from tests.checking import check_broker
 
 from beanstalk_server.cluster import commit_sender
 from beanstalk_server.cluster.lease import LEADING
@@ -189,9 +189,10 @@ class SimulatedCluster:
         shards: how many the cluster has.
         is_calm: whether nothing fails: nodes only join and leave, and shards move. Then no client is disconnected but
             by its own node, and nobody waits long.
+        locks: whether the engine is like PostgreSQL.
     """
 
-    def __init__(self, seed, seconds=KEEP_BUSY, shards=1, *, is_calm=False):
+    def __init__(self, seed, seconds=KEEP_BUSY, shards=1, *, is_calm=False, locks=False):
         self.seed = seed
         self.seconds = seconds
         self.shards = shards
@@ -211,7 +212,7 @@ class SimulatedCluster:
         self.lines = []
         self.loop = VirtualLoop(self.on_error)
         self.network = self.loop.network = Network(self.loop, random.Random(f"network {seed}"))
-        self.servers = SimulatedServers(self.loop, self.network, random.Random(f"engine {seed}"))
+        self.servers = SimulatedServers(self.loop, self.network, random.Random(f"engine {seed}"), locks=locks)
         self.clients_process = Process(self.loop, "clients")
         self.nodes = {}  # name -> SimulatedNode, while it runs
         self.epochs = {shard: [] for shard in range(shards)}
@@ -533,8 +534,8 @@ def slow_calls(history, gap):
     return found
 
 
-def run(seed, seconds=KEEP_BUSY, shards=1, *, is_calm=False):
+def run(seed, seconds=KEEP_BUSY, shards=1, **options):
     """Run one seed; return the SimulatedCluster, with its problems."""
-    cluster = SimulatedCluster(seed, seconds, shards, is_calm=is_calm)
+    cluster = SimulatedCluster(seed, seconds, shards, **options)
     cluster.run()
     return cluster

@@ -2,12 +2,16 @@
 
 What it holds and decides is the memory engine's. Here is what lies between: each call takes time, waits for replicas
 that lag, and may fail without anybody knowing whether it has happened; it may even happen long after it has failed.
+
+Redis ends a wait for replicas by itself. PostgreSQL does not (`Servers.locks`): the change is not visible before the
+wait has ended, and the shard is locked for other calls. Somebody may cancel the wait: the change is visible then, and
+perhaps on no replica.
 """
 
 import contextvars
 from functools import partial
 
-from beanstalk_server.cluster.engine.interface import RENEW, TAKE, Answer, EngineError
+from beanstalk_server.cluster.engine.interface import OBSERVE, RENEW, TAKE, Answer, EngineError
 from tests.cluster.memory_engine import MemoryEngine, Servers
 from tests.cluster.simulation.virtual_loop import PROCESS, SECOND, this_thread
 
@@ -22,9 +26,10 @@ class SimulatedServers(Servers):
 
     Args:
         world: the loop and the network, and what random moments are drawn from.
+        locks: whether a call that waits for replicas locks its shards, as PostgreSQL does.
     """
 
-    def __init__(self, loop, network, rng):
+    def __init__(self, loop, network, rng, *, locks=False):
         super().__init__(2, clock=lambda: loop.now / SECOND)
         self.loop = loop
         self.network = network
@@ -35,6 +40,8 @@ class SimulatedServers(Servers):
         self.down = set()  # replicas that apply nothing
         self.waits = []  # what is to be asked again when a replica has caught up
         self.generation = 0  # goes up with each failover
+        self.locks = locks
+        self.locked = {}  # by shard: the call that waits, and the lease before it
 
     def change(self, *effect):
         self.primary.apply(effect)
@@ -80,14 +87,26 @@ class SimulatedServers(Servers):
         """How many replicas have everything up to an offset."""
         return sum(self.offset - len(replica.waiting) >= offset for replica in self.replicas)
 
+    def cancel_waits(self):
+        """End all waits for replicas: what has waited is visible now, and not confirmed."""
+        for call, _ in list(self.locked.values()):
+            call.cancel()
+
+    def leases(self, shards):
+        """The leases as they are visible."""
+        return {shard: self.locked[shard][1] for shard in shards if shard in self.locked}
+
     def fail_over(self, number=None):
         super().fail_over(number)
-        self.generation += 1
-        self._ask_again()
+        self._lose_connections()
 
     def wipe(self):
         super().wipe()
+        self._lose_connections()
+
+    def _lose_connections(self):
         self.generation += 1
+        self.locked.clear()
         self._ask_again()
 
 
@@ -101,10 +120,11 @@ class SimulatedEngine(MemoryEngine):
     def _wait(self):
         """What waits for replicas is `_call`."""
 
-    def _call(self, method, *args, judge=None):
+    def _call(self, method, *args, judge=None, shards=()):
         """Make a call of the engine in memory.
 
         Args:
+            shards: those that it may change.
             judge: returns the answer when it is known how many replicas have confirmed it; None if it waits for none.
         """
         baton = this_thread()
@@ -120,7 +140,7 @@ class SimulatedEngine(MemoryEngine):
             if judge is not None and servers.offset > before:
                 return judge(answer, servers.confirmed_at(servers.offset))
             return answer
-        return _Call(self, judge, call, baton).run()
+        return _Call(self, judge, call, baton, shards).run()
 
     def _too_few(self, confirmed):
         return (
@@ -145,7 +165,14 @@ class SimulatedEngine(MemoryEngine):
                 for call, lease in zip(calls, leases, strict=True)
             ]
 
-        return self._each("perform", calls, report, judge=judge)
+        if any(call.what != OBSERVE or call.lease.renewals for call in calls):
+            return self._each("perform", calls, report, judge=judge)
+        found = self._each("perform", calls, report, judge=judge, locks=False)
+        before = self.servers.leases([call.shard for call in calls])
+        return [
+            lease if isinstance(lease, EngineError) else before.get(call.shard, lease)
+            for call, lease in zip(calls, found, strict=True)
+        ]
 
     def append(self, calls):
         def judge(answers, confirmed):
@@ -153,9 +180,10 @@ class SimulatedEngine(MemoryEngine):
 
         return self._each("append", calls, judge=judge)
 
-    def _each(self, method, calls, *args, judge):
+    def _each(self, method, calls, *args, judge, locks=True):
+        shards = {call.shard for call in calls} if locks else ()
         try:
-            return self._call(method, calls, *args, judge=judge)
+            return self._call(method, calls, *args, judge=judge, shards=shards)
         except EngineError as error:
             return [error for _ in calls]
 
@@ -178,9 +206,12 @@ class SimulatedEngine(MemoryEngine):
 class _Call:
     """One call on its way to the engine and back."""
 
-    def __init__(self, engine, judge, call, baton):
+    def __init__(self, engine, judge, call, baton, shards):
         self.engine, self.judge, self.call, self.baton = engine, judge, call, baton
         self.servers = engine.servers
+        self.shards = shards if engine.servers.locks else ()
+        self.cancel = None  # ends the wait for replicas
+        self.gave_up_at = 0  # when it waits for a lock no more
         self.loop = engine.servers.loop
         self.network = engine.servers.network
         self.result = None
@@ -223,7 +254,11 @@ class _Call:
                 context=contextvars.Context(),
             )
             return
+        if any(shard in servers.locked for shard in self.shards):
+            self._wait_for_lock()
+            return
         before, generation = servers.offset, servers.generation
+        leases = {shard: servers.primary.of(shard).lease for shard in self.shards}
         try:
             answer, error = self.call(), None
         except EngineError as raised:
@@ -235,14 +270,19 @@ class _Call:
         if self.judge is None:
             self._answer(answer, None)
             return
-        deadline = self.loop.now + TIMEOUT // 2
+        deadline = None if servers.locks else self.loop.now + TIMEOUT // 2
+        for shard, lease in leases.items():
+            servers.locked[shard] = self, lease
 
-        def look():
+        def look(is_canceled=False):
             if servers.generation != generation:
                 self._answer(None, EngineError("the connection was lost"))
                 return
-            confirmed = servers.confirmed_at(offset)
-            if confirmed >= self.engine.replicas or self.loop.now >= deadline:
+            confirmed = 0 if is_canceled else servers.confirmed_at(offset)
+            is_late = deadline is not None and self.loop.now >= deadline
+            if confirmed >= self.engine.replicas or is_late or is_canceled:
+                for shard in leases:
+                    servers.locked.pop(shard, None)
                 try:
                     self._answer(self.judge(answer, confirmed), None)
                 except EngineError as error:
@@ -250,8 +290,24 @@ class _Call:
             else:
                 servers.waits.append(look)
 
-        self.loop.call_in(TIMEOUT // 2, self._time_out_wait, look, context=contextvars.Context())
+        def cancel():
+            if look in servers.waits:
+                servers.waits.remove(look)
+                look(is_canceled=True)
+
+        self.cancel = cancel
+        if deadline is not None:
+            self.loop.call_in(TIMEOUT // 2, self._time_out_wait, look, context=contextvars.Context())
         look()
+
+    def _wait_for_lock(self):
+        """Try again soon, or fail."""
+        self.gave_up_at = self.gave_up_at or self.loop.now + TIMEOUT // 2
+        if self.loop.now >= self.gave_up_at:
+            self._answer(None, EngineError("canceling statement due to lock timeout"))
+        else:
+            pause = self.servers.rng.randrange(1_000_000, 10_000_000)
+            self.loop.call_in(pause, self._arrive, context=contextvars.Context())
 
     def _time_out_wait(self, look):
         if look in self.servers.waits:

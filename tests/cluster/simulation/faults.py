@@ -50,6 +50,8 @@ class Faults:
             *[self.lose_tail] * 2,
             *[self.wipe] * 1,
         ]
+        if cluster.servers.locks:
+            self.kinds += [self.cancel_waits] * 6
         of_shards = [*[self.move] * 5, *[self.come_or_go] * 2]
         if cluster.shards > 1:
             self.kinds += of_shards
@@ -276,6 +278,14 @@ class Faults:
         servers = self.cluster.servers
         servers.lagging_until = max(servers.lagging_until, self.cluster.loop.now + round(self.duration() * SECOND / 2))
         return "replicas lag"
+
+    def cancel_waits(self):
+        """Replicas lag, and somebody cancels the calls that wait for them."""
+        servers = self.cluster.servers
+        servers.lagging_until = max(servers.lagging_until, self.cluster.loop.now + round(self.duration() * SECOND / 2))
+        for _ in range(5):
+            self.later(self.rng.uniform(0.01, 2), servers.cancel_waits)
+        return "cancel waits"
 
     def lose_a_replica(self):
         number = self.rng.randrange(2)

@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE    # each of the many processes that tests star
 POOL := $(VENV)/bin/pytest -q --dist load --tx $(PROCESSORS)*popen//env:TEST_PACKAGE=sources \
 	--tx $(shell expr 2 \* $(PROCESSORS))*popen//env:TEST_PACKAGE=$(PACKAGE)
 
-FOR_TESTS := beanstalkd redis-server
+FOR_TESTS := beanstalkd redis-server postgresql
 FOR_ALL_TESTS := haproxy stunnel4 openssl systemd prometheus strace valgrind php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3 php-illuminate-queue php-illuminate-events php-symfony-beanstalkd-messenger ruby-activejob chromium
 
 .PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster console bench docs wheels clean

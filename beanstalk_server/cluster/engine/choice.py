@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from typing import Final
 
 from beanstalk_server.cluster.engine.interface import Connect
 from beanstalk_server.settings.engine_url import POSTGRESQL, read_url
 
-NO_PSYCOPG = "PostgreSQL needs psycopg: pip install 'beanstalk-server[postgresql]'"
+NO_PSYCOPG: Final = "needs psycopg, which is not installed: pip install '.[postgresql]' in a clone of beanstalk-server"
 
 
 def connect_to(url: str, name: str, replicas: int, timeout: float = 2.0) -> Connect:

@@ -11,8 +11,6 @@ import random
 from collections import Counter
 from functools import partial
 
-from tests.checking import check_broker
-
 from beanstalk_server.cluster import commit_sender
 from beanstalk_server.cluster.lease import LEADING
 from beanstalk_server.cluster.node import Node
@@ -21,6 +19,7 @@ from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.settings.options import Config
 from beanstalk_server.settings.sections import TubeConfig
+from tests.checking import check_broker
 from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of, values_of
 from tests.cluster.simulation.engines import SimulatedEngine, SimulatedServers
 from tests.cluster.simulation.faults import GUEST, Faults

@@ -1,5 +1,5 @@
 """The doors of a server: one process that clients reach plain, by TLS, with certificates and with tokens, at a port for
-each; and nodes whose journal is in Redis.
+each; and nodes whose journal is in Redis or PostgreSQL.
 
 All raise ServerError if something does not start, or is not installed.
 """
@@ -17,12 +17,14 @@ from bench import process
 from bench.servers import GENERATOR_CPU, PEERS, SERVER_CPU, START_WITHIN, TEMPORARY, directories
 from bench.subject import Subject
 from harness import servers
-from harness.engines import Alone
+from harness.engines import KINDS
 from harness.nodes import Node, leader, leaders
+from harness.servers import POSTGRES
 from harness.waiting import eventually
 
 WITH_TLS = ", TLS"
 CLUSTERED = ", cluster"
+IN_POSTGRESQL = ", PostgreSQL"
 CARRIED = ", I/O process"
 ROUTED = ", routed"
 OF_OTHERS = ", policies of other tubes"
@@ -114,20 +116,28 @@ def carried(peer: str) -> Iterator[tuple[Subject, Subject]]:
 
 
 class Cluster:
-    """A primary of Redis with two replicas on the generator's processor, and nodes of this server on the other."""
+    """A primary with two replicas on the generator's processor, and nodes of this server on the other.
 
-    def __init__(self, stack: contextlib.ExitStack, peer: str, parent: Path, shards: int = 1) -> None:
+    Args:
+        engine: its kind, as harness/engines.py names it.
+    """
+
+    def __init__(
+        self, stack: contextlib.ExitStack, peer: str, parent: Path, shards: int = 1, engine: str = "alone"
+    ) -> None:
         self.stack = stack
-        self.peer = peer
+        self.peer = peer + (IN_POSTGRESQL if engine == POSTGRES else "")
+        self.program = PEERS[peer].program
         self.shards = shards
-        self.engine = Alone(stack.enter_context(directories(parent)))
+        self.engine = KINDS[engine](stack.enter_context(directories(parent)) / "engine")
         stack.callback(self.engine.close)
-        for each in self.engine.servers:
-            os.sched_setaffinity(each.pid, {GENERATOR_CPU})
+        for server in self.engine.servers:
+            for each in process.family(server.pid):  # those that it starts later inherit it
+                os.sched_setaffinity(each, {GENERATOR_CPU})
 
     def node(self) -> Node:
         options = ["--shards", str(self.shards)] if self.shards > 1 else []
-        node = Node(self.engine.url, options, program=PEERS[self.peer].program)
+        node = Node(self.engine.url, options, program=self.program)
         self.stack.callback(node.kill)
         os.sched_setaffinity(node.pid, {SERVER_CPU})
         return node
@@ -144,10 +154,10 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def clustered(peer: str, parent: Path, shards: int = 1) -> Iterator[Subject]:
+def clustered(peer: str, parent: Path, shards: int = 1, engine: str = "alone") -> Iterator[Subject]:
     """Run a node that leads all shards; the CPU of the engine's primary is measured apart."""
     with contextlib.ExitStack() as stack:
-        cluster = Cluster(stack, peer, parent, shards)
+        cluster = Cluster(stack, peer, parent, shards, engine)
         yield cluster.subject(cluster.leading(), cluster.engine.primary().pid)
 
 
@@ -166,10 +176,10 @@ def routed(peer: str, parent: Path, shards: int = 1) -> Iterator[Subject]:
 
 
 @contextlib.contextmanager
-def two_nodes(peer: str, parent: Path) -> Iterator[Callable[[], tuple[Node, Subject]]]:
+def two_nodes(peer: str, parent: Path, engine: str = "alone") -> Iterator[Callable[[], tuple[Node, Subject]]]:
     """Run two nodes; yield what finds the one that leads, and the other. One that was killed is started again then."""
     with contextlib.ExitStack() as stack:
-        cluster = Cluster(stack, peer, parent)
+        cluster = Cluster(stack, peer, parent, engine=engine)
         nodes = [cluster.node(), cluster.node()]
 
         def roles() -> tuple[Node, Subject]:

@@ -54,7 +54,7 @@ class Meter:
         self.pid = subject.pid
         self.own = time.process_time()
         self.engine = subject.engine
-        self.engine_cpu = process.cpu(self.engine) if self.engine else None
+        self.engine_cpu = process.cpu_of_family(self.engine) if self.engine else 0.0
         self.cpu = process.cpu(self.pid)
         self.started = clock()
 
@@ -75,7 +75,7 @@ class Meter:
             "generator_busy": own / seconds,
         }
         if self.engine_cpu:
-            sample["engine_cpu"] = process.cpu(self.engine).since(self.engine_cpu).total * each
+            sample["engine_cpu"] = (process.cpu_of_family(self.engine) - self.engine_cpu) * each
         return sample | percentiles(latencies, MILLISECOND)
 
 

@@ -22,6 +22,7 @@ from bench.console import show
 from bench.doors import (
     CARRIED,
     CLUSTERED,
+    IN_POSTGRESQL,
     MEASURED,
     OF_OTHERS,
     ROUTED,
@@ -593,6 +594,38 @@ def cluster(run: Run) -> None:
 
 SHARDS = 8
 WATCHED = 8
+
+ENGINES = {"alone": "", "postgresql": IN_POSTGRESQL}
+"""What is added to a server's name for each kind of engine."""
+
+
+@scenario(Layout(f"rate cpu engine_cpu {LATENCIES} to_first_answer", "in flight", "cpu rate"))
+def engines(run: Run) -> None:
+    """put + reserve + delete, 50 connections, this many commands in flight on each, and put alone, one connection: a
+    node whose journal is in Redis, and one in PostgreSQL, each with two replicas, with one shard and with eight; and
+    how long clients wait when the leader is killed
+    """
+    for peer in run.own:
+        nodes = [
+            Fresh(
+                peer + added + CLUSTERED + of_shards(count),
+                functools.partial(clustered, peer, run.directory, count, engine),
+            )
+            for count in (1, SHARDS)
+            for engine, added in ENGINES.items()
+        ]
+        with run.together(*nodes) as running:
+            _cycles(run, running, "depth", (1, 100))
+            _commits(run, running)
+        work = "leader killed, 1,000,000 jobs"
+        for engine, added in ENGINES.items():
+            with run.part(peer + added + CLUSTERED, work, 1), two_nodes(peer, run.directory, engine) as roles:
+                run.load(loads.puts, roles()[1], count=run.sized(1_000_000), delays=DAYLONG)
+                for pair in range(run.pairs):
+                    run.tell(f"{work}, {pair + 1} of {run.pairs}: {peer}{added}")
+                    leads, other = roles()
+                    run.add(other, run.load(loads.taken_over, other, leader=leads.pid), work, 1)
+                    leads.kill()
 
 
 @scenario(Layout(f"rate cpu engine_cpu {LATENCIES} cpu_ms engine_ms seconds", "in flight", "cpu"))

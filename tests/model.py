@@ -87,13 +87,14 @@ class ModelJob:
 
 @dataclass(eq=False)
 class ModelKey:
-    """A held key."""
+    """A held key, or a token, after a hyphen."""
 
     id: int
     tube: str
     key: str
     free_at: int
     order: int
+    job_id: int = 0  # that of the job that was put with the token
 
 
 @dataclass(eq=False)
@@ -227,7 +228,7 @@ class Model:
         if attributes.at:
             delay = max(attributes.at - self.wall_offset - now, 0)
         jobs = [job for job in self.jobs if job.tube == tube]
-        holds = attributes.key and (attributes.key_hold or policy.key_hold)
+        holds = attributes.once or (attributes.key and (attributes.key_hold or policy.key_hold))
         held = sum(each.tube == tube for each in self.held)
         growth = size - replaced.size if replaced else size
         limits = [
@@ -288,6 +289,21 @@ class Model:
             self.join(job, labels)
             self.note_ends()
         return AGAIN if job.again and job.client is not None else REPLACED
+
+    def put_once(self, client, job_id, token_id, attributes, priority, delay, ttr, now, size):
+        """Put with a token, which has the id after that of a new job."""
+        key = f"-{attributes.once}"
+        taken = self.find_held(client.use, key)
+        if taken:
+            client.answers.append(("keyed", taken.job_id))
+            return EXISTS
+        outcome = self.put_with(client, job_id, attributes, priority, delay, ttr, now, size)
+        if outcome in (DONE, REPLACED, AGAIN):
+            token_id = token_id if outcome == DONE else job_id
+            put_id = next(each[1] for each in reversed(client.answers) if each[0] == "keyed")
+            free_at = now + attributes.once_ttl
+            self.held.append(ModelKey(token_id, client.use, key, free_at, self.next_order(), put_id))
+        return outcome
 
     def limited(self, delay, attributes, first, now):
         """The delay and the attributes of a put, as far as `within` allows them."""

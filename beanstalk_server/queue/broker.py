@@ -53,6 +53,7 @@ A key may stay taken when its job has been deleted, by delete or by time: it is 
 queue, and no command but a put with its key meets it.
 
     (deleted)                 held        as its policy or terms say     the same
+    (new)                     held        put with a token: that is held any client
     held                      (gone)      the end of that time           time
     held                      (gone)      clear                          any client
 
@@ -124,8 +125,10 @@ from beanstalk_server.queue.job import (
     RELEASED,
     RESERVED,
     SINCE_UNKNOWN,
+    TOKEN_MARK,
     Job,
     Terms,
+    Token,
 )
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
@@ -503,9 +506,21 @@ class Broker(QueueState):
         age counts from this put, and its new time to run applies from its next reservation on. `on_keyed` gives the id
         of the job in any case; with a key, of the one that has the key afterwards. TOO_BIG if the body is larger than
         the tube takes. If it comes after a group that is open, its delay begins when that ends.
+
+        If it takes a token (`once`) that is taken, EXISTS comes before anything else, with the id of the job that was
+        put with it. It is taken if the put changes something, whatever becomes of the job.
         """
         key = attributes.key
         tube = client.use
+        token: Token | None = None
+        if attributes.once:
+            name = TOKEN_MARK + attributes.once
+            taken = self.holder(tube, name)
+            if isinstance(taken, Token):
+                client.on_keyed(taken.job_id)
+                return EXISTS
+            token = Token(0, name, tube, now, 0)
+            token.deadline = now + attributes.once_ttl
         old = self.holder(tube, key) if key else None
         if old is None:
             job_id = self.take_id()
@@ -535,7 +550,23 @@ class Broker(QueueState):
                 job.deadline = NEVER
         if share and not job.own_labels().share:
             job.own_labels().share = share
-        outcome = self._put(tube, job, len(body), delay, now) if old is None else self._replace(old, job, delay, now)
+        extras = job.extras
+        if token is not None:
+            if not self.memory.admits_held(token):
+                return OUT_OF_MEMORY
+            self.memory.add_held(token)  # here, so that there is room for both
+            self.once = token
+            job.own_extras()  # so that `_put` goes by `record_put`, which takes the token
+        try:
+            outcome = (
+                self._put(tube, job, len(body), delay, now) if old is None else self._replace(old, job, delay, now)
+            )
+        finally:
+            if token is not None:
+                self.once = None
+                self.memory.remove_held(token)
+                if extras is NO_EXTRAS and not isinstance(job.extras, Terms):
+                    job.extras = NO_EXTRAS
         labels = job.labels()
         if labels is not None and labels.joined is not None and len(labels.joined.members) == 1:
             labels.joined.owner = self.groups.owner(client.owner)
@@ -588,7 +619,8 @@ class Broker(QueueState):
         if self.draining:
             return DRAINING
         if tube.policy is not NO_POLICY:
-            refused = tube.refusal(self.counters, delay, size, job.key_hold() != 0)
+            holds = job.extras is not NO_EXTRAS and (job.key_hold() != 0 or self.once is not None)
+            refused = tube.refusal(self.counters, delay, size, holds)
             if refused != DONE:
                 return refused
             if tube.policy.ttl:
@@ -635,7 +667,8 @@ class Broker(QueueState):
         size = len(fresh.body)
         old_size = self.body_size(job)  # now: once the journal has the new body, it does not know the old one
         if tube.policy is not NO_POLICY:
-            refused = tube.refusal(self.counters, delay, size, fresh.key_hold() != 0, old_size)
+            holds = fresh.key_hold() != 0 or self.once is not None
+            refused = tube.refusal(self.counters, delay, size, holds, old_size)
             if refused != DONE:
                 return refused
             if tube.policy.ttl or fresh.needs_since():

@@ -238,6 +238,21 @@ class HeldKey(Holder):
         return self._key
 
 
+TOKEN_MARK: Final = "-"
+"""What the key of a token begins with: so it is the key of no job."""
+
+
+@mypyc_attr(acyclic=True)
+class Token(HeldKey):
+    """A token of put-with (`once`): a held key that no job has had. Its key is the token after TOKEN_MARK."""
+
+    __slots__ = ("job_id",)  # that of the job that was put with it
+
+    def __init__(self, id: int, key: str, tube: Tube, created_at: int, job_id: int) -> None:
+        super().__init__(id, key, tube, created_at)
+        self.job_id = job_id
+
+
 @mypyc_attr(acyclic=True)
 class Job(Holder):
     """One job.

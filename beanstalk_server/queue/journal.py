@@ -13,7 +13,7 @@ from time import monotonic_ns, time_ns
 from typing import Final, NamedTuple
 
 from beanstalk_server.queue.groups import Group
-from beanstalk_server.queue.job import HeldKey, Holder, Job
+from beanstalk_server.queue.job import HeldKey, Holder, Job, Token
 from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.replay import Replay
@@ -144,6 +144,19 @@ class Journal:
             False if there is no room for them: then it must not have changed anything.
         """
         return all(self.put(job) for job in jobs)
+
+    def put_once(self, job: Job, token: Token) -> bool:
+        """Record a job as `put` does, and a token that is taken with it: both survive, or none.
+
+        `stored` gives the token as a held key. A journal that does not override this records one after the other.
+
+        Returns:
+            False if there is no room for them: then it must not have changed anything.
+        """
+        if not self.put(job):
+            return False
+        self.hold(token)
+        return True
 
     def pause(self, pause: HeldKey) -> bool:
         """Record that a tube is paused until the deadline of a held key that is new, and has no key; False if there is

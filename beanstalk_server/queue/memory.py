@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.body_pages import BodyPages
-from beanstalk_server.queue.job import DELETED, NO_EXTRAS, NOT_IN_MEMORY, Expiry, HeldKey, Job, Terms
+from beanstalk_server.queue.job import DELETED, NO_EXTRAS, NOT_IN_MEMORY, Expiry, HeldKey, Job, Terms, Token
 from beanstalk_server.queue.policy import Labels
 from beanstalk_server.queue.units import SECOND
 
@@ -47,6 +47,9 @@ TIMER_COST: Final = 64
 
 HELD_COST: Final = 196
 """Bytes that a held key takes beside its own: as a key, and 16 for its places in the tables of held keys."""
+
+TOKEN_COST: Final = 16
+"""Bytes that a token takes beside those of a held key."""
 
 PAUSE_COST: Final = 1400
 """Bytes of a recorded pause, with the tube, which exists until the pause ends."""
@@ -95,6 +98,8 @@ def labels_cost(labels: Labels) -> int:
 
 
 def held_cost(held: HeldKey) -> int:
+    if isinstance(held, Token):
+        return HELD_COST + TOKEN_COST + len(held.key)
     return HELD_COST + len(held.key) if held.key else PAUSE_COST
 
 
@@ -131,9 +136,9 @@ class Memory:
         """The same for several jobs that are new."""
         return not self.limit or self.used + sum(map(job_cost, jobs)) <= self.limit
 
-    def admits_pause(self) -> bool:
-        """Whether there is room for the record of a pause."""
-        return not self.limit or self.used + PAUSE_COST <= self.limit
+    def admits_held(self, held: HeldKey) -> bool:
+        """Whether there is room for a token, or the record of a pause."""
+        return not self.limit or self.used + held_cost(held) <= self.limit
 
     def add_job(self, job: Job) -> None:
         """Count a job that the broker has taken in, with its body if that is in memory."""

@@ -145,6 +145,8 @@ class Attributes:
         within: if it replaces: the maximum time from the first put of the job until it is due, in nanoseconds; or 0.
         at: when it is due, by the wall clock, in nanoseconds since 1970, instead of a delay.
         max_tries, backoff, ttl, key_hold: instead of what the tube's policy says.
+        once: a token that no other put into the tube has taken, or "".
+        once_ttl: with a token: time that it stays taken.
         labels: its names in other respects, or None. The job takes them over.
     """
 
@@ -160,6 +162,8 @@ class Attributes:
         backoff: int = 0,
         ttl: int = 0,
         key_hold: int = 0,
+        once: str = "",
+        once_ttl: int = 0,
         labels: Labels | None = None,
     ) -> None:
         self.key = key
@@ -171,6 +175,8 @@ class Attributes:
         self.backoff = backoff
         self.ttl = ttl
         self.key_hold = key_hold
+        self.once = once
+        self.once_ttl = once_ttl
         self.labels = labels
 
     def limit_delay(self, delay: int, first: int, now: int) -> int:

@@ -7,7 +7,7 @@ timers.py.
 from __future__ import annotations
 
 from beanstalk_server.queue.groups import Group
-from beanstalk_server.queue.job import NEVER, HeldKey, Holder, Job, Terms
+from beanstalk_server.queue.job import NEVER, HeldKey, Holder, Job, Terms, Token
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.state import QueueState
 from beanstalk_server.queue.table import KeyTable
@@ -20,10 +20,26 @@ def record_put(queue: QueueState, job: Job, delay: int, now: int) -> bool:
             job.deadline = now + delay
     elif job.deadline != NEVER:
         note_ready_since(queue, job, now)
+    if queue.once is not None:
+        return record_once(queue, job, queue.once)
     if queue.records:
         if not queue.journal.put(job):
             return False
         queue.last_lsn += 1
+    return True
+
+
+def record_once(queue: QueueState, job: Job, token: Token) -> bool:
+    """Record a job that is about to be put together with its token, which is taken from now on."""
+    token.id = queue.next_id
+    token.job_id = job.id
+    if queue.records:
+        if not queue.journal.put_once(job, token):
+            return False
+        queue.last_lsn += 1
+    queue.next_id += queue.stride
+    queue.held.add(token)
+    hold_key(queue, token, token.deadline)
     return True
 
 
@@ -67,10 +83,10 @@ def record_pause(queue: QueueState, tube: Tube, end: int, now: int) -> bool:
     """
     before = tube.pause_record
     if end:
-        if before is None and not queue.memory.admits_pause():
-            return False
         pause = HeldKey(queue.next_id, "", tube, now)
         pause.deadline = end
+        if before is None and not queue.memory.admits_held(pause):
+            return False
         if not queue.journal.pause(pause):
             return False
         queue.last_lsn += 1

@@ -24,6 +24,7 @@ from beanstalk_server.queue.job import (
     Holder,
     Job,
     Terms,
+    Token,
 )
 from beanstalk_server.queue.policy import Labels, full_name_of_limit
 from beanstalk_server.queue.ring import UNLINKED
@@ -91,7 +92,10 @@ class Replay:
         tube = self._tube(stored.tube)
         created_at = stored.created_at - self.shift
         if stored.state == HELD:
-            held = HeldKey(stored.id, stored.key, tube, created_at)
+            if stored.is_token():
+                held: HeldKey = Token(stored.id, stored.key, tube, created_at, stored.token_job())
+            else:
+                held = HeldKey(stored.id, stored.key, tube, created_at)
             self._hold(held, stored.deadline)
             return held
         job = Job(stored.id, stored.priority, stored.delay, stored.ttr, stored.body, tube, created_at)

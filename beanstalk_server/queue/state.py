@@ -13,7 +13,7 @@ from beanstalk_server.queue.durations import Durations
 from beanstalk_server.queue.fair_heap import FairHeap, Limit
 from beanstalk_server.queue.groups import Groups
 from beanstalk_server.queue.heap import JobHeap
-from beanstalk_server.queue.job import DELAYED, NOT_IN_MEMORY, READY, HeldKey, Holder, Job
+from beanstalk_server.queue.job import DELAYED, NOT_IN_MEMORY, READY, HeldKey, Holder, Job, Token
 from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.native import mypyc_attr
@@ -70,6 +70,7 @@ class QueueState:
         self.memory = journal.memory = Memory(max_memory)
         self.counters = Counters()  # what policies have done, also in tubes that have none: a job may have terms
         self.pauses = 0  # how many of the held keys are pauses, which have no key
+        self.once: Token | None = None  # what the put that is being recorded takes
         self.halted = False
         self.suspended = Slot(-1, 0)  # timers that are due, and go on when the journal admits everything again
         self.suspended_deletions = Slot(-1, 0)  # likewise, when it admits deletions again

@@ -19,14 +19,17 @@ from beanstalk_server.queue.job import (
     DELAYED,
     GROUP,
     HELD,
+    MAX_U32,
     NEVER,
     NEW,
     NO_REASON,
     READY,
     RESERVED,
+    TOKEN_MARK,
     Holder,
     Job,
     Terms,
+    Token,
 )
 from beanstalk_server.queue.units import GREATEST_SHORT
 
@@ -53,8 +56,9 @@ class StoredJob:
     `backoff`, `ttl`, `key_hold`), its labels, `ttr`, `body` and `created_at`. Of its key, a change says only whether it
     is kept.
 
-    Or a held key; or the pause of a tube, which is a held key without a key; or a group, whose counters are in those of
-    a job: as GROUP_COUNTERS says."""
+    Or a held key; or the pause of a tube, which is a held key without a key; or a token, which is one whose key begins
+    with TOKEN_MARK, and whose `reserves` and `timeouts` are the lower and the upper 32 bits of the id of its job; or a
+    group, whose counters are in those of a job: as GROUP_COUNTERS says."""
 
     id: int = 0
     tube: str = ""  # the name; a change says it only if the job has terms
@@ -155,6 +159,17 @@ class StoredJob:
         elif self.state == READY and terms.ready_since and job.state != RESERVED:
             self.ready_since = stored_moment(terms.ready_since, clock_offset)
 
+    def is_token(self) -> bool:
+        return self.state == HELD and self.key.startswith(TOKEN_MARK)
+
+    def token_job(self) -> int:
+        """The id of the job that was put with this token."""
+        return self.timeouts << 32 | self.reserves
+
+    def set_token_job(self, job_id: int) -> None:
+        self.reserves = job_id & MAX_U32
+        self.timeouts = job_id >> 32
+
     def forget_terms(self) -> None:
         """Be that of a job without terms: the same object describes one job after the other."""
         self.has_terms = False
@@ -196,6 +211,8 @@ class StoredJob:
             else:
                 self.state = HELD
                 self.deadline = stored_moment(holder.deadline, clock_offset)
+                if isinstance(holder, Token):
+                    self.set_token_job(holder.job_id)
             self.body = b""
             self.has_terms = True
         self.tube = holder.tube.name

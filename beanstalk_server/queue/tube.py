@@ -116,7 +116,7 @@ class Tube(Timer):
 
         Args:
             totals: the counters of the queue.
-            holds: the job's key will stay taken when the job is gone.
+            holds: the job takes a token, or its key will stay taken when the job is gone.
             replaced: the size of the body that is replaced, if there is one.
             count: how many jobs are put at once; the size is that of all their bodies then.
             largest: the size of the largest of several bodies.

@@ -660,7 +660,7 @@ EXTENSIONS: Final = (
     Command(
         "clear-tube", grammar.read_name, _clear_tube, ADMIN, TUBE_NAMED, hides=True, needs=DELETIONS, counts=b"CLEARED"
     ),
-    _put_command("put-with", grammar.read_put_with, 2),
+    _put_command("put-with", grammar.read_put_with, 3),
     Command("redrive", grammar.read_redrive, _redrive, ADMIN, TUBE_NAMED, hides=True, needs=ALL, counts=b"REDRIVEN"),
     Command("list-jobs", grammar.read_list_jobs, _list_jobs, INSPECT, TUBE_NAMED, hides=True, may_be_long=True),
     Command(

@@ -19,9 +19,9 @@ from beanstalk_server.queue.native import i64
 LINE_LIMIT: Final = 224
 """The longest command line, in bytes, its CR LF included (protocol: BAD_FORMAT)."""
 
-EXTENDED_LINE_LIMIT: Final = 1280
+EXTENDED_LINE_LIMIT: Final = 1536
 """The longest line of a command with a key, in bytes: beanstalkd's limit leaves no room for a long key. A put-with that
-has every attribute but `at`, which excludes `after`, with the longest names and the largest numbers, has 1,200."""
+has every attribute but `at`, which excludes `after`, with the longest names and the largest numbers, has 1,421."""
 
 LONGEST_LINE_LIMIT: Final = 22_000
 """The longest line of a command with many ids, in bytes: a thousand of the longest."""

@@ -94,7 +94,8 @@ class Put:
         attributes = self.attributes
         if attributes is None:
             return b"%b %b" % (b"put-batch" if self.is_batch else b"put", numbers)
-        if attributes.key and not (attributes.ask_for_terms() or attributes.again or attributes.within):
+        is_plain = not (attributes.ask_for_terms() or attributes.again or attributes.within or attributes.once)
+        if attributes.key and is_plain:
             word = b"replace-keyed" if attributes.replaces else b"put-keyed"
             return b"%b %b %b" % (word, attributes.key.encode(), numbers)
         return b"put-with %b%b" % (numbers, _write_attributes(attributes))
@@ -282,7 +283,8 @@ def _attributes(text: bytes) -> Attributes | None:
     """What follows the numbers of put-with; None if it is malformed. No value stands for none: not even 0."""
     if text and (text[0] != _SPACE or text[-1] == _SPACE):
         return None
-    key = ""
+    key = once = ""
+    once_ttl = 0
     labels: Labels | None = None
     found: dict[bytes, int] = {}
     for word in text.split(b" "):
@@ -291,6 +293,13 @@ def _attributes(text: bytes) -> Attributes | None:
         name, _, value = word.partition(b"=")
         if name == b"key" and not key and _NAME.fullmatch(value) is not None:
             key = value.decode("ascii")
+            continue
+        if name == b"once" and not once:
+            token, colon, seconds = value.partition(b":")
+            once_ttl = _seconds(seconds) if colon else ONCE_TTL
+            if _NAME.fullmatch(token) is None or once_ttl <= 0:
+                return None
+            once = token.decode("ascii")
             continue
         if name in LABELS:
             if labels is None:
@@ -317,9 +326,14 @@ def _attributes(text: bytes) -> Attributes | None:
         backoff=found.get(b"backoff", 0),
         ttl=found.get(b"ttl", 0),
         key_hold=found.get(b"hold", 0),
+        once=once,
+        once_ttl=once_ttl,
         labels=labels,
     )
 
+
+ONCE_TTL: Final = 3600 * SECOND
+"""How long a token stays taken, unless its put says so."""
 
 LABELS: Final = (b"share", b"limit", b"group", b"after")
 """The attributes that are labels."""
@@ -379,7 +393,7 @@ _READ_ATTRIBUTE: Final = {
     b"ttl": _seconds,
     b"hold": _seconds,
 }
-"""Reads the value of an attribute, but for the key; below 1 if it is malformed."""
+"""Reads the value of an attribute, but for the key and the token; below 1 if it is malformed."""
 
 
 def _write_attributes(attributes: Attributes) -> bytes:
@@ -403,6 +417,8 @@ def _write_attributes(attributes: Attributes) -> bytes:
     ):
         if duration:
             parts.append(b" %b=%b" % (name, write_duration(duration)))
+    if attributes.once:
+        parts.append(b" once=%b:%b" % (attributes.once.encode(), write_duration(attributes.once_ttl)))
     if attributes.labels is not None:
         parts.append(_write_labels(attributes.labels))
     return b"".join(parts)

@@ -19,7 +19,7 @@ from model import Model, ModelClient
 from virtual import BodilessJournal, MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.job import READY, STATES, Job, Terms
+from beanstalk_server.queue.job import READY, STATES, Job, Terms, Token
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.outcome import AGAIN, DONE, PENDING, REPLACED
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Counters, Labels, Policy
@@ -316,6 +316,26 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         outcome = self.broker.put_with(client, attributes, priority, delay, SECOND, b"labels", self.now, self.now)
         assert outcome == self.model.put_with(mirror, job_id, attributes, priority, delay, SECOND, self.now, 6)
 
+    @command(
+        once=keys,
+        lasts=durations,
+        key=st.one_of(st.just(""), keys),
+        replaces=st.booleans(),
+        again=st.booleans(),
+        delay=delays,
+        ttl=times_to_live,
+        hold=holds,
+    )
+    def put_once(self, client, mirror, once, lasts, key, replaces, again, delay, ttl, hold):
+        job_id = self.broker.next_id
+        token_id = job_id + self.broker.stride
+        attributes = Attributes(
+            key=key, replaces=replaces, again=again, ttl=ttl, key_hold=hold if key else 0, once=once, once_ttl=lasts
+        )
+        outcome = self.broker.put_with(client, attributes, 0, delay, SECOND, b"once", self.now, self.now)
+        expected = self.model.put_once(mirror, job_id, token_id, attributes, 0, delay, SECOND, self.now, 4)
+        assert outcome == expected
+
     def body(self, job_id):
         """The body of a job, wherever it is."""
         return self.journal.stored(self.broker.jobs[job_id]).body
@@ -566,8 +586,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     @invariant()
     def the_held_keys_agree(self):
         self.let_time_pass(0)
-        held = {(held.id, held.tube, held.key) for held in self.model.held}
-        assert {(job.id, job.tube.name, job.key) for job in self.broker.held.values() if job.key} == held
+        held = {(held.id, held.tube, held.key, held.job_id) for held in self.model.held}
+        found = [job for job in self.broker.held.values() if job.key]
+        assert {(job.id, job.tube.name, job.key, job.job_id if isinstance(job, Token) else 0) for job in found} == held
 
     @invariant()
     def the_counts_of_clients_agree(self):
@@ -629,9 +650,15 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             if name in self.broker.tubes:
                 assert buried(tube) == buried(self.broker.tubes[name])
         assert self.numbers_of_limits(again) == self.numbers_of_limits(self.broker)
-        held = {(job.id, job.tube.name, job.key, job.deadline) for job in self.broker.held.values()}
-        assert {(job.id, job.tube.name, job.key, job.deadline) for job in again.held.values()} == held
+        assert self.held_keys(again) == self.held_keys(self.broker)
         return again
+
+    def held_keys(self, broker):
+        """All of them, with pauses and tokens."""
+        return {
+            (held.id, held.tube.name, held.key, held.deadline, isinstance(held, Token) and held.job_id)
+            for held in broker.held.values()
+        }
 
     @invariant()
     def the_answers_agree(self):
@@ -742,6 +769,7 @@ def live_on(machine, rng):
                 lambda: machine.put_keyed(pair, key, True, priority, delay, ttr, True, wait),
                 lambda: machine.put_with(pair, key, replaces, rng.choice((0, 1, 2)), delay, ttl, hold, 0, ttr),
                 lambda: machine.put_at(pair, rng.choice(("", key)), replaces, priority, wait, ttr),
+                lambda: machine.put_once(pair, key, ttr, rng.choice(("", key)), replaces, replaces, delay, ttl, hold),
             )
         )()
     rng.choice(

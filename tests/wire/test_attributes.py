@@ -28,7 +28,7 @@ def said(text):
     assert put is not None
     assert put.trailing == b""
     attributes = put.attributes
-    names = ("key", "replaces", "at", "max_tries", "backoff", "ttl", "key_hold")
+    names = ("key", "replaces", "at", "max_tries", "backoff", "ttl", "key_hold", "once", "once_ttl")
     said = {name: getattr(attributes, name) for name in names if getattr(attributes, name)}
     labels = attributes.labels
     return said if labels is None else said | {name: getattr(labels, name) for name in LABELS if getattr(labels, name)}
@@ -55,6 +55,8 @@ def said(text):
         (b" ttl=3600", {"ttl": 3600 * SECOND}),
         (b" key=k hold=300", {"key": "k", "key_hold": 300 * SECOND}),
         (b"   ttl=1    tries=2", {"ttl": SECOND, "max_tries": 2}),
+        (b" once=t", {"once": "t", "once_ttl": 3600 * SECOND}),
+        (b" once=t:0.25 tries=1", {"once": "t", "once_ttl": 250 * MILLISECOND, "max_tries": 1}),
         (b" share=s", {"share": "s"}),
         (b" limit=user-42", {"limit": "user-42", "limit_count": 1}),
         (b" limit=l:4294967295", {"limit": "l", "limit_count": 2**32 - 1}),
@@ -106,6 +108,16 @@ def test_attributes_follow_the_numbers_in_any_order(attributes, expected):
         b" ttl=4294967296",
         b" ttl=1e3",
         b" key=k hold=0",
+        b" once=",
+        b" once=:1",
+        b" once=-t",
+        b" once=t:",
+        b" once=t:0",
+        b" once=t:-1",
+        b" once=t:1:1",
+        b" once=t:4294967296",
+        b" once=t once=t",
+        b" once=" + b"t" * 201,
         b" share=",
         b" share=s share=s",
         b" share=s:1",
@@ -149,6 +161,7 @@ def test_the_longest_line_has_room():
             b"put-with %b 0 %b %b" % (LARGEST, LARGEST_SECONDS, LARGEST),
             b"key=%b replace=1 tries=%b" % (LONGEST_KEY, LARGEST),
             b"backoff=%b ttl=%b hold=%b" % (LARGEST_SECONDS, LARGEST_SECONDS, LARGEST_SECONDS),
+            b"once=%b:%b" % (LONGEST_KEY, LARGEST_SECONDS),
             b"share=%b limit=%b:%b group=%b after=%b:wait"
             % (LONGEST_KEY, LONGEST_KEY, LARGEST, LONGEST_KEY, b"a" * 200),
         ]

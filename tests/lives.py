@@ -241,6 +241,7 @@ class History:
         def __init__(self, history, journal, broker):
             self.history = history
             put, put_batch, change, hold = journal.put, journal.put_batch, journal.change, journal.hold
+            put_once = journal.put_once
             delete, clear = journal.delete, journal.clear
             begin_group, leave_group, pause = journal.begin_group, journal.leave_group, journal.pause
             ending = {}  # members that a clear has ended, by id, until their groups count them: recovery does
@@ -260,6 +261,13 @@ class History:
                     return False
                 for job in jobs:
                     history.record(job.id, by_clock(journal, job))
+                return True
+
+            def heard_put_once(job, token):
+                if not put_once(job, token):
+                    return False
+                history.record(job.id, by_clock(journal, job))
+                history.record(token.id, by_clock(journal, token))
                 return True
 
             def heard_change(job):
@@ -308,7 +316,7 @@ class History:
                 history.record_clear([job.id for job in gone], ended)
                 return True
 
-            journal.put, journal.put_batch = heard_put, heard_put_batch
+            journal.put, journal.put_batch, journal.put_once = heard_put, heard_put_batch, heard_put_once
             journal.change, journal.hold, journal.pause = heard_change, heard_hold, heard_pause
             journal.delete, journal.clear = heard_delete, heard_clear
             journal.begin_group, journal.leave_group = heard_begin_group, heard_leave_group
@@ -379,9 +387,9 @@ def same(found, recorded, now, offset=0):
     if found is GONE or recorded is GONE:
         return found is recorded
     if recorded.state == HELD:  # nothing else of it is of use to anybody
-        return all(
-            getattr(found, name) == getattr(recorded, name) for name in ("id", "tube", "key", "state", "deadline")
-        )
+        names = ("id", "tube", "key", "state", "deadline")
+        is_same = not recorded.is_token() or found.token_job() == recorded.token_job()
+        return is_same and all(getattr(found, name) == getattr(recorded, name) for name in names)
     if recorded.state == GROUP:
         names = ("id", "key", "state", "created_at", *GROUP_COUNTERS.values())
         return all(getattr(found, name) == getattr(recorded, name) for name in names)

@@ -106,4 +106,6 @@ class PolicyLife(Life):
             backoff=rng.choice((0, 0, SECOND)),
             ttl=rng.choice((0, 0, 9 * SECOND, 900 * SECOND)),
             key_hold=rng.choice((0, 0, 40 * SECOND)) if key else 0,
+            once=rng.choice(("", "", f"t{rng.randrange(9)}")),
+            once_ttl=rng.choice((SECOND, 40 * SECOND)),
         )

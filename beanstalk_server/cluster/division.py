@@ -54,6 +54,8 @@ def divide(source: Directory, directories: Sequence[Directory]) -> None:
             shard = places.of_tube((home_of(job.key) if job.state == GROUP else job.tube).encode())
             _refuse_other_shards(job, shard, places, source)
             job.id = job.id * shards + shard
+            if job.is_token():
+                job.set_token_job(job.token_job() * shards + shard)  # wrong if it has moved to another shard's tube
             if job.origin and places.of_tube(job.origin.encode()) != shard:
                 job.origin = job.group = ""  # a dead letter is in no group, and stays in none
             replays[shard].put(job)

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 from beanstalk_server.events import event
 from beanstalk_server.queue.groups import Group
-from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job
+from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job, Token
 from beanstalk_server.queue.journal import ALL, Files, Journal, OnCommit
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.replay import Replay
@@ -270,6 +270,11 @@ class Binlog(Journal):
 
     def put_batch(self, jobs: list[Job]) -> bool:
         return self._log.put_batch(jobs) or (self._make_room(sum(map(put_size, jobs))) and self._log.put_batch(jobs))
+
+    def put_once(self, job: Job, token: Token) -> bool:
+        return self._log.put_once(job, token) or (
+            self._make_room(put_size(job) + put_size(token)) and self._log.put_once(job, token)
+        )
 
     def change(self, job: Job) -> None:
         try:

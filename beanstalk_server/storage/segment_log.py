@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.groups import Group
-from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job, Terms
+from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job, Terms, Token
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import IdTable
@@ -236,6 +236,24 @@ class SegmentLog:
         assert self.segments[-1] is segment, "a batch is in one commit"
         return True
 
+    def put_once(self, job: Job, token: Token) -> bool:
+        """Record a whole job and its token in one commit; return False if they do not fit."""
+        size, token_size = put_size(job), put_size(token)
+        total = size + token_size
+        if not self._may_put(total):
+            return False
+        old = self.live.get(job.id) if job.id < self.next_id else None
+        if old is not None:
+            self._forget(old)
+        self._make_place(total, True)
+        segment = self.segments[-1]
+        self._append_put(job, size)
+        self._note_new(job, size)
+        self._append_put(token, token_size, False)  # or a segment that is made for this job would be too full for it
+        self.next_id = token.id + 1
+        assert self.segments[-1] is segment, "both are in one commit"
+        return True
+
     def begin_group(self, group: Group) -> bool:
         """Record a group; return False if it does not fit."""
         size = put_size(group)
@@ -375,8 +393,8 @@ class SegmentLog:
         """
         self._append_put(job, put_size(job))
 
-    def _append_put(self, job: Holder, size: int) -> None:
-        records = self._begin_record(size, True)
+    def _append_put(self, job: Holder, size: int, is_job: bool = True) -> None:
+        records = self._begin_record(size, is_job)
         stored = self._stored
         stored.describe(job, self.clock_offset)
         records.put(stored, size)

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from beanstalk_server.queue.groups import ENDS
-from beanstalk_server.queue.job import BURIED, DELAYED, GROUP, HELD, READY, REASONS, STATES
+from beanstalk_server.queue.job import BURIED, DELAYED, GROUP, HELD, READY, REASONS, STATES, TOKEN_MARK
 from beanstalk_server.queue.stored_job import GROUP_COUNTERS, LAST_MOMENT, StoredJob
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import record
@@ -27,6 +27,16 @@ def shown_job(job: StoredJob) -> dict[str, object]:
         }
     if job.state == HELD and not job.key:
         return {"id": job.id, "tube": job.tube, "state": "paused", "paused-until": _seconds(job.deadline)}
+    if job.is_token():
+        return {
+            "id": job.id,
+            "tube": job.tube,
+            "once": job.key.removeprefix(TOKEN_MARK),
+            "state": STATES[job.state],
+            "job": job.token_job(),
+            "created-at": _seconds(job.created_at),
+            "held-until": _seconds(job.deadline),
+        }
     return {
         "id": job.id,
         "tube": job.tube,

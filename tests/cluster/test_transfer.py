@@ -413,17 +413,21 @@ def test_terms_and_held_keys_are_divided_and_joined_but_for_origins_in_other_sha
         replay.put(StoredJob(number, TUBES[0], origin=origin, **fields))
     held = StoredJob(9, TUBES[0], "key", HELD, deadline=5 * SECOND, created_at=SECOND, has_terms=True)
     replay.put(held)
+    token = StoredJob(10, TUBES[0], "-token", HELD, deadline=5 * SECOND, created_at=SECOND, has_terms=True)
+    token.set_token_job(1)
+    replay.put(token)
     replay.finish(bytes(16))
     Rewriting(source, replay, [], SEGMENT, lambda: 5, 1 << 30, 20, sequence=0, commit_number=0).replace("a", [], [])
     divide(source, directories)
     to = MemoryDirectory()
     join(directories, to)
     with inspect(to) as binlog:
-        *jobs, last = binlog.live(pytest.fail)
+        *jobs, last, once = binlog.live(pytest.fail)
     shard = places.of_tube(TUBES[0].encode())
     assert [job.origin for job in jobs] == [origin if place == shard else "" for place, origin in origins.items()]
     assert [(job.tries, job.max_tries, job.tube) for job in jobs] == [(n, 7, TUBES[0]) for n in (1, 2, 3)]
     assert (last.state, last.key, last.id) == (HELD, "key", 9 * SHARDS + shard)
+    assert (once.state, once.key, once.token_job()) == (HELD, "-token", SHARDS + shard)
 
 
 def test_files_of_beanstalkd_are_divided_too(servers):

@@ -13,9 +13,10 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.cli.server import main
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.job import DELAYED
+from beanstalk_server.queue.job import DELAYED, HELD
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd import reader, writer
@@ -25,6 +26,7 @@ from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 from beanstalk_server.storage.inspection import Inspection, inspect
 from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import MAGIC, VERSION, segment_names
+from beanstalk_server.storage.shown import shown_job
 
 NOW = 5 * SECOND
 OFFSET = 1_700_000_000 * SECOND
@@ -616,3 +618,17 @@ def test_a_large_binlog_is_quick(path, keep):
     counts = counted(path)
     assert sum(count.live for count in counts) == 20_000
     assert time.process_time() - begin < 10
+
+
+def test_a_token_is_shown_with_the_id_of_its_job():
+    token = StoredJob(9, "t", "-order-17", HELD, deadline=5 * SECOND, created_at=SECOND, has_terms=True)
+    token.set_token_job(2**64 - 1)
+    assert shown_job(token) == {
+        "id": 9,
+        "tube": "t",
+        "once": "order-17",
+        "state": "held",
+        "job": 2**64 - 1,
+        "created-at": 1,
+        "held-until": 5,
+    }

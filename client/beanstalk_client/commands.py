@@ -721,6 +721,8 @@ class Commands(Generic[TBody]):
         backoff: Duration | None = 0,
         ttl: Duration | None = 0,
         hold: Duration | None = 0,
+        once: str = "",
+        once_ttl: Duration | None = 0,
         share: str = "",
         limit: str = "",
         limit_count: int = 1,
@@ -747,6 +749,9 @@ class Commands(Generic[TBody]):
             backoff: seconds to delay it for after the first of these, doubled with each further one.
             ttl: seconds for which it may be ready, before it is deleted or goes to the dead tube.
             hold: seconds for which its key stays taken when it has been deleted.
+            once: a token, by the rules of tube names. If another put into the tube has taken it, nothing changes: so
+                a put can be repeated whose reply was lost.
+            once_ttl: seconds for which the token stays taken, whatever becomes of the job; 0 for an hour.
             share: among jobs of one priority, these names take turns.
             limit: of the jobs of the tube with this name, at most `limit_count` are reserved at a time; of all tubes
                 if the name has a slash: "home/name".
@@ -754,7 +759,8 @@ class Commands(Generic[TBody]):
             after: it is ready when no job of this group is left; with `after_waits`, also if it has had none yet.
 
         Raises:
-            ExistsError, TooLateError: as for `put_keyed` and `replace_keyed`.
+            ExistsError, TooLateError: as for `put_keyed` and `replace_keyed`. ExistsError also if the token is taken,
+                with the id of the job that was put with it.
             UnsupportedError: the server does not know the command; nothing was sent.
             ValueError: the attributes do not go together or are out of range; nothing was sent.
         """
@@ -768,6 +774,9 @@ class Commands(Generic[TBody]):
             raise ValueError("at and delay: only one of them may be given")
         if after and (at is not None or wait or after == group):
             raise ValueError("after goes neither with at or within nor with the group of the same name")
+        token_ttl = seconds_of(0 if once_ttl is None else once_ttl, "once_ttl")
+        if token_ttl and not once:
+            raise ValueError("once_ttl is about a token: it must be given")
         if limit_count != 1 and not limit:
             raise ValueError("limit_count is about a limit: it must be given")
         attributes = [b" key=%b" % _name(key, "key")] if key else []
@@ -782,6 +791,9 @@ class Commands(Generic[TBody]):
         for name, duration in (("within", within), ("backoff", backoff), ("ttl", ttl), ("hold", hold)):
             if duration is not None and seconds_of(duration, name):
                 attributes.append(b" %b=%b" % (name.encode(), seconds(name, duration)))
+        if once:
+            lasts = b":" + seconds("once_ttl", token_ttl) if token_ttl else b""
+            attributes.append(b" once=%b%b" % (_name(once, "once"), lasts))
         if share:
             attributes.append(b" share=%b" % _name(share, "share"))
         if limit:

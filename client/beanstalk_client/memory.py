@@ -55,6 +55,9 @@ DELAYED = "delayed"
 RESERVED = "reserved"
 BURIED = "buried"
 
+ONCE_TTL = 3600
+"""Seconds for which a token stays taken, unless its put says so."""
+
 
 @dataclasses.dataclass(eq=False, repr=False)
 class MemoryJob:
@@ -150,6 +153,7 @@ class MemoryQueue:
         self._ready: dict[str, list[tuple[int, int]]] = {}  # heap of each tube: priority and id
         self._timers: list[tuple[float, int]] = []  # heap: when a delay or a ttl ends, and the job's id
         self._held: dict[tuple[str, str], tuple[float, int]] = {}  # by tube and key: until when, and the job's id
+        self._tokens: dict[tuple[str, str], tuple[float, int]] = {}  # likewise by tube and token
         self._groups: dict[str, int] = {}  # of each that has had a job, how many it has
         self._waiting: dict[str, list[MemoryJob]] = {}  # jobs that wait for a group
         self._ended: list[str] = []  # groups whose last job is gone, until the jobs that wait for them go on
@@ -458,15 +462,31 @@ class MemoryClient:
         again: bool = False,
         within: Duration | None = 0,
         at: float | datetime.datetime | None = None,
+        once: str = "",
+        once_ttl: Duration | None = 0,
         **demands: Any,
     ) -> int:
         data = self._session.encode(body)
         make.put_with(
-            data, priority, delay, ttr, key=key, replace=replace, again=again, within=within, at=at, **demands
+            data,
+            priority,
+            delay,
+            ttr,
+            key=key,
+            replace=replace,
+            again=again,
+            within=within,
+            at=at,
+            once=once,
+            once_ttl=once_ttl,
+            **demands,
         )
         delay, ttr = seconds_of(delay), max(1, seconds_of(ttr))  # a second at least, as at a server
         queue = self._queue
         queue._admit(data)
+        taken_until, taken_id = queue._tokens.get((self._tube, once), (0.0, 0))
+        if taken_until > queue.now:
+            raise ExistsError(taken_id)
         if at is not None:
             delay = max(0.0, unix_time_of(at) - queue.now)
         job, holder = queue._keyed(self._tube, key), queue._holder(self._tube, key)
@@ -483,6 +503,9 @@ class MemoryClient:
             queue._fill(job, data, priority, delay, ttr, demands)
         else:
             queue._fill(job, data, priority, 0.0, ttr, demands, queue._after(delay))
+        if once:
+            queue._tokens[self._tube, once] = queue._after(seconds_of(once_ttl or ONCE_TTL)), job.id
+            queue._last += 1  # at a server, a token has an id
         return job.id
 
     def cancel(self, job: MemoryJob | int) -> None:

@@ -38,6 +38,7 @@ STEPS = st.one_of(
     st.tuples(
         st.just("replace"), priorities, st.one_of(delays, st.none()), times, keys, st.booleans(), limits, groups, groups
     ),
+    st.tuples(st.just("put_once"), keys, st.booleans(), st.booleans(), st.sampled_from(["t", "u"]), limits, groups),
     st.tuples(st.just("put_at"), st.integers(-5, 20)),
     st.tuples(st.just("put_demanding"), st.sampled_from([0, 1, 2]), st.sampled_from([0, 4]), st.sampled_from([0, 5])),
     st.tuples(st.just("put_grouped"), delays, groups, groups, st.booleans()),
@@ -140,6 +141,8 @@ REFUSED = {
     "moment before 1970": lambda client: client.put_with(b"", at=-1),
     "moment and delay": lambda client: client.put_with(b"", at=5, delay=5),
     "hold without a key": lambda client: client.put_with(b"", hold=5),
+    "bad token": lambda client: client.put_with(b"", once="a:b"),
+    "time of no token": lambda client: client.put_with(b"", once_ttl=5),
     "mistyped demand": lambda client: client.put_with(b"", tris=5),
     "cancel by a bad key": lambda client: client.cancel_keyed("a b"),
     "cancel of a bad id": lambda client: client.cancel(-1),
@@ -302,6 +305,14 @@ def _do(side, client, name, arguments, chosen, ids):
         if options.get("within") == 0 and after != group:
             options["after"] = after
         made = client.put_with(b"replaced", priority, ttr=ttr, key=key, replace=True, again=again, **options)
+        if made not in ids:
+            ids.append(made)
+        return made
+    if name == "put_once":
+        key, replace, again, once, once_ttl, group = arguments
+        again = again and replace
+        options = {"key": key, "replace": replace, "again": again, "group": group}
+        made = client.put_with(b"once", ttr=1000, once=once, once_ttl=once_ttl, **options)
         if made not in ids:
             ids.append(made)
         return made

@@ -245,11 +245,12 @@ async def take_back_cancellation(delivery: AnyDelivery) -> None:
         mine.uncancel()
 
 
-def report(job: int, tube: str, error: str, tries: int, *, by: str, trace: str = "", **fields: Any) -> bytes:
+def report(job: int | None, tube: str, error: str, tries: int, *, by: str, trace: str = "", **fields: Any) -> bytes:
     """What is put beside a buried job, for people: JSON, one key a line.
 
     Args:
-        by: what has run it, "worker" or "sender"; "reporter" if that is lost.
+        job: its id; None for a row of an outbox, which is no job yet.
+        by: what has run it, "worker", "sender" or "relay"; "reporter" if that is lost.
         fields: what else is known of it.
     """
     trace = escaped(trace)

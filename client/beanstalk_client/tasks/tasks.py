@@ -13,7 +13,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 from beanstalk_client.address import read_addresses
 from beanstalk_client.clients import LoopClients, ThreadClients
@@ -45,8 +45,16 @@ R = TypeVar("R")
 
 
 NO_RESULTS = "results need jobs with keys, which beanstalkd does not have"
+NO_RESULT_YET = "a call inside a database transaction has no job yet, so no handle of its result: put it without result()"
 _NOTHING = contextlib.nullcontext()
 _KNOWS_PUT_WITH = methodcaller("knows", "put-with")
+
+
+class Outbox(Protocol):
+    """What `Tasks` needs of an outbox (`beanstalk_client.outbox`)."""
+
+    def client(self, tube: str) -> Any:
+        """Return what records commands in the current database transaction; None outside a transaction."""
 
 
 class Tasks:
@@ -65,6 +73,8 @@ class Tasks:
         middleware: what is wrapped around puts and runs; the first is the outermost.
         errors: what the name of a tube ends with where errors of buried jobs are put for people to read, one character
             at the least; None for nowhere.
+        outbox: where jobs go that are put inside a database transaction, so that they exist if and only if it commits;
+            None for nowhere: they are put at once. See docs/outbox.md.
         lifespan: makes an asynchronous context manager that a worker enters before its first job, and leaves after its
             last: for what all its tasks share, such as a pool of connections to a database.
         options: any keyword of `Client` that says how a server is reached: tls, server_name, token, connect_timeout,
@@ -89,6 +99,7 @@ class Tasks:
         middleware: Sequence[Middleware] = (),
         errors: str | None = ERRORS,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        outbox: Outbox | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         for name in options:
@@ -112,6 +123,7 @@ class Tasks:
                 raise TypeError(f"middleware has {each!r}: must be an instance of a subclass of Middleware")
         self.errors = errors
         self.lifespan = lifespan
+        self.outbox = outbox
         self.options = options
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules: dict[str, Schedule] = {}
@@ -363,13 +375,18 @@ class Tasks:
         await self._of_loops.close()
 
     def _client(self, tube: str) -> Any:
-        """This thread's client, using a tube; or one of the queue in memory, if there is one.
+        """This thread's client, using a tube; or one of the queue in memory, or of the outbox, if there is one.
 
         Raises:
             RuntimeError: an event loop runs in this thread, and would wait.
         """
         if self._memory is not None:
             return self._memory.client(tube)
+        recorder = self._recorder(tube)
+        if recorder is not None:
+            if recorder.is_async:
+                raise RuntimeError("the database transaction is asynchronous: await aput, acancel, … instead")
+            return recorder
         self._look_for_memory()
         asyncio = sys.modules.get("asyncio")  # no event loop runs before its import
         if asyncio is not None and asyncio._get_running_loop() is not None:
@@ -384,13 +401,21 @@ class Tasks:
 
     @contextlib.asynccontextmanager
     async def _aclient(self, tube: str) -> AsyncIterator[Any]:
-        """This event loop's client, which uses a tube until the block ends; or one of the queue in memory."""
+        """This event loop's client, which uses a tube until the block ends; or another one, as in `_client`."""
         if self._memory is not None:
             yield self._memory.client(tube)
+            return
+        recorder = self._recorder(tube)
+        if recorder is not None:
+            yield recorder
             return
         self._look_for_memory()
         async with (await self._of_loops.get()).using(tube) as client:
             yield client
+
+    def _recorder(self, tube: str) -> Any:
+        """What records commands in the current database transaction; None outside one, or without an outbox."""
+        return None if self.outbox is None else self.outbox.client(tube)
 
     def _do(self, tube: str, steps: Steps) -> Any:
         """Take steps with this thread's client, which uses a tube; return what they return."""
@@ -415,6 +440,8 @@ class Tasks:
             return put.job_id
 
     def _put_steps(self, task: Task[..., Any], put: Put, options: Options) -> Steps:
+        if options.result is not None and self._memory is None and self._recorder(task.tube) is not None:
+            raise RuntimeError(NO_RESULT_YET)
         if options.replace or options.again:
             # makes each body unique: by it, a worker that was cut off finds out that its job was replaced
             put.message.meta["put_id"] = secrets.token_hex(8)

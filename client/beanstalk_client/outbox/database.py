@@ -1,0 +1,124 @@
+"""The statements of an outbox, and what a relay needs of a database.
+
+The table is the same everywhere; its front ends declare it (`sqlalchemy.py`, `django/models.py`). Statements have named
+parameters, as `:name`. A relay first selects the rows that are next, and then locks those that still are:
+
+    SELECT     one snapshot. With a row, it has all rows of its key that were committed earlier.
+    LOCK       the rows themselves, without those that another relay has locked, deleted or changed.
+
+One statement for both could miss an earlier row on MySQL, where a locking read and its subquery see different moments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+
+TABLE: Final = "beanstalk_outbox"
+CHANNEL: Final = "beanstalk_outbox"
+"""Where PostgreSQL notifies relays of new rows."""
+
+NOW: Final = {
+    "postgresql": "extract(epoch FROM clock_timestamp())",
+    "mysql": "unix_timestamp(sysdate(6))",
+    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+}
+"""Unix time by the clock of the database. Its keys are the dialects that are supported."""
+
+COLUMNS: Final = "tube, job_key, command, arguments, body, token"
+
+SELECT: Final = f"""
+SELECT id FROM {TABLE} waiting
+WHERE id > :after AND failed IS NULL AND (retry_at IS NULL OR retry_at <= :now)
+AND (job_key IS NULL OR NOT EXISTS (SELECT 1 FROM {TABLE} earlier WHERE earlier.tube = waiting.tube
+    AND earlier.job_key = waiting.job_key AND earlier.id < waiting.id AND earlier.failed IS NULL))
+ORDER BY id LIMIT :batch"""
+
+LOCK: Final = f"""
+SELECT id, written, {COLUMNS} FROM {TABLE}
+WHERE id IN ({{ids}}) AND failed IS NULL AND (retry_at IS NULL OR retry_at <= :now) ORDER BY id"""
+
+DELETE: Final = f"DELETE FROM {TABLE} WHERE id IN ({{ids}})"
+RETRY: Final = f"UPDATE {TABLE} SET retry_at = :at WHERE id = :id"
+FAIL: Final = f"UPDATE {TABLE} SET failed = :why WHERE id = :id"
+RESET_FAILED: Final = f"UPDATE {TABLE} SET failed = NULL, retry_at = NULL WHERE failed IS NOT NULL"
+STATUS: Final = f"""
+SELECT count(CASE WHEN failed IS NULL THEN 1 END), count(failed), min(CASE WHEN failed IS NULL THEN written END)
+FROM {TABLE}"""
+
+Execute = Callable[[str, Mapping[str, Any]], Sequence[Any]]
+"""Executes a statement with its parameters, and returns its rows."""
+
+
+class Database(Protocol):
+    """What a relay needs of a database.
+
+    Attributes:
+        dialect: one of NOW.
+        errors: the exceptions after which a relay tries again.
+    """
+
+    dialect: str
+    errors: tuple[type[Exception], ...]
+
+    def transaction(self) -> AbstractContextManager[Execute]:
+        """Return a context with a transaction, which commits at its end. In SQLite, it locks the database."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a notification, at most this long; return False at once if this database has none."""
+
+    def close(self) -> None:
+        """Close the connection that waits."""
+
+
+def insert_statement(dialect: str, notify: bool) -> str:
+    """Return the statement that writes a row.
+
+    Args:
+        dialect: of the database.
+        notify: whether PostgreSQL wakes the relays at the commit; once, for all rows of a transaction.
+
+    Raises:
+        ValueError: this database is not supported.
+    """
+    if dialect not in NOW:
+        raise ValueError(f"the outbox does not support {dialect}: must be {', '.join(NOW)}")
+    source = f" FROM pg_notify('{CHANNEL}', '')" if notify and dialect == "postgresql" else ""
+    values = ", ".join(f":{name}" for name in COLUMNS.split(", "))
+    return f"INSERT INTO {TABLE} ({COLUMNS}, written) SELECT {values}, {NOW[dialect]}{source}"
+
+
+def lock_statement(dialect: str, ids: Sequence[int]) -> str:
+    skip = "" if dialect == "sqlite" else " FOR UPDATE SKIP LOCKED"
+    return LOCK.format(ids=", ".join(map(str, ids))) + skip
+
+
+@contextlib.contextmanager
+def immediate(execute: Callable[[str], Any]) -> Iterator[None]:
+    """A transaction of SQLite that locks the database when it begins."""
+    execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        execute("ROLLBACK")
+        raise
+    execute("COMMIT")
+
+
+def can_listen(driver: Any) -> bool:
+    """Whether `listen_on` knows the connection of this driver: of psycopg 3.2 or later, or of psycopg2."""
+    return hasattr(driver, "notifies")
+
+
+def listen_on(driver: Any, seconds: float) -> None:
+    """Wait for a notification on a connection that listens, at most this long."""
+    if callable(driver.notifies):
+        for _ in driver.notifies(timeout=seconds, stop_after=1):
+            pass
+        return
+    select.select([driver], [], [], seconds)
+    driver.poll()
+    driver.notifies.clear()

@@ -1,0 +1,376 @@
+"""Sends the commands of committed rows to the server, beside any number of other relays.
+
+A pass is one transaction: it locks rows, sends their commands, deletes the rows whose replies have come, and commits.
+
+    rows with a key     only the first of its tube and key, so that these keep their order
+    once=TOKEN          a put that was made, but whose reply or commit was lost, is answered EXISTS the next time
+
+What a reply means for its row:
+
+    INSERTED, EXISTS of the token, …            sent         the row is deleted
+    EXISTS of the key, TOO_LATE, NOT_FOUND      dropped      likewise: no later attempt can do better
+    DRAINING, OUT_OF_MEMORY, …                  later        the row and those of its key wait
+    JOB_TOO_BIG, FORBIDDEN, …                   failed       the row stays for an operator, and blocks no other
+    none: the connection is lost                             the row is as it was
+
+Must never delete a row whose reply has not come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from beanstalk_client.commands import Duration, function_of, seconds_of, text_of, within
+from beanstalk_client.errors import (
+    BeanstalkdError,
+    BuriedError,
+    DrainingError,
+    Error,
+    ExistsError,
+    InternalError,
+    NotFoundError,
+    OutOfMemoryError,
+    TooLateError,
+    UnauthorizedError,
+    UnknownCommandError,
+    UnknownResponseError,
+    UnsupportedError,
+)
+from beanstalk_client.events import reason_of, tell
+from beanstalk_client.outbox.database import (
+    DELETE,
+    FAIL,
+    NOW,
+    RESET_FAILED,
+    RETRY,
+    SELECT,
+    STATUS,
+    Database,
+    Execute,
+    lock_statement,
+)
+from beanstalk_client.outbox.rows import sent_arguments
+from beanstalk_client.outbox.status import EVERY, KEY, TUBE, Status
+from beanstalk_client.schedules.scheduler import END_OF_TIME, END_WITHIN, RETRY_AFTER
+from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, report
+
+if TYPE_CHECKING:
+    from beanstalk_client.blocking import Client
+
+POLL: Final = 0.5
+"""Seconds between two looks at the table, by default."""
+
+HOLD: Final = 3600.0
+"""Seconds for which the server remembers a put, by default: a relay that dies must be replaced within this time."""
+
+BATCH: Final = 500
+"""Maximum number of rows of a pass, by default."""
+
+LATER: Final = (1.0, 60.0)
+"""Seconds until a refused row is sent again: its age, at least and at most this. So the time doubles with each try."""
+
+_DROPPED: Final = (ExistsError, TooLateError, NotFoundError)
+_LATER: Final = (DrainingError, OutOfMemoryError, InternalError, UnknownCommandError, UnknownResponseError)
+
+log: logging.Logger = logging.getLogger("beanstalk_client.outbox")
+
+
+class Row(NamedTuple):
+    """A row, with the columns that LOCK selects."""
+
+    id: int
+    written: float
+    tube: str
+    job_key: str | None
+    command: str
+    arguments: str
+    body: Any
+    token: str
+
+
+class Outcomes(NamedTuple):
+    """The rows of a pass by what their replies mean, with the errors of those that were not sent."""
+
+    sent: list[Row]
+    dropped: list[tuple[Row, Exception]]
+    later: list[tuple[Row, Exception]]
+    failed: list[tuple[Row, Exception]]
+
+    def add(self, row: Row, error: Exception | None) -> None:
+        if error is None or isinstance(error, BuriedError) or (isinstance(error, ExistsError) and not row.job_key):
+            self.sent.append(row)
+        elif isinstance(error, _DROPPED):
+            self.dropped.append((row, error))
+        elif isinstance(error, _LATER):
+            self.later.append((row, error))
+        else:
+            self.failed.append((row, error))
+
+
+class Relay:
+    """Sends rows, again and again.
+
+    Example:
+        with Relay(SqlalchemyDatabase(engine), tasks.connect).in_thread():
+            serve()
+
+    Args:
+        database: where the table is.
+        connect: makes a client of the server; its encoding must be None.
+        name: of the outbox, in its status job; each database that shares a server needs another one.
+        poll: time between two looks at the table. PostgreSQL wakes the relay earlier.
+        hold: for how long the server remembers a put, so that it is not made twice.
+        batch: maximum number of rows of a pass.
+        errors: what the name of a tube ends with where reports about failed rows are put; None for nowhere.
+        clock: returns Unix time in seconds; None for the clock of the database. For tests.
+
+    Raises:
+        TypeError, ValueError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        connect: Callable[[], Client[bytes]],
+        *,
+        name: str = "default",
+        poll: Duration = POLL,
+        hold: Duration = HOLD,
+        batch: int = BATCH,
+        errors: str | None = ERRORS,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.name = text_of(name, "name")
+        self._database = database
+        self._connect: Callable[[], Client[bytes]] = function_of(connect, "connect")
+        self._poll, self._hold = seconds_of(poll, "poll"), seconds_of(hold, "hold")
+        if not (0 < self._poll < 1e9 and 0 < self._hold < 1e9):
+            raise ValueError(f"poll and hold are seconds, more than 0 and below 1e9: not {poll!r} and {hold!r}")
+        self._batch: int = within("batch", batch, 10_000, 1)
+        self._errors = errors
+        self._clock = clock
+        self._sent = self._dropped = 0
+        self._status_at = 0.0
+        self._failure = ""  # why the last pass failed; "" if it did not
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Send until `stop`, also through losses of the server and the database.
+
+        Raises:
+            UnsupportedError: the server does not know put-with, as beanstalkd does not.
+            UnauthorizedError: it does not know the client's token.
+        """
+        pause, longest = RETRY_AFTER
+        while not self._stopped.is_set():
+            try:
+                self._run_connected()
+            except (UnsupportedError, UnauthorizedError):
+                raise
+            except (Error, OSError, *self._database.errors) as error:
+                if not self._failure:  # since the last one all went well
+                    pause = RETRY_AFTER[0]
+                if self._failure != (described := f"{type(error).__name__}: {error}"):
+                    self._failure = described
+                    tell(log, logging.WARNING, "outbox-waits", f"outbox {self.name} is not relayed: {described}")
+                self._stopped.wait(pause * random.uniform(0.5, 1))
+                pause = min(2 * pause, longest)
+            finally:
+                self._database.close()
+
+    def _run_connected(self) -> None:
+        with contextlib.closing(self._connect()) as queue:
+            check_server(queue)
+            while not self._stopped.is_set():
+                is_more = self.make_pass(queue)
+                self._failure = ""
+                if not (is_more or self._database.wait(self._poll)):
+                    self._stopped.wait(self._poll)
+
+    def run_once(self) -> None:
+        """Send the rows that can be sent now.
+
+        Raises:
+            Error, OSError: the server refuses, or is lost. Exceptions of the database.
+        """
+        with contextlib.closing(self._connect()) as queue:
+            check_server(queue)
+            while self.make_pass(queue):
+                pass
+
+    @contextlib.contextmanager
+    def in_thread(self) -> Iterator[None]:
+        """Send in a thread until the block ends. An error that ends it is logged, and the block goes on."""
+
+        def run() -> None:
+            try:
+                self.run()
+            except Exception as error:
+                message = f"outbox {self.name} is not relayed any more: {type(error).__name__}: {error}"
+                tell(log, logging.ERROR, "outbox-ended", message, error)
+
+        thread = threading.Thread(target=run, name="outbox", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            thread.join(END_WITHIN)
+
+    def stop(self) -> None:
+        """Let `run` return after its pass. Any thread may call it."""
+        self._stopped.set()
+
+    def make_pass(self, queue: Client[bytes]) -> bool:
+        """Send the rows that are next.
+
+        Args:
+            queue: a client whose encoding is None. It uses another tube afterwards.
+
+        Returns:
+            Whether another pass should follow at once.
+
+        Raises:
+            Error, OSError: the connection is lost. What was sent before is done. Exceptions of the database.
+        """
+        outcomes = Outcomes([], [], [], [])
+        with self._database.transaction() as execute:
+            now = self._now(execute)
+            lost = self._send(queue, self._lock(execute, now), now, outcomes)
+            self._note(execute, now, outcomes)
+        self._sent += len(outcomes.sent)
+        self._dropped += len(outcomes.dropped)
+        self._tell(queue, outcomes, is_lost=lost is not None)
+        if lost is not None:
+            raise lost
+        if now - self._status_at >= EVERY:
+            self._status_at = now
+            self._leave_status(queue)
+        return bool(outcomes.sent or outcomes.dropped or outcomes.failed)
+
+    def _now(self, execute: Execute) -> float:
+        if self._clock is not None:
+            return self._clock()
+        return float(execute(f"SELECT {NOW[self._database.dialect]}", {})[0][0])
+
+    def _lock(self, execute: Execute, now: float) -> list[Row]:
+        """Lock the rows that are next, and that no other relay has locked."""
+        after = 0
+        while True:
+            next_rows = execute(SELECT, {"after": after, "now": now, "batch": self._batch})
+            ids = [int(id) for (id,) in next_rows]
+            locked = execute(lock_statement(self._database.dialect, ids), {"now": now}) if ids else ()
+            if locked or len(ids) < self._batch:
+                return [Row(*each) for each in locked]
+            after = ids[-1]
+
+    def _send(self, queue: Client[bytes], rows: list[Row], now: float, outcomes: Outcomes) -> Exception | None:
+        """Send rows, by tube: one pipeline each, after the server has accepted the tube. Return why no more was sent."""
+        by_tube: dict[str, list[Row]] = {}
+        for row in rows:
+            by_tube.setdefault(row.tube, []).append(row)
+        for tube, of_tube in by_tube.items():
+            replies = []
+            try:
+                queue.use(tube)
+                with queue.pipeline(raise_errors=False) as together:
+                    for row in of_tube:
+                        try:
+                            send = getattr(together, row.command)
+                            replies.append((row, send(**sent_arguments(row, now, self._hold))))
+                        except (AttributeError, TypeError, ValueError) as error:  # of another version of this package
+                            outcomes.add(row, error)
+            except OSError as error:
+                return error
+            except BeanstalkdError as error:  # it refuses the tube
+                for row in of_tube:
+                    outcomes.add(row, error)
+                continue
+            results = [(row, reply.exception()) for row, reply in replies]
+            for row, result in results:
+                if not isinstance(result, OSError):
+                    outcomes.add(row, result)
+            lost = [result for _, result in results if isinstance(result, OSError)]
+            if lost:
+                return lost[0]
+        return None
+
+    def _note(self, execute: Execute, now: float, outcomes: Outcomes) -> None:
+        done = [row.id for row in (*outcomes.sent, *(row for row, _ in outcomes.dropped))]
+        if done:
+            execute(DELETE.format(ids=", ".join(map(str, done))), {})
+        for row, _ in outcomes.later:
+            execute(RETRY, {"at": now + min(max(now - row.written, LATER[0]), LATER[1]), "id": row.id})
+        for row, error in outcomes.failed:
+            execute(FAIL, {"why": f"{type(error).__name__}: {reason_of(error)}"[:1000], "id": row.id})
+
+    def _tell(self, queue: Client[bytes], outcomes: Outcomes, is_lost: bool) -> None:
+        """Log what was not sent, and report rows that failed."""
+        for event, level, told, rows in (
+            ("outbox-dropped", logging.INFO, "is dropped", outcomes.dropped),
+            ("outbox-later", logging.INFO, "is sent again later", outcomes.later),
+            ("outbox-failed", logging.ERROR, "has failed", outcomes.failed),
+        ):
+            for row, error in rows:
+                message = f"row {row.id} of outbox {self.name} {told} ({row.command}, tube {row.tube}): "
+                tell(log, level, event, message + reason_of(error), row=row.id, tube=row.tube)
+        if self._errors is None or is_lost:
+            return
+        for row, error in outcomes.failed:
+            why = f"{type(error).__name__}: {reason_of(error)}"
+            body = report(None, row.tube, why, 1, by="relay", outbox=self.name, row=row.id, command=row.command)
+            with self._refusals("outbox-report-refused", f"no report about row {row.id} of outbox {self.name}"):
+                queue.use(f"{row.tube}{self._errors}")
+                queue.put_with(body, key=f"outbox-{self.name}-{row.id}", replace=True, ttl=REPORT_TTL)
+
+    def status(self) -> Status:
+        """Return the status of the outbox.
+
+        Example:
+            print(relay.status().lag)
+        """
+        with self._database.transaction() as execute:
+            now = self._now(execute)
+            ((waiting, failed, oldest),) = execute(STATUS, {})
+        lag = 0.0 if oldest is None else max(now - float(oldest), 0.0)
+        return Status(int(waiting), int(failed), round(lag, 3), self._sent, self._dropped, now)
+
+    def _leave_status(self, queue: Client[bytes]) -> None:
+        """Put the status where the console finds it."""
+        body = self.status().encode()
+        with self._refusals("outbox-status-refused", f"no status of outbox {self.name} in tube {TUBE}"):
+            queue.use(TUBE)
+            queue.put_with(body, key=KEY + self.name, replace=True, at=END_OF_TIME)
+
+    @contextlib.contextmanager
+    def _refusals(self, event: str, message: str) -> Iterator[None]:
+        """Log what the server refuses of reports and statuses: rows are sent nevertheless."""
+        try:
+            yield
+        except BeanstalkdError as error:
+            tell(log, logging.WARNING, event, f"{message}: {reason_of(error)}")
+
+    def retry_failed(self) -> int:
+        """Let failed rows be sent again, and return their number.
+
+        Example:
+            print(relay.retry_failed(), "rows are sent again")
+        """
+        with self._database.transaction() as execute:
+            failed = int(execute(STATUS, {})[0][1])
+            execute(RESET_FAILED, {})
+        return failed
+
+
+def check_server(queue: Client[bytes]) -> None:
+    """
+    Raises:
+        UnsupportedError: the server does not know `once` of put-with.
+    """
+    if not queue.knows("put-with"):
+        raise UnsupportedError("the outbox needs put-with, which beanstalk-server has and beanstalkd has not")

@@ -1,0 +1,130 @@
+"""Records commands as rows: the client that `Tasks` uses inside a transaction.
+
+It has the commands that change jobs. They are checked as if they were sent, written as rows, and sent by a relay after
+the commit. So a put returns 0, since there is no job yet, and a command about a job returns None: it is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from beanstalk_client.commands import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, make, seconds_of
+
+PUT = "put_with"
+COMMANDS = (
+    PUT,
+    "cancel",
+    "cancel_keyed",
+    "reschedule",
+    "reschedule_keyed",
+    "reprioritize",
+    "reprioritize_keyed",
+)
+"""The commands of rows, by the names of the methods of clients."""
+
+Write = Callable[[Mapping[str, Any]], Any]
+"""Executes INSERT with these values in the current transaction; returns an awaitable where the database is asynchronous."""
+
+
+class OutboxClient:
+    """A client that writes rows instead of commands.
+
+    Args:
+        tube: that it uses.
+        write: executes the statement of `insert_statement` with the values of a row.
+        is_async: whether `write` returns an awaitable. Then the methods of this client do, too.
+    """
+
+    def __init__(self, tube: str, write: Write, is_async: bool = False) -> None:
+        self.tube = tube
+        self.is_async = is_async
+        self._write = write
+
+    def knows(self, command: str) -> bool:
+        """The relay needs beanstalk-server, which knows put-with."""
+        return command == "put-with"
+
+    def put(
+        self, body: bytes, priority: int = DEFAULT_PRIORITY, delay: Any = DEFAULT_DELAY, ttr: Any = DEFAULT_TTR
+    ) -> Any:
+        return self.put_with(body, priority, delay, ttr)
+
+    def put_with(
+        self,
+        body: bytes,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Any = DEFAULT_DELAY,
+        ttr: Any = DEFAULT_TTR,
+        **attributes: Any,
+    ) -> Any:
+        make.put_with(body, priority, delay, ttr, **attributes)  # which refuses bad ones
+        delay, ttr = seconds_of(delay, "delay"), seconds_of(ttr, "ttr")
+        return self._record(PUT, 0, body, priority=priority, delay=delay, ttr=ttr, **attributes)
+
+    def cancel(self, job: int) -> Any:
+        return self._change("cancel", job=job)
+
+    def cancel_keyed(self, key: str) -> Any:
+        return self._change("cancel_keyed", key=key)
+
+    def reschedule(self, job: int, delay: Any) -> Any:
+        return self._change("reschedule", job=job, delay=seconds_of(delay, "delay"))
+
+    def reschedule_keyed(self, key: str, delay: Any) -> Any:
+        return self._change("reschedule_keyed", key=key, delay=seconds_of(delay, "delay"))
+
+    def reprioritize(self, job: int, priority: int) -> Any:
+        return self._change("reprioritize", job=job, priority=priority)
+
+    def reprioritize_keyed(self, key: str, priority: int) -> Any:
+        return self._change("reprioritize_keyed", key=key, priority=priority)
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(
+            f"{name} inside a database transaction: its commands are sent after the commit, so nothing can be asked. "
+            "Do it before the transaction, or after it. Nothing was written for it."
+        )
+
+    def _change(self, command: str, **arguments: Any) -> Any:
+        getattr(make, command)(**arguments)  # which refuses bad ones
+        return self._record(command, None, b"", **arguments)
+
+    def _record(self, command: str, answer: Any, body: bytes, **arguments: Any) -> Any:
+        row = {
+            "tube": self.tube,
+            "job_key": arguments.get("key") or None,
+            "command": command,
+            "arguments": json.dumps(arguments, default=seconds_of),
+            "body": body,
+            "token": secrets.token_hex(16),
+        }
+        written = self._write(row)
+        return _after(written, answer) if self.is_async else answer
+
+
+async def _after(written: Awaitable[Any], answer: Any) -> Any:
+    await written
+    return answer
+
+
+def sent_arguments(row: Any, now: float, hold: float) -> dict[str, Any]:
+    """Return the arguments of a row's command, as its relay sends it.
+
+    Args:
+        now: Unix time by the clock that `written` is of: what has passed of a delay is subtracted.
+        hold: seconds for which the server remembers the put, so that it is not made twice.
+
+    Raises:
+        ValueError: this version does not know the command, or cannot read its arguments.
+    """
+    if row.command not in COMMANDS:
+        raise ValueError(f"unknown command {row.command!r}")
+    arguments = json.loads(row.arguments)
+    if arguments.get("delay"):
+        arguments["delay"] = max(arguments["delay"] - (now - row.written), 0)
+    if row.command == PUT:
+        arguments.update(body=bytes(row.body), once=row.token, once_ttl=hold)
+    return dict(arguments)

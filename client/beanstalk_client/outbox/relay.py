@@ -29,6 +29,7 @@ from beanstalk_client.commands import Duration, function_of, seconds_of, text_of
 from beanstalk_client.errors import (
     BeanstalkdError,
     BuriedError,
+    ConnectionLostError,
     DrainingError,
     Error,
     ExistsError,
@@ -281,9 +282,9 @@ class Relay:
                 with queue.pipeline(raise_errors=False) as together:
                     for row in of_tube:
                         try:
-                            send = getattr(together, row.command)
-                            replies.append((row, send(**sent_arguments(row, now, self._hold))))
-                        except (AttributeError, TypeError, ValueError) as error:  # of another version of this package
+                            arguments = sent_arguments(row, now, self._hold)
+                            replies.append((row, getattr(together, row.command)(**arguments)))
+                        except (TypeError, ValueError) as error:  # of another version of this package
                             outcomes.add(row, error)
             except OSError as error:
                 return error
@@ -291,7 +292,7 @@ class Relay:
                 for row in of_tube:
                     outcomes.add(row, error)
                 continue
-            results = [(row, reply.exception()) for row, reply in replies]
+            results = [(row, reply.exception() if reply.done() else ConnectionLostError()) for row, reply in replies]
             for row, result in results:
                 if not isinstance(result, OSError):
                     outcomes.add(row, result)

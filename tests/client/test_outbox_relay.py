@@ -301,7 +301,9 @@ class DyingDatabase(SqlalchemyDatabase):
 PUTS = st.lists(st.tuples(st.sampled_from(["mail", "letters"]), st.sampled_from(["", "k1", "k2"])), max_size=4)
 TRANSACTION = st.tuples(PUTS, st.booleans())
 FAULT = st.tuples(st.integers(0, 12), st.none() | st.integers(0, 3), st.none() | st.integers(0, 3))
-ROUNDS = st.lists(st.tuples(st.lists(TRANSACTION, max_size=3), st.lists(FAULT, max_size=3), st.integers(1, 3)), max_size=5)
+ROUNDS = st.lists(
+    st.tuples(st.lists(TRANSACTION, max_size=3), st.lists(FAULT, max_size=3), st.integers(1, 3)), max_size=5
+)
 
 
 @pytest.fixture(scope="module")

@@ -168,12 +168,13 @@ class Relay:
             UnauthorizedError: it does not know the client's token.
         """
         pause, longest = RETRY_AFTER
+        lost: tuple[type[Exception], ...] = (Error, OSError, *self._database.errors)
         while not self._stopped.is_set():
             try:
                 self._run_connected()
             except (UnsupportedError, UnauthorizedError):
                 raise
-            except (Error, OSError, *self._database.errors) as error:
+            except lost as error:
                 if not self._failure:  # since the last one all went well
                     pause = RETRY_AFTER[0]
                 if self._failure != (described := f"{type(error).__name__}: {error}"):
@@ -264,14 +265,14 @@ class Relay:
         after = 0
         while True:
             next_rows = execute(SELECT, {"after": after, "now": now, "batch": self._batch})
-            ids = [int(id) for (id,) in next_rows]
+            ids = [int(each[0]) for each in next_rows]
             locked = execute(lock_statement(self._database.dialect, ids), {"now": now}) if ids else ()
             if locked or len(ids) < self._batch:
                 return [Row(*each) for each in locked]
             after = ids[-1]
 
     def _send(self, queue: Client[bytes], rows: list[Row], now: float, outcomes: Outcomes) -> Exception | None:
-        """Send rows, by tube: one pipeline each, after the server has accepted the tube. Return why no more was sent."""
+        """Send rows, in a pipeline for each tube that the server accepts; return why the connection was lost."""
         by_tube: dict[str, list[Row]] = {}
         for row in rows:
             by_tube.setdefault(row.tube, []).append(row)

@@ -26,7 +26,7 @@ COMMANDS = (
 """The commands of rows, by the names of the methods of clients."""
 
 Write = Callable[[Mapping[str, Any]], Any]
-"""Executes INSERT with these values in the current transaction; returns an awaitable where the database is asynchronous."""
+"""Executes INSERT with these values in the current transaction; an asynchronous database returns an awaitable."""
 
 
 class OutboxClient:

@@ -1,13 +1,13 @@
 """The outbox of a program with SQLAlchemy, and the database of its relay.
 
-    metadata = Base.metadata
-    outbox_table(metadata)
-    outbox = Outbox()
-    tasks = Tasks("beanstalk://127.0.0.1:11300", outbox=outbox)
+metadata = Base.metadata
+outbox_table(metadata)
+outbox = Outbox()
+tasks = Tasks("beanstalk://127.0.0.1:11300", outbox=outbox)
 
-    with Session(engine) as session, outbox.using(session), session.begin():
-        session.add(order)
-        send_mail.put(order.id)
+with Session(engine) as session, outbox.using(session), session.begin():
+    session.add(order)
+    send_mail.put(order.id)
 """
 
 from __future__ import annotations
@@ -19,8 +19,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Engine, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text, text
-from sqlalchemy.exc import DBAPIError, TimeoutError
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Engine,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from beanstalk_client.outbox.database import CHANNEL, TABLE, Execute, can_listen, immediate, insert_statement, listen_on
 from beanstalk_client.outbox.rows import OutboxClient
@@ -142,7 +156,7 @@ class SqlalchemyDatabase:
         ValueError: the outbox does not support this database.
     """
 
-    errors: tuple[type[Exception], ...] = (DBAPIError, TimeoutError)
+    errors: tuple[type[Exception], ...] = (DBAPIError, PoolTimeoutError)
 
     def __init__(self, engine: Engine) -> None:
         self.dialect: str = _name_of(engine.dialect)
@@ -155,7 +169,8 @@ class SqlalchemyDatabase:
         is_sqlite = self.dialect == "sqlite"
         level = "AUTOCOMMIT" if is_sqlite else "READ COMMITTED"
         with self._engine.connect().execution_options(isolation_level=level) as connection:
-            with immediate(connection.exec_driver_sql) if is_sqlite else connection.begin():
+            transaction = immediate(connection.exec_driver_sql) if is_sqlite else connection.begin()
+            with transaction:
                 yield functools.partial(_execute, connection)
 
     def wait(self, seconds: float) -> bool:

@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 
 NO_RESULTS = "results need jobs with keys, which beanstalkd does not have"
-NO_RESULT_YET = "a call inside a database transaction has no job yet, so no handle of its result: put it without result()"
+NO_RESULT_YET = "a call in a database transaction has no job yet, and no result: put it without result()"
 _NOTHING = contextlib.nullcontext()
 _KNOWS_PUT_WITH = methodcaller("knows", "put-with")
 

@@ -8,7 +8,7 @@ SECRET_KEY = "not secret"
 USE_TZ = True
 TIME_ZONE = "UTC"
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("SHOP_DATABASE", ":memory:")}}
-INSTALLED_APPS = ["django_shop", "beanstalk_client.integrations.django"]
+INSTALLED_APPS = ["django_shop", "beanstalk_client.integrations.django", "beanstalk_client.outbox.django"]
 if django.VERSION < (6,):
     INSTALLED_APPS.append("django_tasks")
 TASKS = {

@@ -11,9 +11,11 @@ Must never import what only workers need, nor run a task.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,8 +106,8 @@ class BeanstalkBackend(BaseTaskBackend):
             raise InvalidTask(f"backoff is {backoff!r}; it is seconds, or as '5m', 0 at the least.")
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Put a task as a job, at once: also within a transaction that is not committed. As with Django's own backends,
-        `transaction.on_commit(partial(task.enqueue, ...))` waits for that.
+        """Put a task as a job. Within a transaction, it exists if and only if that commits, with the option `outbox`;
+        without it, it is put at once, and `transaction.on_commit(partial(task.enqueue, ...))` waits for the commit.
 
         Raises:
             InvalidTask: this backend cannot run it.
@@ -131,7 +133,7 @@ class BeanstalkBackend(BaseTaskBackend):
         self, body: bytes, tube: str, priority: int, run_after: datetime.datetime | None, key: str, tries: int
     ) -> None:
         ttr = self.settings.ttr
-        with client_of(self.settings.client, tube) as client:
+        with self._client(tube) as client:
             if client.knows("put-with"):
                 more: dict[str, Any] = {}
                 if run_after is not None:
@@ -146,6 +148,18 @@ class BeanstalkBackend(BaseTaskBackend):
             else:
                 wait = run_after - datetime.datetime.now(datetime.timezone.utc)
                 client.put(body, priority, max(wait.total_seconds(), 0), ttr)
+
+    def _recorder(self, tube: str) -> Any:
+        """What records commands in the current transaction; None outside one, or without the option `outbox`."""
+        if self.settings.outbox is None:
+            return None
+        from beanstalk_client.outbox.django import Outbox
+
+        return Outbox(self.settings.outbox).client(tube)
+
+    def _client(self, tube: str) -> AbstractContextManager[Any]:
+        recorder = self._recorder(tube)
+        return client_of(self.settings.client, tube) if recorder is None else contextlib.nullcontext(recorder)
 
     def get_result(self, result_id: str) -> Any:
         """The result of a task: what is kept of it, and its status by now. See Django's `Task.get_result`.
@@ -167,7 +181,8 @@ class BeanstalkBackend(BaseTaskBackend):
 
         Returns:
             True if it is off for good: it will not run, or, if it has failed and waits for another attempt, not again.
-            False if it was too late, or if it was not deferred.
+            False if it was too late, or if it was not deferred. Within a transaction, with the option `outbox`, True:
+            it is cancelled after the commit, unless it is too late then.
 
         Raises:
             UnknownCommandError: the server cannot tell: it is stock beanstalkd.
@@ -179,6 +194,11 @@ class BeanstalkBackend(BaseTaskBackend):
             key, queues = result, sorted(self.queues)
         else:
             key, queues = result.id, [result.task.queue_name]
+        recorders = [self._recorder(self.tube(queue)) for queue in queues]
+        if None not in recorders:  # which of the queues it is in is found out after the commit
+            for recorder in recorders:
+                recorder.cancel_keyed(key)
+            return True
         for queue in queues:
             with client_of(self.settings.client, self.tube(queue)) as client:
                 try:

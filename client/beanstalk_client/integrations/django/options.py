@@ -9,10 +9,15 @@ import datetime
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from django.apps import apps
+from django.conf import settings as django_settings
+
 from beanstalk_client.address import read_target
 from beanstalk_client.commands import MAX_SECONDS, Duration, make, seconds_of
 
 TIMEOUTS = ("connect_timeout", "timeout", "reconnect_timeout")
+
+OUTBOX_APP = "beanstalk_client.outbox.django"
 
 CLIENT_OPTIONS = ("addresses", "tls", "server_name", "token", "insecure_token", *TIMEOUTS)
 """Those that the client takes, under its own names."""
@@ -29,6 +34,7 @@ class Options(NamedTuple):
         retries: how many times a task that fails is run again, if the task does not say otherwise.
         backoff: how long it waits for the first of these; twice as long each further time.
         result_ttl: for how long a result is kept; None: it is not.
+        outbox: alias of the database in whose transactions tasks are written; None: they are put at once.
     """
 
     client: Mapping[str, Any]
@@ -37,6 +43,7 @@ class Options(NamedTuple):
     retries: int = 0
     backoff: Duration = 1.0
     result_ttl: Duration | None = None
+    outbox: str | None = None
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -89,6 +96,11 @@ def problems(given: Mapping[str, Any], queues: frozenset[str]) -> Iterator[tuple
         if not queues:
             what = "OPTIONS['result_ttl'] without QUEUES"
             yield what, "Name all QUEUES: an id does not say which queue its task is in."
+    if options.outbox is not None and options.outbox not in django_settings.DATABASES:
+        what = f"OPTIONS['outbox'] is {options.outbox!r}"
+        yield what, "It is the alias of a database, such as 'default'; None puts tasks at once."
+    elif options.outbox is not None and not apps.is_installed(OUTBOX_APP):
+        yield "OPTIONS['outbox'] without its app", f"Add {OUTBOX_APP!r} to INSTALLED_APPS, and migrate."
     for queue in sorted(queues):
         try:
             make.use(f"{options.prefix}{queue}")

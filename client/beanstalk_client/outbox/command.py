@@ -1,0 +1,120 @@
+"""The command line of `python -m beanstalk_client.outbox`, and what `manage.py beanstalk_outbox` shares with it."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from beanstalk_client import signals
+from beanstalk_client.logs import keep_log
+from beanstalk_client.outbox.database import Database
+from beanstalk_client.outbox.relay import BATCH, HOLD, POLL, Relay
+from beanstalk_client.program import (
+    COUNT,
+    SOME_SECONDS,
+    Kind,
+    UsageError,
+    add_common_options,
+    add_option,
+    run_program,
+    server_errors,
+)
+from beanstalk_client.schedules.scheduler import END_WITHIN
+from beanstalk_client.worker.command import find_tasks
+
+
+def add_relay_options(parser: Any) -> None:
+    """The options of a relay, whatever its database is."""
+    add = functools.partial(add_option, parser)
+    add("--name", Kind("NAME", str), "default", "name of the outbox, for its status; another one for each database")
+    add("--poll", SOME_SECONDS, POLL, "time between two looks at the table; PostgreSQL wakes the relay earlier")
+    add("--hold", SOME_SECONDS, HOLD, "time for which the server remembers a put; a relay must restart within it")
+    add("--batch", COUNT, BATCH, "maximum number of rows of a transaction")
+    parser.add_argument("--once", action="store_true", help="send the rows that can be sent now, then exit")
+    parser.add_argument("--status", action="store_true", help="print the number of rows and their age, then exit")
+    parser.add_argument("--retry-failed", action="store_true", help="let failed rows be sent again, then exit")
+
+
+def run_relay(database: Database, connect: Callable[[], Any], options: Mapping[str, Any]) -> str:
+    """Do what the options say; return what is to be printed.
+
+    Raises:
+        ProgramError: the server refuses this.
+        ValueError: an option is out of range.
+    """
+    named = {name: options[name] for name in ("name", "poll", "hold", "batch")}
+    relay = Relay(database, connect, **named)
+    if options["status"]:
+        status = relay.status()
+        return f"{status.waiting} rows wait, the oldest for {status.lag:.1f} s; {status.failed} rows have failed"
+    if options["retry_failed"]:
+        return f"{relay.retry_failed()} failed rows are sent again"
+    stops = 0
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal stops
+        stops += 1
+        relay.stop()
+        signals.end_within(END_WITHIN if stops == 1 else 0)  # the pass may wait for a silent server
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signals.handle(number, stop)
+    with signals.deadlines_kept(), server_errors("the server"):
+        (relay.run_once if options["once"] else relay.run)()
+    return ""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m beanstalk_client.outbox",
+        description="Send the jobs of committed database transactions to the server. Any number of relays may run.",
+        epilog="SIGTERM or SIGINT: stop after this pass. A second signal ends the process.",
+    )
+    url = "database as SQLAlchemy names it, such as postgresql+psycopg://shop@localhost/shop; $NAME reads a variable"
+    parser.add_argument("database", metavar="DATABASE_URL", help=url)
+    parser.add_argument("app", metavar="MODULE:NAME", help="module and name of the Tasks, such as shop.jobs:tasks")
+    add_relay_options(parser)
+    add_common_options(parser)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Send rows until a stop signal; return the exit status."""
+    return run_program(make_parser(), _run, arguments, END_WITHIN)
+
+
+def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
+    try:
+        from sqlalchemy import create_engine
+        from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+        from beanstalk_client.outbox.sqlalchemy import SqlalchemyDatabase
+    except ModuleNotFoundError as error:
+        if error.name != "sqlalchemy":
+            raise
+        raise UsageError("this needs SQLAlchemy: pip install './client[outbox]'") from None
+    tasks = find_tasks(options.app)
+    keep_log()  # the program may have configured logging
+    try:
+        database = SqlalchemyDatabase(create_engine(_url_of(options.database), pool_pre_ping=True))
+        told = run_relay(database, tasks.connect, vars(options))
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
+        raise UsageError(f"DATABASE_URL: {error}") from None
+    if told:
+        sys.stdout.write(f"{told}\n")
+    return 0
+
+
+def _url_of(text: str) -> str:
+    """A URL, from the environment if it begins with $: the arguments of processes are public."""
+    if not text.startswith("$"):
+        return text
+    if not (url := os.environ.get(text[1:], "")):
+        raise UsageError(f"DATABASE_URL: the environment has no variable {text[1:]}")
+    return url

@@ -1,0 +1,63 @@
+"""`manage.py beanstalk_outbox`: sends the rows of the outbox until a stop signal."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import CommandError
+from django.db import DEFAULT_DB_ALIAS
+
+from beanstalk_client import signals
+from beanstalk_client.outbox.command import add_relay_options, run_relay
+from beanstalk_client.outbox.django import DjangoDatabase
+from beanstalk_client.program import Kind, ProgramError, add_option
+from beanstalk_client.schedules.scheduler import END_WITHIN
+from beanstalk_client.worker.command import find_tasks
+
+if TYPE_CHECKING:
+    BaseCommand = object  # Django has no types
+else:
+    from django.core.management.base import BaseCommand
+
+
+class Command(BaseCommand):
+    help = "Sends the jobs of committed transactions to a beanstalk server. SIGTERM, SIGINT: stop after this pass."
+
+    def add_arguments(self, parser: Any) -> None:
+        app = "module and name of the Tasks (default: the server of the backend of --backend)"
+        parser.add_argument("app", metavar="MODULE:NAME", nargs="?", help=app)
+        add = functools.partial(add_option, parser)
+        add("--backend", Kind("ALIAS", str), "default", "without MODULE:NAME: alias of the backend in TASKS")
+        add("--database", Kind("ALIAS", str), DEFAULT_DB_ALIAS, "alias of the database")
+        add_relay_options(parser)
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as a program of its own."""
+        with signals.exiting(END_WITHIN):
+            super().run_from_argv(argv)  # type: ignore[misc]
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        from beanstalk_client.integrations.django.management.commands.beanstalk_worker import configure_logging
+
+        configure_logging(options["verbosity"])
+        try:
+            database = DjangoDatabase(options["database"])
+            connect = find_tasks(options["app"]).connect if options["app"] else _of_backend(options["backend"])
+            told = run_relay(database, connect, options)
+        except (ProgramError, ValueError) as error:
+            raise CommandError(str(error)) from error
+        if told:
+            self.stdout.write(told)  # type: ignore[attr-defined]
+
+
+def _of_backend(alias: str) -> Any:
+    """What connects to the server of a backend of Django's tasks."""
+    from beanstalk_client.blocking import Client
+    from beanstalk_client.integrations.django.backend import BeanstalkBackend
+    from beanstalk_client.integrations.django.library import task_backends
+
+    backend = task_backends[alias]
+    if not isinstance(backend, BeanstalkBackend):
+        raise CommandError(f"TASKS[{alias!r}] is {type(backend).__name__}, and no beanstalk server: say MODULE:NAME")
+    return functools.partial(Client, **backend.settings.client, encoding=None)

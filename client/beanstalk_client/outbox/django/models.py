@@ -1,0 +1,34 @@
+"""The table of the outbox, for migrations and queries. Rows are written with the statements of `database.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import models
+
+from beanstalk_client.outbox.database import TABLE
+
+if TYPE_CHECKING:
+    Model = object  # Django has no types
+else:
+    from django.db.models import Model
+
+
+class OutboxRow(Model):
+    """A command that waits for its relay."""
+
+    id = models.BigAutoField(primary_key=True)
+    tube = models.CharField(max_length=200)
+    job_key = models.CharField(max_length=200, null=True)
+    command = models.CharField(max_length=40)
+    arguments = models.TextField()
+    body = models.BinaryField()
+    token = models.CharField(max_length=40)
+    written = models.FloatField()
+    failed = models.TextField(null=True)
+    retry_at = models.FloatField(null=True)
+
+    class Meta:
+        app_label = "beanstalk_outbox"
+        db_table = TABLE
+        indexes = [models.Index(fields=["tube", "job_key", "id"], name=f"{TABLE}_order")]

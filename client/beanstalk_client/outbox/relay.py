@@ -146,7 +146,7 @@ class Relay:
         errors: str | None = ERRORS,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.name = text_of(name, "name")
+        self.name: str = text_of(name, "name")
         self._database = database
         self._connect: Callable[[], Client[bytes]] = function_of(connect, "connect")
         self._poll, self._hold = seconds_of(poll, "poll"), seconds_of(hold, "hold")

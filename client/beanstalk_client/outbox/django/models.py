@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
@@ -17,18 +17,18 @@ else:
 class OutboxRow(Model):
     """A command that waits for its relay."""
 
-    id = models.BigAutoField(primary_key=True)
-    tube = models.CharField(max_length=200)
-    job_key = models.CharField(max_length=200, null=True)
-    command = models.CharField(max_length=40)
-    arguments = models.TextField()
-    body = models.BinaryField()
-    token = models.CharField(max_length=40)
-    written = models.FloatField()
-    failed = models.TextField(null=True)
-    retry_at = models.FloatField(null=True)
+    id: Any = models.BigAutoField(primary_key=True)
+    tube: Any = models.CharField(max_length=200)
+    job_key: Any = models.CharField(max_length=200, null=True)
+    command: Any = models.CharField(max_length=40)
+    arguments: Any = models.TextField()
+    body: Any = models.BinaryField()
+    token: Any = models.CharField(max_length=40)
+    written: Any = models.FloatField()
+    failed: Any = models.TextField(null=True)
+    retry_at: Any = models.FloatField(null=True)
 
     class Meta:
         app_label = "beanstalk_outbox"
         db_table = TABLE
-        indexes = [models.Index(fields=["tube", "job_key", "id"], name=f"{TABLE}_order")]
+        indexes: list[Any] = [models.Index(fields=["tube", "job_key", "id"], name=f"{TABLE}_order")]

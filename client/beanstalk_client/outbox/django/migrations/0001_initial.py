@@ -15,7 +15,7 @@ else:
 class Migration(Base):
     initial = True
     dependencies: list[Any] = []
-    operations = [
+    operations: list[Any] = [
         migrations.CreateModel(
             name="OutboxRow",
             fields=[

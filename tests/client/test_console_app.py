@@ -12,6 +12,7 @@ import pytest
 from beanstalk_client import Client, DrainingError
 from beanstalk_client.console import console, failures, search
 from beanstalk_client.console import visit as visit_module
+from beanstalk_client.outbox.status import Status
 from beanstalk_client.schedules import Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.tasks.failure import describe, report
@@ -317,6 +318,19 @@ async def test_schedules_are_shown_run_and_skipped(server, queue):
         await visitor.order("skip", back="schedules", **fields)
         assert "no such job" in visitor.text
     tasks.close()
+
+
+async def test_outboxes_are_shown(queue, visitor):
+    queue.use("outbox")
+    for name, status in (
+        ("shop", Status(3, 2, 65.0, 10, 0, time.time())),
+        ("stopped", Status(0, 0, 0.0, 0, 0, time.time() - 600)),
+    ):
+        queue.put_with(status.encode(), key=f"status/{name}", at=time.time() + 10_000)
+    queue.put_with(b"{}", key="status/nonsense", at=time.time() + 10_000)
+    await visitor.get("/schedules")
+    assert re.search("shop 3 1m ?5s 2 ", visitor.text)
+    assert "stopped no relay renews it" in visitor.text and "nonsense" not in visitor.text
 
 
 @tubes(match="mails", max_tries=1, dead_tube="graves")

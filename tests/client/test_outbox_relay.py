@@ -233,7 +233,10 @@ def test_leaves_a_status_for_the_console(shop):
     assert (status.waiting, status.failed, round(status.lag)) == (1, 1, 30)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"waiting": "x"}', b"\xff", b"[" * 100_000])
+BAD_STATUS = Status(1, 2, float("nan"), 3, 4, -1.0).encode()
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"waiting": "x"}', BAD_STATUS, b"\xff", b"[" * 100_000])
 def test_a_status_that_is_none(body):
     with pytest.raises(ValueError, match="no status"):
         Status.decode(body)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Final, NamedTuple
 
+from beanstalk_client.commands import MAX_SECONDS
+
 TUBE: Final = "outbox"
 """The tube of status jobs."""
 
@@ -51,9 +53,12 @@ class Status(NamedTuple):
         """
         try:
             values = json.loads(body)
-            return cls(**{name: kind(values[name]) for name, kind in _KINDS.items()})
+            status = cls(**{name: kind(values[name]) for name, kind in _KINDS.items()})
         except (TypeError, KeyError, ValueError, OverflowError, RecursionError):
-            raise ValueError(f"no status of an outbox: {body[:100]!r}") from None
+            status = None
+        if status is None or not all(0 <= value <= MAX_SECONDS for value in status):
+            raise ValueError(f"no status of an outbox: {body[:100]!r}")
+        return status
 
 
 _KINDS = {"waiting": int, "failed": int, "lag": float, "sent": int, "dropped": int, "time": float}

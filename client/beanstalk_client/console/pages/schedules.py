@@ -1,8 +1,9 @@
-"""The page of schedules: next and last firing of each, from the plans of schedulers in the server (schedules/)."""
+"""The page of schedules and outboxes, from what schedulers (schedules/) and relays (outbox/) leave in the server."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from beanstalk_client.console.bodies import Call, call_of
 from beanstalk_client.console.visit import Visit
 from beanstalk_client.errors import ForbiddenError, NotFoundError, UnknownCommandError
 from beanstalk_client.job import Job
+from beanstalk_client.outbox.status import EVERY, KEY, TUBE, Status
 from beanstalk_client.schedules.moments import Cron, Every, Moments, last
 from beanstalk_client.schedules.planner import Plan
 from beanstalk_client.schedules.schedule import key_of
@@ -24,6 +26,9 @@ MAX_PLAN: Final = 65_536
 """Bytes of the largest plan that is read."""
 
 MAX_PLANS: Final = 200
+
+STALE_AFTER: Final = 3 * EVERY + 60
+"""Seconds without a new status after which no relay runs, or after which the clocks differ by a minute."""
 
 DAY: Final = 86400
 
@@ -59,6 +64,19 @@ class Line:
     is_stale: bool = False
 
 
+@dataclass(slots=True)
+class OutboxLine:
+    """An outbox as it is shown.
+
+    Attributes:
+        is_stale: no relay renews the status.
+    """
+
+    name: str
+    status: Status
+    is_stale: bool
+
+
 def read_timing(text: str) -> Moments | None:
     """The moments that a plan names; None if they cannot be computed here: cron expressions need the extra `cron`."""
     if matched := re.fullmatch(r"every (\d{1,10}) s", text):
@@ -76,37 +94,52 @@ async def schedules(visit: Visit) -> Response:
     if visit.live:
         return visit.message(200, "", "")
     lines: list[Line] = []
+    outboxes: list[OutboxLine] = []
     problem = ""
     try:
         for group in visit.settings.schedules:
             lines += await _plans(visit, group)
+        outboxes = await _outboxes(visit)
     except UnknownCommandError:
         problem = "This server has no keys and no lists, so it has no schedules: beanstalk-server has."
     except ForbiddenError:
-        problem = "Your token has no right to inspect the tubes of plans."
+        problem = "Your token has no right to inspect the tubes of plans and of outboxes."
     lines.sort(key=lambda line: (line.next or 2**40, line.name))
-    return visit.page("schedules.html", tab="schedules", lines=lines, problem=problem, now=time.time())
+    return visit.page(
+        "schedules.html", tab="schedules", lines=lines, outboxes=outboxes, problem=problem, now=time.time()
+    )
 
 
-async def _plans(visit: Visit, group: str) -> list[Line]:
+async def _bodies(visit: Visit, tube: str, prefix: str) -> list[tuple[str, bytes]]:
+    """The delayed jobs of a tube whose keys begin with a prefix: what follows it, and the body."""
     try:
-        _, jobs = await visit.user.client.execute(make._job_page(group, "delayed"))
+        _, jobs = await visit.user.client.execute(make._job_page(tube, "delayed"))
     except NotFoundError:
         return []
     named = {
-        int(job["id"]): str(job["key"])[len(PLAN_KEY) :]
+        int(job["id"]): str(job["key"])[len(prefix) :]
         for job in jobs
-        if str(job.get("key", "")).startswith(PLAN_KEY) and int(job.get("size", 0)) <= MAX_PLAN
+        if str(job.get("key", "")).startswith(prefix) and int(job.get("size", 0)) <= MAX_PLAN
     }
     ids = list(named)[:MAX_PLANS]
     bodies = await visit.user.together([make.peek(each) for each in ids])
+    return [(named[each], found.body) for each, found in zip(ids, bodies, strict=True) if isinstance(found, Job)]
+
+
+async def _outboxes(visit: Visit) -> list[OutboxLine]:
     lines = []
-    for each, found in zip(ids, bodies, strict=True):
-        if isinstance(found, Job):
-            try:
-                lines.append(Line(group, named[each], Plan.decode(found.body.decode("utf-8", "replace"))))
-            except ValueError:
-                continue
+    for name, body in await _bodies(visit, TUBE, KEY):
+        with contextlib.suppress(ValueError):
+            status = Status.decode(body)
+            lines.append(OutboxLine(name, status, time.time() - status.time > STALE_AFTER))
+    return sorted(lines, key=lambda line: line.name)
+
+
+async def _plans(visit: Visit, group: str) -> list[Line]:
+    lines = []
+    for name, body in await _bodies(visit, group, PLAN_KEY):
+        with contextlib.suppress(ValueError):
+            lines.append(Line(group, name, Plan.decode(body.decode("utf-8", "replace"))))
     for line in lines:
         await _complete(visit, line)
     return lines

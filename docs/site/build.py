@@ -56,6 +56,7 @@ CONTENTS = (
             "docs/workers",
             "docs/deploying",
             "docs/schedules",
+            "docs/outbox",
             "docs/deliveries",
             "docs/celery",
             "docs/integrations",

@@ -30,7 +30,7 @@ from beanstalk_client.worker.command import find_tasks
 
 
 def add_relay_options(parser: Any) -> None:
-    """The options of a relay, whatever its database is."""
+    """Add the options of a relay."""
     add = functools.partial(add_option, parser)
     add("--name", Kind("NAME", str), "default", "name of the outbox, for its status; another one for each database")
     add("--poll", SOME_SECONDS, POLL, "time between two looks at the table; PostgreSQL wakes the relay earlier")

@@ -1,6 +1,6 @@
 """The outbox of a project with Django: an app, and the database of its relay.
 
-    INSTALLED_APPS = [..., "beanstalk_client.outbox.django"]        # settings.py; then manage.py migrate
+    INSTALLED_APPS = [..., "beanstalk_client.outbox.django"]        # then manage.py migrate
 
     tasks = Tasks("beanstalk://127.0.0.1:11300", outbox=Outbox())   # in a module of an app
 

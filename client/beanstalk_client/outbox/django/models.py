@@ -1,4 +1,4 @@
-"""The table of the outbox, for migrations and queries. Rows are written with the statements of `database.py`."""
+"""The table of the outbox, for migrations and queries. Rows are written with the statements of `outbox/database.py`."""
 
 from __future__ import annotations
 

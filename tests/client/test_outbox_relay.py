@@ -16,6 +16,7 @@ from beanstalk_client.errors import (
     NotFoundError,
     OutOfMemoryError,
     TooLateError,
+    UnauthorizedError,
     UnsupportedError,
 )
 from beanstalk_client.outbox.relay import Relay
@@ -180,6 +181,14 @@ def test_a_tube_that_is_refused_fails_its_rows_and_no_others(shop):
     shop.relay().run_once()
     assert [row.tube for row in shop.rows if row.failed] == ["secret"]
     assert shop.server.puts == [("mail", None, b"b")]
+
+
+def test_a_token_that_is_refused_fails_no_row(shop):
+    shop.put(b"a")
+    shop.server.refuses["mail"] = UnauthorizedError()
+    with pytest.raises(UnauthorizedError):
+        shop.relay().run()
+    assert [row.failed for row in shop.rows] == [None]
 
 
 def test_a_row_of_another_version_fails(shop):

@@ -75,6 +75,7 @@ BATCH: Final = 500
 LATER: Final = (1.0, 60.0)
 """Seconds until a refused row is sent again: its age, at least and at most this. So the time doubles with each try."""
 
+_LOST: Final = (OSError, UnauthorizedError)  # the latter in reply to a new connection
 _DROPPED: Final = (ExistsError, TooLateError, NotFoundError)
 _LATER: Final = (DrainingError, OutOfMemoryError, InternalError, UnknownCommandError, UnknownResponseError)
 
@@ -287,17 +288,17 @@ class Relay:
                             replies.append((row, getattr(together, row.command)(**arguments)))
                         except (TypeError, ValueError) as error:  # of another version of this package
                             outcomes.add(row, error)
-            except OSError as error:
+            except _LOST as error:
                 return error
-            except BeanstalkdError as error:  # it refuses the tube
+            except (BeanstalkdError, ValueError) as error:  # it refuses the tube, or its name is none
                 for row in of_tube:
                     outcomes.add(row, error)
                 continue
             results = [(row, reply.exception() if reply.done() else ConnectionLostError()) for row, reply in replies]
             for row, result in results:
-                if not isinstance(result, OSError):
+                if not isinstance(result, _LOST):
                     outcomes.add(row, result)
-            lost = [result for _, result in results if isinstance(result, OSError)]
+            lost = [result for _, result in results if isinstance(result, _LOST)]
             if lost:
                 return lost[0]
         return None

@@ -310,11 +310,17 @@ class DyingDatabase(SqlalchemyDatabase):
             raise DyingError
 
 
-PUTS = st.lists(st.tuples(st.sampled_from(["mail", "letters"]), st.sampled_from(["", "k1", "k2"])), max_size=4)
+PUTS = st.lists(
+    st.tuples(st.sampled_from(["mail", "letters"]), st.sampled_from(["", "k1", "k2"])), min_size=1, max_size=4
+)
 TRANSACTION = st.tuples(PUTS, st.booleans())
-FAULT = st.tuples(st.integers(0, 12), st.none() | st.integers(0, 3), st.none() | st.integers(0, 3))
+NEVER = 99
+FAULT = st.tuples(st.integers(0, 8) | st.just(NEVER), st.none() | st.integers(0, 2), st.integers(0, 2))
 ROUNDS = st.lists(
-    st.tuples(st.lists(TRANSACTION, max_size=3), st.lists(FAULT, max_size=3), st.integers(1, 3)), max_size=5
+    st.tuples(
+        st.lists(TRANSACTION, min_size=1, max_size=3), st.lists(FAULT, min_size=1, max_size=3), st.integers(1, 3)
+    ),
+    max_size=5,
 )
 
 

@@ -14,6 +14,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -132,6 +133,8 @@ class PostgresServer(Restartable):
                 os.kill(process, number)
 
     def kill(self) -> None:
+        if not self.is_running:  # its process id may be that of another process by now
+            return
         others = self._processes()[1:]
         self._signal(signal.SIGKILL)
         super().kill()
@@ -303,8 +306,9 @@ class PromotingPostgres(Postgres):
             if self._first.is_running and _answers(self._first):
                 seen = time.monotonic()
             elif time.monotonic() - seen > GONE_AFTER:
-                self._first.resume()
-                self._first.kill()  # or it might go on as a second primary
+                if self._first.is_running:  # or it might go on as a second primary
+                    self._first.resume()
+                    self._first.kill()
                 with contextlib.suppress(OSError, RefusedError):
                     self._promote()
 
@@ -312,9 +316,8 @@ class PromotingPostgres(Postgres):
         lsn = "SELECT coalesce(greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0'::pg_lsn, 0)"
         found = [(server.ask(lsn)[0][0], server) for server in self.servers if server.is_running and _answers(server)]
         if found:  # else they have just been started
-            _, best = max(found, key=lambda each: each[0])  # type: ignore[arg-type, return-value]
-            best.ask("SELECT pg_promote(true, 5)")
-            self._first = best
+            _, self._first = max(found, key=lambda each: each[0])  # type: ignore[arg-type, return-value]
+            self._first.ask("SELECT pg_promote(false)")
 
     def _start(self, number: int) -> None:
         if self.servers[number] is not self._first:
@@ -341,3 +344,14 @@ def _answer(server: PostgresServer) -> Iterator[bool]:
     with contextlib.suppress(OSError, RefusedError):
         server.ask("SELECT 1")
         yield True
+
+
+@contextlib.contextmanager
+def single_postgres() -> Iterator[PostgresServer]:
+    """Run a server without standbys, which waits for none."""
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as directory:
+        servers = Postgres(Path(directory) / "servers", 0, {"synchronous_standby_names": "", "fsync": "off"})
+        try:
+            yield servers.servers[0]
+        finally:
+            servers.close()

@@ -18,7 +18,8 @@ from django.db import connections, transaction
 from django.test import override_settings
 from django_shop.tasks import remind
 from outbox_servers import FakeServer
-from postgres import postgres
+
+from harness.postgres import single_postgres
 
 django.setup()
 OutboxRow = apps.get_model("beanstalk_outbox", "OutboxRow")
@@ -28,9 +29,9 @@ SERVER = {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres", "USER":
 
 @pytest.fixture(scope="module")
 def postgresql():
-    with postgres() as port:
+    with single_postgres() as server:
         connections.settings = connections.configure_settings(
-            connections.settings | {"postgresql": SERVER | {"PORT": port}}
+            connections.settings | {"postgresql": SERVER | {"PORT": server.port}}
         )
         yield "postgresql"
         connections["postgresql"].close()

@@ -10,9 +10,10 @@ from beanstalk_client.outbox.relay import Relay
 from beanstalk_client.outbox.sqlalchemy import Outbox, SqlalchemyDatabase, outbox_table
 from beanstalk_client.tasks import Tasks
 from outbox_servers import FakeServer
-from postgres import postgres
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from harness.postgres import single_postgres
 
 METADATA = sqlalchemy.MetaData()
 ROWS = outbox_table(METADATA)
@@ -21,8 +22,8 @@ BODY = bytes(range(256))
 
 @pytest.fixture(scope="module")
 def postgresql():
-    with postgres() as port:
-        yield f"//postgres@127.0.0.1:{port}/postgres"
+    with single_postgres() as server:
+        yield f"//postgres@127.0.0.1:{server.port}/postgres"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

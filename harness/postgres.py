@@ -152,17 +152,21 @@ class PostgresServer(Restartable):
 
 
 class Postgres:
-    """A primary with standbys that are never promoted: see `harness.engines.Alone` for what has no docstring here."""
+    """A primary with standbys that are never promoted: see `harness.engines.Alone` for what has no docstring here.
+
+    Args:
+        directory: gives the servers' own directory its name.
+        settings: more lines of the configuration, by name.
+    """
 
     promotes = False
 
     def __init__(self, directory: Path, replicas: int = 2, settings: dict[str, str] | None = None) -> None:
-        self.directory = directory
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{directory.name}-"))  # pytest's is for its own user only
         self.settings = SETTINGS | (settings or {})
         self.servers: list[PostgresServer] = []
         self.others: list[PostgresServer] = []
-        directory.mkdir(parents=True)
-        _give(directory)
+        _give(self.directory)
         self.ports = [unused_port() for _ in range(1 + replicas)]
         try:
             self._begin()
@@ -264,6 +268,7 @@ class Postgres:
     def close(self) -> None:
         for server in self.servers:
             server.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _has_ended(process: int) -> bool:
@@ -283,9 +288,6 @@ def _give(path: Path) -> None:
     if not os.geteuid():
         owner = pwd.getpwnam(USER)
         os.chown(path, owner.pw_uid, owner.pw_gid)
-        for parent in path.parents:  # pytest makes directories for its user only
-            if parent.stat().st_uid == 0 and parent != Path("/"):
-                parent.chmod(parent.stat().st_mode | 0o011)
 
 
 class PromotingPostgres(Postgres):
@@ -349,9 +351,5 @@ def _answer(server: PostgresServer) -> Iterator[bool]:
 @contextlib.contextmanager
 def single_postgres() -> Iterator[PostgresServer]:
     """Run a server without standbys, which waits for none."""
-    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as directory:
-        servers = Postgres(Path(directory) / "servers", 0, {"synchronous_standby_names": "", "fsync": "off"})
-        try:
-            yield servers.servers[0]
-        finally:
-            servers.close()
+    with contextlib.closing(Postgres(Path("single"), 0, {"synchronous_standby_names": "", "fsync": "off"})) as servers:
+        yield servers.servers[0]

@@ -84,6 +84,14 @@ def test_a_server_alone_imports_nothing_of_a_cluster_also_with_http():
     assert "beanstalk_client" not in modules
 
 
+@pytest.mark.parametrize(
+    ("url", "other"), [("redis://h", {"psycopg", "postgresql"}), ("postgresql://h/queue", {"redis", "resp"})]
+)
+def test_a_cluster_imports_one_kind_of_engine(url, other):
+    modules = imports(f"from beanstalk_server.cluster.engine.choice import connect_to; connect_to({url!r}, 'x', 1)")
+    assert not other & {part for module in modules for part in module.split(".")}
+
+
 def test_the_package_imports_the_server_when_it_is_asked_for():
     assert not imports("import beanstalk_server; beanstalk_server.Config()") & EVENT_LOOP
     assert "asyncio" in imports("from beanstalk_server import Server, StartError")

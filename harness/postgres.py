@@ -349,7 +349,12 @@ def _answer(server: PostgresServer) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def single_postgres() -> Iterator[PostgresServer]:
-    """Run a server without standbys, which waits for none."""
-    with contextlib.closing(Postgres(Path("single"), 0, {"synchronous_standby_names": "", "fsync": "off"})) as servers:
+def single_postgres(fsync: str = "off") -> Iterator[PostgresServer]:
+    """Run a server without standbys, which waits for none.
+
+    Args:
+        fsync: on, if it is to be killed.
+    """
+    settings = {"synchronous_standby_names": "", "fsync": fsync}
+    with contextlib.closing(Postgres(Path("single"), 0, settings)) as servers:
         yield servers.servers[0]

@@ -55,6 +55,7 @@ SOCKETS = (
     "tests/client/test_kept_clients",
     "tests/client/test_outbox_command",
     "tests/client/test_outbox_django",
+    "tests/client/test_outbox_kills",
     "tests/client/test_outbox_listings",
     "tests/client/test_outbox_sqlalchemy",
     "tests/client/test_pipeline",

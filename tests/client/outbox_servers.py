@@ -59,6 +59,9 @@ class FakeClient:
     def knows(self, command):
         return self._server.knows_put_with
 
+    def list_extensions(self):
+        return {"put-with": "3"}
+
     def close(self):
         pass
 

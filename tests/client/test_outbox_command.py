@@ -1,22 +1,16 @@
 """`python -m beanstalk_client.outbox`: its options and errors, and the program with a database and a server."""
 
-import inspect
 import subprocess
 import sys
 
 import pytest
 import sqlalchemy
 from beanstalk_client import Client
-from beanstalk_client.commands import Commands
 from beanstalk_client.outbox.command import main
 from beanstalk_client.outbox.sqlalchemy import Outbox, outbox_table
 
 from harness.servers import ROOT
 from harness.waiting import eventually
-
-needs_once = pytest.mark.skipif(
-    "once" not in inspect.signature(Commands.put_with).parameters, reason="put_with has no once yet"
-)
 
 JOBS = """
 from beanstalk_client.tasks import Tasks
@@ -56,7 +50,6 @@ def shop(tmp_path, run):
     shop.engine.dispose()
 
 
-@needs_once
 def test_sends_what_waits(shop, monkeypatch, capsys):
     shop.put(b"a", b"b")
     assert shop.run("--status", monkeypatch=monkeypatch) == 0
@@ -78,7 +71,6 @@ def test_retries_failed_rows(shop, monkeypatch, capsys):
     assert capsys.readouterr().out == "1 failed rows are sent again\n"
 
 
-@needs_once
 def test_runs_until_a_signal(shop):
     shop.put(b"a")
     line = [sys.executable, "-m", "beanstalk_client.outbox", "$SHOP_DATABASE", "outbox_jobs:tasks", "--poll", "0.01"]

@@ -1,9 +1,6 @@
 """The listings of docs/outbox.md run, with a server, a relay and a worker, on SQLite."""
 
-import inspect
-
 import pytest
-from beanstalk_client.commands import Commands
 from listings import Program
 
 from harness.servers import ROOT
@@ -11,10 +8,6 @@ from harness.servers import ROOT
 pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "outbox.md"
-
-needs_once = pytest.mark.skipif(
-    "once" not in inspect.signature(Commands.put_with).parameters, reason="put_with has no once yet"
-)
 
 MORE_SETTINGS = """
 SECRET_KEY = "not secret"
@@ -65,7 +58,6 @@ def test_an_order_of_a_django_project_is_a_row(project):
     assert "1 rows wait" in project.run("-m", "django", "beanstalk_outbox", "shop.jobs:tasks", "--status")
 
 
-@needs_once
 def test_a_django_project(project):
     project.run("order.py")
     project.run("-m", "django", "beanstalk_outbox", "shop.jobs:tasks", "--once")
@@ -73,7 +65,6 @@ def test_a_django_project(project):
     assert "buried" not in log
 
 
-@needs_once
 def test_sqlalchemy(tmp_path, run, monkeypatch):
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/shop.db")
     program = Program(PAGE, "SQLAlchemy", tmp_path, run().address)

@@ -75,6 +75,9 @@ BATCH: Final = 500
 LATER: Final = (1.0, 60.0)
 """Seconds until a refused row is sent again: its age, at least and at most this. So the time doubles with each try."""
 
+ONCE_SINCE: Final = 3
+"""The version of put-with that has `once`, in list-extensions."""
+
 _LOST: Final = (OSError, UnauthorizedError)  # the latter in reply to a new connection
 _DROPPED: Final = (ExistsError, TooLateError, NotFoundError)
 _LATER: Final = (DrainingError, OutOfMemoryError, InternalError, UnknownCommandError, UnknownResponseError)
@@ -375,5 +378,6 @@ def check_server(queue: Client[bytes]) -> None:
     Raises:
         UnsupportedError: the server does not know `once` of put-with.
     """
-    if not queue.knows("put-with"):
-        raise UnsupportedError("the outbox needs put-with, which beanstalk-server has and beanstalkd has not")
+    extensions = queue.list_extensions() if queue.knows("list-extensions") else {}
+    if int(extensions.get("put-with", 0)) < ONCE_SINCE:
+        raise UnsupportedError("the outbox needs once of put-with: must be a beanstalk-server of this version or later")

@@ -508,7 +508,7 @@ class Broker(QueueState):
         the tube takes. If it comes after a group that is open, its delay begins when that ends.
 
         If it takes a token (`once`) that is taken, EXISTS comes before anything else, with the id of the job that was
-        put with it. It is taken if the put changes something, whatever becomes of the job.
+        put with it. It is taken if the put changes something, and stays taken also if the job is gone.
         """
         key = attributes.key
         tube = client.use

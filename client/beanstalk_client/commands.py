@@ -751,7 +751,7 @@ class Commands(Generic[TBody]):
             hold: seconds for which its key stays taken when it has been deleted.
             once: a token, by the rules of tube names. If another put into the tube has taken it, nothing changes: so
                 a put can be repeated whose reply was lost.
-            once_ttl: seconds for which the token stays taken, whatever becomes of the job; 0 for an hour.
+            once_ttl: seconds for which the token stays taken, also if the job is gone; 0 for an hour.
             share: among jobs of one priority, these names take turns.
             limit: of the jobs of the tube with this name, at most `limit_count` are reserved at a time; of all tubes
                 if the name has a slash: "home/name".

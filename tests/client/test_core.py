@@ -140,7 +140,7 @@ def test_every_command_that_beanstalkd_has_not(connect, run):
         queue.drain()
         queue.undrain()
         versions = queue.list_extensions()
-        assert versions["put-with"] == 2
+        assert versions["put-with"] == 3
         for extension in versions:
             assert queue.knows(extension)
         assert queue.stats()["draining"] == "false"

@@ -20,6 +20,9 @@ from beanstalk_server.cluster.engine.interface import (
     Position,
 )
 
+WITHIN = 60.0
+"""Seconds for an answer: many times what a busy machine needs."""
+
 
 @pytest.fixture(params=["memory", "redis", "valkey", "postgresql"])
 def connect(request, open_engine, name):
@@ -30,7 +33,7 @@ def connect(request, open_engine, name):
     url = found if request.param == "valkey" else found.url
 
     def connect(replicas=1):
-        return open_engine(url, name, replicas)
+        return open_engine(url, name, replicas, timeout=WITHIN)
 
     return connect
 

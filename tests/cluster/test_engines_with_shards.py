@@ -54,7 +54,7 @@ def connect():
 def connector(request, connect, name):
     if request.param == "memory":
         return Servers().engine
-    return connect(request.getfixturevalue(request.param).url, name, 1)
+    return connect(request.getfixturevalue(request.param).url, name, 1, timeout=60.0)
 
 
 @pytest.fixture

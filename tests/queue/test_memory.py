@@ -157,7 +157,7 @@ IS_COMPILED = hasattr(Job, "__mypyc_attrs__")
 SIZES = {  # by class: bytes compiled, and the fields that each take eight interpreted
     Job: (128, 19),
     HeldKey: (96, 10),
-    Token: (112, 11),
+    Token: (104, 11),
     Extras: (96, 9),
     Terms: (192, 24),
     Expiry: (56, 4),

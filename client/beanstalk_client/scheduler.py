@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import signal
 import sys
 import time
 from collections.abc import Sequence
-from types import FrameType
 
-from beanstalk_client import signals
 from beanstalk_client.logs import keep_log
+from beanstalk_client.passes import END_WITHIN, run_until_signal
 from beanstalk_client.program import SOME_SECONDS, TUBE, UsageError, add_common_options, add_option, run_program
 from beanstalk_client.schedules.schedule import Schedule
-from beanstalk_client.schedules.scheduler import AHEAD, END_WITHIN, GROUP, HOLD, Scheduler
+from beanstalk_client.schedules.scheduler import AHEAD, GROUP, HOLD, Scheduler
 from beanstalk_client.worker.command import find_tasks, server_of
 
 
@@ -56,18 +54,8 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
     if options.list:
         sys.stdout.writelines(f"{_shown(schedule)}\n" for schedule in tasks.schedules)
         return 0
-    told = 0
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        nonlocal told
-        told += 1
-        scheduler.stop()
-        signals.end_within(END_WITHIN if told == 1 else 0)  # the pass may wait for a silent server
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signals.handle(number, stop)
-    with signals.deadlines_kept(), server_of(tasks):
-        (scheduler.run_once if options.once else scheduler.run)()
+    with server_of(tasks):
+        run_until_signal(scheduler, options.once)
     return 0
 
 

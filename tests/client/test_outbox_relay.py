@@ -264,7 +264,7 @@ def test_refuses_arguments_out_of_range(shop, options):
 
 
 def test_goes_on_after_losses_in_a_thread(shop, caplog, monkeypatch):
-    monkeypatch.setattr("beanstalk_client.outbox.relay.RETRY_AFTER", (0.001, 0.001))
+    monkeypatch.setattr("beanstalk_client.passes.RETRY_AFTER", (0.001, 0.001))
     shop.put(b"a", b"b")
     shop.server.answers = 0
     with shop.relay(poll=0.001).in_thread():

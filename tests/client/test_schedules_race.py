@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from beanstalk_client.blocking import Client
 from beanstalk_client.errors import ForbiddenError, TimedOutError, UnsupportedError
-from beanstalk_client.schedules import MOMENT, Scheduler, scheduler
+from beanstalk_client.schedules import MOMENT, Scheduler
 from beanstalk_client.tasks import Tasks
 
 from beanstalk_server.settings.sections import ListenerConfig, UserConfig
@@ -235,7 +235,7 @@ def test_what_stands_above_a_task():
 
 
 def test_a_scheduler_waits_for_a_server_that_is_not_there(run, monkeypatch, caplog):
-    monkeypatch.setattr(scheduler, "RETRY_AFTER", (0.01, 0.05))
+    monkeypatch.setattr("beanstalk_client.passes.RETRY_AFTER", (0.01, 0.05))
     port = servers.unused_port()
     tasks = Tasks(f"127.0.0.1:{port}", connect_timeout=0.1)
 

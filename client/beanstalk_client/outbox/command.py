@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
 from typing import Any
 
-from beanstalk_client import signals
 from beanstalk_client.logs import keep_log
 from beanstalk_client.outbox.database import Database
 from beanstalk_client.outbox.relay import BATCH, HOLD, POLL, Relay
+from beanstalk_client.passes import END_WITHIN, run_until_signal
 from beanstalk_client.program import (
     COUNT,
     SOME_SECONDS,
@@ -25,7 +23,6 @@ from beanstalk_client.program import (
     run_program,
     server_errors,
 )
-from beanstalk_client.schedules.scheduler import END_WITHIN
 from beanstalk_client.worker.command import find_tasks
 
 
@@ -42,7 +39,7 @@ def add_relay_options(parser: Any) -> None:
 
 
 def run_relay(database: Database, connect: Callable[[], Any], options: Mapping[str, Any]) -> str:
-    """Do what the options say; return what is to be printed.
+    """Run the relay, or the action that an option names; return its output.
 
     Raises:
         ProgramError: the server refuses this.
@@ -55,18 +52,8 @@ def run_relay(database: Database, connect: Callable[[], Any], options: Mapping[s
         return f"{status.waiting} rows wait, the oldest for {status.lag:.1f} s; {status.failed} rows have failed"
     if options["retry_failed"]:
         return f"{relay.retry_failed()} failed rows are sent again"
-    stops = 0
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        nonlocal stops
-        stops += 1
-        relay.stop()
-        signals.end_within(END_WITHIN if stops == 1 else 0)  # the pass may wait for a silent server
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signals.handle(number, stop)
-    with signals.deadlines_kept(), server_errors("the server"):
-        (relay.run_once if options["once"] else relay.run)()
+    with server_errors("the server"):
+        run_until_signal(relay, options["once"])
     return ""
 
 

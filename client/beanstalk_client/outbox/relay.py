@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
-import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -31,7 +29,6 @@ from beanstalk_client.errors import (
     BuriedError,
     ConnectionLostError,
     DrainingError,
-    Error,
     ExistsError,
     InternalError,
     NotFoundError,
@@ -57,7 +54,8 @@ from beanstalk_client.outbox.database import (
 )
 from beanstalk_client.outbox.rows import sent_arguments
 from beanstalk_client.outbox.status import EVERY, KEY, TUBE, Status
-from beanstalk_client.schedules.scheduler import END_OF_TIME, END_WITHIN, RETRY_AFTER
+from beanstalk_client.passes import Passes
+from beanstalk_client.schedules.scheduler import END_OF_TIME
 from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, report
 
 if TYPE_CHECKING:
@@ -117,7 +115,7 @@ class Outcomes(NamedTuple):
             self.failed.append((row, error))
 
 
-class Relay:
+class Relay(Passes):
     """Sends rows, again and again.
 
     Example:
@@ -150,8 +148,10 @@ class Relay:
         errors: str | None = ERRORS,
         clock: Callable[[], float] | None = None,
     ) -> None:
+        super().__init__("outbox")
         self.name: str = text_of(name, "name")
         self._database = database
+        self._lost = (*super()._lost, *database.errors)
         self._connect: Callable[[], Client[bytes]] = function_of(connect, "connect")
         self._poll, self._hold = seconds_of(poll, "poll"), seconds_of(hold, "hold")
         if not (0 < self._poll < 1e9 and 0 < self._hold < 1e9):
@@ -161,33 +161,6 @@ class Relay:
         self._clock = clock
         self._sent = self._dropped = 0
         self._status_at = 0.0
-        self._failure = ""  # why the last pass failed; "" if it did not
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        """Send until `stop`, also through losses of the server and the database.
-
-        Raises:
-            UnsupportedError: the server does not know put-with, as beanstalkd does not.
-            UnauthorizedError: it does not know the client's token.
-        """
-        pause, longest = RETRY_AFTER
-        lost: tuple[type[Exception], ...] = (Error, OSError, *self._database.errors)
-        while not self._stopped.is_set():
-            try:
-                self._run_connected()
-            except (UnsupportedError, UnauthorizedError):
-                raise
-            except lost as error:
-                if not self._failure:  # since the last one all went well
-                    pause = RETRY_AFTER[0]
-                if self._failure != (described := f"{type(error).__name__}: {error}"):
-                    self._failure = described
-                    tell(log, logging.WARNING, "outbox-waits", f"outbox {self.name} is not relayed: {described}")
-                self._stopped.wait(pause * random.uniform(0.5, 1))
-                pause = min(2 * pause, longest)
-            finally:
-                self._database.close()
 
     def _run_connected(self) -> None:
         with contextlib.closing(self._connect()) as queue:
@@ -197,6 +170,16 @@ class Relay:
                 self._failure = ""
                 if not (is_more or self._database.wait(self._poll)):
                     self._stopped.wait(self._poll)
+
+    def _disconnect(self) -> None:
+        self._database.close()
+
+    def _tell_failed(self, described: str) -> None:
+        tell(log, logging.WARNING, "outbox-waits", f"outbox {self.name} is not relayed: {described}")
+
+    def _tell_ended(self, described: str, error: Exception) -> None:
+        message = f"outbox {self.name} is not relayed any more: {described}"
+        tell(log, logging.ERROR, "outbox-ended", message, error)
 
     def run_once(self) -> None:
         """Send the rows that can be sent now.
@@ -208,29 +191,6 @@ class Relay:
             check_server(queue)
             while self.make_pass(queue):
                 pass
-
-    @contextlib.contextmanager
-    def in_thread(self) -> Iterator[None]:
-        """Send in a thread until the block ends. An error that ends it is logged, and the block goes on."""
-
-        def run() -> None:
-            try:
-                self.run()
-            except Exception as error:
-                message = f"outbox {self.name} is not relayed any more: {type(error).__name__}: {error}"
-                tell(log, logging.ERROR, "outbox-ended", message, error)
-
-        thread = threading.Thread(target=run, name="outbox", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self.stop()
-            thread.join(END_WITHIN)
-
-    def stop(self) -> None:
-        """Let `run` return after its pass. Any thread may call it."""
-        self._stopped.set()
 
     def make_pass(self, queue: Client[bytes]) -> bool:
         """Send the rows that are next.

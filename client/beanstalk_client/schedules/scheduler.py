@@ -21,7 +21,6 @@ import contextlib
 import logging
 import math
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -34,10 +33,10 @@ from beanstalk_client.errors import (
     ExistsError,
     NotFoundError,
     TooLateError,
-    UnauthorizedError,
     UnsupportedError,
 )
 from beanstalk_client.events import tell
+from beanstalk_client.passes import Passes, described_of
 from beanstalk_client.replies import is_name
 from beanstalk_client.schedules.planner import MOST, Pass, Plan, plan
 from beanstalk_client.schedules.schedule import Schedule, key_of
@@ -74,12 +73,6 @@ RENEW_AFTER: Final = 5.0
 BUSY_FOR: Final = (0.5, 1.5)
 """Seconds between two attempts to get the lock: anything in between, so that many schedulers do not keep step."""
 
-RETRY_AFTER: Final = (1.0, 30.0)
-"""Seconds between two attempts to reach a server: the first pause, which doubles, and the longest."""
-
-END_WITHIN: Final = 5.0
-"""Seconds that the pass of a thread gets to its end; what it leaves undone another scheduler does."""
-
 END_OF_TIME: Final = 4_102_444_800
 """The year 2100, in Unix time: until when plans are delayed, and the job that tells the clock."""
 
@@ -92,7 +85,7 @@ class LockLostError(Error):
     """The pass took longer than its lock, and was given up before it changed anything more."""
 
 
-class Scheduler:
+class Scheduler(Passes):
     """Plans schedules, again and again.
 
     Example:
@@ -124,6 +117,7 @@ class Scheduler:
         hold: Duration = HOLD,
         clock: Callable[[], float] | None = None,
     ) -> None:
+        super().__init__("schedules")
         if not is_name(text_of(group, "group")):
             raise ValueError(f"group {group!r} can be no tube")
         ahead, hold = seconds_of(ahead, "ahead"), seconds_of(hold, "hold")
@@ -144,44 +138,22 @@ class Scheduler:
             self._schedules[schedule.name] = schedule
         self._mine: set[str] = set()  # what the server has planned, at least once, as this scheduler would
         self._superseded: set[str] = set()
-        self._failure = ""  # why the last pass failed, in words; "" if it did not
         self._is_whole = False  # whether the last pass was made, and left nothing to do at once
-        self._stopped = threading.Event()
 
-    def run(self) -> None:
-        """Plan until `stop`, also through losses of the server.
+    def _run_connected(self) -> None:
+        with contextlib.closing(self._connect()) as queue:
+            while not self._stopped.is_set():
+                wait = self._pass_or_lose(queue)
+                self._failure = ""
+                self._stopped.wait(wait)
 
-        Raises:
-            UnsupportedError: the server does not know jobs with moments, as beanstalkd does not.
-            UnauthorizedError: it does not know the client's token.
-        """
-        pause, longest = RETRY_AFTER
-        while not self._stopped.is_set():
-            failure = self._run_connected()
-            if failure is None:
-                return
-            if not self._failure:  # since the last one all went well
-                pause = RETRY_AFTER[0]
-            if self._failure != (described := _described(failure)):
-                self._failure = described
-                message = f"no schedule of group {self.group} is planned at present: {described}"
-                tell(log, logging.WARNING, "schedules-failed", message, group=self.group)
-            self._stopped.wait(pause * random.uniform(0.5, 1))
-            pause = min(2 * pause, longest)
+    def _tell_failed(self, described: str) -> None:
+        message = f"no schedule of group {self.group} is planned at present: {described}"
+        tell(log, logging.WARNING, "schedules-failed", message, group=self.group)
 
-    def _run_connected(self) -> Exception | None:
-        """Plan until `stop`, or until something is wrong with the server or on the way to it, and return what it is."""
-        try:
-            with contextlib.closing(self._connect()) as queue:
-                while not self._stopped.is_set():
-                    wait = self._pass_or_lose(queue)
-                    self._failure = ""
-                    self._stopped.wait(wait)
-        except (UnsupportedError, UnauthorizedError):
-            raise
-        except (Error, OSError) as error:
-            return error
-        return None
+    def _tell_ended(self, described: str, error: Exception) -> None:  # noqa: ARG002 its traceback says no more
+        message = f"no schedule of group {self.group} is planned any more: {described}"
+        tell(log, logging.ERROR, "schedules-ended", message, group=self.group)
 
     def run_once(self) -> None:
         """Plan what is to be planned now, as soon as no other scheduler does so.
@@ -196,32 +168,6 @@ class Scheduler:
                 if self._is_whole:
                     return
                 self._stopped.wait(wait)
-
-    @contextlib.contextmanager
-    def in_thread(self) -> Iterator[None]:
-        """Plan in a thread until the block ends, beside what else a process does.
-
-        If the server does not know jobs with moments, that is logged, and the block goes on.
-        """
-
-        def run() -> None:
-            try:
-                self.run()
-            except Exception as error:
-                message = f"no schedule of group {self.group} is planned any more: {_described(error)}"
-                tell(log, logging.ERROR, "schedules-ended", message, group=self.group)
-
-        thread = threading.Thread(target=run, name="schedules", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self.stop()
-            thread.join(END_WITHIN)
-
-    def stop(self) -> None:
-        """Let `run` return when the pass is made that it may be at. Any thread may say so."""
-        self._stopped.set()
 
     def _pass_or_lose(self, queue: Client[bytes]) -> float:
         """Make a pass, and another one at once if it was too slow."""
@@ -403,7 +349,7 @@ class Scheduler:
         except UnsupportedError:
             raise
         except (BeanstalkdError, ValueError) as error:  # the latter: a name for which no key is long enough
-            message = f"schedule {name} is not planned at present: {_described(error)}"
+            message = f"schedule {name} is not planned at present: {described_of(error)}"
             tell(log, logging.ERROR, "schedule-refused", message, schedule=name)
 
 
@@ -460,11 +406,6 @@ class LeaderTerm:
     def end(self) -> None:
         with contextlib.suppress(NotFoundError, TooLateError, OSError):
             self.queue.cancel(self._job_id)
-
-
-def _described(error: Exception) -> str:
-    """An error with its name."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _clocks() -> tuple[float, float]:

@@ -11,8 +11,8 @@ from django.db import DEFAULT_DB_ALIAS
 from beanstalk_client import signals
 from beanstalk_client.outbox.command import add_relay_options, run_relay
 from beanstalk_client.outbox.django import DjangoDatabase
+from beanstalk_client.passes import END_WITHIN
 from beanstalk_client.program import Kind, ProgramError, add_option
-from beanstalk_client.schedules.scheduler import END_WITHIN
 from beanstalk_client.worker.command import find_tasks
 
 if TYPE_CHECKING:

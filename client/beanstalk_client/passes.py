@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import random
-import signal
 import threading
 from collections.abc import Iterator
-from types import FrameType
 from typing import Final
 
-from beanstalk_client import signals
 from beanstalk_client.errors import Error, UnauthorizedError, UnsupportedError
 
 RETRY_AFTER: Final = (1.0, 30.0)
@@ -109,23 +106,3 @@ class Passes:
 def described_of(error: Exception) -> str:
     """An error with its name."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
-
-
-def run_until_signal(passes: Passes, once: bool) -> None:
-    """Make passes until SIGTERM or SIGINT, or only those that can be made now. A second signal ends the process.
-
-    Raises:
-        Error, OSError: as `run`, or `run_once`.
-    """
-    stops = 0
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        nonlocal stops
-        stops += 1
-        passes.stop()
-        signals.end_within(END_WITHIN if stops == 1 else 0)  # the pass may wait for a silent server
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signals.handle(number, stop)
-    with signals.deadlines_kept():
-        (passes.run_once if once else passes.run)()

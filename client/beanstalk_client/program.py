@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
 from beanstalk_client import names, signals
 from beanstalk_client.errors import Error
 from beanstalk_client.events import reason_of
 from beanstalk_client.logs import add_log_options, complain, start_log
+from beanstalk_client.passes import END_WITHIN, Passes
 from beanstalk_client.version import VERSION
 
 USAGE: Final = 2
@@ -151,3 +154,23 @@ def server_errors(server: str, where: str = "") -> Iterator[None]:
         yield
     except (Error, OSError, ValueError) as error:
         raise ProgramError(f"{server}: {reason_of(error).removeprefix(f'{where}: ')}") from error
+
+
+def run_until_signal(passes: Passes, once: bool) -> None:
+    """Make passes until SIGTERM or SIGINT, or only those that can be made now. A second signal ends the process.
+
+    Raises:
+        Error, OSError: as `run`, or `run_once`.
+    """
+    stops = 0
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal stops
+        stops += 1
+        passes.stop()
+        signals.end_within(END_WITHIN if stops == 1 else 0)  # the pass may wait for a silent server
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signals.handle(number, stop)
+    with signals.deadlines_kept():
+        (passes.run_once if once else passes.run)()

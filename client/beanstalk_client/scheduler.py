@@ -10,8 +10,16 @@ import time
 from collections.abc import Sequence
 
 from beanstalk_client.logs import keep_log
-from beanstalk_client.passes import END_WITHIN, run_until_signal
-from beanstalk_client.program import SOME_SECONDS, TUBE, UsageError, add_common_options, add_option, run_program
+from beanstalk_client.passes import END_WITHIN
+from beanstalk_client.program import (
+    SOME_SECONDS,
+    TUBE,
+    UsageError,
+    add_common_options,
+    add_option,
+    run_program,
+    run_until_signal,
+)
 from beanstalk_client.schedules.schedule import Schedule
 from beanstalk_client.schedules.scheduler import AHEAD, GROUP, HOLD, Scheduler
 from beanstalk_client.worker.command import find_tasks, server_of

@@ -12,7 +12,7 @@ from typing import Any
 from beanstalk_client.logs import keep_log
 from beanstalk_client.outbox.database import Database
 from beanstalk_client.outbox.relay import BATCH, HOLD, POLL, Relay
-from beanstalk_client.passes import END_WITHIN, run_until_signal
+from beanstalk_client.passes import END_WITHIN
 from beanstalk_client.program import (
     COUNT,
     SOME_SECONDS,
@@ -21,6 +21,7 @@ from beanstalk_client.program import (
     add_common_options,
     add_option,
     run_program,
+    run_until_signal,
     server_errors,
 )
 from beanstalk_client.worker.command import find_tasks

@@ -229,16 +229,21 @@ class BeanstalkBackend(BaseTaskBackend):
 
 def cancel(result: Any, using: str = DEFAULT_TASK_BACKEND_ALIAS) -> bool:
     """`BeanstalkBackend.cancel` of the backend with an alias."""
-    return bool(_backend(using).cancel(result))
+    return bool(backend_of(using).cancel(result))
 
 
 async def acancel(result: Any, using: str = DEFAULT_TASK_BACKEND_ALIAS) -> bool:
     """`cancel`, for coroutines."""
-    return bool(await _backend(using).acancel(result))
+    return bool(await backend_of(using).acancel(result))
 
 
-def _backend(alias: str) -> Any:
-    backend = task_backends[alias]
+def backend_of(alias: str) -> BeanstalkBackend:
+    """The backend with an alias.
+
+    Raises:
+        ImproperlyConfigured: it is another kind of backend.
+    """
+    backend: Any = task_backends[alias]
     if not isinstance(backend, BeanstalkBackend):
         raise ImproperlyConfigured(f"TASKS[{alias!r}] is {type(backend).__name__}, and no beanstalk server")
     return backend

@@ -24,8 +24,8 @@ from beanstalk_client.program import COUNT, SECONDS, Kind, add_option
 from beanstalk_client.tasks.failure import UNKNOWN_TASK_GRACE
 from beanstalk_client.tasks.reports import tidied
 
-from ...backend import BeanstalkBackend
-from ...library import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend, task_backends
+from ...backend import backend_of
+from ...library import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend
 from ...worker import DjangoTaskRunner, log
 
 if TYPE_CHECKING:
@@ -60,11 +60,7 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         try:
-            backend = task_backends[options["backend"]]
-            if not isinstance(backend, BeanstalkBackend):
-                raise CommandError(
-                    f"TASKS[{options['backend']!r}] is {type(backend).__name__}, and no beanstalk server"
-                )
+            backend = backend_of(options["backend"])
             backend.settings  # noqa: B018 raises what is wrong with them
         except (InvalidTaskBackend, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS
 
@@ -54,10 +55,10 @@ class Command(BaseCommand):
 def _of_backend(alias: str) -> Any:
     """What connects to the server of a backend of Django's tasks."""
     from beanstalk_client.blocking import Client
-    from beanstalk_client.integrations.django.backend import BeanstalkBackend
-    from beanstalk_client.integrations.django.library import task_backends
+    from beanstalk_client.integrations.django.backend import backend_of
 
-    backend = task_backends[alias]
-    if not isinstance(backend, BeanstalkBackend):
-        raise CommandError(f"TASKS[{alias!r}] is {type(backend).__name__}, and no beanstalk server: say MODULE:NAME")
+    try:
+        backend = backend_of(alias)
+    except ImproperlyConfigured as error:
+        raise CommandError(f"{error}: say MODULE:NAME") from None
     return functools.partial(Client, **backend.settings.client, encoding=None)

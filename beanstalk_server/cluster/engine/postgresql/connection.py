@@ -87,7 +87,7 @@ class Connection:
         """Whether a commit of the last pipeline has not waited for replication to its end."""
         self._parameters = parameters
         self._timeout = timeout
-        self._names: set[bytes] = set()  # of prepared statements
+        self._names: dict[bytes, bytes] = {}  # of prepared statements, by their texts
         self._prepares = True
         self._poll = select.poll()
         self._descriptor = -1
@@ -193,9 +193,9 @@ class Connection:
             self._names.clear()
             pg.send_query_params(b"DEALLOCATE ALL", ())
             sent.insert(0, None)
-        name = b"beanstalk_" + sha1(text).hexdigest().encode()  # behind a pooler, others may share the session
-        if name not in self._names:
-            self._names.add(name)
+        name = self._names.get(text)
+        if name is None:  # behind a pooler, others may share the session
+            name = self._names[text] = b"beanstalk_" + sha1(text).hexdigest().encode()
             pg.send_prepare(name, text)
             sent.insert(0, None)
         pg.send_query_prepared(name, values, param_formats=formats, result_format=rows)

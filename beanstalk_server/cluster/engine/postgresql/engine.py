@@ -100,7 +100,7 @@ class PostgresEngine:
         self._is_closed = False
         self._shards = 0  # how many there are; 0 if it does not know
         self._seen: dict[int, Lease] = {}  # by shard, with its position
-        self._tails: dict[int, tuple[str, str]] = {}  # by shard: the file that was written last, and its table
+        self._tails: dict[int, tuple[str, bytes]] = {}  # by shard: the last file, and the statement that appends to it
         self._window: tuple[str, int, bytes] = NO_WINDOW  # a table, an offset, and the bytes from there on
 
     def close(self) -> None:
@@ -248,12 +248,11 @@ class PostgresEngine:
         sent: list[tuple[int, Position]] = []
         for shard, commit, _ in calls:
             position, before, operations, _, stamp = commit
-            name, place = self._tails.get(shard, ("", ""))
+            name, append = self._tails.get(shard, ("", b""))
             only = operations[0] if len(operations) == 1 else ()
             if len(only) == 4 and only[1] == name:
                 values = _values(shard, position.epoch, stamp.decode(), *before, *position, only[2])
-                text = self._schema.append(place)
-                statements.append(Statement(text, (*values, only[3]), data=8, is_prepared=True))
+                statements.append(Statement(append, (*values, only[3]), data=8, is_prepared=True))
                 sent.append((shard, position))
         try:
             rows = connection.run(statements) if statements else []
@@ -293,7 +292,8 @@ class PostgresEngine:
                 settings, *_ = connection.run([SETTINGS, *statements, COMMIT])
                 answer = Answer(epoch, commit.position, self._confirmed(connection, settings[0]))
                 if position != commit.position:
-                    self._tails[shard] = made.tail
+                    name, place = made.tail
+                    self._tails[shard] = name, self._schema.append(place)
                     if made.removes:
                         self._drop_unused(connection, shard)
                 return answer

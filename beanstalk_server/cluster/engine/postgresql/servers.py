@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import lru_cache
 from typing import Final
 
 from beanstalk_server.cluster.engine.interface import Condition, Replica
@@ -40,6 +41,7 @@ LOCAL: Final = ("off", "local")
 log = logging.getLogger("beanstalk_server")
 
 
+@lru_cache(maxsize=16)  # each commit asks
 def confirmations(settings: Row) -> int:
     """How many standbys have a commit that has ended, by the first two settings of its session."""
     commit, names, *_ = settings

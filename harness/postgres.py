@@ -316,9 +316,9 @@ class PromotingPostgres(Postgres):
 
     def _promote(self) -> None:
         lsn = "SELECT coalesce(greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0'::pg_lsn, 0)"
-        found = [(server.ask(lsn)[0][0], server) for server in self.servers if server.is_running and _answers(server)]
-        if found:  # else they have just been started
-            _, self._first = max(found, key=lambda each: each[0])  # type: ignore[arg-type, return-value]
+        running = [server for server in self.servers if server.is_running and _answers(server)]
+        if running:  # else they have just been started
+            self._first = max(running, key=lambda server: int(str(server.ask(lsn)[0][0])))
             self._first.ask("SELECT pg_promote(false)")
 
     def _start(self, number: int) -> None:
@@ -326,7 +326,7 @@ class PromotingPostgres(Postgres):
             self._copy(number, eventually(self.primary, "there is a primary").port)
         super()._start(number)
 
-    def primary(self, shard: int = 0) -> PostgresServer:  # noqa: ARG002
+    def primary(self, shard: int = 0) -> PostgresServer:  # noqa: ARG002 it keeps all of them
         if self._first.is_running and self._first.is_primary:
             return self._first
         raise ConnectionError("no server of PostgreSQL is the primary")
@@ -353,7 +353,7 @@ def single_postgres(fsync: str = "off") -> Iterator[PostgresServer]:
     """Run a server without standbys, which waits for none.
 
     Args:
-        fsync: on, if it is to be killed.
+        fsync: "on" for a server that a test kills.
     """
     settings = {"synchronous_standby_names": "", "fsync": fsync}
     with contextlib.closing(Postgres(Path("single"), 0, settings)) as servers:

@@ -332,8 +332,8 @@ def test_a_user_needs_no_more_than_a_schema(postgresql, primary, open_engine, na
     journal.append((CREATE, "file", 9), (WRITE, "file", 0, b"text"))
     assert journal.engine.read("file", 0, 9) == b"text"
     assert journal.engine.engine.check() == []
-    with pytest.raises(EngineRefusedError, match='role "nobody" does not exist'):
-        open_engine(f"postgresql://nobody@127.0.0.1:{primary.port}/postgres", name).look()
+    with pytest.raises(EngineRefusedError, match='role "stranger" does not exist'):
+        open_engine(f"postgresql://stranger@127.0.0.1:{primary.port}/postgres", name).look()
 
 
 def test_a_full_disk_is_told(engine, journal, primary, name):

@@ -1,4 +1,4 @@
-"""Tokens of put-with: a put with a token that is taken changes nothing, whatever has become of the job."""
+"""Tokens of put-with: a put with a token that is taken changes nothing, also when the job is gone."""
 
 import pytest
 from checking import check_broker

@@ -4,8 +4,8 @@ What it holds and decides is the memory engine's. Here is what lies between: eac
 that lag, and may fail without anybody knowing whether it has happened; it may even happen long after it has failed.
 
 Redis ends a wait for replicas by itself. PostgreSQL does not (`Servers.locks`): the change is not visible before the
-wait has ended, and the shard is locked for other calls. Somebody may cancel the wait: the change is visible then, and
-perhaps on no replica.
+wait has ended, and the shard is locked for other calls. An operator may cancel the wait: the change is visible then,
+and perhaps on no replica.
 """
 
 import contextvars

@@ -280,7 +280,7 @@ class Faults:
         return "replicas lag"
 
     def cancel_waits(self):
-        """Replicas lag, and somebody cancels the calls that wait for them."""
+        """Replicas lag, and an operator cancels the calls that wait for them."""
         servers = self.cluster.servers
         servers.lagging_until = max(servers.lagging_until, self.cluster.loop.now + round(self.duration() * SECOND / 2))
         for _ in range(5):

@@ -16,13 +16,11 @@ from typing import Final
 
 from beanstalk_server.cluster.engine.interface import Condition, Replica
 from beanstalk_server.cluster.engine.postgresql.connection import Connection, Row, Statement
+from beanstalk_server.cluster.engine.postgresql.schema import CONDITIONS
 from beanstalk_server.events import event
 from beanstalk_server.settings.engine_url import Host
 
-SETTINGS: Final = (
-    b"SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), "
-    b"current_setting('fsync')"
-)
+SETTINGS: Final = f"SELECT {CONDITIONS}, current_setting('fsync')".encode()
 
 STANDBYS: Final = (
     b"SELECT coalesce(host(client_addr), client_hostname, 'localhost'), coalesce(client_port, 0), state = 'streaming', "

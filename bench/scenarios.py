@@ -582,14 +582,19 @@ def cluster(run: Run) -> None:
             _cycles(run, running, "depth", (1, 100))
             _commits(run, running)
         for jobs in (1_000, 1_000_000):
-            work = f"leader killed, {jobs:,} jobs"
-            with run.part(peer + CLUSTERED, work, 1), two_nodes(peer, run.directory) as roles:
-                run.load(loads.puts, roles()[1], count=run.sized(jobs), delays=DAYLONG)
-                for pair in range(run.pairs):
-                    run.tell(f"{work}, {pair + 1} of {run.pairs}: {peer}")
-                    leads, other = roles()
-                    run.add(other, run.load(loads.taken_over, other, leader=leads.pid), work, 1)
-                    leads.kill()  # it is dead: this takes note of it
+            _takeovers(run, peer, jobs)
+
+
+def _takeovers(run: Run, peer: str, jobs: int, engine: str = "alone", added: str = "") -> None:
+    """Kill the leader again and again; measure how long a client of the other node waits."""
+    work = f"leader killed, {jobs:,} jobs"
+    with run.part(peer + added + CLUSTERED, work, 1), two_nodes(peer, run.directory, engine) as roles:
+        run.load(loads.puts, roles()[1], count=run.sized(jobs), delays=DAYLONG)
+        for pair in range(run.pairs):
+            run.tell(f"{work}, {pair + 1} of {run.pairs}: {peer}{added}")
+            leads, other = roles()
+            run.add(other, run.load(loads.taken_over, other, leader=leads.pid), work, 1)
+            leads.kill()  # it is dead: this takes note of it
 
 
 SHARDS = 8
@@ -617,15 +622,8 @@ def engines(run: Run) -> None:
         with run.together(*nodes) as running:
             _cycles(run, running, "depth", (1, 100))
             _commits(run, running)
-        work = "leader killed, 1,000,000 jobs"
         for engine, added in ENGINES.items():
-            with run.part(peer + added + CLUSTERED, work, 1), two_nodes(peer, run.directory, engine) as roles:
-                run.load(loads.puts, roles()[1], count=run.sized(1_000_000), delays=DAYLONG)
-                for pair in range(run.pairs):
-                    run.tell(f"{work}, {pair + 1} of {run.pairs}: {peer}{added}")
-                    leads, other = roles()
-                    run.add(other, run.load(loads.taken_over, other, leader=leads.pid), work, 1)
-                    leads.kill()
+            _takeovers(run, peer, 1_000_000, engine, added)
 
 
 @scenario(Layout(f"rate cpu engine_cpu {LATENCIES} cpu_ms engine_ms seconds", "in flight", "cpu"))

@@ -147,9 +147,6 @@ class PostgresServer(Restartable):
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
-    def wipe(self) -> None:
-        """Nothing of the cluster is left: see `Postgres.wipe`."""
-
 
 class Postgres:
     """A primary with standbys that are never promoted: see `harness.engines.Alone` for what has no docstring here.
@@ -165,7 +162,6 @@ class Postgres:
         self.directory = Path(tempfile.mkdtemp(prefix=f"{directory.name}-"))  # pytest's is for its own user only
         self.settings = SETTINGS | (settings or {})
         self.servers: list[PostgresServer] = []
-        self.others: list[PostgresServer] = []
         _give(self.directory)
         self.ports = [unused_port() for _ in range(1 + replicas)]
         try:
@@ -339,13 +335,10 @@ class PromotingPostgres(Postgres):
 
 
 def _answers(server: PostgresServer) -> bool:
-    return next(_answer(server), False)
-
-
-def _answer(server: PostgresServer) -> Iterator[bool]:
     with contextlib.suppress(OSError, RefusedError):
         server.ask("SELECT 1")
-        yield True
+        return True
+    return False
 
 
 @contextlib.contextmanager

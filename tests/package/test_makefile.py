@@ -1,7 +1,9 @@
 """The set-up that `make serve` does, with programs in the place of Python and pip that do what a test says."""
 
+import re
 import shutil
 import subprocess
+import tomllib
 
 import pytest
 
@@ -41,3 +43,16 @@ def test_a_server_that_could_not_be_compiled_is_compiled_by_the_next_make(make):
     status, printed, is_made = build("py3-none-any")
     assert (status, "the next make tries again" in printed, is_made) == (0, True, False)
     assert build("cp311-cp311-linux_x86_64")[::2] == (0, True)
+
+
+def test_the_package_is_compiled_without_what_only_an_extra_brings():
+    """mypyc follows imports, and `make serve` installs no extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    missing = {
+        name.removesuffix(".*")
+        for each in project["tool"]["mypy"]["overrides"]
+        if each.get("ignore_missing_imports")
+        for name in each["module"]
+    }
+    extras = project["project"]["optional-dependencies"].values()
+    assert {re.split(r"[\[>=<]", requirement)[0] for extra in extras for requirement in extra} <= missing

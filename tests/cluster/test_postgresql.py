@@ -22,6 +22,7 @@ from beanstalk_server.cluster.engine.interface import (
     observe,
     take,
 )
+from beanstalk_server.cluster.engine.postgresql.connection import SQLError, Statement
 from beanstalk_server.cluster.engine.postgresql.servers import confirmations
 from harness.postgres import USER
 from harness.servers import RefusedError
@@ -349,6 +350,20 @@ def test_a_full_disk_is_told(engine, journal, primary, name):
         engine.append(commit, may_exceed=False)
     primary.ask(f'DROP TRIGGER fails ON "{name}"."{place}"')
     assert engine.append(commit, may_exceed=False).position == commit.position
+
+
+def test_a_failed_pipeline_leaves_statements_to_be_prepared(engine, journal):
+    """PostgreSQL skips the rest of the pipeline, with what prepares its statements."""
+    engine.look()
+    connection = engine.engine._connection
+    fails = Statement(b"DO $$BEGIN RAISE EXCEPTION 'out of memory' USING ERRCODE = '53200'; END$$")
+    is_prepared = Statement(b"SELECT 7", is_prepared=True)
+    for statements in ([fails, is_prepared], [is_prepared, fails]):
+        with pytest.raises(SQLError):
+            connection.run(statements)
+        assert connection.run([is_prepared]) == [[("7",)]]
+    query = Statement(b"SELECT name FROM pg_prepared_statements WHERE statement = 'SELECT 7'")
+    assert len(connection.run([query])[0]) == 1
 
 
 def test_an_engine_of_a_later_release_is_refused(engine, journal, primary, name):

@@ -156,13 +156,17 @@ class Connection:
                 results.append(result)
             failed = next((each for each in results if each.status in FAILED), None)
             if failed is None:
-                return [_rows(each, of.is_binary) for each, of in zip(results, sent, strict=True) if of is not None]
+                found = zip(results, sent, strict=True)
+                return [_rows(each, of.is_binary) for each, of in found if isinstance(of, Statement)]
         except psycopg.Error as error:
             self.close()
             raise EngineError(f"{self.place}: {_line(str(error))}") from None
         except EngineError:
             self.close()
             raise
+        for result, of in zip(results, sent, strict=False):
+            if isinstance(of, bytes) and result.status != pq.ExecStatus.COMMAND_OK:
+                self._names.pop(of, None)  # it was not prepared, because of an earlier statement
         raise self._error_of(failed)
 
     def abort(self) -> None:
@@ -180,24 +184,24 @@ class Connection:
             pg.notice_handler = None
             pg.finish()
 
-    def _send(self, pg: pq.abc.PGconn, statement: Statement) -> list[Statement | None]:
-        """Send a statement; return what each of the answers belongs to, None for one without meaning."""
+    def _send(self, pg: pq.abc.PGconn, statement: Statement) -> list[Statement | bytes]:
+        """Send a statement; return what each of the answers belongs to: the text, for one that only prepares it."""
         text, values, data, is_prepared, is_binary = statement
         formats = [pq.Format.BINARY if index == data else pq.Format.TEXT for index in range(len(values))]
         rows = pq.Format.BINARY if is_binary else pq.Format.TEXT
         if not (is_prepared and self._prepares):
             pg.send_query_params(text, values, param_formats=formats, result_format=rows)
             return [statement]
-        sent: list[Statement | None] = [statement]
+        sent: list[Statement | bytes] = [statement]
         if len(self._names) >= MOST_NAMES:
             self._names.clear()
             pg.send_query_params(b"DEALLOCATE ALL", ())
-            sent.insert(0, None)
+            sent.insert(0, b"")
         name = self._names.get(text)
         if name is None:  # behind a pooler, others may share the session
             name = self._names[text] = b"beanstalk_" + sha1(text).hexdigest().encode()
             pg.send_prepare(name, text)
-            sent.insert(0, None)
+            sent.insert(-1, text)
         pg.send_query_prepared(name, values, param_formats=formats, result_format=rows)
         return sent
 

@@ -185,11 +185,7 @@ class Postgres:
     def _copy(self, number: int, port: int) -> None:
         """Make the directory of a standby from the server at a port."""
         directory = self.directory / str(number)
-        shutil.rmtree(directory, ignore_errors=True)
-        _run(
-            *(binaries() / "pg_basebackup", "-D", directory, "-N", "-c", "fast", "-X", "stream"),
-            *("-d", f"host=127.0.0.1 port={port} user={USER}"),
-        )
+        _back_up(port, directory)
         hosts = ",".join("127.0.0.1" for _ in self.ports)
         ports = ",".join(map(str, self.ports))
         follows = f"host={hosts} port={ports} user={USER} application_name=standby{number} connect_timeout=2"
@@ -248,6 +244,23 @@ class Postgres:
         for (name,) in rows:
             self.primary().ask(f'DROP SCHEMA "{name}" CASCADE')
 
+    def back_up(self) -> None:
+        """Copy what the primary has, for `restore`."""
+        _back_up(self.primary().port, self.directory / "backup")
+
+    def restore(self) -> None:
+        """Stop all servers, and start them with what the backup has."""
+        first, *others = self.servers
+        for server in self.servers:
+            server.kill()
+        shutil.rmtree(first.directory)
+        _run("cp", "-a", self.directory / "backup", first.directory)
+        self._start(0)
+        eventually(lambda: first.is_primary, "PostgreSQL has recovered", SETTLE_WITHIN)
+        for number, _ in enumerate(others, 1):
+            self._copy(number, first.port)
+            self._start(number)
+
     def restart(self) -> None:
         for server in self.servers:
             if server.is_running:
@@ -265,6 +278,15 @@ class Postgres:
         for server in self.servers:
             server.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _back_up(port: int, directory: Path) -> None:
+    """Copy what the server at a port has to a directory, which is made anew."""
+    shutil.rmtree(directory, ignore_errors=True)
+    _run(
+        *(binaries() / "pg_basebackup", "-D", directory, "-N", "-c", "fast", "-X", "stream"),
+        *("-d", f"host=127.0.0.1 port={port} user={USER}"),
+    )
 
 
 def _has_ended(process: int) -> bool:

@@ -348,6 +348,14 @@ def wipe_engine(cluster):
     cluster.engine.settle()
 
 
+def restore_engine(cluster):
+    """The engine is restored from an older backup, while the leader lives."""
+    cluster.engine.back_up()
+    time.sleep(cluster.rng.uniform(0.1, 1))
+    cluster.engine.restore()
+    cluster.engine.settle()
+
+
 def cut_leader_off(cluster):
     _cut_off(cluster, "cut")
 
@@ -424,6 +432,7 @@ KINDS = {
     "leader-and-primary": kill_leader_and_primary,
     "replica": kill_replica,
     "wipe": wipe_engine,
+    "restore": restore_engine,
     "cut": cut_leader_off,
     "silence": silence_leader,
     "delay": delay_leader,
@@ -437,6 +446,9 @@ WITH_RELAYS = {"cut", "silence", "delay", "link-cut", "link-silence"}
 
 WITHOUT_FAILOVER = {"wipe"}
 """Those that need an engine that is alone."""
+
+WITH_BACKUPS = {"restore"}
+"""Those that need an engine in PostgreSQL that is alone."""
 
 WITH_SHARDS = {"move"}
 """Those that need shards."""

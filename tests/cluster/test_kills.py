@@ -8,7 +8,7 @@ import random
 import time
 
 import pytest
-from killing import AUDIT, KINDS, WITH_RELAYS, WITH_SHARDS, WITHOUT_FAILOVER, UnderLoad
+from killing import AUDIT, KINDS, WITH_BACKUPS, WITH_RELAYS, WITH_SHARDS, WITHOUT_FAILOVER, UnderLoad
 from load import PAUSE
 
 SHARDS, NODES = 8, 3
@@ -21,6 +21,8 @@ A_FEW = 3
 
 
 def engines_for(kind):
+    if kind in WITH_BACKUPS:
+        return ["postgresql"]
     if kind in WITH_RELAYS | WITHOUT_FAILOVER:
         return ["alone", "postgresql"]
     if "primary" in kind:

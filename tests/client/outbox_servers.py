@@ -44,7 +44,7 @@ class FakeServer:
         if arguments["once"] in self._tokens:
             raise ExistsError(1)
         self._tokens.add(arguments["once"])
-        self.delays.append(arguments["delay"])
+        self.delays.append(arguments.get("delay", 0))
         self.puts.append((tube, arguments.get("key") or None, body))
         return len(self.puts)
 

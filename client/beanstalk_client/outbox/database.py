@@ -108,17 +108,19 @@ def immediate(execute: Callable[[str], Any]) -> Iterator[None]:
     execute("COMMIT")
 
 
-def can_listen(driver: Any) -> bool:
-    """Whether `listen_on` knows the connection of this driver: of psycopg 3.2 or later, or of psycopg2."""
-    return hasattr(driver, "notifies")
+def listen_on(driver: Any, seconds: float) -> bool:
+    """Wait for a notification on a connection that listens, at most this long.
 
-
-def listen_on(driver: Any, seconds: float) -> None:
-    """Wait for a notification on a connection that listens, at most this long."""
+    Returns:
+        False at once, if the driver is neither psycopg 3.2 or later nor psycopg2.
+    """
+    if not hasattr(driver, "notifies"):
+        return False
     if callable(driver.notifies):
         for _ in driver.notifies(timeout=seconds, stop_after=1):
             pass
-        return
-    select.select([driver], [], [], seconds)
-    driver.poll()
-    driver.notifies.clear()
+    else:
+        select.select([driver], [], [], seconds)
+        driver.poll()
+        driver.notifies.clear()
+    return True

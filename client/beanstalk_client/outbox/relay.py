@@ -40,18 +40,8 @@ from beanstalk_client.errors import (
     UnsupportedError,
 )
 from beanstalk_client.events import reason_of, tell
-from beanstalk_client.outbox.database import (
-    DELETE,
-    FAIL,
-    NOW,
-    RESET_FAILED,
-    RETRY,
-    SELECT,
-    STATUS,
-    Database,
-    Execute,
-    lock_statement,
-)
+from beanstalk_client.outbox import database as sql
+from beanstalk_client.outbox.database import Database, Execute
 from beanstalk_client.outbox.rows import sent_arguments
 from beanstalk_client.outbox.status import EVERY, KEY, TUBE, Status
 from beanstalk_client.passes import Passes
@@ -222,15 +212,15 @@ class Relay(Passes):
     def _now(self, execute: Execute) -> float:
         if self._clock is not None:
             return self._clock()
-        return float(execute(f"SELECT {NOW[self._database.dialect]}", {})[0][0])
+        return float(execute(f"SELECT {sql.NOW[self._database.dialect]}", {})[0][0])
 
     def _lock(self, execute: Execute, now: float) -> list[Row]:
         """Lock the rows that are next, and that no other relay has locked."""
         after = 0
         while True:
-            next_rows = execute(SELECT, {"after": after, "now": now, "batch": self._batch})
+            next_rows = execute(sql.SELECT, {"after": after, "now": now, "batch": self._batch})
             ids = [int(each[0]) for each in next_rows]
-            locked = execute(lock_statement(self._database.dialect, ids), {"now": now}) if ids else ()
+            locked = execute(sql.lock_statement(self._database.dialect, ids), {"now": now}) if ids else ()
             if locked or len(ids) < self._batch:
                 return [Row(*each) for each in locked]
             after = ids[-1]
@@ -269,11 +259,11 @@ class Relay(Passes):
     def _note(self, execute: Execute, now: float, outcomes: Outcomes) -> None:
         done = [row.id for row in (*outcomes.sent, *(row for row, _ in outcomes.dropped))]
         if done:
-            execute(DELETE.format(ids=", ".join(map(str, done))), {})
+            execute(sql.DELETE.format(ids=", ".join(map(str, done))), {})
         for row, _ in outcomes.later:
-            execute(RETRY, {"at": now + min(max(now - row.written, LATER[0]), LATER[1]), "id": row.id})
+            execute(sql.RETRY, {"at": now + min(max(now - row.written, LATER[0]), LATER[1]), "id": row.id})
         for row, error in outcomes.failed:
-            execute(FAIL, {"why": f"{type(error).__name__}: {reason_of(error)}"[:1000], "id": row.id})
+            execute(sql.FAIL, {"why": f"{type(error).__name__}: {reason_of(error)}"[:1000], "id": row.id})
 
     def _tell(self, queue: Client[bytes], outcomes: Outcomes, is_lost: bool) -> None:
         """Log what was not sent, and report rows that failed."""
@@ -302,7 +292,7 @@ class Relay(Passes):
         """
         with self._database.transaction() as execute:
             now = self._now(execute)
-            ((waiting, failed, oldest),) = execute(STATUS, {})
+            ((waiting, failed, oldest),) = execute(sql.STATUS, {})
         lag = 0.0 if oldest is None else max(now - float(oldest), 0.0)
         return Status(int(waiting), int(failed), round(lag, 3), self._sent, self._dropped, now)
 
@@ -328,8 +318,8 @@ class Relay(Passes):
             print(relay.retry_failed(), "rows are sent again")
         """
         with self._database.transaction() as execute:
-            failed = int(execute(STATUS, {})[0][1])
-            execute(RESET_FAILED, {})
+            failed = int(execute(sql.STATUS, {})[0][1])
+            execute(sql.RESET_FAILED, {})
         return failed
 
 

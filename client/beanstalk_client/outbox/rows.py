@@ -6,23 +6,18 @@ the commit. So a put returns 0, since there is no job yet, and a command about a
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from beanstalk_client.commands import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, make, seconds_of
+from beanstalk_client.commands import make, seconds_of
 
 PUT = "put_with"
-COMMANDS = (
-    PUT,
-    "cancel",
-    "cancel_keyed",
-    "reschedule",
-    "reschedule_keyed",
-    "reprioritize",
-    "reprioritize_keyed",
-)
+CHANGES = ("cancel", "cancel_keyed", "reschedule", "reschedule_keyed", "reprioritize", "reprioritize_keyed")
+COMMANDS = (PUT, *CHANGES)
 """The commands of rows, by the names of the methods of clients."""
 
 Write = Callable[[Mapping[str, Any]], Any]
@@ -47,62 +42,40 @@ class OutboxClient:
         """The relay needs beanstalk-server, which knows put-with."""
         return command == "put-with"
 
-    def put(
-        self, body: bytes, priority: int = DEFAULT_PRIORITY, delay: Any = DEFAULT_DELAY, ttr: Any = DEFAULT_TTR
-    ) -> Any:
-        return self.put_with(body, priority, delay, ttr)
-
-    def put_with(
-        self,
-        body: bytes,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Any = DEFAULT_DELAY,
-        ttr: Any = DEFAULT_TTR,
-        **attributes: Any,
-    ) -> Any:
-        make.put_with(body, priority, delay, ttr, **attributes)  # which refuses bad ones
-        delay, ttr = seconds_of(delay, "delay"), seconds_of(ttr, "ttr")
-        return self._record(PUT, 0, body, priority=priority, delay=delay, ttr=ttr, **attributes)
-
-    def cancel(self, job: int) -> Any:
-        return self._change("cancel", job=job)
-
-    def cancel_keyed(self, key: str) -> Any:
-        return self._change("cancel_keyed", key=key)
-
-    def reschedule(self, job: int, delay: Any) -> Any:
-        return self._change("reschedule", job=job, delay=seconds_of(delay, "delay"))
-
-    def reschedule_keyed(self, key: str, delay: Any) -> Any:
-        return self._change("reschedule_keyed", key=key, delay=seconds_of(delay, "delay"))
-
-    def reprioritize(self, job: int, priority: int) -> Any:
-        return self._change("reprioritize", job=job, priority=priority)
-
-    def reprioritize_keyed(self, key: str, priority: int) -> Any:
-        return self._change("reprioritize_keyed", key=key, priority=priority)
+    def put(self, *arguments: Any, **attributes: Any) -> Any:
+        return self._record(PUT, *arguments, **attributes)
 
     def __getattr__(self, name: str) -> Any:
+        if name in COMMANDS:
+            return functools.partial(self._record, name)
         raise RuntimeError(
             f"{name} inside a database transaction: its commands are sent after the commit, so nothing can be asked. "
             "Do it before the transaction, or after it. Nothing was written for it."
         )
 
-    def _change(self, command: str, **arguments: Any) -> Any:
-        getattr(make, command)(**arguments)  # which refuses bad ones
-        return self._record(command, None, b"", **arguments)
-
-    def _record(self, command: str, answer: Any, body: bytes, **arguments: Any) -> Any:
+    def _record(self, command: str, *given: Any, **named: Any) -> Any:
+        getattr(make, command)(*given, **named)  # which refuses bad ones
+        arguments = _signature_of(command).bind(*given, **named)
+        values = {**arguments.arguments, **arguments.kwargs}
+        body = values.pop("body", b"")
+        if "delay" in values:
+            values["delay"] = seconds_of(values["delay"], "delay")
         row = {
             "tube": self.tube,
-            "job_key": arguments.get("key") or None,
+            "job_key": values.get("key") or None,
             "command": command,
-            "arguments": json.dumps(arguments, default=seconds_of),
+            "arguments": json.dumps(values, default=seconds_of),
             "body": body,
             "token": secrets.token_hex(16),
         }
         written = self._write(row)
+        answer = 0 if command == PUT else None
         return _after(written, answer) if self.is_async else answer
+
+
+@functools.cache
+def _signature_of(command: str) -> inspect.Signature:
+    return inspect.signature(getattr(make, command))
 
 
 async def _after(written: Awaitable[Any], answer: Any) -> Any:

@@ -19,50 +19,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Engine,
-    Float,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from beanstalk_client.outbox.database import CHANNEL, TABLE, Execute, can_listen, immediate, insert_statement, listen_on
+from beanstalk_client.outbox.database import CHANNEL, TABLE, Execute, immediate, insert_statement, listen_on
 from beanstalk_client.outbox.rows import OutboxClient
 
 MAX_BODY = 2**24 - 1
 """Bytes of the largest body that MySQL keeps; it chooses the type of the column by this."""
 
 
-def outbox_table(metadata: MetaData) -> Table:
+def outbox_table(metadata: sa.MetaData) -> sa.Table:
     """Add the table to a MetaData, for `create_all` or for Alembic.
 
     Example:
         outbox_table(Base.metadata)
     """
-    return Table(
+    return sa.Table(
         TABLE,
         metadata,
-        Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-        Column("tube", String(200), nullable=False),
-        Column("job_key", String(200)),
-        Column("command", String(40), nullable=False),
-        Column("arguments", Text, nullable=False),
-        Column("body", LargeBinary(MAX_BODY), nullable=False),
-        Column("token", String(40), nullable=False),
-        Column("written", Float(53), nullable=False),
-        Column("failed", Text),
-        Column("retry_at", Float(53)),
-        Index(f"{TABLE}_order", "tube", "job_key", "id"),
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+        sa.Column("tube", sa.String(200), nullable=False),
+        sa.Column("job_key", sa.String(200)),
+        sa.Column("command", sa.String(40), nullable=False),
+        sa.Column("arguments", sa.Text, nullable=False),
+        sa.Column("body", sa.LargeBinary(MAX_BODY), nullable=False),
+        sa.Column("token", sa.String(40), nullable=False),
+        sa.Column("written", sa.Float(53), nullable=False),
+        sa.Column("failed", sa.Text),
+        sa.Column("retry_at", sa.Float(53)),
+        sa.Index(f"{TABLE}_order", "tube", "job_key", "id"),
         sqlite_autoincrement=True,
     )
 
@@ -77,7 +64,7 @@ class _Use:
 
     def __init__(self, session: Any, statement: str) -> None:
         self.session = session
-        self.statement = text(statement)
+        self.statement = sa.text(statement)
         self.is_async: bool = inspect.iscoroutinefunction(session.execute)
         self.is_ended = False
 
@@ -158,7 +145,7 @@ class SqlalchemyDatabase:
 
     errors: tuple[type[Exception], ...] = (DBAPIError, PoolTimeoutError)
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: sa.Engine) -> None:
         self.dialect: str = _name_of(engine.dialect)
         insert_statement(self.dialect, False)  # which refuses others
         self._engine = engine
@@ -179,11 +166,7 @@ class SqlalchemyDatabase:
         if self._listening is None:
             self._listening = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             self._listening.exec_driver_sql(f"LISTEN {CHANNEL}")
-        driver = self._listening.connection.driver_connection
-        if not can_listen(driver):
-            return False
-        listen_on(driver, seconds)
-        return True
+        return listen_on(self._listening.connection.driver_connection, seconds)
 
     def close(self) -> None:
         if self._listening is not None:
@@ -193,5 +176,5 @@ class SqlalchemyDatabase:
 
 
 def _execute(connection: Any, statement: str, values: Mapping[str, Any]) -> Sequence[Any]:
-    result = connection.execute(text(statement), values)
+    result = connection.execute(sa.text(statement), values)
     return list(result) if result.returns_rows else ()

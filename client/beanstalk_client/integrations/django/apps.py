@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    AppConfig = object  # Django has no types
-else:
-    from django.apps import AppConfig
+from django.apps import AppConfig
 
 
-class BeanstalkTasksConfig(AppConfig):
+class BeanstalkTasksConfig(AppConfig):  # type: ignore[misc]  # Django has no types
     name = "beanstalk_client.integrations.django"
     label = "beanstalk_tasks"  # the last part of the name would be "django"
     verbose_name = "Tasks through a beanstalk server"

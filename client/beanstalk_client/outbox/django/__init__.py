@@ -21,7 +21,7 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 
-from beanstalk_client.outbox.database import CHANNEL, Execute, can_listen, immediate, insert_statement, listen_on
+from beanstalk_client.outbox.database import CHANNEL, Execute, immediate, insert_statement, listen_on
 from beanstalk_client.outbox.rows import OutboxClient
 
 
@@ -96,11 +96,7 @@ class DjangoDatabase:
             self._listening = connections[self._using].copy()
             with self._listening.cursor() as cursor:
                 cursor.execute(f"LISTEN {CHANNEL}")
-        driver = self._listening.connection
-        if not can_listen(driver):
-            return False
-        listen_on(driver, seconds)
-        return True
+        return listen_on(self._listening.connection, seconds)
 
     def close(self) -> None:
         """Close the connections of this thread, also one that is lost."""

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    AppConfig = object  # Django has no types
-else:
-    from django.apps import AppConfig
+from django.apps import AppConfig
 
 
-class OutboxConfig(AppConfig):
+class OutboxConfig(AppConfig):  # type: ignore[misc]  # Django has no types
     name = "beanstalk_client.outbox.django"
     label = "beanstalk_outbox"  # the last part of the name would be "django"
     verbose_name = "Outbox of jobs"

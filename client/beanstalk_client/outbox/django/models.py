@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import models
 
 from beanstalk_client.outbox.database import TABLE
 
-if TYPE_CHECKING:
-    Model = object  # Django has no types
-else:
-    from django.db.models import Model
 
-
-class OutboxRow(Model):
+class OutboxRow(models.Model):  # type: ignore[misc]  # Django has no types
     """A command that waits for its relay."""
 
     id: Any = models.BigAutoField(primary_key=True)

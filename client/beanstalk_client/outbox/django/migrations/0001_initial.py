@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import migrations, models
 
-if TYPE_CHECKING:
-    Base = object  # Django has no types
-else:
-    Base = migrations.Migration
 
-
-class Migration(Base):
+class Migration(migrations.Migration):  # type: ignore[misc]  # Django has no types
     initial = True
     dependencies: list[Any] = []
     operations: list[Any] = [

@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 from django.utils.crypto import get_random_string
 from django.utils.module_loading import autodiscover_modules
 
@@ -28,13 +28,8 @@ from ...backend import backend_of
 from ...library import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend
 from ...worker import DjangoTaskRunner, log
 
-if TYPE_CHECKING:
-    BaseCommand = object  # Django has no types
-else:
-    from django.core.management.base import BaseCommand
 
-
-class Command(BaseCommand):
+class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
     help = "Runs tasks from a beanstalk server. SIGTERM, SIGINT: wait for running tasks; a second one gives them back."
 
     def add_arguments(self, parser: Any) -> None:
@@ -56,7 +51,7 @@ class Command(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program of its own."""
         with signals.exiting(FORCE_AFTER):
-            super().run_from_argv(argv)  # type: ignore[misc]
+            super().run_from_argv(argv)
 
     def handle(self, *_: Any, **options: Any) -> None:
         try:

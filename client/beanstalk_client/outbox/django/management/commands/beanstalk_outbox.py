@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 
 from beanstalk_client import signals
@@ -16,13 +16,8 @@ from beanstalk_client.passes import END_WITHIN
 from beanstalk_client.program import Kind, ProgramError, add_option
 from beanstalk_client.worker.command import find_tasks
 
-if TYPE_CHECKING:
-    BaseCommand = object  # Django has no types
-else:
-    from django.core.management.base import BaseCommand
 
-
-class Command(BaseCommand):
+class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
     help = "Sends the jobs of committed transactions to a beanstalk server. SIGTERM, SIGINT: stop after this pass."
 
     def add_arguments(self, parser: Any) -> None:
@@ -36,7 +31,7 @@ class Command(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program of its own."""
         with signals.exiting(END_WITHIN):
-            super().run_from_argv(argv)  # type: ignore[misc]
+            super().run_from_argv(argv)
 
     def handle(self, *_: Any, **options: Any) -> None:
         from beanstalk_client.integrations.django.management.commands.beanstalk_worker import configure_logging
@@ -49,7 +44,7 @@ class Command(BaseCommand):
         except (ProgramError, ValueError) as error:
             raise CommandError(str(error)) from error
         if told:
-            self.stdout.write(told)  # type: ignore[attr-defined]
+            self.stdout.write(told)
 
 
 def _of_backend(alias: str) -> Any:

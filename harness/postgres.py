@@ -56,11 +56,13 @@ SETTINGS: Final = {
 
 
 def binaries() -> Path:
-    """The directory of the newest server that is installed.
+    """The directory of the newest server that is installed, or POSTGRESQL_BIN of the environment.
 
     Raises:
         NotInstalledError: there is none.
     """
+    if chosen := os.environ.get("POSTGRESQL_BIN"):
+        return Path(chosen)
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     if not found:
         raise NotInstalledError("postgresql is not installed (Debian: apt-get install postgresql)")

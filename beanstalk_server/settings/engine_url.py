@@ -126,8 +126,8 @@ def read_url(text: str) -> EngineURL:
 
 def _postgresql(parts: SplitResult, places: str, user: str, password: str) -> EngineURL:
     """What libpq reads from the same URL."""
-    if "@" in parts.path or parts.fragment:
-        raise ValueError("must have no / and no # in a password: they are %2F and %23")
+    if parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:
+        raise ValueError("must have no /, @ and # in a password: they are %2F, %40 and %23")
     if not places and not parts.query:
         raise ValueError("must have a host behind the ://")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))

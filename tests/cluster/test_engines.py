@@ -82,6 +82,7 @@ def test_what_is_written_is_read(engine, journal):
             {"a": (7, b"")},
             id="zeros get the name of a file",
         ),
+        pytest.param([[(WRITE, "a", 0, b"text"), (RENAME, "a", "a")]], {"a": (4, b"text")}, id="the name it has"),
         pytest.param(
             [[(CREATE, "a", 9), (WRITE, "a", 0, b"text"), (CREATE, "b", 1)], [(REMOVE, "a")], [(CREATE, "a", 3)]],
             {"a": (3, b""), "b": (1, b"")},

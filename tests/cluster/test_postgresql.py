@@ -49,17 +49,17 @@ def journal(engine):
 
 @pytest.fixture
 def no_standby(primary):
-    """Waits for replication do not end until the test is over, or the result is called."""
+    """Waits for replication do not end until the test is over, or the result is called, perhaps with other names."""
     names = primary.ask("SHOW synchronous_standby_names")[0][0]
 
-    def set_names(value):
+    def set_names(value=names):
         primary.ask(f"ALTER SYSTEM SET synchronous_standby_names = '{value}'")
         primary.ask("SELECT pg_reload_conf()")
         eventually(lambda: primary.ask("SHOW synchronous_standby_names") == [(value,)], "the setting is read")
 
     set_names("ANY 1 (nothing)")
-    yield lambda: set_names(names)
-    set_names(names)
+    yield set_names
+    set_names()
 
 
 @contextmanager
@@ -91,6 +91,15 @@ def in_thread(call):
     return result
 
 
+@pytest.fixture(params=["warning", "error"])
+def messages(request, primary):
+    """The level of messages that the sessions of new connections begin with."""
+    primary.ask(f"ALTER ROLE {USER} SET client_min_messages = '{request.param}'")
+    yield
+    primary.ask(f"ALTER ROLE {USER} RESET client_min_messages")
+
+
+@pytest.mark.usefixtures("messages")
 def test_a_commit_whose_wait_was_canceled_is_not_confirmed_and_waits_again(engine, journal, primary, no_standby):
     commit = journal.commit((WRITE, "file", 5, b"more"))
     answer = in_thread(lambda: engine.append(commit, may_exceed=False))
@@ -101,9 +110,24 @@ def test_a_commit_whose_wait_was_canceled_is_not_confirmed_and_waits_again(engin
     answer = in_thread(lambda: engine.append(commit, may_exceed=False))
     eventually(lambda: waiting_for_standbys(primary), "the same commit waits again")
     no_standby()
-    assert answer().replicas == 1
+    assert answer().replicas == 0, "the settings have changed meanwhile"
     assert engine.append(commit, may_exceed=False).replicas == 1
     assert engine.files() == {"file": File(1000, 9)}
+
+
+@pytest.mark.parametrize("engine", [2.0], indirect=True)
+@pytest.mark.parametrize("others", [[], [(WRITE, "other", 0, b"x")]], ids=["to the tail", "another"])
+def test_a_commit_that_is_let_go_because_no_standby_is_named_is_not_confirmed(
+    engine, journal, primary, no_standby, others
+):
+    """A manager of a cluster empties the names when the last standby is gone."""
+    commit = journal.commit((WRITE, "file", 5, b"more"), *others)
+    answer = in_thread(lambda: engine.append(commit, may_exceed=False))
+    eventually(lambda: waiting_for_standbys(primary), "the commit waits for a standby")
+    no_standby("")
+    assert answer() == (MINE.epoch, commit.position, 0)
+    no_standby()
+    assert eventually(lambda: _append(engine, commit), "the commit is confirmed").replicas == 1
 
 
 def test_a_lease_whose_wait_was_canceled_is_not_taken(engine, journal, primary, no_standby):
@@ -263,6 +287,40 @@ def test_the_table_of_a_file_that_is_gone_is_dropped(engine, journal, primary, n
     assert tables(primary, name) == 1
 
 
+def test_tables_of_others_are_left_alone(engine, journal, primary, name):
+    """One that a view of an operator needs stays, and holds up no other."""
+    tables = [f'"{name}"."0_archive"', f'"{name}".x0_1_2_3']
+    for table in tables:
+        primary.ask(f"CREATE TABLE {table} ()")
+    journal.append(*[(WRITE, each, 0, b"x") for each in "abc"])
+    places = dict(primary.ask(f'SELECT name, place FROM "{name}".files'))
+    needed = min(places[each] for each in "abc")
+    primary.ask(f'CREATE VIEW "{name}".looks AS SELECT * FROM "{name}"."{needed}"')
+    journal.append(*[(REMOVE, each) for each in "abc"])
+    left = {row[0] for row in primary.ask("SELECT tablename FROM pg_tables WHERE schemaname = %s", name)}
+    assert left == {"shards", "renewals", "files", "nodes", places["file"], needed, "0_archive", "x0_1_2_3"}
+
+
+def test_a_schema_with_tables_of_another_program_is_refused(primary, name, postgresql, open_engine):
+    primary.ask(f'CREATE SCHEMA "{name}"; CREATE TABLE "{name}".nodes ()')
+    with pytest.raises(
+        EngineRefusedError, match=f"schema {name} has only 1 of the tables shards, renewals, files, nodes"
+    ):
+        open_engine(postgresql.url, name).look()
+
+
+def test_statements_are_not_prepared_again_behind_a_pooler(engine, primary, name, postgresql, open_engine):
+    """Its sessions have the statements of other connections."""
+    engine.look()
+    connection = engine.engine._connection
+    for names in connection._names.values():
+        connection.run([Statement(b"DEALLOCATE " + names)])
+    with pytest.raises(EngineError, match="does not exist"):
+        engine.look()
+    assert engine.look() == Lease()
+    assert not engine.engine._connection._names
+
+
 def test_a_backup_that_reads_a_table_does_not_hold_up_commits(engine, journal, primary, name):
     ((place,),) = primary.ask(f'SELECT place FROM "{name}".files')
     journal.append((CREATE, "other", 10))
@@ -381,9 +439,22 @@ def test_an_engine_that_was_emptied_begins_anew(engine, journal, primary, name):
     assert engine.append(journal.commit((WRITE, "file", 0, b"x")), may_exceed=False).position == Position(0, 0)
 
 
-def test_what_libpq_does_not_know_is_refused():
-    with pytest.raises(ValueError, match=r"^libpq: .*colour"):
-        connect_to("postgresql://h/queue?colour=red", "x", 1)()
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("//h/queue?colour=red", r'libpq: invalid URI query parameter: "colour"'),
+        ("//u:se%zzcret@h/queue", "libpq: invalid percent-encoded token"),
+        ("//h/queue?password=se%zzcret", "libpq: invalid percent-encoded token"),
+        ("//h/queue?password=a&secret", "libpq: missing key/value separator"),
+        ("//a,b/queue?port=1,2,3", "must have one port for all hosts, or one for each"),
+        ("//h/queue?port=x", "must have one port for all hosts, or one for each"),
+        ("//h/queue?hostaddr=127.0.0.1", "must name its servers without the option hostaddr"),
+    ],
+)
+def test_a_bad_url_is_refused_without_its_password(url, message):
+    with pytest.raises(ValueError, match=f"^{message}") as caught:
+        connect_to(f"postgresql:{url}", "x", 1)
+    assert "cret" not in str(caught.value)
 
 
 def test_a_long_name_has_a_schema_of_its_own(postgresql, open_engine):

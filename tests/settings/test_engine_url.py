@@ -66,6 +66,7 @@ BAD = {
     "postgresql://": "host",
     "postgresql://h:x/queue": "port",
     "postgresql://u:p/w@h/queue": "%2F",
+    "postgresql://u:p@w@h/queue": "%40",
     "redis://:pass#word@h": "",
     "redis://[h": "redis://",
 }

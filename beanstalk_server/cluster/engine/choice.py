@@ -28,9 +28,9 @@ def connect_to(url: str, name: str, replicas: int, timeout: float = 2.0) -> Conn
     if read.form == POSTGRESQL:  # only the engine that is used is imported
         if importlib.util.find_spec("psycopg") is None:
             raise ValueError(NO_PSYCOPG)
-        from beanstalk_server.cluster.engine.postgresql.engine import PostgresEngine
+        from beanstalk_server.cluster.engine.postgresql.engine import PostgresEngine, hosts_of
 
-        return functools.partial(PostgresEngine, url, name, replicas, timeout=timeout)
+        return functools.partial(PostgresEngine, hosts_of(url), name, replicas, timeout=timeout)
     from beanstalk_server.cluster.engine.redis.engine import RedisEngine
 
     return functools.partial(RedisEngine, read, name, replicas, timeout=timeout)

@@ -33,8 +33,9 @@ FULL: Final = frozenset(("53100",))
 REFUSED: Final = frozenset(("28000", "28P01", "3D000", "42501"))
 """invalid authorization, wrong password, no such database, insufficient privilege"""
 
-KEPT: Final = frozenset(("40001", "40P01", "53100", "53200", "55P03", "57014"))
-"""Codes after which a connection is used again: serialization, deadlock, disk, memory, lock timeout, canceled."""
+KEPT: Final = frozenset(("2BP01", "40001", "40P01", "53100", "53200", "55P03", "57014"))
+"""Codes after which a connection is used again: a view that needs a table, serialization, deadlock, disk, memory, lock
+timeout, canceled."""
 
 WAIT: Final = b"SyncRepWaitForLSN"
 """The function of the server that warns when a wait for replication is canceled: the warning may have no code."""
@@ -78,9 +79,10 @@ class Connection:
     Args:
         parameters: those of libpq, for one host.
         timeout: seconds to connect, and for the answers to a pipeline.
+        prepares: whether it prepares statements.
     """
 
-    def __init__(self, parameters: dict[str, str], timeout: float) -> None:
+    def __init__(self, parameters: dict[str, str], timeout: float, *, prepares: bool = True) -> None:
         self.host = Host(parameters.get("host", "") or "localhost", int(parameters.get("port", 0) or 5432))
         self.is_open = True
         self.was_canceled = False
@@ -88,7 +90,8 @@ class Connection:
         self._parameters = parameters
         self._timeout = timeout
         self._names: dict[bytes, bytes] = {}  # of prepared statements, by their texts
-        self._prepares = True
+        self.prepares = prepares
+        """Whether it prepares statements: not if a pooler has changed its session."""
         self._poll = select.poll()
         self._descriptor = -1
         self._is_aborted = False
@@ -189,7 +192,7 @@ class Connection:
         text, values, data, is_prepared, is_binary = statement
         formats = [pq.Format.BINARY if index == data else pq.Format.TEXT for index in range(len(values))]
         rows = pq.Format.BINARY if is_binary else pq.Format.TEXT
-        if not (is_prepared and self._prepares):
+        if not (is_prepared and self.prepares):
             pg.send_query_params(text, values, param_formats=formats, result_format=rows)
             return [statement]
         sent: list[Statement | bytes] = [statement]
@@ -232,8 +235,8 @@ class Connection:
         code = (failed.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
         said = (failed.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
         message = f"{self.place}: {_line(said)}"
-        if code in ("26000", "42P05"):  # a pooler has changed the session: go on without prepared statements
-            self._prepares = False
+        if code in ("26000", "42P05"):  # of a statement that is prepared in another session
+            self.prepares = False
         elif code not in KEPT:
             self.close()
         if code in FULL:

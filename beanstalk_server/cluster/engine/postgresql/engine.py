@@ -4,7 +4,8 @@ A commit to the tail of a journal is one statement, and such commits of several 
 transaction, so they wait for the disk and for replication together. All others are rare: they lock the row of their
 shard, look at it, and change what they have to.
 
-What is acknowledged is replicated as the server is configured: each commit returns what its session waits for.
+What is acknowledged is replicated as the server is configured. Each transaction reads what its commit waits for, and
+so does the one behind it: a commit that waits is let go when an operator empties `synchronous_standby_names`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from beanstalk_server.cluster.engine.interface import (
     lacks,
 )
 from beanstalk_server.cluster.engine.postgresql.connection import Connection, Row, SQLError, Statement
-from beanstalk_server.cluster.engine.postgresql.schema import CONDITIONS, VERSION, Schema
+from beanstalk_server.cluster.engine.postgresql.schema import CONDITIONS, TABLES, VERSION, WARNS, Schema
 from beanstalk_server.cluster.engine.postgresql.servers import condition_of, confirmations, faults
 
 WINDOW: Final = 32 << 20
@@ -57,7 +58,7 @@ BEGIN: Final = Statement(b"BEGIN ISOLATION LEVEL READ COMMITTED")
 COMMIT: Final = Statement(b"COMMIT")
 NOTHING: Final = Statement(b"SELECT WHERE false")
 ROLLBACK: Final = Statement(b"ROLLBACK")
-SETTINGS: Final = Statement(f"SELECT {CONDITIONS}".encode())
+SETTINGS: Final = Statement(f"SELECT {CONDITIONS}, {WARNS}".encode(), is_prepared=True)
 
 DROP_TIMEOUT: Final = 100
 """Milliseconds to wait for a table that another session reads, such as a backup, before it is dropped later."""
@@ -81,23 +82,21 @@ class PostgresEngine:
     """A connection to an engine in PostgreSQL; see `Engine` for the methods without a docstring here.
 
     Args:
-        url: as libpq reads it.
+        hosts: what `hosts_of` has read of the URL.
         name: of the cluster.
         replicas: how many standbys must confirm what is durable.
         timeout: seconds to connect, and for the answers to a pipeline.
-
-    Raises:
-        ValueError: libpq does not know an option of the URL.
     """
 
-    def __init__(self, url: str, name: str, replicas: int, *, timeout: float = 2.0) -> None:
-        self._hosts = _hosts_of(url)
+    def __init__(self, hosts: Sequence[dict[str, str]], name: str, replicas: int, *, timeout: float = 2.0) -> None:
+        self._hosts = list(hosts)
         self._replicas = replicas
         self._timeout = timeout
         self._schema = Schema(name)
         self._lock = threading.RLock()  # held by the call that is under way
         self._connection: Connection | None = None
         self._is_closed = False
+        self._settings: list[Row] = []  # what the transaction that goes on has read of SETTINGS
         self._shards = 0  # how many there are; 0 if it does not know
         self._seen: dict[int, Lease] = {}  # by shard, with its position
         self._tails: dict[int, tuple[str, bytes]] = {}  # by shard: the last file, and the statement that appends to it
@@ -119,9 +118,8 @@ class PostgresEngine:
                 connection.run([ROLLBACK])
             else:
                 found = wanted
-                number = Statement(self._schema.number, _values(VERSION, wanted))
-                settings, *_ = connection.run([SETTINGS, number, COMMIT])
-                self._must_be_enough(connection, settings[0], "the number of shards")
+                _, confirmed = self._end(connection, [Statement(self._schema.number, _values(VERSION, wanted))])
+                self._must_be_enough(connection, confirmed, "the number of shards")
         self._shards = found
         return found
 
@@ -174,14 +172,13 @@ class PostgresEngine:
         asked = [
             shard for shard, each in before.items() if changes or not each.lease.is_same(self._seen.get(shard, NEVER))
         ]
-        statements = [SETTINGS] if changes else []
-        statements += [Statement(schema.last(before[shard].tail)) for shard in asked if before[shard].tail]
+        statements = [Statement(schema.last(before[shard].tail)) for shard in asked if before[shard].tail]
         for shard, now in held.items():
             statements += self._writes(shard, before[shard], now)
-        rows = connection.run([*statements, COMMIT] if changes else statements) if statements else []
+        rows, confirmed = self._end(connection, statements) if changes else (connection.run(statements), 0)
         if waits:
-            self._must_be_enough(connection, rows[0][0], "the lease")
-        found = iter(rows[1:] if changes else rows)
+            self._must_be_enough(connection, confirmed, "the lease")
+        found = iter(rows)
         for shard in asked:
             position = before[shard].lease.position
             self._seen[shard] = held[shard].lease._replace(
@@ -199,8 +196,11 @@ class PostgresEngine:
         if locks:  # the server ends the transaction if this node is gone in the middle of it
             limit = Statement(b"SET LOCAL idle_in_transaction_session_timeout = %d" % int(self._timeout * 1000))
             lock = [Statement(self._schema.add_shards, (of_all,)), Statement(self._schema.lock, (of_all,))]
-            statements = [BEGIN, limit, *lock, *statements]
-        return dict.fromkeys(shards, Held()) | {int(row[0]): _held(row) for row in connection.run(statements)[-1]}
+            statements = [BEGIN, SETTINGS, limit, *lock, *statements]
+        rows = connection.run(statements)
+        if locks:
+            self._settings = rows[1]
+        return dict.fromkeys(shards, Held()) | {int(row[0]): _held(row) for row in rows[-1]}
 
     def _writes(self, shard: int, before: Held, now: Held) -> list[Statement]:
         """The statements that write what has changed about a lease."""
@@ -220,23 +220,23 @@ class PostgresEngine:
             return EngineRefusedError(f"the engine has {held.shards} shards, and this node {self._shards}")
         return None
 
-    def _must_be_enough(self, connection: Connection, settings: Row, what: str) -> None:
-        confirmed = self._confirmed(connection, settings)
+    def _end(self, connection: Connection, statements: Sequence[Statement]) -> tuple[list[list[Row]], int]:
+        """Make statements and commit the transaction; return their rows, and how many standbys have confirmed it."""
+        *rows, _, after = connection.run([*statements, COMMIT, SETTINGS])
+        return rows, _confirmed(connection, self._settings, after)
+
+    def _must_be_enough(self, connection: Connection, confirmed: int, what: str) -> None:
         if confirmed < self._replicas:
             raise EngineError(
                 f"{connection.place}: {confirmed} standbys have confirmed {what}: must be {self._replicas}"
             )
-
-    def _confirmed(self, connection: Connection, settings: Row) -> int:
-        """How many standbys have what the last pipeline has committed, with these settings of its session."""
-        return 0 if connection.was_canceled else confirmations(settings)
 
     # Commits
 
     def append(self, calls: Sequence[CommitCall]) -> list[Answer | EngineError]:
         self._window = NO_WINDOW
         try:
-            with self._calling() as connection:
+            with self._calling() as connection, _transaction(connection):
                 answers = self._append_to_tails(connection, calls)
         except EngineError as error:
             return [error.with_traceback(None) for _ in calls]
@@ -254,16 +254,18 @@ class PostgresEngine:
                 values = _values(shard, position.epoch, stamp.decode(), *before, *position, only[2])
                 statements.append(Statement(append, (*values, only[3]), data=8, is_prepared=True))
                 sent.append((shard, position))
+        if not statements:
+            return {}
         try:
-            rows = connection.run(statements) if statements else []
+            _, *rows, _, after = connection.run([BEGIN, *statements, COMMIT, SETTINGS])
         except SQLError as error:
             if error.code != UNDEFINED_TABLE:
                 raise
-            rows = [[] for _ in statements]
+            rows, after = [[] for _ in statements], []
         made = {}
         for (shard, position), settings in zip(sent, rows, strict=True):
             if settings:
-                made[shard] = Answer(position.epoch, position, self._confirmed(connection, settings[0]))
+                made[shard] = Answer(position.epoch, position, _confirmed(connection, settings, after))
             else:
                 self._tails.pop(shard, None)
         return made
@@ -289,8 +291,8 @@ class PostgresEngine:
                 made = _Operations(self._schema, shard, commit, dict(places))
                 again = [Statement(self._schema.touch, _values(shard))]  # and wait for it once more
                 statements = again if position == commit.position else made.statements()
-                settings, *_ = connection.run([SETTINGS, *statements, COMMIT])
-                answer = Answer(epoch, commit.position, self._confirmed(connection, settings[0]))
+                _, confirmed = self._end(connection, statements)
+                answer = Answer(epoch, commit.position, confirmed)
                 if position != commit.position:
                     name, place = made.tail
                     self._tails[shard] = name, self._schema.append(place)
@@ -302,7 +304,7 @@ class PostgresEngine:
 
     def _drop_unused(self, connection: Connection, shard: int) -> None:
         """Drop the tables of files that are gone. One that another session reads is left for the next time."""
-        (rows,) = connection.run([Statement(self._schema.unused, _values(rf"{shard}\_%"))])
+        (rows,) = connection.run([Statement(self._schema.unused, _values(f"^{shard}_[0-9]+_[0-9]+_[0-9]+$"))])
         timeout = Statement(b"SET LOCAL lock_timeout = %d" % DROP_TIMEOUT)
         asynchronous = Statement(b"SET LOCAL synchronous_commit = off")
         for (place,) in rows:
@@ -375,11 +377,12 @@ class PostgresEngine:
 
     def _connect(self) -> Connection:
         self._tails.clear()
+        prepares = self._connection is None or self._connection.prepares
         failures: list[EngineError] = []
         for parameters in list(self._hosts):
             if self._is_closed:
                 raise EngineError("engine: it is closed")
-            connection = self._connection = Connection(parameters, self._timeout)
+            connection = self._connection = Connection(parameters, self._timeout, prepares=prepares)
             try:
                 connection.connect()
                 self._prepare(connection)
@@ -396,10 +399,14 @@ class PostgresEngine:
 
     def _prepare(self, connection: Connection) -> None:
         """Make the tables, if they are missing."""
-        (((has_tables, has_schema),),) = connection.run([Statement(self._schema.exists)])
-        if has_tables == "f":
+        (((tables, has_schema),),) = connection.run([Statement(self._schema.exists)])
+        if not int(tables):
             create = self._schema.create_tables if has_schema == "t" else self._schema.create
             connection.run([Statement(each) for each in create])
+        elif int(tables) < len(TABLES):
+            raise EngineRefusedError(
+                f"schema {self._schema.name} has only {tables} of the tables {', '.join(TABLES)}: must have all or none"
+            )
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -446,7 +453,7 @@ class _Operations:
             self._made += [Statement(schema.create_table(place)), Statement(schema.store_plainly(place))]
         if what == WRITE:
             self._insert(places[name], *more)
-        elif what == RENAME:
+        elif what == RENAME and more != [name]:
             (other,) = more
             places.pop(other, None)
             self._add(schema.remove, other)
@@ -479,6 +486,11 @@ def _transaction(connection: Connection) -> Iterator[None]:
     except EngineError:
         connection.close()
         raise
+
+
+def _confirmed(connection: Connection, before: list[Row], after: list[Row]) -> int:
+    """How many standbys have the last commit, with what SETTINGS had in its transaction and behind it."""
+    return confirmations(after[0]) if before == after and not connection.was_canceled else 0
 
 
 def _changed(call: LeaseCall, held: Held, shards: int) -> Held:
@@ -523,19 +535,26 @@ def _position_of(last: Sequence[Row], base: Position) -> Position:
     return Position(*map(int, last[0])) if last else base
 
 
-def _hosts_of(url: str) -> list[dict[str, str]]:
+def hosts_of(url: str) -> list[dict[str, str]]:
     """The parameters of each host of a URL.
 
     Raises:
-        ValueError: libpq does not know an option.
+        ValueError: libpq does not know an option, or it is bad.
     """
     try:
         parameters = {name: str(value) for name, value in conninfo.conninfo_to_dict(url).items()}
     except Error as error:
-        raise ValueError(f"libpq: {' '.join(str(error).split())}") from None
+        said = " ".join(str(error).split())  # after a colon, it may quote a part of the password
+        is_safe = said.startswith("invalid URI query parameter")
+        raise ValueError(f"libpq: {said if is_safe else said.partition(':')[0]}") from None
+    for option in ("hostaddr", "service"):
+        if option in parameters:
+            raise ValueError(f"must name its servers without the option {option}")
     names = parameters.pop("host", "").split(",")
-    ports = parameters.pop("port", "5432").split(",")
+    ports = [port or "5432" for port in parameters.pop("port", "").split(",")]
     ports = ports * len(names) if len(ports) == 1 else ports
+    if len(ports) != len(names) or not all(port.isascii() and port.isdigit() for port in ports):
+        raise ValueError("must have one port for all hosts, or one for each")
     fixed = {"target_session_attrs": "read-write", "application_name": "beanstalk-server", "client_encoding": "UTF8"}
     return [parameters | fixed | {"host": name, "port": port} for name, port in zip(names, ports, strict=True)]
 

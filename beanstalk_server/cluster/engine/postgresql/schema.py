@@ -27,8 +27,15 @@ LONGEST_NAME: Final = 63
 VERSION: Final = "1"
 """Of these tables."""
 
-CONDITIONS: Final = "current_setting('synchronous_commit'), current_setting('synchronous_standby_names')"
-"""What a commit in this session waits for."""
+CONDITIONS: Final = (
+    "current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), pg_conf_load_time()"
+)
+"""What a commit in this session waits for, and when that was read: it may change while a commit waits."""
+
+WARNS: Final = "set_config('client_min_messages', 'warning', true)"
+"""Lets the server tell that the wait of this transaction was canceled."""
+
+TABLES: Final = ("shards", "renewals", "files", "nodes")
 
 _CREATE: Final = (
     """CREATE TABLE {s}.shards (shard int PRIMARY KEY, version text NOT NULL DEFAULT '',
@@ -66,8 +73,9 @@ class Schema:
             return text.replace("{s}.", self._prefix).encode()
 
         self.exists = (
-            f"SELECT to_regclass('{self._prefix}nodes') IS NOT NULL, to_regnamespace('\"{name}\"') IS NOT NULL".encode()
-        )
+            f"SELECT count(*), to_regnamespace('\"{name}\"') IS NOT NULL FROM pg_tables "
+            f"WHERE schemaname = '{name}' AND tablename IN {TABLES}"
+        ).encode()
         self.create_tables: tuple[bytes, ...] = tuple([made(each) for each in _CREATE])
         self.create: tuple[bytes, ...] = (f'CREATE SCHEMA "{name}"'.encode(), *self.create_tables)
         # Leases
@@ -113,7 +121,7 @@ class Schema:
         self.expected = made("SELECT files FROM {s}.shards WHERE shard = $1")
         self.unused = (
             "SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            f"WHERE n.nspname = '{name}' AND relkind = 'r' AND relname LIKE $1 "
+            f"WHERE n.nspname = '{name}' AND relkind = 'r' AND relname ~ $1 "
             f"AND NOT EXISTS (SELECT FROM {self._prefix}files WHERE place = relname)"
         ).encode()
 
@@ -148,7 +156,7 @@ class Schema:
             f"INSERT INTO {table} SELECT $5, 0, $6, $7, $8, $9 FROM {self._prefix}shards "
             f"WHERE shard = $1 AND epoch = $2 AND stamp = $3 AND tail = '{place}' AND EXISTS (SELECT FROM ("
             f"SELECT epoch, number FROM {table} ORDER BY before DESC, part DESC LIMIT 1) l "
-            f"WHERE l.epoch = $4 AND l.number = $5) FOR SHARE ON CONFLICT DO NOTHING RETURNING {CONDITIONS}"
+            f"WHERE l.epoch = $4 AND l.number = $5) FOR SHARE ON CONFLICT DO NOTHING RETURNING {CONDITIONS}, {WARNS}"
         ).encode()
 
     def insert(self, place: str) -> bytes:

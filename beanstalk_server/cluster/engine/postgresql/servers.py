@@ -64,7 +64,7 @@ def faults(connection: Connection, wanted: int) -> list[str]:
     Args:
         wanted: how many standbys must confirm what is durable.
     """
-    ((commit, names, fsync),), rows = connection.run([Statement(SETTINGS), Statement(STANDBYS)])
+    ((commit, names, _, fsync),), rows = connection.run([Statement(SETTINGS), Statement(STANDBYS)])
     found = []
     if fsync == "off":
         found.append("fsync is off: a crash of its machine would lose jobs: must be on")

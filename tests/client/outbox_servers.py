@@ -3,7 +3,7 @@ says."""
 
 import contextlib
 
-from beanstalk_client.commands import Reply
+from beanstalk_client.commands import Reply, make
 from beanstalk_client.errors import BeanstalkdError, ConnectionLostError, ExistsError
 from beanstalk_client.outbox.rows import COMMANDS
 
@@ -101,6 +101,7 @@ class FakePipeline:
             raise AttributeError(name)
 
         def add(**arguments):
+            getattr(make, name)(**arguments)  # which refuses bad ones
             reply = Reply(None)
             self.replies.append((reply, name, arguments))
             return reply

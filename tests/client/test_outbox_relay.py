@@ -19,7 +19,7 @@ from beanstalk_client.errors import (
     UnauthorizedError,
     UnsupportedError,
 )
-from beanstalk_client.outbox.relay import Relay
+from beanstalk_client.outbox.relay import ROUNDS, Relay
 from beanstalk_client.outbox.sqlalchemy import Outbox, SqlalchemyDatabase, outbox_table
 from beanstalk_client.outbox.status import KEY, TUBE, Status
 from effort import examples
@@ -102,14 +102,34 @@ def test_sends_changes_of_jobs_in_the_order_of_their_key(shop):
         client.reprioritize_keyed("order-1", 5)
         client.cancel_keyed("order-1")
         client.cancel(17)
-    relay = shop.relay()
-    relay.make_pass(shop.server.connect())
-    assert [name for _, name, _ in shop.server.changes] == ["cancel"]  # which has no key, so it waits for none
-    relay.run_once()
-    names = ["reschedule_keyed", "reprioritize_keyed", "cancel_keyed"]
-    assert [name for _, name, _ in shop.server.changes[1:]] == names
+    shop.relay().make_pass(shop.server.connect())
+    names = ["cancel", "reschedule_keyed", "reprioritize_keyed", "cancel_keyed"]  # what has no key waits for none
+    assert [name for _, name, _ in shop.server.changes] == names
     assert shop.server.changes[-1] == ("mail", "cancel_keyed", {"key": "order-1"})
     assert shop.rows == []
+
+
+def test_a_pass_sends_some_rows_of_a_key(shop):
+    bodies = [b"%d" % number for number in range(ROUNDS + 5)]
+    shop.put(*bodies, key="order-1")
+    relay = shop.relay()
+    assert relay.make_pass(shop.server.connect())
+    assert shop.bodies == bodies[:ROUNDS]
+    relay.run_once()
+    assert shop.bodies == bodies
+
+
+def test_a_key_with_a_row_that_is_sent_later_waits(shop):
+    """A row before it had failed, and is retried."""
+    shop.put(b"a", b"b", b"c", key="order-1")
+    with shop.engine.begin() as connection:
+        connection.execute(ROWS.update().where(ROWS.c.body == b"b").values(retry_at=shop.clock() + 10))
+    relay = shop.relay()
+    relay.run_once()
+    assert shop.bodies == []
+    shop.moved = 11
+    relay.run_once()
+    assert shop.bodies == [b"a", b"b", b"c"]
 
 
 def test_counts_a_delay_from_the_put(shop):
@@ -191,17 +211,29 @@ def test_a_token_that_is_refused_fails_no_row(shop):
     assert [row.failed for row in shop.rows] == [None]
 
 
-def test_a_row_of_another_version_fails(shop):
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"command": "fly"}, "ValueError: unknown command 'fly'"),
+        *[({"arguments": each}, "") for each in ("[1]", "null", "5", "{", '{"delay": {}}', '{"once_ttl": 1e999}')],
+        ({"arguments": "[" * 100_000}, "RecursionError"),
+    ],
+)
+def test_a_row_that_cannot_be_read_fails_and_blocks_no_other(shop, values, told):
+    """Another version of this package has written it, or a person."""
     shop.put(b"a")
     with shop.engine.begin() as connection:
-        connection.execute(ROWS.update().values(command="fly"))
+        connection.execute(ROWS.update().values(**values))
+    shop.put(b"b")
     shop.relay().run_once()
-    assert shop.rows[0].failed == "ValueError: unknown command 'fly'"
+    assert [row.failed[: len(told)] for row in shop.rows] == [told]
+    assert shop.bodies == [b"b"]
 
 
-def test_a_report_that_is_refused_is_logged(shop, caplog):
+@pytest.mark.parametrize("error", [ForbiddenError(), ValueError("the name of the tube is too long")])
+def test_a_report_that_is_refused_is_logged(shop, caplog, error):
     shop.put(b"a")
-    shop.server.refuses |= {b"a": JobTooBigError(), "mail.errors": ForbiddenError()}
+    shop.server.refuses |= {b"a": JobTooBigError(), "mail.errors": error}
     shop.relay().run_once()
     assert [record.event for record in caplog.records] == ["outbox-failed", "outbox-report-refused"]
 
@@ -218,6 +250,7 @@ def test_a_refusal_that_may_change_delays_its_key_only(shop, error):
     shop.server.refuses.clear()
     relay.run_once()
     assert shop.bodies == [b"c"]
+    assert len(shop.rows) == 2
     shop.moved = 1.5
     relay.run_once()
     assert shop.bodies == [b"c", b"a", b"b"]
@@ -257,9 +290,12 @@ def test_needs_put_with(shop):
         shop.relay().run()
 
 
-@pytest.mark.parametrize("options", [{"poll": 0}, {"hold": -1}, {"batch": 0}])
-def test_refuses_arguments_out_of_range(shop, options):
-    with pytest.raises(ValueError, match=next(iter(options))):
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"poll": 0}, "poll"), ({"hold": -1}, "hold"), ({"batch": 0}, "batch"), ({"name": "my shop"}, "key")],
+)
+def test_refuses_arguments_out_of_range(shop, options, named):
+    with pytest.raises(ValueError, match=named):
         shop.relay(**options)
 
 
@@ -316,7 +352,7 @@ PUTS = st.lists(
 TRANSACTION = st.tuples(PUTS, st.booleans())
 NEVER = 99
 FAULT = st.tuples(st.integers(0, 8) | st.just(NEVER), st.none() | st.integers(0, 2), st.integers(0, 2))
-ROUNDS = st.lists(
+STEPS = st.lists(
     st.tuples(
         st.lists(TRANSACTION, min_size=1, max_size=3), st.lists(FAULT, min_size=1, max_size=3), st.integers(1, 3)
     ),
@@ -334,7 +370,7 @@ def engine(tmp_path_factory):
 
 
 @settings(max_examples=examples(30))
-@given(ROUNDS)
+@given(STEPS)
 def test_jobs_are_the_committed_puts_in_the_order_of_their_keys(engine, rounds):
     server, outbox = FakeServer(), Outbox()
     committed = []

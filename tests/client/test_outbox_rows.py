@@ -3,9 +3,13 @@
 import asyncio
 import contextlib
 import json
+from datetime import datetime, timedelta
+from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
-from beanstalk_client.outbox.rows import OutboxClient
+from beanstalk_client.job import Job
+from beanstalk_client.outbox.rows import OutboxClient, sent_arguments
 from beanstalk_client.tasks import Middleware, Tasks
 
 
@@ -110,6 +114,29 @@ def test_a_call_that_is_wrong_writes_nothing(mail, outbox, call):
     with pytest.raises(TypeError):
         call(mail)
     assert outbox.rows == []
+
+
+def test_arguments_of_all_types_are_kept(outbox):
+    client = outbox.client("mail")
+    client.put_with(b"", delay=Decimal("1.5"), ttl=timedelta(minutes=1))
+    client.put_with(b"", at=datetime.fromtimestamp(2e9), tries=3)
+    client.reschedule(Job(5, b""), "15m")
+    assert [arguments for *_, arguments in outbox.commands] == [
+        {"delay": 1.5, "ttl": 60},
+        {"at": 2e9, "tries": 3},
+        {"job": 5, "delay": 900},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "once", "once_ttl"),
+    [({}, "token", 3600), ({"once": "own"}, "own", 3600), ({"once": "own", "once_ttl": "2h"}, "own", 7200)],
+)
+def test_a_put_has_a_token(outbox, attributes, once, once_ttl):
+    outbox.client("mail").put_with(b"a", **attributes)
+    row = SimpleNamespace(**outbox.rows[0] | {"written": 0.0, "token": "token"})
+    found = sent_arguments(row, 0.0, 3600.0)
+    assert (found["once"], found["once_ttl"], found["body"]) == (once, once_ttl, b"a")
 
 
 def test_the_arguments_of_commands_are_checked(outbox):

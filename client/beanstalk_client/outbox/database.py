@@ -1,19 +1,22 @@
 """The statements of an outbox, and what a relay needs of a database.
 
 The table is the same everywhere; its front ends declare it (`sqlalchemy.py`, `django/models.py`). Statements have named
-parameters, as `:name`. A relay first selects the rows that are next, and then locks those that still are:
+parameters, as `:name`. A relay looks for rows, and then locks those that still are as they were:
 
-    SELECT     one snapshot. With a row, it has all rows of its key that were committed earlier.
-    LOCK       the rows themselves, without those that another relay has locked, deleted or changed.
+    SELECT     the next rows, in the order of their ids.
+    BLOCKED    those of them that are the first of their key here, but not in the table. It is a later snapshot, so it
+               has all rows that were committed before.
+    LOCK       the rest, without those that another relay has locked, deleted or changed.
 
-One statement for both could miss an earlier row on MySQL, where a locking read and its subquery see different moments.
+Each reads as many rows as a pass takes, however many wait. One statement with all conditions would look for earlier
+rows of each row that waits, and could miss one on MySQL, where a locking read and its subquery see different moments.
 """
 
 from __future__ import annotations
 
 import contextlib
 import select
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -31,11 +34,13 @@ NOW: Final = {
 COLUMNS: Final = "tube, job_key, command, arguments, body, token"
 
 SELECT: Final = f"""
-SELECT id FROM {TABLE} waiting
-WHERE id > :after AND failed IS NULL AND (retry_at IS NULL OR retry_at <= :now)
-AND (job_key IS NULL OR NOT EXISTS (SELECT 1 FROM {TABLE} earlier WHERE earlier.tube = waiting.tube
-    AND earlier.job_key = waiting.job_key AND earlier.id < waiting.id AND earlier.failed IS NULL))
-ORDER BY id LIMIT :batch"""
+SELECT id, tube, job_key FROM {TABLE}
+WHERE id > :after AND failed IS NULL AND (retry_at IS NULL OR retry_at <= :now) ORDER BY id LIMIT :batch"""
+
+BLOCKED: Final = f"""
+SELECT id FROM {TABLE} first WHERE id IN ({{ids}}) AND EXISTS (SELECT 1 FROM {TABLE} other
+    WHERE other.tube = first.tube AND other.job_key = first.job_key AND other.id < :end AND other.failed IS NULL
+    AND (other.id < first.id OR other.retry_at > :now))"""
 
 LOCK: Final = f"""
 SELECT id, written, {COLUMNS} FROM {TABLE}
@@ -91,9 +96,10 @@ def insert_statement(dialect: str, notify: bool) -> str:
     return f"INSERT INTO {TABLE} ({COLUMNS}, written) SELECT {values}, {NOW[dialect]}{source}"
 
 
-def lock_statement(dialect: str, ids: Sequence[int]) -> str:
+def of_rows(statement: str, ids: Iterable[int], dialect: str = "sqlite") -> str:
+    """A statement about rows; one of another database than SQLite locks them."""
     skip = "" if dialect == "sqlite" else " FOR UPDATE SKIP LOCKED"
-    return LOCK.format(ids=", ".join(map(str, ids))) + skip
+    return statement.format(ids=", ".join(map(str, ids))) + skip
 
 
 @contextlib.contextmanager
@@ -113,14 +119,20 @@ def listen_on(driver: Any, seconds: float) -> bool:
 
     Returns:
         False at once, if the driver is neither psycopg 3.2 or later nor psycopg2.
+
+    Raises:
+        ConnectionError: the connection is lost.
     """
     if not hasattr(driver, "notifies"):
         return False
-    if callable(driver.notifies):
-        for _ in driver.notifies(timeout=seconds, stop_after=1):
-            pass
-    else:
-        select.select([driver], [], [], seconds)
-        driver.poll()
-        driver.notifies.clear()
+    try:
+        if callable(driver.notifies):
+            for _ in driver.notifies(timeout=seconds, stop_after=1):
+                pass
+        else:
+            select.select([driver], [], [], seconds)
+            driver.poll()
+            driver.notifies.clear()
+    except driver.Error as error:
+        raise ConnectionError(str(error)) from error
     return True

@@ -2,7 +2,7 @@
 
 A pass is one transaction: it locks rows, sends their commands, deletes the rows whose replies have come, and commits.
 
-    rows with a key     only the first of its tube and key, so that these keep their order
+    rows with a key     one after the other, so that those of a tube and key keep their order
     once=TOKEN          a put that was made, but whose reply or commit was lost, is answered EXISTS the next time
 
 What a reply means for its row:
@@ -21,9 +21,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from beanstalk_client.commands import Duration, function_of, seconds_of, text_of, within
+from beanstalk_client.commands import Duration, function_of, make, seconds_of, text_of, within
 from beanstalk_client.errors import (
     BeanstalkdError,
     BuriedError,
@@ -60,6 +61,9 @@ HOLD: Final = 3600.0
 BATCH: Final = 500
 """Maximum number of rows of a pass, by default."""
 
+ROUNDS: Final = 20
+"""Rows of one key that a pass sends at most: each waits for the reply to the one before."""
+
 LATER: Final = (1.0, 60.0)
 """Seconds until a refused row is sent again: its age, at least and at most this. So the time doubles with each try."""
 
@@ -69,6 +73,8 @@ ONCE_SINCE: Final = 3
 _LOST: Final = (OSError, UnauthorizedError)  # the latter in reply to a new connection
 _DROPPED: Final = (ExistsError, TooLateError, NotFoundError)
 _LATER: Final = (DrainingError, OutOfMemoryError, InternalError, UnknownCommandError, UnknownResponseError)
+
+_UNREADABLE: Final = (TypeError, ValueError, ArithmeticError, RecursionError)
 
 log: logging.Logger = logging.getLogger("beanstalk_client.outbox")
 
@@ -140,6 +146,7 @@ class Relay(Passes):
     ) -> None:
         super().__init__("outbox")
         self.name: str = text_of(name, "name")
+        make.cancel_keyed(self._report_key(2**63))  # which refuses a bad one
         self._database = database
         self._lost = (*super()._lost, *database.errors)
         self._connect: Callable[[], Client[bytes]] = function_of(connect, "connect")
@@ -214,19 +221,37 @@ class Relay(Passes):
             return self._clock()
         return float(execute(f"SELECT {sql.NOW[self._database.dialect]}", {})[0][0])
 
-    def _lock(self, execute: Execute, now: float) -> list[Row]:
-        """Lock the rows that are next, and that no other relay has locked."""
+    def _lock(self, execute: Execute, now: float) -> list[list[Row]]:
+        """Lock the rows that are next, and that no other relay has locked; return those of each key in their order."""
         after = 0
         while True:
-            next_rows = execute(sql.SELECT, {"after": after, "now": now, "batch": self._batch})
-            ids = [int(each[0]) for each in next_rows]
-            locked = execute(sql.lock_statement(self._database.dialect, ids), {"now": now}) if ids else ()
-            if locked or len(ids) < self._batch:
-                return [Row(*each) for each in locked]
-            after = ids[-1]
+            found = execute(sql.SELECT, {"after": after, "now": now, "batch": self._batch})
+            chains: dict[Any, list[int]] = {}
+            for row_id, tube, key in found:
+                chains.setdefault(row_id if key is None else (tube, key), []).append(row_id)
+            firsts = [ids[0] for key, ids in chains.items() if isinstance(key, tuple)]
+            values = {"end": found[-1][0], "now": now} if found else {}
+            blocked = {each for (each,) in execute(sql.of_rows(sql.BLOCKED, firsts), values)} if firsts else ()
+            ids = [each for ids in chains.values() if ids[0] not in blocked for each in ids[:ROUNDS]]
+            rows = execute(sql.of_rows(sql.LOCK, ids, self._database.dialect), {"now": now}) if ids else ()
+            locked = {row[0]: Row(*row) for row in rows}
+            ours = [[locked[each] for each in takewhile(locked.__contains__, ids[:ROUNDS])] for ids in chains.values()]
+            if any(ours) or len(found) < self._batch:
+                return [chain for chain in ours if chain]
+            after = found[-1][0]
 
-    def _send(self, queue: Client[bytes], rows: list[Row], now: float, outcomes: Outcomes) -> Exception | None:
-        """Send rows, in a pipeline for each tube that the server accepts; return why the connection was lost."""
+    def _send(self, queue: Client[bytes], chains: list[list[Row]], now: float, outcomes: Outcomes) -> Exception | None:
+        """Send rows, in as many rounds as a key has rows; return why the connection was lost."""
+        while chains:
+            lost = self._send_round(queue, [chain[0] for chain in chains], now, outcomes)
+            if lost is not None:
+                return lost
+            later = {row.id for row, _ in outcomes.later}
+            chains = [chain[1:] for chain in chains if len(chain) > 1 and chain[0].id not in later]
+        return None
+
+    def _send_round(self, queue: Client[bytes], rows: list[Row], now: float, outcomes: Outcomes) -> Exception | None:
+        """Send rows of different keys, in a pipeline for each tube that the server accepts."""
         by_tube: dict[str, list[Row]] = {}
         for row in rows:
             by_tube.setdefault(row.tube, []).append(row)
@@ -239,7 +264,7 @@ class Relay(Passes):
                         try:
                             arguments = sent_arguments(row, now, self._hold)
                             replies.append((row, getattr(together, row.command)(**arguments)))
-                        except (TypeError, ValueError) as error:  # of another version of this package
+                        except _UNREADABLE as error:  # of another version of this package, or written by hand
                             outcomes.add(row, error)
             except _LOST as error:
                 return error
@@ -259,7 +284,7 @@ class Relay(Passes):
     def _note(self, execute: Execute, now: float, outcomes: Outcomes) -> None:
         done = [row.id for row in (*outcomes.sent, *(row for row, _ in outcomes.dropped))]
         if done:
-            execute(sql.DELETE.format(ids=", ".join(map(str, done))), {})
+            execute(sql.of_rows(sql.DELETE, done), {})
         for row, _ in outcomes.later:
             execute(sql.RETRY, {"at": now + min(max(now - row.written, LATER[0]), LATER[1]), "id": row.id})
         for row, error in outcomes.failed:
@@ -282,7 +307,10 @@ class Relay(Passes):
             body = report(None, row.tube, why, 1, by="relay", outbox=self.name, row=row.id, command=row.command)
             with self._refusals("outbox-report-refused", f"no report about row {row.id} of outbox {self.name}"):
                 queue.use(f"{row.tube}{self._errors}")
-                queue.put_with(body, key=f"outbox-{self.name}-{row.id}", replace=True, ttl=REPORT_TTL)
+                queue.put_with(body, key=self._report_key(row.id), replace=True, ttl=REPORT_TTL)
+
+    def _report_key(self, row: int) -> str:
+        return f"outbox-{self.name}-{row}"
 
     def status(self) -> Status:
         """Return the status of the outbox.
@@ -308,7 +336,7 @@ class Relay(Passes):
         """Log what the server refuses of reports and statuses: rows are sent nevertheless."""
         try:
             yield
-        except BeanstalkdError as error:
+        except (BeanstalkdError, ValueError) as error:  # the name of the tube may be too long
             tell(log, logging.WARNING, event, f"{message}: {reason_of(error)}")
 
     def retry_failed(self) -> int:

@@ -6,6 +6,7 @@ the commit. So a put returns 0, since there is no job yet, and a command about a
 
 from __future__ import annotations
 
+import datetime
 import functools
 import inspect
 import json
@@ -13,7 +14,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from beanstalk_client.commands import make, seconds_of
+from beanstalk_client.commands import make, seconds_of, unix_time_of
+from beanstalk_client.job import Job
 
 PUT = "put_with"
 CHANGES = ("cancel", "cancel_keyed", "reschedule", "reschedule_keyed", "reprioritize", "reprioritize_keyed")
@@ -59,12 +61,12 @@ class OutboxClient:
         values = {**arguments.arguments, **arguments.kwargs}
         body = values.pop("body", b"")
         if "delay" in values:
-            values["delay"] = seconds_of(values["delay"], "delay")
+            values["delay"] = float(seconds_of(values["delay"], "delay"))
         row = {
             "tube": self.tube,
             "job_key": values.get("key") or None,
             "command": command,
-            "arguments": json.dumps(values, default=seconds_of),
+            "arguments": json.dumps(values, default=_plain),
             "body": body,
             "token": secrets.token_hex(16),
         }
@@ -76,6 +78,13 @@ class OutboxClient:
 @functools.cache
 def _signature_of(command: str) -> inspect.Signature:
     return inspect.signature(getattr(make, command))
+
+
+def _plain(value: Any) -> float:
+    """What JSON has of an argument: a job, a moment or a duration."""
+    if isinstance(value, Job):
+        return value.id
+    return float(unix_time_of(value) if isinstance(value, datetime.datetime) else seconds_of(value))
 
 
 async def _after(written: Awaitable[Any], answer: Any) -> Any:
@@ -91,13 +100,15 @@ def sent_arguments(row: Any, now: float, hold: float) -> dict[str, Any]:
         hold: seconds for which the server remembers the put, so that it is not made twice.
 
     Raises:
-        ValueError: this version does not know the command, or cannot read its arguments.
+        ValueError, TypeError, RecursionError, ArithmeticError: this version does not know the command, or cannot read
+            its arguments.
     """
     if row.command not in COMMANDS:
         raise ValueError(f"unknown command {row.command!r}")
-    arguments = json.loads(row.arguments)
+    arguments = dict(json.loads(row.arguments))
     if arguments.get("delay"):
         arguments["delay"] = max(arguments["delay"] - (now - row.written), 0)
     if row.command == PUT:
-        arguments.update(body=bytes(row.body), once=row.token, once_ttl=hold)
-    return dict(arguments)
+        once_ttl = max(hold, seconds_of(arguments.get("once_ttl") or 0))
+        arguments = {"once": row.token, **arguments, "once_ttl": once_ttl, "body": bytes(row.body)}
+    return arguments

@@ -1,5 +1,6 @@
 """What only an engine in PostgreSQL does: waits for standbys that are canceled, locks, rights, and old transactions."""
 
+import socket
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
@@ -18,8 +19,11 @@ from beanstalk_server.cluster.engine.interface import (
     EngineRefusedError,
     File,
     Lease,
+    Load,
     Position,
+    Report,
     observe,
+    renew,
     take,
 )
 from beanstalk_server.cluster.engine.postgresql.connection import SQLError, Statement
@@ -359,13 +363,42 @@ def test_the_primary_is_found_among_several_hosts(postgresql, open_engine, name)
         open_engine(f"postgresql://{USER}@127.0.0.1:1/postgres", name).look()
 
 
-def test_a_server_that_does_not_answer_fails_a_call_in_time(open_engine, name):
-    import socket
+def test_a_report_that_fails_holds_up_no_lease(engine, journal, primary, name):
+    lease = engine.look()
+    report = Report("a", "here:1", Load(0, 0, 0), True)
+    with transaction(primary, f'LOCK TABLE "{name}".nodes'):
+        (renewed,) = engine.engine.perform([renew(0, lease)], report)
+    assert renewed.renewals == lease.renewals + 1
 
+
+def test_a_server_that_does_not_answer_fails_a_call_in_time(open_engine, name):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         engine = open_engine(f"postgresql://u@127.0.0.1:{silent.getsockname()[1]}/postgres", name, timeout=0.2)
         with pytest.raises(EngineError, match=r"no answer within 0\.2 s"):
             engine.look()
+
+
+def test_a_large_commit_may_take_long_while_the_server_reads(open_engine, primary, name):
+    def forward(source, target, seconds=0.0):
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                target.sendall(data)
+                time.sleep(seconds)  # a slow network
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        engine = open_engine(f"postgresql://{USER}@127.0.0.1:{server.getsockname()[1]}/postgres", name, timeout=1.0)
+        looked = in_thread(engine.look)
+        near, _ = server.accept()
+        with near, socket.create_connection(("127.0.0.1", primary.port)) as far:
+            for ends in ((near, far, 0.02), (far, near)):
+                threading.Thread(target=forward, args=ends, daemon=True).start()
+            assert looked() == Lease()
+            journal = Journal(engine)
+            began = time.monotonic()
+            journal.append((WRITE, "file", 0, b"x" * 8_000_000))
+            assert time.monotonic() - began > 1.0
+            far.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_call_ends_when_another_thread_closes_the_engine(engine, journal, primary, no_standby):

@@ -43,6 +43,8 @@ WAIT: Final = b"SyncRepWaitForLSN"
 MOST_NAMES: Final = 100
 """Prepared statements of a session at most: there is one for each table that was a tail."""
 
+MIB: Final = 1 << 20
+
 FAILED: Final = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 
 REFUSALS: Final = ("authentication failed", "pg_hba.conf", "does not exist", "not permitted to log in")
@@ -78,7 +80,7 @@ class Connection:
 
     Args:
         parameters: those of libpq, for one host.
-        timeout: seconds to connect, and for the answers to a pipeline.
+        timeout: seconds to connect, and for the answers to each MiB of a pipeline.
         prepares: whether it prepares statements.
     """
 
@@ -142,7 +144,8 @@ class Connection:
         if pg is None or not self.is_open:
             raise EngineError("engine: it is closed")
         self.was_canceled = False
-        deadline = time.monotonic() + self._timeout
+        size = sum(len(value) for each in statements for value in each.values if value is not None)
+        deadline = time.monotonic() + self._timeout * (1 + size / MIB)  # the network may be slow
         results: list[pq.abc.PGresult] = []
         try:
             sent = [each for statement in statements for each in self._send(pg, statement)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from psycopg import Error, conninfo
@@ -85,7 +85,7 @@ class PostgresEngine:
         hosts: what `hosts_of` has read of the URL.
         name: of the cluster.
         replicas: how many standbys must confirm what is durable.
-        timeout: seconds to connect, and for the answers to a pipeline.
+        timeout: seconds to connect, and for the answers to each MiB of a pipeline.
     """
 
     def __init__(self, hosts: Sequence[dict[str, str]], name: str, replicas: int, *, timeout: float = 2.0) -> None:
@@ -143,15 +143,16 @@ class PostgresEngine:
 
     def perform(self, calls: Sequence[LeaseCall], report: Report | None = None) -> list[Lease | EngineError]:
         try:
-            with self._calling() as connection:
-                if report is not None:
-                    node, address, load, takes = report
-                    values = _values(node, address, *load, takes)
-                    connection.run([Statement(self._schema.report, values), Statement(self._schema.forget)])
-                with _transaction(connection):
-                    return self._perform(connection, calls, any(call.what != OBSERVE for call in calls))
+            with self._calling() as connection, _transaction(connection):
+                answers = self._perform(connection, calls, any(call.what != OBSERVE for call in calls))
         except EngineError as error:
             return [error.with_traceback(None) for _ in calls]
+        if report is not None:
+            node, address, load, takes = report
+            values = _values(node, address, *load, takes)
+            with suppress(EngineError), self._calling() as connection:  # as the interface allows
+                connection.run([Statement(self._schema.report, values), Statement(self._schema.forget)])
+        return answers
 
     def _perform(self, connection: Connection, calls: Sequence[LeaseCall], changes: bool) -> list[Lease | EngineError]:
         """Make calls about leases. The position of a lease is looked up if it is changed, or new here."""

@@ -37,6 +37,7 @@ def record_once(queue: QueueState, job: Job, token: Token) -> bool:
         if not queue.journal.put_once(job, token):
             return False
         queue.last_lsn += 1
+        queue.once_lsn = queue.last_lsn
     queue.next_id += queue.stride
     queue.held.add(token)
     hold_key(queue, token, token.deadline)

@@ -39,6 +39,7 @@ class QueueState:
     Attributes:
         admits: what the journal admits now: ALL, DELETIONS or NONE. A command that needs more has to wait.
         last_lsn: the number of the last change recorded in the journal. A reply may leave when that change is durable.
+        once_lsn: the number of the last change that put a job with a token.
         cost: the cost of all calls since it was last set to 0; moving one job costs 1.
     """
 
@@ -54,6 +55,7 @@ class QueueState:
     ) -> None:
         self.admits: int = ALL
         self.last_lsn: int = 0
+        self.once_lsn: int = 0
         self.cost: int = 0
         self.stride = stride
         self.offset = offset

@@ -20,7 +20,8 @@ Nothing is done, either, while the client does not read its replies (`pause_outp
 
 No reply is sent before the changes up to `reply_lsn` are durable. That is the last change there was when the client was
 told what has become of a job, by its own command or another's: EXISTS or NOT_FOUND waits as INSERTED and DELETED do.
-What hands out jobs, or says that there is none, does not wait, nor do figures.
+What hands out jobs, or says that there is none, does not wait, nor do figures. But a job waits until all puts with
+tokens are durable: one that was handed out, and then lost with the server, would run again when its put is repeated.
 """
 
 from __future__ import annotations
@@ -504,10 +505,12 @@ class Session(Client):
         return user.rights(tube) & CONSUME != 0
 
     def on_reserved(self, job: Job) -> None:
+        self._wait_for_tokens()
         body = job.body
         self._answer(b"RESERVED %d %d\r\n%b\r\n" % (job.id, len(body), body))
 
     def on_reserved_batch(self, jobs: list[Job]) -> None:
+        self._wait_for_tokens()
         self._answer(replies.reserved_batch([(job.id, job.body) for job in jobs]))
 
     def on_best(self, job: Job, rank: int) -> None:
@@ -568,6 +571,12 @@ class Session(Client):
     def wait_for_changes(self) -> None:
         """Send no more replies before all changes so far are durable: they tell what has become of jobs."""
         self.reply_lsn = self.queue.last_lsn
+
+    def _wait_for_tokens(self) -> None:
+        """Send no more replies before each job that was put with a token is durable."""
+        lsn = self.queue.once_lsn
+        if lsn > self.reply_lsn:
+            self.reply_lsn = lsn
 
     def settle(self, command: commands.Command, outcome: Outcome) -> None:
         """Answer a command according to its outcome, or note that it is pending."""

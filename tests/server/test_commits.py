@@ -104,6 +104,26 @@ async def test_a_job_that_is_not_durable_may_be_reserved_at_once(rounds):
     await rounds.journal.end_commit()
 
 
+@pytest.mark.parametrize(
+    ("reserve", "reply"),
+    [
+        (b"reserve\r\n", b"RESERVED 1 1\r\nx\r\n"),
+        (b"reserve-batch 5 1\r\n", b"RESERVED_BATCH 1\r\nRESERVED 1 1\r\nx\r\n"),
+    ],
+)
+async def test_a_job_with_a_token_is_reserved_when_it_is_durable(rounds, reserve, reply):
+    """Otherwise a crash might lose it after its run, and its producer, who has no reply, puts it again."""
+    producer, worker, late = rounds.connect(), rounds.connect(), rounds.connect()
+    worker.send(reserve)
+    producer.send(b"put-with 0 0 60 1 once=t\r\nx\r\n")
+    assert worker.read() == b""
+    await rounds.journal.end_commit()
+    assert worker.read() == reply
+    producer.send(PUT)
+    assert late.send(b"reserve\r\n").startswith(b"RESERVED"), "the token is durable"
+    await rounds.journal.end_commit()
+
+
 @pytest.mark.parametrize("size", [1000, 20_000, 60_000])
 async def test_a_client_that_waits_for_too_much_is_not_read_from_until_a_commit_returns(rounds, size):
     """Its commands count with their replies: one that never waits would fill memory, at 12 bytes of reply each."""

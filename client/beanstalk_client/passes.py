@@ -42,7 +42,7 @@ class Passes:
         raise NotImplementedError
 
     def _run_connected(self) -> None:
-        """Connect, and make passes until `stop`. A pass that is made resets `_failure`."""
+        """Connect, and make passes until `stop`. Each calls `_note_pass`."""
         raise NotImplementedError
 
     def _disconnect(self) -> None:
@@ -52,9 +52,19 @@ class Passes:
         """Log why no pass is made at present."""
         raise NotImplementedError
 
+    def _tell_resumed(self) -> None:
+        """Log that passes are made again."""
+        raise NotImplementedError
+
     def _tell_ended(self, described: str, error: Exception) -> None:
         """Log why the thread has ended."""
         raise NotImplementedError
+
+    def _note_pass(self) -> None:
+        """Note that a pass was made."""
+        if self._failure:
+            self._failure = ""
+            self._tell_resumed()
 
     def run(self) -> None:
         """Make passes until `stop`, also through losses of the server.
@@ -104,5 +114,6 @@ class Passes:
 
 
 def described_of(error: Exception) -> str:
-    """An error with its name."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+    """An error with its public name, without the statement that drivers of databases add."""
+    name = next(each.__name__ for each in type(error).__mro__ if not each.__name__.startswith("_"))
+    return f"{name}: {error}".partition("\n")[0].removesuffix(": ")

@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import os
 
 import pytest
 from beanstalk_client import session
 from beanstalk_client.tasks import Tasks
 from consuming import SERVERS, running
+from django.conf import settings as django_settings
 from fake_network import Loops, connected
 from scripted_server import ScriptedServer
 from shells import Asyncio, Blocking
@@ -16,7 +16,9 @@ from beanstalk_server import Config
 from harness import servers
 from harness.in_thread import ServerThread
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "django_shop.settings")  # Django wants to know before it is imported
+with pytest.MonkeyPatch.context() as patch:  # programs that tests start have no project
+    patch.setenv("DJANGO_SETTINGS_MODULE", "django_shop.settings")
+    django_settings.SECRET_KEY  # noqa: B018 it is read now
 
 
 @pytest.fixture

@@ -34,7 +34,9 @@ class Program:
 
     def _options(self):
         path = os.pathsep.join([str(self._directory), str(ROOT / "client")])
-        environment = dict(os.environ, PYTHONPATH=path, DJANGO_SETTINGS_MODULE="settings", PYTHONUNBUFFERED="1")
+        environment = dict(os.environ, PYTHONPATH=path, PYTHONUNBUFFERED="1")
+        if (self._directory / "settings.py").exists():
+            environment["DJANGO_SETTINGS_MODULE"] = "settings"
         return {"cwd": self._directory, "env": environment}
 
     def run(self, *arguments):

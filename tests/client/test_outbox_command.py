@@ -53,7 +53,7 @@ def shop(tmp_path, run):
 def test_sends_what_waits(shop, monkeypatch, capsys):
     shop.put(b"a", b"b")
     assert shop.run("--status", monkeypatch=monkeypatch) == 0
-    assert capsys.readouterr().out.startswith("2 rows wait, the oldest for 0.")
+    assert capsys.readouterr().out.startswith("2 rows waiting, the oldest for 0.")
     assert shop.run("--once", monkeypatch=monkeypatch) == 0
     with Client(f"127.0.0.1:{port_of(shop)}", watch="mail", encoding=None) as queue:
         assert [queue.reserve(0).body, queue.reserve(0).body] == [b"a", b"b"]
@@ -68,7 +68,7 @@ def test_retries_failed_rows(shop, monkeypatch, capsys):
     with shop.engine.begin() as connection:
         connection.execute(shop.rows.update().values(failed="JobTooBigError"))
     assert shop.run("--retry-failed", monkeypatch=monkeypatch) == 0
-    assert capsys.readouterr().out == "1 failed rows are sent again\n"
+    assert capsys.readouterr().out == "1 failed row will be sent again\n"
 
 
 def test_runs_until_a_signal(shop):
@@ -93,9 +93,19 @@ def test_runs_until_a_signal(shop):
         ("nosuch://x", "DATABASE_URL: "),
         ("$NOWHERE_AT_ALL", "no variable NOWHERE_AT_ALL"),
         ("oracle+oracledb://x", "DATABASE_URL: "),
+        ("postgresql://u:p@ss:secret@h:abc/x", "DATABASE_URL: must be a URL of SQLAlchemy\n"),
     ],
 )
 def test_a_bad_url_is_a_usage_error(shop, monkeypatch, capsys, url, told):
     shop.url = url
     assert shop.run("--status", monkeypatch=monkeypatch) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_database_that_fails_is_told_in_one_line(shop, monkeypatch, capsys):
+    shop.url = f"sqlite:///{shop.directory}/other.db"
+    assert shop.run("--once", monkeypatch=monkeypatch) == 1
+    assert (
+        "the database: OperationalError: (sqlite3.OperationalError) no such table: beanstalk_outbox\n"
+        in capsys.readouterr().err
+    )

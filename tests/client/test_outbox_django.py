@@ -9,12 +9,13 @@ import django
 import pytest
 from beanstalk_client.integrations.django.backend import BeanstalkBackend
 from beanstalk_client.integrations.django.library import task_backends
+from beanstalk_client.integrations.django_project import FreshConnections
 from beanstalk_client.outbox.django import DjangoDatabase, Outbox
 from beanstalk_client.outbox.relay import Relay
 from beanstalk_client.tasks import Tasks
 from django.apps import apps
 from django.core.management import CommandError, call_command
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from django.test import override_settings
 from django_shop.tasks import remind
 from outbox_servers import FakeServer
@@ -100,6 +101,18 @@ def test_a_commit_wakes_a_relay_on_postgresql(postgresql):
     OutboxRow.objects.using(postgresql).all().delete()
 
 
+def test_a_relay_that_waits_goes_on_when_its_connection_is_lost(postgresql):
+    database = DjangoDatabase(postgresql)
+    assert database.wait(0)
+    with connections[postgresql].cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+    with pytest.raises(ConnectionError):
+        database.wait(60)
+    database.close()
+    assert database.wait(0)
+    database.close()
+
+
 def test_sqlite_has_no_notifications():
     assert not DjangoDatabase().wait(60)
 
@@ -158,12 +171,27 @@ def test_the_command_prints_the_status_and_retries_failed_rows(backend):
     with transaction.atomic():
         remind.enqueue(17)
     OutboxRow.objects.update(failed="JobTooBigError")
-    assert command("--status") == "0 rows wait, the oldest for 0.0 s; 1 rows have failed\n"
-    assert command("--retry-failed") == "1 failed rows are sent again\n"
-    assert "1 rows wait" in command("--status")
+    assert command("--status") == "0 rows waiting; 1 row failed\n"
+    assert command("--retry-failed") == "1 failed row will be sent again\n"
+    assert "1 row waiting" in command("--status")
+
+
+def test_a_worker_of_a_project_uses_no_broken_connection(postgresql):
+    processes = set()
+    for _ in range(3):
+        with FreshConnections().calling(None), connections[postgresql].cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            (process,) = cursor.fetchone()
+            processes.add(process)
+            with contextlib.suppress(OperationalError):
+                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert len(processes) == 3
+    connections[postgresql].close()
 
 
 def test_the_command_says_why_it_cannot_send(backend):
+    with pytest.raises(CommandError, match="DATABASES has no 'other'"):
+        command("--status", "--database", "other")
     with pytest.raises(CommandError, match=r"the server: 127\.0\.0\.1:1"):
         command("--once")
     with pytest.raises(CommandError, match="there is no module nowhere"):

@@ -50,18 +50,18 @@ def project(tmp_path, run):
 
 def test_the_test_of_a_django_project(project):
     project.run("-m", "django", "test", "shop")
-    assert "0 rows wait" in project.run("-m", "django", "beanstalk_outbox", "shop.jobs:tasks", "--status")
+    assert "0 rows waiting" in project.run("-m", "django", "beanstalk_outbox", "shop.jobs:tasks", "--status")
 
 
 def test_an_order_of_a_django_project_is_a_row(project):
     assert project.run("order.py") == '{"order": 1}\n'
-    assert "1 rows wait" in project.run("-m", "django", "beanstalk_outbox", "shop.jobs:tasks", "--status")
+    assert "2 rows waiting" in project.run("-m", "django", "beanstalk_outbox", "shop.jobs:tasks", "--status")
 
 
 def test_a_django_project(project):
     project.run("order.py")
     project.run("-m", "django", "beanstalk_outbox", "shop.jobs:tasks", "--once")
-    log = project.work("-m", "beanstalk_client.worker", "shop.jobs:tasks", until={"mail for order 1"})
+    log = project.work("-m", "beanstalk_client.worker", "shop.jobs:tasks", until={"mail for order 1: tea"})
     assert "buried" not in log
 
 

@@ -284,6 +284,17 @@ def test_a_status_that_is_none(body):
         Status.decode(body)
 
 
+def test_sends_nothing_if_it_cannot_delete_rows(shop):
+    """Each put would be repeated, and become another job when the server forgets its token."""
+    shop.put(b"a")
+    with shop.engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE beanstalk_outbox RENAME TO another")
+        connection.exec_driver_sql("CREATE VIEW beanstalk_outbox AS SELECT * FROM another")
+    with pytest.raises(sqlalchemy.exc.OperationalError, match="view"):
+        shop.relay().run_once()
+    assert shop.bodies == []
+
+
 def test_needs_put_with(shop):
     shop.server.knows_put_with = False
     with pytest.raises(UnsupportedError):
@@ -300,13 +311,14 @@ def test_refuses_arguments_out_of_range(shop, options, named):
 
 
 def test_goes_on_after_losses_in_a_thread(shop, caplog, monkeypatch):
+    caplog.set_level("INFO")
     monkeypatch.setattr("beanstalk_client.passes.RETRY_AFTER", (0.001, 0.001))
     shop.put(b"a", b"b")
     shop.server.answers = 0
     with shop.relay(poll=0.001).in_thread():
         eventually(lambda: not shop.rows, "all rows are sent")
     assert shop.bodies == [b"a", b"b"]
-    assert [record.event for record in caplog.records] == ["outbox-waits"]
+    assert [record.event for record in caplog.records] == ["outbox-waits", "outbox-resumed"]
     assert not [each for each in threading.enumerate() if each.name == "outbox"]
 
 

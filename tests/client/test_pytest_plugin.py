@@ -177,7 +177,7 @@ def test_tasks_run_in_memory_and_the_test_moves_the_clock(run):
     ("ini", "said"),
     [
         ("", "*beanstalk_tasks = module:name in the ini file*"),
-        ("beanstalk_tasks = shop:cancelled", "*beanstalk_tasks: shop:cancelled is no Tasks*"),
+        ("beanstalk_tasks = shop:cancelled", "*beanstalk_tasks: shop:cancelled is a* not a Tasks object*"),
     ],
 )
 def test_tasks_that_are_not_found_are_an_error(run, ini, said):

@@ -704,6 +704,34 @@ async def test_a_task_knows_its_run_and_has_its_context_in_threads_too(tasks):
         current_run()
 
 
+async def test_middleware_is_around_calls_of_plain_functions_in_their_thread(tasks):
+    seen = []
+
+    class Look(Middleware):
+        @contextlib.contextmanager
+        def calling(self, run):
+            seen.append(("begin", run.job_id, threading.get_ident()))
+            yield
+            seen.append(("end", run.job_id, threading.get_ident()))
+
+    tasks.middleware += [Middleware(), Look()]
+
+    @tasks.task
+    def plain(meaning):
+        seen.append((meaning, threading.get_ident()))
+
+    @tasks.task
+    async def coroutine(): ...
+
+    with threads_of(2) as threads:
+        assert await asyncio.ensure_future(TaskRunner(tasks, threads)(Delivery(plain.body(42)))) is DONE
+        thread = seen[0][-1]
+        assert thread != threading.get_ident()
+        assert seen == [("begin", 7, thread), (42, thread), ("end", 7, thread)]
+        assert await asyncio.ensure_future(TaskRunner(tasks, threads)(Delivery(coroutine.body()))) is DONE
+    assert len(seen) == 3
+
+
 def test_the_next_attempt_finds_what_was_saved_last(tasks, queue):
     found = []
 

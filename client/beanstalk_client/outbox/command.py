@@ -12,11 +12,13 @@ from typing import Any
 from beanstalk_client.logs import keep_log
 from beanstalk_client.outbox.database import Database
 from beanstalk_client.outbox.relay import BATCH, HOLD, POLL, Relay
-from beanstalk_client.passes import END_WITHIN
+from beanstalk_client.outbox.status import Status
+from beanstalk_client.passes import END_WITHIN, described_of
 from beanstalk_client.program import (
     COUNT,
     SOME_SECONDS,
     Kind,
+    ProgramError,
     UsageError,
     add_common_options,
     add_option,
@@ -43,19 +45,31 @@ def run_relay(database: Database, connect: Callable[[], Any], options: Mapping[s
     """Run the relay, or the action that an option names; return its output.
 
     Raises:
-        ProgramError: the server refuses this.
+        ProgramError: the server refuses this, or the database fails.
         ValueError: an option is out of range.
     """
     named = {name: options[name] for name in ("name", "poll", "hold", "batch")}
     relay = Relay(database, connect, **named)
-    if options["status"]:
-        status = relay.status()
-        return f"{status.waiting} rows wait, the oldest for {status.lag:.1f} s; {status.failed} rows have failed"
-    if options["retry_failed"]:
-        return f"{relay.retry_failed()} failed rows are sent again"
-    with server_errors("the server"):
-        run_until_signal(relay, options["once"])
+    try:
+        if options["retry_failed"]:
+            return f"{_counted(relay.retry_failed(), 'failed row')} will be sent again"
+        if options["status"]:
+            return _described(relay.status())
+        with server_errors("the server"):
+            run_until_signal(relay, options["once"])
+    except database.errors as error:
+        raise ProgramError(f"the database: {described_of(error)}") from error
     return ""
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _described(status: Status) -> str:
+    waiting = f"{_counted(status.waiting, 'row')} waiting"
+    lag = f", the oldest for {status.lag:.1f} s" if status.waiting else ""
+    return f"{waiting}{lag}; {_counted(status.failed, 'row')} failed"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -89,11 +103,17 @@ def _run(options: argparse.Namespace, _: Sequence[str]) -> int:
         raise UsageError("this needs SQLAlchemy: pip install './client[outbox]'") from None
     tasks = find_tasks(options.app)
     keep_log()  # the program may have configured logging
+    url = _url_of(options.database)
     try:
-        database = SqlalchemyDatabase(create_engine(_url_of(options.database), pool_pre_ping=True))
-        told = run_relay(database, tasks.connect, vars(options))
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
+        engine = create_engine(url, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise UsageError(f"DATABASE_URL: {error}") from None
+    except ValueError:  # it may quote a part of the password
+        raise UsageError("DATABASE_URL: must be a URL of SQLAlchemy") from None
+    try:
+        told = run_relay(SqlalchemyDatabase(engine), tasks.connect, vars(options))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if told:
         sys.stdout.write(f"{told}\n")
     return 0

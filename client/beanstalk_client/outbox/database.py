@@ -26,7 +26,7 @@ CHANNEL: Final = "beanstalk_outbox"
 
 NOW: Final = {
     "postgresql": "extract(epoch FROM clock_timestamp())",
-    "mysql": "unix_timestamp(sysdate(6))",
+    "mysql": "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) / 1000000.0",
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
 }
 """Unix time by the clock of the database. Its keys are the dialects that are supported."""

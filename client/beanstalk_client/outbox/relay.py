@@ -160,19 +160,31 @@ class Relay(Passes):
         self._status_at = 0.0
 
     def _run_connected(self) -> None:
-        with contextlib.closing(self._connect()) as queue:
-            check_server(queue)
+        with self._connected() as queue:
             while not self._stopped.is_set():
                 is_more = self.make_pass(queue)
-                self._failure = ""
+                self._note_pass()
                 if not (is_more or self._database.wait(self._poll)):
                     self._stopped.wait(self._poll)
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Client[bytes]]:
+        """A client of a server that has what is needed, if the rows that are sent can be deleted."""
+        with contextlib.closing(self._connect()) as queue:
+            check_server(queue)
+            with self._database.transaction() as execute:
+                execute(sql.of_rows(sql.DELETE, [0]), {})
+            yield queue
 
     def _disconnect(self) -> None:
         self._database.close()
 
     def _tell_failed(self, described: str) -> None:
-        tell(log, logging.WARNING, "outbox-waits", f"outbox {self.name} is not relayed: {described}")
+        message = f"outbox {self.name} waits; its rows are kept: {described}"
+        tell(log, logging.WARNING, "outbox-waits", message)
+
+    def _tell_resumed(self) -> None:
+        tell(log, logging.INFO, "outbox-resumed", f"outbox {self.name} is relayed again")
 
     def _tell_ended(self, described: str, error: Exception) -> None:
         message = f"outbox {self.name} is not relayed any more: {described}"
@@ -184,8 +196,7 @@ class Relay(Passes):
         Raises:
             Error, OSError: the server refuses, or is lost. Exceptions of the database.
         """
-        with contextlib.closing(self._connect()) as queue:
-            check_server(queue)
+        with self._connected() as queue:
             while self.make_pass(queue):
                 pass
 
@@ -293,13 +304,14 @@ class Relay(Passes):
     def _tell(self, queue: Client[bytes], outcomes: Outcomes, is_lost: bool) -> None:
         """Log what was not sent, and report rows that failed."""
         for event, level, told, rows in (
-            ("outbox-dropped", logging.INFO, "is dropped", outcomes.dropped),
-            ("outbox-later", logging.INFO, "is sent again later", outcomes.later),
-            ("outbox-failed", logging.ERROR, "has failed", outcomes.failed),
+            ("outbox-dropped", logging.INFO, "too late, nothing to do", outcomes.dropped),
+            ("outbox-later", logging.INFO, "sent again later", outcomes.later),
+            ("outbox-failed", logging.ERROR, "failed", outcomes.failed),
         ):
             for row, error in rows:
-                message = f"row {row.id} of outbox {self.name} {told} ({row.command}, tube {row.tube}): "
-                tell(log, level, event, message + reason_of(error), row=row.id, tube=row.tube)
+                named = f"{row.command}, tube {row.tube}" + (f", key {row.job_key}" if row.job_key else "")
+                message = f"outbox {self.name}: row {row.id} ({named}): {told}: {reason_of(error)}"
+                tell(log, level, event, message, row=row.id, tube=row.tube)
         if self._errors is None or is_lost:
             return
         for row, error in outcomes.failed:

@@ -137,7 +137,7 @@ class SqlalchemyDatabase:
         Relay(SqlalchemyDatabase(create_engine("postgresql+psycopg://shop@localhost/shop")), tasks.connect).run()
 
     Args:
-        engine: a blocking one.
+        engine: a blocking one. On PostgreSQL, the relay keeps a second connection of its pool.
 
     Raises:
         ValueError: the outbox does not support this database.

@@ -144,12 +144,16 @@ class Scheduler(Passes):
         with contextlib.closing(self._connect()) as queue:
             while not self._stopped.is_set():
                 wait = self._pass_or_lose(queue)
-                self._failure = ""
+                self._note_pass()
                 self._stopped.wait(wait)
 
     def _tell_failed(self, described: str) -> None:
         message = f"no schedule of group {self.group} is planned at present: {described}"
         tell(log, logging.WARNING, "schedules-failed", message, group=self.group)
+
+    def _tell_resumed(self) -> None:
+        message = f"the schedules of group {self.group} are planned again"
+        tell(log, logging.INFO, "schedules-resumed", message, group=self.group)
 
     def _tell_ended(self, described: str, error: Exception) -> None:  # noqa: ARG002 its traceback says no more
         message = f"no schedule of group {self.group} is planned any more: {described}"

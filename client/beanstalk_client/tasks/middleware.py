@@ -24,7 +24,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beanstalk_client.events import tell
@@ -226,6 +226,10 @@ class Middleware:
         """Around each run."""
         return contextlib.nullcontext(run)
 
+    def calling(self, run: Run) -> AbstractContextManager[Any]:
+        """Around each call of a plain function, in its thread."""
+        return contextlib.nullcontext(run)
+
     def failed(self, run: Run, failure: Failure) -> None:
         """After a run that has failed, when it is decided what becomes of its job."""
 
@@ -240,7 +244,7 @@ def around(
     """Enter the context managers of a hook, and leave them in reverse order.
 
     Args:
-        name: of the hook: "putting" or "running".
+        name: of the hook: "putting", "running" or "calling".
         errors: of the middleware: they are logged and ignored.
     """
     refusal: BaseException | None = None
@@ -259,6 +263,19 @@ def around(
         yield
     if refusal is not None:  # another middleware has swallowed it, but there is no put and no run
         raise refusal
+
+
+def called(middleware: Sequence[Middleware], run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function with the hook `calling` of all middleware around its calls."""
+    hooked = [one for one in middleware if type(one).calling is not Middleware.calling]
+    if not hooked:
+        return function
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with around(hooked, "calling", run, BaseException):
+            return function(*args, **kwargs)
+
+    return call
 
 
 def _leave(

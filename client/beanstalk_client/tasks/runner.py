@@ -20,7 +20,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from beanstalk_client.commands import seconds_of
@@ -46,7 +46,7 @@ from beanstalk_client.tasks.failure import (
     unknown_delay,
 )
 from beanstalk_client.tasks.message import Message, UnreadableError, current, read
-from beanstalk_client.tasks.middleware import Failure, Run, around, tell_failed
+from beanstalk_client.tasks.middleware import Failure, Run, around, called, tell_failed
 from beanstalk_client.tasks.results import DONE as DONE_RESULT
 from beanstalk_client.tasks.results import put_result, told_failure, ttl_of
 from beanstalk_client.tasks.task import BACKOFF
@@ -181,11 +181,12 @@ class TaskRunner:
         run = Run(message, delivery.tube, delivery.job_id, self._tasks, task.tube, delivery)
         current.set(run)
         if not self._tasks.middleware:
-            return await self._call(task, message, delivery)
+            return await self._call(task, message, delivery, task.function)
+        function = task.function if task.is_async else called(self._tasks.middleware, run, task.function)
         value = ended = None  # where a middleware swallows the exception of the task
         with around(self._tasks.middleware, "running", run, BaseException):
             try:
-                value = await self._call(task, message, delivery)
+                value = await self._call(task, message, delivery, function)
             except BaseException as error:
                 ended = error if is_of_worker(error, delivery) else None
                 raise
@@ -193,17 +194,17 @@ class TaskRunner:
             raise ended
         return value
 
-    async def _call(self, task: Task[..., Any], message: Message, delivery: AnyDelivery) -> Any:
+    async def _call(
+        self, task: Task[..., Any], message: Message, delivery: AnyDelivery, function: Callable[..., Any]
+    ) -> Any:
         try:
             task._check(message.args, message.kwargs)
         except TypeError as error:
             raise ArgumentsError(str(error)) from None
-        if task.is_async:
-            result = task.function(*message.args, **message.kwargs)
-        elif self._threads is not None:
-            result = await self._threads.run(task.function, message.args, message.kwargs, task.timeout)
+        if not task.is_async and self._threads is not None:
+            result = await self._threads.run(function, message.args, message.kwargs, task.timeout)
         else:
-            result = task.function(*message.args, **message.kwargs)
+            result = function(*message.args, **message.kwargs)
         if inspect.isawaitable(result):  # also of a function that returns a coroutine, without being async
             result = await run_apart(result, delivery, task.timeout)
         if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):

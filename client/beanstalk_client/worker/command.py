@@ -45,6 +45,8 @@ from beanstalk_client.worker.serving import Group, LifespanError, Worker, reside
 MOST_THREADS = 40
 """Maximum number of threads by default."""
 
+DJANGO_SETTINGS = "DJANGO_SETTINGS_MODULE"
+"""The variable of the environment that names the settings of a project with Django."""
 
 log: logging.Logger = logging.getLogger("beanstalk_client.worker")
 
@@ -152,16 +154,23 @@ def read_group(text: str) -> Group:
 
 
 def find_tasks(app: str) -> Tasks:
-    """The Tasks that a command line names.
+    """The Tasks that a command line names. With DJANGO_SETTINGS, they may use the models of a project with Django.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there are none, or the project cannot be set up.
     """
     module_name, colon, name = app.partition(":")
     if not (colon and module_name and name):
         raise UsageError(f"{app!r}: must be MODULE:NAME, such as shop.jobs:tasks")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    if DJANGO_SETTINGS in os.environ:
+        try:
+            import django
+
+            django.setup()
+        except Exception as error:
+            raise UsageError(f"{DJANGO_SETTINGS}={os.environ[DJANGO_SETTINGS]}: {_where(error)}") from None
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -175,7 +184,9 @@ def find_tasks(app: str) -> Tasks:
             raise UsageError(f"{module_name} has no {name}")
         found = getattr(found, part)
     if not isinstance(found, Tasks):
-        raise UsageError(f"{app} is no Tasks, but of {type(found).__module__}.{type(found).__qualname__}")
+        kind = type(found).__qualname__
+        article = "an" if kind[0] in "aeiouAEIOU" else "a"
+        raise UsageError(f"{app} is {article} {kind}, not a Tasks object")
     return found
 
 
@@ -258,6 +269,10 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> int:
             raise UsageError(str(error)) from None
         return 0
     tasks = find_tasks(options.app)
+    if DJANGO_SETTINGS in os.environ:
+        from beanstalk_client.integrations.django_project import FreshConnections
+
+        tasks.middleware.insert(0, FreshConnections())
     groups = groups_of(options, tasks)
     scheduler = schedules_of(options, tasks)
     if options.max_memory:

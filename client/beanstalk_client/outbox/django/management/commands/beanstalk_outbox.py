@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
+from django.utils.connection import ConnectionDoesNotExist
 
 from beanstalk_client import signals
 from beanstalk_client.outbox.command import add_relay_options, run_relay
@@ -39,21 +40,25 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         configure_logging(options["verbosity"])
         try:
             database = DjangoDatabase(options["database"])
-            connect = find_tasks(options["app"]).connect if options["app"] else _of_backend(options["backend"])
+            connect = functools.partial(_connect, options["app"], options["backend"])
             told = run_relay(database, connect, options)
+        except ConnectionDoesNotExist:
+            raise CommandError(f"DATABASES has no {options['database']!r}") from None
         except (ProgramError, ValueError) as error:
             raise CommandError(str(error)) from error
         if told:
             self.stdout.write(told)
 
 
-def _of_backend(alias: str) -> Any:
-    """What connects to the server of a backend of Django's tasks."""
+def _connect(app: str | None, alias: str) -> Any:
+    """Connect to the server of a Tasks, or of a backend of Django's tasks."""
+    if app:
+        return find_tasks(app).connect()
     from beanstalk_client.blocking import Client
     from beanstalk_client.integrations.django.backend import backend_of
 
     try:
         backend = backend_of(alias)
     except ImproperlyConfigured as error:
-        raise CommandError(f"{error}: say MODULE:NAME") from None
-    return functools.partial(Client, **backend.settings.client, encoding=None)
+        raise CommandError(f"name your Tasks, such as shop.jobs:tasks: {error}") from None
+    return Client(**backend.settings.client, encoding=None)

@@ -9,13 +9,12 @@ import django
 import pytest
 from beanstalk_client.integrations.django.backend import BeanstalkBackend
 from beanstalk_client.integrations.django.library import task_backends
-from beanstalk_client.integrations.django_project import FreshConnections
 from beanstalk_client.outbox.django import DjangoDatabase, Outbox
 from beanstalk_client.outbox.relay import Relay
 from beanstalk_client.tasks import Tasks
 from django.apps import apps
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connections, transaction
+from django.db import connections, transaction
 from django.test import override_settings
 from django_shop.tasks import remind
 from outbox_servers import FakeServer
@@ -174,19 +173,6 @@ def test_the_command_prints_the_status_and_retries_failed_rows(backend):
     assert command("--status") == "0 rows waiting; 1 row failed\n"
     assert command("--retry-failed") == "1 failed row will be sent again\n"
     assert "1 row waiting" in command("--status")
-
-
-def test_a_worker_of_a_project_uses_no_broken_connection(postgresql):
-    processes = set()
-    for _ in range(3):
-        with FreshConnections().calling(None), connections[postgresql].cursor() as cursor:
-            cursor.execute("SELECT pg_backend_pid()")
-            (process,) = cursor.fetchone()
-            processes.add(process)
-            with contextlib.suppress(OperationalError):
-                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-    assert len(processes) == 3
-    connections[postgresql].close()
 
 
 def test_the_command_says_why_it_cannot_send(backend):

@@ -127,7 +127,7 @@ def test_progress_is_told_by_coroutines_and_by_plain_functions(queue):
     handles[:] = [stepped.result().put()]
     queue.run()
     assert seen == [("running", Progress(0.25, "begun")), ("running", Progress(0.5, "half"))]
-    with pytest.raises(TaskFailedError, match="the result cannot be written: TypeError: Object of type object"):
+    with pytest.raises(TaskFailedError, match="the result cannot be written: TypeError: object is not serializable"):
         handles[0].get()
 
 

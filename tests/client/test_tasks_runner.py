@@ -827,7 +827,7 @@ def test_a_checkpoint_that_cannot_be_written_or_is_too_large_is_not_saved(tasks,
     @tasks.task
     def send():
         current_run().checkpoint("half")
-        with pytest.raises(TypeError, match="task send, checkpoint: Object of type object is not JSON serializable"):
+        with pytest.raises(TypeError, match="task send, checkpoint: object is not serializable"):
             current_run().checkpoint(object())
         with pytest.raises(JobTooBigError):
             current_run().checkpoint(65536 * "x")

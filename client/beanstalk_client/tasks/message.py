@@ -3,8 +3,9 @@
     {"task": "shop.send_mail", "args": ["a@example.com"], "kwargs": {"subject": "Hello"}, "meta": {"traceparent": "…"}}
 
 Any program can write such a body, in any language; "args", "kwargs" and "meta" may be left out. While it runs, a task
-may add a "checkpoint" for its next attempt. A serializer of one's own writes and reads the whole of it: it is two
-functions, of which `write` gets this mapping. Must never unpickle: producers could then run any code.
+may add a "checkpoint" for its next attempt. values.py adds the types that JSON lacks. A serializer of one's own writes
+and reads the whole body: it is two functions, of which `write` gets this mapping. Must never unpickle: producers could
+then run any code.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ JSON = Serializer(_write_json, _read_json)
 """Text, numbers, true, false, null, lists and mappings; tuples arrive as lists, and keys of mappings as text.
 
 Example:
-    tasks = Tasks(serializer=JSON)  # which is the default
+    tasks = Tasks(serializer=JSON)  # the default also has other types
 """
 
 

@@ -21,11 +21,12 @@ from beanstalk_client.commands import MAX_ID, Duration, function_of, make, secon
 from beanstalk_client.core import ClientOptions
 from beanstalk_client.errors import UnsupportedError
 from beanstalk_client.tasks.failure import ERRORS, tries_for
-from beanstalk_client.tasks.message import JSON, Serializer
+from beanstalk_client.tasks.message import Serializer
 from beanstalk_client.tasks.middleware import Middleware, Put, around
 from beanstalk_client.tasks.results import Result
 from beanstalk_client.tasks.steps import Steps, run_steps, run_steps_async
 from beanstalk_client.tasks.task import Options, Task, TaskOptions
+from beanstalk_client.tasks.values import Values
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -69,7 +70,8 @@ class Tasks:
     Args:
         addresses: of the server, or of the nodes of a cluster, as `Client` takes them.
         tube: where the jobs of tasks go that name no other.
-        serializer: how bodies are written and read.
+        types: enums and dataclasses that arguments and results may have, beside those in annotations of tasks.
+        serializer: how bodies are written and read; None for JSON with the types that docs/workers.md lists.
         middleware: what is wrapped around puts and runs; the first is the outermost.
         errors: what the name of a tube ends with where errors of buried jobs are put for people to read, one character
             at the least; None for nowhere.
@@ -95,7 +97,8 @@ class Tasks:
         addresses: Any = "127.0.0.1:11300",
         *,
         tube: str = "default",
-        serializer: Serializer = JSON,
+        types: Sequence[type] = (),
+        serializer: Serializer | None = None,
         middleware: Sequence[Middleware] = (),
         errors: str | None = ERRORS,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
@@ -116,7 +119,8 @@ class Tasks:
             function_of(lifespan, "lifespan")
         self.addresses = addresses
         self.tube = tube
-        self.serializer: Serializer = Serializer(*serializer)
+        values = Values(sequence_of(types, "types"), lambda: [task.function for task in self._tasks.values()])
+        self.serializer: Serializer = values.serializer if serializer is None else Serializer(*serializer)
         self.middleware: list[Middleware] = list(sequence_of(middleware, "middleware"))
         for each in self.middleware:
             if not isinstance(each, Middleware):

@@ -83,6 +83,9 @@ WAIT = 30.0
 LOOK = 0.25
 """Seconds between two looks at which jobs must be touched: a third of the protocol's least time to run, and less."""
 
+IDLE = 0.1
+"""Likewise, for a consumer that says when it is idle."""
+
 SOON = 0.01
 """Seconds until a second look at what will be there in a moment."""
 
@@ -314,6 +317,7 @@ class Consumer:
         weights: of tubes, where `mode` serves them by weight.
         mode: how the tubes are served, as `reserve_mode` takes it; "": as the server does without being told.
         settled: called when the server has heard what became of a job, or never will: with the error then.
+        idle: called each time no job has come for IDLE seconds while none was in hand.
         room: the number of further jobs that the handler could begin at once; no more are asked for. A handler whose
             job takes some of it does so before it waits for anything. `resume` must be called when there is room again.
     """
@@ -329,6 +333,7 @@ class Consumer:
         weights: Mapping[str, int] | None = None,
         mode: str = "",
         settled: Callable[[Delivery, Outcome, Exception | None], None] | None = None,
+        idle: Callable[[], None] | None = None,
         room: Callable[[], int] | None = None,
     ) -> None:
         self._tubes: tuple[str, ...] = sequence_of(tubes, "tubes")
@@ -347,6 +352,8 @@ class Consumer:
         self._weights = dict(weights or {})
         self._mode = mode
         self._settled = settled
+        self._idle = idle
+        self._wait = IDLE if idle is not None else WAIT
         self._room = room
         self._fresh = 0  # jobs that have come, and whose handlers have not begun: `room` does not count them yet
         self._turn = (at_once + 1) // 2  # for how many jobs a link asks while there is more to do than slots
@@ -510,6 +517,8 @@ class Consumer:
                 link.busy = False
                 if number:
                     self._more = len(jobs) == number
+                if self._idle is not None and waits and not (jobs or self._in_hand or self._stopping):
+                    self._idle()
                 if jobs:
                     self._begin(link, jobs)
                     await asyncio.sleep(0)  # those that need not wait for anything are done behind it
@@ -570,7 +579,7 @@ class Consumer:
         client = link.client
         replies: list[Reply[None] | Error | None] = []
         asked: Reply[list[Job[bytes]]] | None = None
-        wait = WAIT if waits else 0
+        wait = self._wait if waits else 0
         try:
             if not link.watching:
                 await link.watch()

@@ -8,6 +8,7 @@
     beanstalk_tasks     the Tasks that the ini option `beanstalk_tasks` names, such as shop:tasks
     tasks_in_memory     a queue in memory for these, whose clock the test moves
     run_tasks           runs what is due there; raises what a task raises
+    run_worker          runs a worker at beanstalk_server until no job is ready; raises what a task raises
 
 Every run of pytest imports this module where the client is installed, so it imports the rest when a fixture asks.
 """
@@ -239,3 +240,49 @@ def run_tasks(tasks_in_memory: MemoryQueue) -> Callable[..., int]:
         return runs
 
     return run
+
+
+@pytest.fixture
+def run_worker(beanstalk_server: Address, beanstalk_tasks: Tasks) -> Iterator[Callable[..., int]]:
+    """A function that runs a worker until no job of `beanstalk_tasks` is ready and none runs, and returns the number of
+    runs. Delayed jobs stay. The tasks are put to `beanstalk_server`, and their tubes are cleared after the test.
+
+    It raises the first exception that a task raises, unless it is called with raises=False. In a coroutine, call
+    `await asyncio.to_thread(run_worker)`.
+    """
+    import asyncio
+
+    from beanstalk_client.blocking import Client
+    from beanstalk_client.tasks import Middleware
+    from beanstalk_client.worker.serving import Group, Worker
+
+    errors: list[BaseException] = []
+
+    class Errors(Middleware):
+        def failed(self, run: Any, failure: Any) -> None:  # noqa: ARG002
+            errors.append(failure.error)
+
+    def run(*, raises: bool = True) -> int:
+        errors.clear()
+        worker = Worker(tasks, [Group(tuple(tasks.tubes), 1)], threads=1, burst=True)
+        asyncio.run(worker.run())
+        if raises and errors:
+            raise errors[0]
+        return worker.begun
+
+    tasks = beanstalk_tasks
+    addresses, watcher = tasks.addresses, Errors()
+    tasks.close()
+    tasks.addresses = beanstalk_server
+    tasks.middleware.append(watcher)
+    try:
+        yield run
+    finally:
+        tasks.middleware.remove(watcher)
+        tasks.close()
+        tasks.addresses = addresses
+        with Client(beanstalk_server, encoding=None) as client:
+            for tube in tasks.tubes:
+                for name in (tube, f"{tube}{tasks.errors or ''}"):
+                    client.use(name)
+                    _clear(client, name)

@@ -173,6 +173,34 @@ def test_tasks_run_in_memory_and_the_test_moves_the_clock(run):
     passed(run(MEMORY, ini="beanstalk_tasks = shop:tasks"), 3)
 
 
+WORKER = """
+import pytest
+import shop
+
+def test_orders_are_cancelled(run_worker):
+    for number in (17, 18):
+        shop.cancel_order.put(number)
+    assert run_worker() == 2
+    assert shop.cancelled == [17, 18]
+    assert run_worker() == 0
+
+def test_an_exception_of_a_task_is_raised(run_worker):
+    shop.cancel_order.put(13)
+    with pytest.raises(ValueError, match="13 is not cancelled"):
+        run_worker()
+    shop.cancel_order.put(13)
+    assert run_worker(raises=False) == 1
+
+def test_the_jobs_of_other_tests_are_gone(run_worker, beanstalk):
+    assert beanstalk.stats_tube("default")["current-jobs-delayed"] == 0
+    assert str(shop.tasks.addresses) != "127.0.0.1:1"
+"""
+
+
+def test_a_worker_runs_until_the_queue_is_empty(run):
+    passed(run(WORKER, ini="beanstalk_tasks = shop:tasks"), 3)
+
+
 @pytest.mark.parametrize(
     ("ini", "said"),
     [
@@ -198,7 +226,7 @@ def test_the_listings_of_the_page_run(run, pytester):
     for name, text in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL):
         (pytester.path / name).write_text(text)
     (ini,) = re.findall(r"```ini\n\[pytest\]\n(.*?)```", PAGE, re.DOTALL)
-    passed(run(None, ini=ini), 4)
+    passed(run(None, ini=ini), 5)
 
 
 def test_the_server_takes_no_options_of_another_one_from_the_environment(run, monkeypatch, tmp_path):

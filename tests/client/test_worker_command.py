@@ -59,6 +59,36 @@ def test_it_runs_tasks_and_ends_when_told(work, client):
     assert "worker " in worker.log and "has stopped" in worker.log
 
 
+BURST = """
+import os
+from beanstalk_client import Tasks
+
+tasks = Tasks(os.environ["QUEUE"])
+
+
+@tasks.task(tube="first")
+def first(number):
+    second.put(number)
+
+
+@tasks.task(tube="second")
+def second(number):
+    with open(os.environ["DIARY"], "a") as file:
+        file.write(f"{number}\\n")
+"""
+
+
+def test_a_burst_ends_when_no_job_is_left(work, client):
+    client.use("first")
+    client.put(call("first", 9), delay=3600)
+    for number in range(3):
+        client.put(call("first", number))
+    worker = work("--burst", program=BURST)
+    assert worker.process.wait(60) == 0
+    assert sorted(worker.diary.read_text().split()) == ["0", "1", "2"]
+    assert client.stats_tube("first")["current-jobs-delayed"] == 1
+
+
 def test_its_log_is_for_programs_if_that_is_asked_for(work, client):
     worker = work("--log-format", "json")
     client.put(call("fail"))

@@ -100,6 +100,9 @@ def make_parser() -> argparse.ArgumentParser:
         "(default: no limit)",
     )
     parser.add_argument(
+        "--burst", action="store_true", help="end when no job is ready and none runs; delayed jobs stay"
+    )
+    parser.add_argument(
         "--reload",
         action="store_true",
         help="for development: restart when a .py file in the working directory changes; needs watchfiles",
@@ -268,6 +271,8 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> int:
         except ImportError as error:
             raise UsageError(str(error)) from None
         return 0
+    if options.burst and options.processes > 1:
+        raise UsageError("--burst: must be without --processes, which replaces processes that end")
     tasks = find_tasks(options.app)
     if DJANGO_SETTINGS in os.environ:
         from beanstalk_client.integrations.django_project import FreshConnections
@@ -301,6 +306,7 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> int:
         unknown_task_grace=options.unknown_task_grace,
         max_jobs=options.max_jobs,
         max_memory=options.max_memory,
+        burst=options.burst,
     )
     try:
         with server_of(tasks):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -96,9 +97,11 @@ class Worker(Consumers):
         unknown_task_grace: time until a job is buried whose task is unknown; until then, it is released.
         max_jobs: the worker ends after this many jobs; 0: no limit.
         max_memory: it ends when it has more bytes of resident memory after a job; 0: no limit.
+        burst: it ends when no job is ready and none runs.
 
     Attributes:
-        is_recycled: it ends because of one of these limits.
+        begun: number of jobs that it has begun; counted with one of the last three arguments.
+        is_recycled: it ends because of one of the limits.
     """
 
     def __init__(
@@ -114,13 +117,16 @@ class Worker(Consumers):
         unknown_task_grace: Duration = UNKNOWN_TASK_GRACE,
         max_jobs: int = 0,
         max_memory: int = 0,
+        burst: bool = False,
     ) -> None:
         super().__init__(log, "worker", "running jobs", seconds_of(grace, "grace"))
         self._hangs = False
         self.is_recycled: bool = False
         self._max_jobs = max_jobs
         self._max_memory = max_memory
-        self._begun = 0  # number of jobs
+        self._burst = burst
+        self._idle: set[int] = set()  # indexes of groups that have had no job since the last one ended
+        self.begun: int = 0
         self._all_tracebacks = all_tracebacks
         self._unknown_task_grace = seconds_of(unknown_task_grace, "unknown_task_grace")
         self._tasks = tasks
@@ -150,13 +156,14 @@ class Worker(Consumers):
             Consumer(
                 self._tasks.connect_async,
                 group.tubes,
-                self._limited(runner) if self._max_jobs or self._max_memory else runner,
+                self._counted(runner) if self._max_jobs or self._max_memory or self._burst else runner,
                 at_once=group.at_once,
                 weights=self._weights,
                 mode=self._mode,
+                idle=functools.partial(self._note_idle, number) if self._burst else None,
                 room=self._room(threads if self._tasks._have_plain(group.tubes) else None),
             )
-            for group in self._groups
+            for number, group in enumerate(self._groups)
         ]
         tubes = ", ".join(f"{','.join(group.tubes)}={group.at_once}" for group in self._groups)
         who = f"{socket.gethostname()}:{os.getpid()}"
@@ -189,7 +196,7 @@ class Worker(Consumers):
             return None if threads is None else threads.room
 
         def room() -> int:
-            left = self._max_jobs - self._begun
+            left = self._max_jobs - self.begun
             return left if threads is None else min(left, threads.room())
 
         return room
@@ -209,16 +216,23 @@ class Worker(Consumers):
         except UnreadableError:
             return ""
 
-    def _limited(self, runner: TaskRunner) -> Callable[[Delivery], Awaitable[Outcome]]:
+    def _note_idle(self, number: int) -> None:
+        """End if each group has been idle since the last job, which may have put another one, has ended."""
+        self._idle.add(number)
+        if len(self._idle) == len(self._groups) and not self.is_stopping:
+            self._finish("no job is left", self._grace)
+
+    def _counted(self, runner: TaskRunner) -> Callable[[Delivery], Awaitable[Outcome]]:
         """A handler that ends the worker when it has reached its limit of jobs or memory."""
 
         async def handle(delivery: Delivery) -> Outcome:
-            self._begun += 1
-            if self._begun == self._max_jobs:
-                self._recycle(f"--max-jobs: {self._begun} jobs")
+            self.begun += 1
+            if self.begun == self._max_jobs:
+                self._recycle(f"--max-jobs: {self.begun} jobs")
             try:
                 return await runner(delivery)
             finally:
+                self._idle.clear()
                 if self._max_memory and (memory := resident_memory()) > self._max_memory:
                     self._recycle(f"--max-memory: {memory} bytes")
 

@@ -1,10 +1,11 @@
-"""Builds the documents as a site: the pages of the repository as they are, and two that are made from the code.
+"""Builds the documents as a site: the pages of the repository as they are, and some that are made from the code.
 
     python -m docs.site.build DIRECTORY
 
-The pages are copied to a place of their own, so that their links to each other stay as they are; with them come a page
-of all options, from `settings/options.py`, and one of all commands, from `wire/commands.py` and
-docs/protocol-extensions.md. Sphinx makes HTML of them, and whatever it warns of is an error. Must never change a page.
+The pages are copied to a place of their own, so that their links to each other stay as they are. The README is the
+first page, with the menu: links to it are changed in the copies. With them come a page of all options, from
+`settings/options.py`, one of all commands, from `wire/commands.py` and docs/protocol-extensions.md, and the Python API
+(`reference.py`). Sphinx makes HTML of them, and each of its warnings is an error.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from beanstalk_server.settings import kinds, options, sections
 from beanstalk_server.settings.declaration import Option
 from beanstalk_server.wire import authorization
 from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL, Command
+from docs.site import reference
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +39,7 @@ COPIED = (
 """What links of the pages lead to, and the pages."""
 
 CONTENTS = (
-    ("Begin", ["README", "docs/tutorial"]),
+    ("Begin", ["docs/tutorial"]),
     (
         "Use",
         [
@@ -64,6 +66,8 @@ CONTENTS = (
             "docs/testing",
             "docs/tracing",
             "docs/coming-from",
+            "reference/client",
+            "reference/tasks",
         ],
     ),
     (
@@ -83,23 +87,6 @@ CONTENTS = (
 """The pages, as the menu has them; what is not named goes behind "Know more"."""
 
 BEHIND = "Know more"
-
-INTRODUCTION = """\
-# beanstalk-server
-
-A job queue with delays that speaks the beanstalk protocol.
-
-| you want to | begin with |
-|---|---|
-| see what it is, and when to use something else | [README](README.md) |
-| learn it step by step | [tutorial](docs/tutorial.md) |
-| replace beanstalkd | [differences](docs/differences.md) |
-| use it from Python | [workers](docs/workers.md), [client](docs/client.md) |
-| use it from another language | [clients](docs/clients.md) |
-| move from Celery, RQ, greenstalk or Redis | [coming from another queue](docs/coming-from.md) |
-| run it in production | [deployment](docs/deploy.md), [TLS and users](docs/access.md) |
-| look up an option or a command | [options](reference/options.md), [commands](reference/commands.md) |
-"""
 
 RIGHTS = {rights.PRODUCE: "produce", rights.CONSUME: "consume", rights.INSPECT: "inspect", rights.ADMIN: "admin"}
 
@@ -239,10 +226,10 @@ def anchors_in(page: str) -> dict[str, str]:
     return anchors
 
 
-def index_page(pages: Iterable[str]) -> str:
-    """The first page: the menu. All pages are in it, so that Sphinx misses none."""
+def index_page(readme: str, pages: Iterable[str]) -> str:
+    """The first page: the README, and the menu. All pages are in it, so that Sphinx misses none."""
     named = {page for _, each in CONTENTS for page in each}
-    parts = [INTRODUCTION]
+    parts = [readme]
     for title, listed in CONTENTS:
         behind = sorted(set(pages) - named) if title == BEHIND else []
         parts.append("\n".join(["```{toctree}", ":maxdepth: 1", f":caption: {title}", "", *listed, *behind, "```", ""]))
@@ -258,12 +245,19 @@ def stage(place: Path) -> None:
             shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("site", "__pycache__"))
         else:
             shutil.copy(ROOT / name, target)
-    reference = place / "reference"
-    reference.mkdir()
-    (reference / "options.md").write_text(options_page())
-    (reference / "commands.md").write_text(commands_page((ROOT / "docs" / "protocol-extensions.md").read_text()))
-    pages = [str(path.relative_to(place).with_suffix("")) for path in place.rglob("*.md")]
-    (place / "index.md").write_text(index_page(pages))
+    made = place / "reference"
+    made.mkdir()
+    (made / "options.md").write_text(options_page())
+    (made / "commands.md").write_text(commands_page((ROOT / "docs" / "protocol-extensions.md").read_text()))
+    for name, text in reference.pages(ROOT / "client"):
+        (made / f"{name}.md").write_text(text)
+    readme = (place / "README.md").read_text()
+    (place / "README.md").unlink()
+    paths = list(place.rglob("*.md"))
+    for path in paths:
+        path.write_text(re.sub(r"\]\(((?:\.\./)*)README\.md(?=[#)])", r"](\1index.md", path.read_text()))
+    pages = [str(path.relative_to(place).with_suffix("")) for path in paths]
+    (place / "index.md").write_text(index_page(readme, pages))
 
 
 def build(directory: Path) -> int:

@@ -10,7 +10,7 @@ author = "the authors of beanstalk-server"
 release = VERSION
 language = "en"
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 6
 highlight_language = "none"

@@ -56,13 +56,22 @@ def test_every_page_is_in_the_menu_once(tmp_path):
     assert {page for _, named in CONTENTS for page in named} <= pages
 
 
-def test_the_index_says_where_to_begin(tmp_path):
+def test_the_readme_is_the_first_page(tmp_path):
     stage(tmp_path)
-    index = (tmp_path / "index.md").read_text()
-    begin = index.partition("```{toctree}")[0]
-    targets = re.findall(r"\]\(([^)]+)\)", begin)
-    assert {"README.md", "docs/tutorial.md", "docs/differences.md"} <= set(targets)
-    assert [target for target in targets if not (tmp_path / target).exists()] == []
+    assert (tmp_path / "index.md").read_text().startswith((ROOT / "README.md").read_text())
+    assert not (tmp_path / "README.md").exists()
+
+
+def test_the_api_of_the_client_is_there(tmp_path):
+    stage(tmp_path)
+    page = (tmp_path / "reference" / "client.md").read_text()
+    assert re.findall(r"^## (\w+)", page, re.MULTILINE).count("Client") == 1
+    put = page.split("### Client.put\n")[1].split("\n### ")[0]
+    assert "```python\nClient.put(body, priority=DEFAULT_PRIORITY, delay=DEFAULT_DELAY, ttr=DEFAULT_TTR)\n```" in put
+    assert "- `priority`: from 0, the most urgent, to 4,294,967,295." in put
+    assert "- `TooLateError`: it is ready, reserved or buried." in page.split("### Client.cancel\n")[1]
+    assert "### AsyncClient.put\n" not in page
+    assert "It has the same members as `Client`" in page
 
 
 def test_links_of_all_pages_lead_to_files_of_the_site(tmp_path):

@@ -32,8 +32,10 @@ FOR_ALL_TESTS := haproxy stunnel4 openssl systemd prometheus strace valgrind php
 
 .PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster console bench docs wheels clean
 
-serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
-	$(VENV)/bin/beanstalk-server $(ARGS)
+serve:                            ## run the server; options: make serve ARGS="-p 11400 -V"
+	@began=$$(date +%s); $(MAKE) --no-print-directory $(VENV)/installed \
+		&& echo "make serve took $$(($$(date +%s) - began)) seconds before the start" \
+		&& exec $(VENV)/bin/beanstalk-server $(ARGS)
 
 check: style types                ## while you work, a minute: format, lint, types, and the tests without sockets
 	$(VENV)/bin/pytest -q --numprocesses auto -m "not slow and not sockets" --hypothesis-profile fast

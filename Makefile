@@ -9,6 +9,7 @@ ARGS ?=
 SECONDS ?= 60
 SEED ?= $(shell date +%s)
 MINUTES ?=
+VERSION ?=
 CPU_LIMIT ?=
 PACKAGE := $(if $(filter 1,$(BEANSTALK_SERVER_PURE)),pure,$(if $(shell command -v cc || command -v gcc),compiled,pure))
 PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
@@ -30,7 +31,7 @@ POOL := $(VENV)/bin/pytest -q --dist load --tx $(PROCESSORS)*popen//env:TEST_PAC
 FOR_TESTS := beanstalkd redis-server postgresql
 FOR_ALL_TESTS := haproxy stunnel4 openssl systemd prometheus strace valgrind php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3 php-illuminate-queue php-illuminate-events php-symfony-beanstalkd-messenger ruby-activejob chromium
 
-.PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster console bench docs wheels clean
+.PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster console bench docs wheels release clean
 
 serve:                            ## run the server; options: make serve ARGS="-p 11400 -V"
 	@began=$$(date +%s); $(MAKE) --no-print-directory $(VENV)/installed \
@@ -90,6 +91,9 @@ docs: $(VENV)/documents           ## the documents as a site, in build/docs
 
 wheels: $(VENV)/publishing         ## what an index is given, in dist: built, checked, and tried in an empty environment
 	@$(VENV)/bin/python -m harness.wheels dist
+
+release: $(VENV)/publishing $(VENV)/developer debian    ## checks a version and makes all of it in dist; publishes nothing: make release VERSION=1.2.3
+	@$(VENV)/bin/python -m harness.release $(VERSION)
 
 # Installs Debian packages if it may, and says which are missing if it may not. On CI, a missing one of FOR_TESTS is an error.
 define install-debian

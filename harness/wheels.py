@@ -18,6 +18,8 @@ from pathlib import Path
 from harness.servers import ROOT, Process
 
 TOOLS = Path(sys.executable).parent
+PROJECTS = [path for path in (ROOT, ROOT / "client", ROOT / "conformance") if (path / "pyproject.toml").exists()]
+"""The directories of the distributions, the server's first."""
 STORY = """
 import sys
 from beanstalk_client import Client
@@ -48,7 +50,8 @@ def run(*line: str | Path, **environment: str) -> None:
 def build(to: Path, work: Path) -> list[Path]:
     """Build everything into `to`; return the wheels of the server."""
     build = ("python", "-m", "build", "--no-isolation")
-    for name, project in (("client", ROOT / "client"), ("server", ROOT)):
+    for project in PROJECTS:
+        name = "server" if project == ROOT else project.name
         print(f"building the {name}: the archive of its sources, and a pure wheel from the archive", flush=True)
         run(*build, "--outdir", to, project, BEANSTALK_SERVER_PURE="1")
     print("building the server's compiled wheel from the archive", flush=True)
@@ -88,22 +91,26 @@ def use(wheels: Sequence[Path], work: Path) -> None:
         server.stop()
 
 
-def main() -> None:
-    """Build into the directory that is named, which is emptied first."""
-    to = Path(sys.argv[1]).absolute()
+def make(to: Path) -> None:
+    """Build into this directory, which is emptied first; check and try what is built."""
     shutil.rmtree(to, ignore_errors=True)
     to.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as directory:
         wheels = build(to, Path(directory))
-        built = sorted(to.iterdir())
-        check(built)
+        check(sorted(to.iterdir()))
         (client,) = to.glob("beanstalk_client-*.whl")
         for wheel in wheels:
             print(f"trying {wheel.name} and {client.name} in an empty environment", flush=True)
             use([wheel, client], Path(directory))
-    for path in built:
+
+
+def show(built: Path) -> None:
+    """Print the names and sizes of the files in this directory."""
+    for path in sorted(built.iterdir()):
         print(f"{path.stat().st_size / 1000:8,.0f} kB  {path.name}")
 
 
 if __name__ == "__main__":
-    main()
+    place = Path(sys.argv[1]).absolute()
+    make(place)
+    show(place)

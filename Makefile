@@ -93,7 +93,7 @@ wheels: $(VENV)/publishing         ## what an index is given, in dist: built, ch
 	@$(VENV)/bin/python -m harness.wheels dist
 
 release: $(VENV)/publishing $(VENV)/developer debian    ## checks a version and makes all of it in dist; publishes nothing: make release VERSION=1.2.3
-	@$(VENV)/bin/python -m harness.release $(VERSION)
+	@$(VENV)/bin/python -m harness.release "$(VERSION)"
 
 # Installs Debian packages if it may, and says which are missing if it may not. On CI, a missing one of FOR_TESTS is an error.
 define install-debian

@@ -86,7 +86,7 @@ def sum_up(to: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Prepare the release of the version that is given; return the exit status."""
-    version = "".join(arguments)
+    (version,) = arguments or [""]
     if not version:
         sys.stderr.write("usage: make release VERSION=1.2.3\n")
         return 2

@@ -53,6 +53,8 @@ def test_a_wheel_needs_nothing_and_works_alone(builder, sources, tmp_path):
     wheel = build(builder, sources, "wheel")
     assert wheel.name == f"beanstalk_client-{VERSION}-py3-none-any.whl"
     assert CLIENT_VERSION == VERSION
+    checked = subprocess.run([builder, "-m", "check_wheel_contents", wheel], cwd=ROOT, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
     found = [*sources.glob("beanstalk_client/**/*.py"), *sources.glob("beanstalk_client/console/[st]*/*.*")]
     files = {str(path.relative_to(sources)) for path in found}
     assert files_of(wheel) == {*files, "beanstalk_client/py.typed"}

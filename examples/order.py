@@ -46,7 +46,7 @@ async def place(number: int, minute: float) -> None:
 
 async def pay(number: int) -> None:
     """Take the payment for an order, unless it is cancelled."""
-    in_time = await cancel_order.key(f"order-{number}").acancel()
+    in_time = await cancel_order.acancel(f"order-{number}")
     print(f"order {number} is {'paid' if in_time else 'not paid: it comes too late'}", flush=True)
 
 
@@ -66,7 +66,7 @@ async def story(minute: float, wait: Callable[[float], Awaitable[object]]) -> No
 
 
 async def main() -> None:
-    worker = Worker(tasks, [Group((tasks.tube,), 10)], threads=1)  # usually: python -m beanstalk_client.worker
+    worker = Worker(tasks, [Group((tasks.tube,), 10)], threads=1)  # usually: beanstalk-worker
     working = asyncio.create_task(worker.run())
     await story(0.05, asyncio.sleep)
     worker.stop()

@@ -207,7 +207,7 @@ async def test_a_blocking_call_in_an_event_loop_is_an_error_before_it_blocks():
     calls = {
         "put": note.put,
         "result": note.result().put,
-        "cancel": lambda: note.key("a").cancel(),
+        "cancel": lambda: note.cancel("a"),
         "get": lambda: handle.get(timeout=1),
         "state": lambda: handle.state,
         "progress": lambda: handle.progress,

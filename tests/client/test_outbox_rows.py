@@ -73,12 +73,10 @@ def test_a_put_is_a_row(mail, outbox):
 def test_changes_are_rows(mail, outbox):
     assert mail.cancel("order-17") is True
     assert mail.cancel(17) is True
-    assert mail.key("order-18").cancel() is True
     assert mail.reprioritize("order-17", 3) is True
     assert outbox.commands == [
         ("cancel_keyed", "mail", "order-17", {"key": "order-17"}),
         ("cancel", "mail", None, {"job": 17}),
-        ("cancel_keyed", "mail", "order-18", {"key": "order-18"}),
         ("reprioritize_keyed", "mail", "order-17", {"key": "order-17", "priority": 3}),
     ]
 

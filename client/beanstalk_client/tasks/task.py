@@ -597,28 +597,6 @@ class _Call(_Changeable[C], Generic[P, C]):
         self._is_used = True
         return self._task
 
-    def cancel(self) -> bool:
-        """Call off the job with this key, as `Task.cancel` does.
-
-        Example:
-            send_mail.key("order-17").cancel()
-        """
-        return self._use().cancel(self._name)
-
-    async def acancel(self) -> bool:
-        """As `cancel`, in asyncio.
-
-        Example:
-            await send_mail.key("order-17").acancel()
-        """
-        return await self._use().acancel(self._name)
-
-    @property
-    def _name(self) -> str:
-        if not self._options.key:
-            raise ValueError("what has no key can be cancelled by its id: task.cancel(id)")
-        return self._options.key
-
 
 class Call(_Call[P, "Call[P]"]):
     """A call that puts a job and returns its id.

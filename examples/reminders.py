@@ -77,7 +77,7 @@ async def main() -> None:
     async def until(number: int) -> None:
         await asyncio.sleep((began + number * day - datetime.now(UTC)).total_seconds())
 
-    worker = Worker(tasks, [Group((tasks.tube,), 10)], threads=1)  # usually: python -m beanstalk_client.worker
+    worker = Worker(tasks, [Group((tasks.tube,), 10)], threads=1)  # usually: beanstalk-worker
     working = asyncio.create_task(worker.run())
     await story(began, day, until)
     worker.stop()

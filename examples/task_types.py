@@ -6,7 +6,7 @@ before. So a server may be killed and started again, and a worker, too: its jobs
 to stop by SIGTERM lets its executors end first. In three terminals:
 
     beanstalk-server -b /tmp/queue
-    cd examples; python -m beanstalk_client.worker task_types:tasks --grace 60
+    cd examples; beanstalk-worker task_types:tasks --grace 60
     python examples/task_types.py 3
 
 The worker prints:

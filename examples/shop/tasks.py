@@ -1,6 +1,6 @@
 """What a shop does later: cancel orders that are not paid, send mails, report every night.
 
-python -m beanstalk_client.worker tasks:tasks --schedule
+beanstalk-worker tasks:tasks --schedule
 """
 
 import contextlib

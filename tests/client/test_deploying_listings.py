@@ -45,7 +45,8 @@ def test_a_worker_runs_jobs_of_both_versions(section, tmp_path):
 
 
 def test_a_worker_takes_jobs_of_the_old_tube_and_of_the_new_one(tmp_path):
-    command = next(line.split()[1:] for line in PAGE.read_text().splitlines() if line.startswith("    python -m"))
+    lines = PAGE.read_text().splitlines()
+    arguments = next(line.split()[1:] for line in lines if line.startswith("    beanstalk-worker "))
     with running(SERVERS[0]) as server:
         program = Program(PAGE, "Change the arguments", tmp_path, server.address)
         with Client(server.address) as queue:
@@ -53,7 +54,7 @@ def test_a_worker_takes_jobs_of_the_old_tube_and_of_the_new_one(tmp_path):
                 queue.use(tube)
                 queue.put(json.dumps({"task": "invoice", "args": [order]}))
         expected = {f"invoice for order {order} in EUR" for order in range(2)}
-        assert expected <= set(program.work(*command, until=expected).splitlines())
+        assert expected <= set(program.work("-m", "beanstalk_client.worker", *arguments, until=expected).splitlines())
 
 
 def test_every_listing_is_run():

@@ -132,7 +132,11 @@ def test_the_shop_is_two_processes_that_see_each_others_changes(tmp_path):
         }
 
         def start(block):
-            line = block.splitlines()[-1].replace("1m", "1h").replace("python ", f"{sys.executable} ")
+            line = (
+                block.splitlines()[-1]
+                .replace("1m", "1h")
+                .replace("beanstalk-worker ", f"{sys.executable} -m beanstalk_client.worker ")
+            )
             line = line.replace("uvicorn ", f"{sys.executable} -m uvicorn --port {port} ")
             process = subprocess.Popen(
                 ["env", *shlex.split(line)],

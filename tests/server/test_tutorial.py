@@ -28,7 +28,8 @@ SECTIONS = [line.strip("# \n") for line in PAGE.read_text().splitlines() if line
 
 PORTS = ("11300", "8000", "9113")
 
-SERVER, OPERATOR, DELIVERER, PYTHON = "beanstalk-server", "beanstalk", "beanstalk-deliver", "python"
+SERVER, OPERATOR, DELIVERER = "beanstalk-server", "beanstalk", "beanstalk-deliver"
+WORKER, PYTHON = "beanstalk-worker", "python"
 
 COMES_WITHIN = 60
 """Seconds until a worker must have printed something: several times what the page's delays take."""
@@ -135,7 +136,7 @@ class Tutorial(Recipe):
     """The whole page, as one story.
 
     Args:
-        commands: what is called by the names on the page, which are those of SERVER, OPERATOR, DELIVERER and PYTHON.
+        commands: what is called by the names on the page: those of SERVER, OPERATOR, DELIVERER, WORKER and PYTHON.
         variables: of the environment, besides.
 
     Attributes:
@@ -244,6 +245,7 @@ def test_from_nothing_to_a_worker_in_production(begin):
         SERVER: command(imported()),
         OPERATOR: calls("beanstalk_client.cli.main"),
         DELIVERER: calls("beanstalk_client.deliver.command"),
+        WORKER: calls("beanstalk_client.worker.command"),
         PYTHON: [sys.executable],
     }
     tutorial = begin(commands, {"PYTHONDONTWRITEBYTECODE": "1"})
@@ -258,7 +260,8 @@ def test_on_an_empty_machine(begin, tmp_path, open_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)
     home = tmp_path / "home"
-    installed = {name: [str(home / "queue" / "bin" / name)] for name in (SERVER, OPERATOR, DELIVERER, PYTHON)}
+    names = (SERVER, OPERATOR, DELIVERER, WORKER, PYTHON)
+    installed = {name: [str(home / "queue" / "bin" / name)] for name in names}
     tutorial = begin(installed, {"HOME": str(home), "PYTHONPATH": ""})
     tutorial.run_in(clone)
     assert "queue/bin" in tutorial.skip()

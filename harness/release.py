@@ -74,6 +74,8 @@ def list_components(to: Path) -> None:
             python = Path(place) / "bin" / "python"
             wheels.run("python", "-m", "venv", "--without-pip", place)
             wheels.run("python", "-m", "pip", "--quiet", "--python", python, "install", wheel)
+            for origin in Path(place).glob("lib/*/site-packages/*/direct_url.json"):
+                origin.unlink()  # a path of this machine, which the SBOM would show
             name = wheel.name.removesuffix("-py3-none-any.whl")
             wheels.run("cyclonedx-py", "environment", python, "--output-file", to / f"{name}.cdx.json")
 

@@ -77,7 +77,7 @@ def test_without_a_version_it_says_how_to_give_one(capsys):
 
 
 def test_it_builds_lists_components_tests_upgrades_and_publishes_nothing(monkeypatch, clone, capsys):
-    ran = []
+    ran, installed_from = [], []
 
     def make(to):
         to.mkdir()
@@ -86,7 +86,13 @@ def test_it_builds_lists_components_tests_upgrades_and_publishes_nothing(monkeyp
 
     def run(*line, **_):
         ran.append(" ".join(str(word) for word in line))
+        if "install" in line:
+            python = line[line.index("--python") + 1]
+            installed_from.append(python.parents[1] / "lib/python3/site-packages/x.dist-info/direct_url.json")
+            installed_from[0].parent.mkdir(parents=True)
+            installed_from[0].write_text('{"url": "file:///home"}')
         if line[0] == "cyclonedx-py":
+            assert not installed_from[0].exists()  # an SBOM names no path of the machine
             (clone / "dist/beanstalk_server-1.2.0.cdx.json").write_text("{}")
 
     monkeypatch.setattr(release, "PROJECTS", [clone])

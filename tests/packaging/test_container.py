@@ -86,6 +86,14 @@ def test_what_it_needs_of_the_package_is_there(stages):
         assert "beanstalk-server" in project["scripts"]
 
 
+def test_the_line_of_the_readme_builds_it_and_publishes_its_port_on_this_machine_only(stages):
+    (line,) = re.findall(r"^docker run .*", (ROOT / "README.md").read_text(), re.MULTILINE)
+    published, recipe = re.fullmatch(r'docker run -p (\S+) "\$\(docker build -q -f (\S+) \.\)"', line).groups()
+    assert ROOT / recipe == CONTAINERFILE
+    port = of(stages[-1], "EXPOSE")[0].split()[0]
+    assert published == f"127.0.0.1:{port}:{port}"
+
+
 @both
 def test_nothing_of_the_build_is_in_it(stages):
     title = labels(stages)["title"]

@@ -3,10 +3,12 @@
 import re
 import subprocess
 import sys
+import tomllib
 
 from harness.servers import ROOT, environment_of, imported
 
-LISTINGS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+README = (ROOT / "README.md").read_text()
+LISTINGS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_listings_print_what_they_say(launch, tmp_path):
@@ -31,3 +33,10 @@ def test_the_listings_print_what_they_say(launch, tmp_path):
     assert run("first.py", first) == "send the welcome mail\n"
     assert run("shop.py", shop) == ""
     assert run("order.py", order) == "True\n"
+
+
+def test_all_extras_are_named():
+    found = re.search(r"Its extras are (.*?)\. Those of the server are (.*?)\.\n", README, re.DOTALL).groups()
+    for named, place in zip(found, ("client", "."), strict=True):
+        project = tomllib.loads((ROOT / place / "pyproject.toml").read_text())["project"]
+        assert re.findall(r"`(\w+)`", named) == sorted(project["optional-dependencies"])

@@ -30,6 +30,7 @@ COPIED = (
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "LICENSE",
     "bench/README.md",
     "conformance/README.md",
@@ -82,7 +83,7 @@ CONTENTS = (
         "Know more",
         ["docs/performance", "bench/README", "docs/compatibility", "docs/design", "docs/binlog-format"],
     ),
-    ("Take part", ["CONTRIBUTING", "conformance/README", "CHANGELOG"]),
+    ("Take part", ["CONTRIBUTING", "conformance/README", "docs/releases", "CHANGELOG", "SECURITY"]),
 )
 """The pages, as the menu has them; what is not named goes behind "Know more"."""
 

@@ -1,11 +1,14 @@
 """`make release`: what it refuses before it builds anything, and what it does afterwards, without a build."""
 
+import re
 import subprocess
+import tomllib
 
 import pytest
 
 from harness import release, wheels
 from harness.release import faults, sum_up, version_of
+from harness.servers import ROOT
 
 DYNAMIC = (
     '[project]\nname = "{0}"\ndynamic = ["version"]\n[tool.setuptools.dynamic]\nversion = {{ attr = "{1}.VERSION" }}\n'
@@ -121,6 +124,18 @@ def test_sums_are_those_of_sha256sum(tmp_path):
     assert (tmp_path / "SHA256SUMS").read_text() == (
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  a\n"
     )
+
+
+def test_the_support_policy_names_the_pythons_that_packages_are_built_for():
+    server, client = (tomllib.loads((place / "pyproject.toml").read_text()) for place in (ROOT, ROOT / "client"))
+    page = (ROOT / "docs/releases.md").read_text()
+    named = {
+        name: re.findall(r"3\.\d+", versions)
+        for name, versions in re.findall(r"^\| Python for the (\w+) \| (.*) \|$", page, re.MULTILINE)
+    }
+    assert named["server"] == [f"3.{tag[3:].removesuffix('-*')}" for tag in server["tool"]["cibuildwheel"]["build"]]
+    assert f">={named['server'][0]}" == server["project"]["requires-python"]
+    assert f">={named['client'][0]}" == client["project"]["requires-python"]
 
 
 def test_the_distributions_of_this_repository_have_one_version():

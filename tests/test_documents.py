@@ -68,6 +68,11 @@ def test_links_lead_to_headings(page):
         assert fragment in headings
 
 
+def test_the_changelog_links_to_the_pages_that_it_names():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"(?<![\[(\w/])(?:docs/[\w-]+|SECURITY)\.md", text) == []
+
+
 def test_paths_exist(page):
     """A path in backticks is one of the repository, of a package, of the tests or of the page's own directory."""
     paths = re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml))`", page.read_text())

@@ -32,8 +32,10 @@ def version_of(project: Path) -> str:
     read = tomllib.loads((project / "pyproject.toml").read_text())
     if "version" in read["project"]:
         return str(read["project"]["version"])
-    module, _, name = read["tool"]["setuptools"]["dynamic"]["version"]["attr"].rpartition(".")
-    return str(runpy.run_path(str(project / f"{module.replace('.', '/')}.py"))[name])
+    setuptools = read["tool"]["setuptools"]
+    package, *module, name = setuptools["dynamic"]["version"]["attr"].split(".")
+    path = project.joinpath(setuptools.get("package-dir", {}).get(package, package), *module).with_suffix(".py")
+    return str(runpy.run_path(str(path))[name])
 
 
 def faults(version: str, projects: Sequence[Path]) -> list[str]:

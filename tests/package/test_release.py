@@ -38,6 +38,13 @@ def test_what_is_ready_has_no_faults(clone):
     assert faults("1.2.0", [clone, clone / "client"]) == []
 
 
+def test_the_version_is_found_where_the_directory_of_a_package_has_another_name(tmp_path):
+    text = DYNAMIC.format("suite", "suite.version") + '[tool.setuptools.package-dir]\nsuite = "."\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+    (tmp_path / "version.py").write_text('VERSION = "1.2.0"\n')
+    assert version_of(tmp_path) == "1.2.0"
+
+
 def test_each_distribution_must_have_the_version(clone):
     (clone / "client/pyproject.toml").write_text('[project]\nname = "client"\nversion = "1.1.0"\n')
     assert faults("1.2.0", [clone, clone / "client"]) == [

@@ -1,1 +1,1 @@
-"""The program that runs tasks: `python -m beanstalk_client.worker app:tasks`."""
+"""The program that runs tasks: `beanstalk-worker app:tasks`."""

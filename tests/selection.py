@@ -46,6 +46,7 @@ SOCKETS = (
     "tests/client/test_deliver_sending",
     "tests/client/test_deliver_serving",
     "tests/client/test_deploying_listings",
+    "tests/client/test_idempotency_listings",
     "tests/client/test_imports",
     "tests/client/test_integrations_django",
     "tests/client/test_integrations_kombu",

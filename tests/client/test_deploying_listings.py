@@ -23,11 +23,6 @@ JOBS = {
         ("invoice", [17], "invoice for order 17 in EUR"),
         ("invoice", [18, "USD"], "invoice for order 18 in USD"),
     ),
-    "Write idempotent tasks": (
-        ("charge", [17], "order 17 is charged"),
-        ("charge", [17], "order 17 is charged already"),
-        ("charge", [18], "order 18 is charged"),
-    ),
 }
 """For each section with a program: jobs of both versions, by task and arguments, and what the worker prints."""
 

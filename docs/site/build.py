@@ -40,7 +40,7 @@ COPIED = (
 """What links of the pages lead to, and the pages."""
 
 CONTENTS = (
-    ("Begin", ["docs/tutorial"]),
+    ("Begin", ["docs/tutorial", "docs/faq"]),
     (
         "Use",
         [
@@ -57,6 +57,7 @@ CONTENTS = (
         [
             "docs/client",
             "docs/workers",
+            "docs/idempotency",
             "docs/deploying",
             "docs/schedules",
             "docs/outbox",
@@ -77,7 +78,15 @@ CONTENTS = (
     ),
     (
         "Operate",
-        ["docs/deploy", "docs/scaling", "docs/operating", "docs/beanstalk", "docs/console", "docs/observability"],
+        [
+            "docs/deploy",
+            "docs/scaling",
+            "docs/operating",
+            "docs/troubleshooting",
+            "docs/beanstalk",
+            "docs/console",
+            "docs/observability",
+        ],
     ),
     (
         "Know more",

@@ -1,13 +1,17 @@
 """The listings of docs/coming-from.md run, with a server and a worker, and each call that a table names works."""
 
 import re
+import subprocess
 import time
 
+import programs
 import pytest
 from beanstalk_client.tasks import Tasks
+from clients_of_others import RUNS_WITHIN, of_debian
 from listings import Program
 
 from harness.servers import ROOT
+from tests.server.recipes import blocks
 
 pytestmark = pytest.mark.slow
 
@@ -61,3 +65,50 @@ def test_rq(tmp_path, run):
 def test_a_sorted_set(tmp_path, run):
     program = Program(PAGE, "A Redis sorted set, and libraries around one", tmp_path, run().address)
     assert program.run("delays.py").splitlines() == ["True", "cancelled: no worker gets it", "1", "order-18"]
+
+
+def test_celery(tmp_path, run):
+    address = run().address
+    Program(PAGE, "RQ", tmp_path, address)  # which has the task
+    program = Program(PAGE, "Celery", tmp_path, address)
+    assert program.run("orders.py") == "True\nFalse\n"
+    program.work("-m", "beanstalk_client.worker", "shop:tasks", until={"order 18 is not paid"})
+
+
+def test_rabbitmq(tmp_path, run):
+    program = Program(PAGE, "RabbitMQ's delayed message exchange", tmp_path, run().address)
+    assert program.run("reminders.py") == "order 18 is not paid\n"
+
+
+def test_sqs(tmp_path, run):
+    program = Program(PAGE, "SQS beyond 15 minutes", tmp_path, run().address)
+    assert program.run("orders.py") == "['order 18']\n(1, 0)\n"
+
+
+def run_other(directory, address, title, *line, page=PAGE):
+    """Write the listings of a section in another language, run one, and return the lines that it prints."""
+    for _, text in blocks(page, title):
+        name = re.match(r"(?://|#) (\S+\.\w+)\n", text)[1]
+        (directory / name).write_text(text.replace("11300", str(address[1])))
+    done = subprocess.run(line, cwd=directory, capture_output=True, text=True, timeout=RUNS_WITHIN, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_redisson(tmp_path, run):
+    java = programs.find("java", "default-jdk-headless")
+    found = run_other(tmp_path, run().address, "Redisson's delayed queue", java, "Orders.java")
+    assert found == ["INSERTED 1", "CANCELLED", "NOT_FOUND"]
+
+
+def test_bullmq(tmp_path, run):
+    node = programs.find("node", "nodejs")
+    address = run().address
+    run_other(tmp_path, address, "Node", node, "beanstalk.mjs", page=ROOT / "docs" / "clients.md")
+    assert run_other(tmp_path, address, "BullMQ", node, "orders.mjs") == ["INSERTED 1", "RESCHEDULED", "CANCELLED"]
+
+
+def test_sidekiq(tmp_path, run):
+    of_debian("ruby", ["-e", "require 'beaneater'"], "ruby-beaneater", "")
+    found = run_other(tmp_path, run().address, "Sidekiq", "ruby", "orders.rb")
+    assert found == ["CANCELLED", "order 16 is not paid"]

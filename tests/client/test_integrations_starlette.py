@@ -5,20 +5,25 @@ import json
 import os
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
+import types
 import urllib.request
 from importlib import util
+from pathlib import Path
 
 import pytest
 from beanstalk_client import Client
 from beanstalk_client.integrations.starlette import client_of, lifespan
 from beanstalk_client.schedules.scheduler import GROUP
 from consuming import SERVERS, running
+from listings import Program
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
+from working import WorkerProcess
 
 from harness.servers import ROOT, accepts, unused_port
 from harness.waiting import eventually
@@ -166,3 +171,75 @@ def test_the_shop_is_two_processes_that_see_each_others_changes(tmp_path):
         assert ask("GET", "/orders/17") == {"state": "paid"}
         assert ask("GET", "/orders/18") == {"state": "cancelled"}
         eventually(lambda: set(printed.splitlines()) <= set((tmp_path / "log").read_text().splitlines()), "the mails")
+
+
+def recipe(monkeypatch, title, address):
+    """The modules of a recipe of the page, by name; each may import those before it."""
+    modules = {}
+    for language, text in blocks(ROOT / "docs" / "web.md", title):
+        assert language == "python"
+        name = re.match(r"# (\w+)\.py\n", text)[1]
+        modules[name] = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, modules[name])
+        exec(text.replace("127.0.0.1:11300", "{}:{}".format(*address)), modules[name].__dict__)
+    return modules
+
+
+UNAVAILABLE = "Answer 503 while the queue is down"
+
+
+@pytest.mark.sockets
+def test_the_answer_is_503_without_a_queue(monkeypatch):
+    app = recipe(monkeypatch, UNAVAILABLE, ("127.0.0.1", unused_port()))["reminders"].app
+    with TestClient(app) as web:
+        answer = web.put("/orders/17/reminder")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
+@pytest.mark.sockets
+def test_the_answer_is_503_while_the_queue_takes_no_jobs_and_a_repetition_makes_no_second_job(monkeypatch):
+    with running(SERVERS[0]) as server, Client(server.address) as queue:
+        app = recipe(monkeypatch, UNAVAILABLE, server.address)["reminders"].app
+        with TestClient(app) as web:
+            assert [web.put("/orders/17/reminder").status_code for _ in range(2)] == [202, 202]
+            assert queue.stats()["current-jobs-delayed"] == 1
+            queue.drain()
+            assert web.put("/orders/18/reminder").status_code == 503
+
+
+@pytest.mark.sockets
+def test_a_page_shows_the_progress_of_a_task(monkeypatch, tmp_path):
+    title = "Show the progress of a task"
+    with running(SERVERS[0]) as server:
+        Program(ROOT / "docs" / "web.md", title, tmp_path, server.address)  # files for the worker
+        site = recipe(monkeypatch, title, server.address)["site"].app
+        with TestClient(site) as web:
+            page = web.post("/reports?pages=3").url.path
+            assert web.get(page).text.endswith("<p>waits for a worker</p>")
+            worker = WorkerProcess(server, tmp_path, program=(tmp_path / "reports.py").read_text())
+            try:
+                eventually(lambda: " of 3</p>" in web.get(page).text, "the page shows a progress")
+                eventually(lambda: web.get(page).text == "<p>a report of 3 pages</p>", "the page shows the report")
+            finally:
+                worker.close()
+            assert web.get("/reports/99").text == "<p>There is no such report.</p>"
+
+
+@pytest.mark.sockets
+def test_one_lifespan_has_a_database_a_client_and_tasks(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with running(SERVERS[0]) as server, Client(server.address) as queue:
+        shop = recipe(monkeypatch, "One lifespan for the database, the client and the tasks", server.address)["shop"]
+        with TestClient(shop.app) as web:
+            assert web.put("/orders/17").json() == {"waiting": 1}
+            assert queue.stats()["current-connections"] == 3
+        eventually(lambda: queue.stats()["current-connections"] == 1, "both clients of the application are closed")
+        with contextlib.closing(sqlite3.connect("shop.db")) as database:
+            assert database.execute("SELECT number FROM orders").fetchall() == [(17,)]
+
+
+def test_every_recipe_is_run():
+    headings = re.findall(r"^### (.*)$", (ROOT / "docs" / "web.md").read_text(), re.MULTILINE)
+    source = Path(__file__).read_text()
+    assert headings
+    assert [heading for heading in headings if f'"{heading}"' not in source] == []

@@ -56,6 +56,16 @@ def test_pictures_exist_have_texts_and_are_small(page):
     assert sum((page.parent / target).stat().st_size for _, target in found) <= 1_000_000
 
 
+def test_each_page_is_linked_from_another():
+    linked = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+        if (page.parent / target).resolve() != page
+    }
+    assert [name(page) for page in ROOT.glob("docs/*.md") if page not in linked] == []
+
+
 def anchor(heading):
     """What a heading is called in a link."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -56,4 +56,5 @@ class Program:
             worker.terminate()
             worker.wait(60)
             log.close()
+            print(self.read("log"))  # pytest shows it if the test fails
         return self.read("log")

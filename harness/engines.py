@@ -71,14 +71,14 @@ class RedisServer(Restartable):
         for path in self.directory.glob("appendonlydir/*"):
             path.unlink()
 
-    def ask(self, *words: str | int) -> Reply:
+    def ask(self, *words: bytes | str | int) -> Reply:
         """Give one command on a connection of its own.
 
         Raises:
             RefusedError: the answer is an error.
             OSError: there is no answer.
         """
-        encoded = [str(word).encode() for word in words]
+        encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         data = b"*%d\r\n" % len(encoded) + b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded])
         with socket.create_connection(self.address, ASK_WITHIN) as sock:
             sock.sendall(data)

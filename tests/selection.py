@@ -91,6 +91,7 @@ SOCKETS = (
     "tests/test_examples.py",
     "tests/test_pool.py",
     "tests/test_walks.py",
+    "tests/upgrades/",
 )
 
 

@@ -119,6 +119,7 @@ class MemoryDirectory:
     """
 
     def __init__(self, nodes=None, capacity=1 << 40):
+        self.tears_writes = True
         self.path = Path("memory")
         self.nodes = dict(nodes or {})
         self.durable = dict(self.nodes)

@@ -127,6 +127,7 @@ class EngineDirectory:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.path = Path(path)
+        self.tears_writes = False  # the engine makes a commit as a whole: what is broken is damage
         self.shard = shard
         self.is_direct = True
         self.is_full = False

@@ -36,6 +36,7 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.beanstalkd.reader import take_over
+from beanstalk_server.storage.binlog_reader import find_tail
 from beanstalk_server.storage.disk import Directory, RealDirectory, write_file
 from beanstalk_server.storage.errors import DAMAGED, StorageError, lock_directory, unusable
 from beanstalk_server.storage.inspection import inspect
@@ -406,8 +407,9 @@ def _written(
         for name in to.names(REWRITING):  # of an import that was interrupted
             to.remove(f"{REWRITING}/{name}")
         try:
+            newest = [name for _, name in segment_names(source)][-1:]
             for name in names:
-                _write(source, name, to, on_copied)
+                _write(source, name, to, on_copied, is_newest=name in newest)
             to.sync()
             yield to
         except BaseException:  # also when others have their files in their places
@@ -417,13 +419,18 @@ def _written(
         raise StorageError(f"the engine: cannot be written to: {error.strerror or error}") from error
 
 
-def _write(source: Directory, name: str, to: EngineDirectory, on_copied: Callable[[int], None]) -> None:
+def _write(
+    source: Directory, name: str, to: EngineDirectory, on_copied: Callable[[int], None], *, is_newest: bool
+) -> None:
+    """Write a file into the engine, without the torn tail that the newest segment may have."""
     with closing(source.open(name)) as file:
         size = file.size()
+        tail = find_tail(file, name) if is_newest else None
+        end = size if tail is None else tail.end
         copy = to.create(f"{REWRITING}/{name}", size)
         for offset in range(0, size, CHUNK):
             data = file.read(offset, min(CHUNK, size - offset))
-            if content := data.rstrip(b"\0"):
+            if content := data[: max(end - offset, 0)].rstrip(b"\0"):
                 copy.write(offset, content)
                 copy.sync()
             on_copied(len(data))

@@ -114,6 +114,8 @@ class BinlogReader:
                 size = end = file.size()
                 if sequence == self.sequence:
                     self.tail = find_tail(file, name)
+                    if self.tail is not None and self.tail.torn and not self.directory.tears_writes:
+                        self.tail = None
                     if self.tail is not None:
                         end = self.tail.end
                         self._check_mark(mark, name, self.tail)

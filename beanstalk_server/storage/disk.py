@@ -61,6 +61,8 @@ class Directory(Protocol):
 
     path: Path
     """Its path, for messages."""
+    tears_writes: bool
+    """Whether a crash may leave a part of a write."""
 
     def make(self) -> bool:
         """Make the directory, durably; return whether it was missing. Its parent must exist."""
@@ -175,6 +177,7 @@ class RealDirectory:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self.tears_writes = True
         self._lock_path = str(self.path / "lock")
         self._lock = -1
         self._identity: tuple[int, int] | None = None  # of the lock file

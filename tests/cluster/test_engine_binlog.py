@@ -6,11 +6,12 @@ find what was acknowledged.
 """
 
 import asyncio
+import contextlib
 import random
 
 import pytest
 from checking import check_broker
-from effort import examples
+from effort import BASE_SEED, examples
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from lives import SEGMENT, Clocks, History, Life, live, run_life
@@ -31,6 +32,7 @@ from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import UNKNOWN_IDS
+from beanstalk_server.storage.errors import StorageError
 from harness.waiting import eventually_async
 
 pytestmark = pytest.mark.interpreted
@@ -533,3 +535,47 @@ async def test_a_full_engine_refuses_puts_and_nothing_else():
     bodies = leader.bodies()
     await leader.close()
     assert await found_in(servers) == bodies
+
+
+@contextlib.asynccontextmanager
+async def opened(servers):
+    """A broker whose jobs are those in an engine, and its binlog."""
+    sender = CommitSender(servers.lead(), 1, kept=KEPT)
+    directory = EngineDirectory(servers.engine(), sender, "engine", sleep=lambda _: None)
+    lanes = Lanes(servers.engine())
+    binlog = EngineBinlog(directory, EngineWriter(directory, lanes), segment_size=SEGMENT)
+    broker = Broker(binlog, SECOND)
+    try:
+        broker.restore(0, SECOND)
+        yield broker, binlog
+        await binlog.close()
+    finally:
+        lanes.close()
+
+
+def test_a_flipped_bit_in_the_engine_is_found_before_a_job_is_served():
+    """Also in the last commit: no write to an engine is torn, so what is broken is not erased as on a disk."""
+
+    async def fill(servers):
+        async with opened(servers) as (broker, binlog):
+            client = RecordingClient(broker)
+            for number in range(40):
+                put(broker, client, body=b"job %d" % number * 9)
+                await binlog.commit()
+
+    async def bodies(servers):
+        async with opened(servers) as (broker, _):
+            return {job.id: bytes(job.body) for job in broker.jobs.values()}
+
+    servers = Servers()
+    asyncio.run(fill(servers))
+    rng = random.Random(BASE_SEED)
+    segments = {name: data for name, (_, data) in servers.primary.files.items() if name.startswith("segment")}
+    assert len(segments) > 1
+    places = [(name, at) for name, data in segments.items() for at in range(len(data))]
+    for name, at in [*places[-100:], *rng.sample(places, examples(100))]:
+        damaged = servers.copy()
+        damaged.primary.files[name][1][at] ^= 1 << rng.randrange(8)
+        with pytest.raises(StorageError, match=r"segment\.\d+: damaged at offset"):
+            asyncio.run(bodies(damaged))
+    assert asyncio.run(bodies(servers)) == {number + 1: b"job %d" % number * 9 for number in range(40)}

@@ -28,6 +28,7 @@ from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.rewriting import REWRITING, Rewriting
 from beanstalk_server.storage.segment import segment_names
+from beanstalk_server.storage.stopped import STOPPED
 from beanstalk_server.wire.places import Places
 
 SEGMENT = 4096
@@ -544,3 +545,12 @@ def test_a_group_is_divided_if_its_jobs_are_in_the_shard_of_its_tube(tmp_path, i
     assert (first.state, first.key, first.reserves) == (GROUP, group, 3)
     assert (member.group, waiting.after, waiting.deadline) == (group, group, LAST_MOMENT)
     assert (dead.origin, dead.group) == ("", "")
+
+
+def test_a_torn_tail_is_not_imported_because_a_node_would_take_it_for_damage(servers, source):
+    name = segment_names(source)[-1][1]
+    end = len(bytes(source.nodes[name].data).rstrip(b"\0"))
+    source.nodes[name].data[end : end + 3] = b"a t"
+    source.remove(STOPPED)
+    carry(servers, source)
+    assert jobs_of(in_engine(servers)) == bodies(40)

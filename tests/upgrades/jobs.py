@@ -1,7 +1,7 @@
 """Puts jobs in every state into a server, and tells what it has: the same calls for servers of all versions.
 
-    python tests/upgrades/jobs.py put HOST:PORT FEATURE …     put the jobs of these FEATURES
-    python tests/upgrades/jobs.py tell HOST:PORT              write what the server has, as JSON
+python tests/upgrades/jobs.py put HOST:PORT FEATURE …     put the jobs of these FEATURES
+python tests/upgrades/jobs.py tell HOST:PORT              write what the server has, as JSON
 """
 
 import json

@@ -44,6 +44,8 @@ def of(now, before):
 def expected(version):
     told = json.loads((DATA / version / "told.json").read_text())
     for job in told["jobs"].values():
+        if version == "beanstalkd-5":
+            del job["reserves"]  # which beanstalkd 1.4.6 forgets at its start
         if version.startswith("beanstalkd") and job["state"] == "buried":
             job["buries"] = str(int(job["buries"]) - 1)  # beanstalkd counts one at each of its starts
     return told

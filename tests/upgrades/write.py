@@ -18,6 +18,7 @@ from harness.servers import accepts, unused_port
 from harness.waiting import eventually
 from tests.upgrades import dumps, jobs
 
+
 class Program:
     """A server that a command starts, and a connection to it."""
 

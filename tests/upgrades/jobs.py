@@ -87,7 +87,7 @@ def put_plain(server):
         server.reserve(job_id)
     for job_id in (other, first):
         server.ask(f"bury {job_id} 4294967295", "BURIED")
-    server.reserve(server.put(b"released with a delay"), ("release {} 3 %d" % FOREVER, "RELEASED"))
+    server.reserve(server.put(b"released with a delay"), (f"release {{}} 3 {FOREVER}", "RELEASED"))
     server.reserve(server.put(b"deleted"), ("delete {}", "DELETED"))
     server.put(b"\xff\0\r\n", f"put 0 {FOREVER} 4294967295", "t" * 100)
     server.put(b"")

@@ -72,10 +72,10 @@ types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
 compatibility: $(VENV)/installed $(VENV)/developer debian    ## writes docs/compatibility.md
-	$(VENV)/bin/python -m conformance --both --write docs/compatibility.md
+	$(VENV)/bin/python -m conformance.compare --both --write docs/compatibility.md
 
 fuzz: $(VENV)/installed $(VENV)/developer debian    ## beside beanstalkd, as long as you say: make fuzz SECONDS=600
-	$(VENV)/bin/python -m conformance.fuzz --seconds $(SECONDS) $(ARGS)
+	$(VENV)/bin/python -m conformance.compare.fuzz --seconds $(SECONDS) $(ARGS)
 
 cluster: $(VENV)/installed debian    ## Redis with two replicas and two nodes on this machine, until Ctrl-C
 	@$(VENV)/bin/python -m harness.cluster $(ARGS)

@@ -1,1 +1,5 @@
-"""Conversations held with this server and with beanstalkd, compared byte by byte."""
+"""Conversations that show what a server of the beanstalk protocol answers: the program beanstalk-conformance.
+
+The modules here, and conversations/, are a distribution of its own (pyproject.toml): they import nothing but each
+other and the standard library. compare/ is not part of it.
+"""

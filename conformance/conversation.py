@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from conformance import text
-from conformance.text import Text, TextError
+from . import text
+from .text import Text, TextError
 
 DIRECTORY: Final = Path(__file__).parent / "conversations"
+
+GROUPS: Final = ("protocol", "binlog", "extensions")
+"""The directories of conversations: what beanstalkd does; what it keeps at a restart; docs/protocol-extensions.md."""
 
 GUARDS: Final = ("ours", "beanstalkd", "before 1.13", "since 1.13")
 """The servers that a line or a conversation is meant for; this server counts as the version that it answers as."""
@@ -42,7 +45,7 @@ class Step:
     """One line of a conversation.
 
     `action` is ">" (send), "<" and "|" (expect a line that ends in CR LF, in LF), one of VERBS, "wait", "within",
-    "split" or "signal".
+    "split", "restart" or "signal".
     """
 
     action: str
@@ -62,6 +65,7 @@ class Conversation:
     Attributes:
         place: file name and line.
         theme: the file's name: a command, or what its conversations have in common.
+        group: the file's directory, one of GROUPS; "" for a file elsewhere.
         differs: the intended difference that it shows, by name, or "".
         only: the servers that it is meant for (one of GUARDS), or "".
         options: of the server, which is then started for it alone; None if it can share a server.
@@ -71,6 +75,7 @@ class Conversation:
     title: str
     place: str
     theme: str
+    group: str = ""
     differs: str = ""
     only: str = ""
     options: tuple[str, ...] | None = None
@@ -83,20 +88,28 @@ class Conversation:
         return sum(step.seconds for step in self.steps if step.action == "wait")
 
     @property
+    def restarts(self) -> bool:
+        """Whether the server is restarted in it."""
+        return any(step.action == "restart" for step in self.steps)
+
+    @property
     def guards(self) -> set[str]:
         return {guard for guard in (self.only, *(step.guard for step in self.steps)) if guard}
 
 
 def read_all(directory: Path = DIRECTORY) -> list[Conversation]:
-    """The conversations of all files in a directory, by file name and in the order of each file."""
-    return [found for path in sorted(directory.glob("*.txt")) for found in read_file(path)]
+    """The conversations of all groups, by file name and in the order of each file."""
+    return [
+        found for group in GROUPS for path in sorted((directory / group).glob("*.txt")) for found in read_file(path)
+    ]
 
 
 def read_file(path: Path) -> list[Conversation]:
-    return list(read(path.read_text(), path.name))
+    group = path.parent.name if path.parent.name in GROUPS else ""
+    return list(read(path.read_text(), path.name, group))
 
 
-def read(source: str, name: str) -> Iterator[Conversation]:
+def read(source: str, name: str, group: str = "") -> Iterator[Conversation]:
     """The conversations of one file.
 
     Raises:
@@ -110,7 +123,7 @@ def read(source: str, name: str) -> Iterator[Conversation]:
             if title := TITLE.fullmatch(line):
                 if conversation:
                     yield _checked(conversation)
-                conversation = Conversation(title[1], f"{name}:{number}", Path(name).stem)
+                conversation = Conversation(title[1], f"{name}:{number}", Path(name).stem, group)
             elif conversation is None:
                 raise FormatError("a file begins with a title: == what is shown")
             elif not conversation.steps and (found := FIELD.fullmatch(line)):
@@ -152,8 +165,8 @@ def _step(line: str, number: int) -> Step:
         return Step(found[1], source, number, seconds=float(found[2]), guard=guard)
     if SIGNAL.fullmatch(line):
         return Step("signal", source, number, guard=guard)
-    if line == "split":
-        return Step("split", source, number, guard=guard)
+    if line in ("split", "restart"):
+        return Step(line, source, number, guard=guard)
     raise FormatError("this is not a line of a conversation")
 
 
@@ -165,4 +178,6 @@ def _checked(conversation: Conversation) -> Conversation:
         raise FormatError(f"{conversation.place}: nothing is expected")
     if any(step.action == "signal" for step in conversation.steps) and conversation.options is None:
         raise FormatError(f"{conversation.place}: a signal needs a server of its own (server: fresh)")
+    if conversation.restarts and conversation.options is None:
+        raise FormatError(f"{conversation.place}: a restart needs a server of its own (server: fresh)")
     return conversation

@@ -1,121 +1,60 @@
-"""Reports the outcome of runs: as a table, as diffs, and as the page docs/compatibility.md."""
+"""Reports the outcome of a run: a line for each group, what was not run and why, and each failure."""
 
 from __future__ import annotations
 
-import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL
-from conformance.conversation import Conversation
-from conformance.differences import read_differences
-from conformance.pool import Run
-from conformance.runner import NEEDS_ITS_OWN
+from .conversation import GROUPS
+from .run import Run
+from .runner import Outcome
+from .servers import NOT_OFFERED
 
-COMMAND: Final = re.compile(r"(?:\{\d+ \* )?([a-z]+(?:-[a-z]+)*)(?= |\\|$)")
-"""The beginning of a sent line that may be a command."""
-
-REPLY: Final = re.compile(r"(?:\{\d+ \* )?([A-Z]+(?:_[A-Z]+)*)( .+?)?(?:\\r.*)?")
-"""An expected line that may be a reply."""
-
-COMMANDS: Final = [command.name for command in (*PROTOCOL, *EXTENSIONS)]
-"""The commands that a table of the page lists."""
-
-QUOTES: Final = "strings in statistics"
-"""The intended difference that {"..."} in a text shows, even without `differs:`."""
-
-HEAD: Final = """\
-# Compatibility
-
-This page has the results of `make compatibility`, which holds every conversation in
-[conformance](../conformance/README.md) with {servers}.
-Conversations expect beanstalkd's replies, unless they name an intended difference.
-
-## Conversations
-
-Passed, and meant for the server. Conversations for one server show an intended difference.
-"""
+STATUSES: Final = {"passed": "passed", "failed": "failed", "skipped": "not run"}
 
 
 def failures(runs: Sequence[Run]) -> str:
-    """A diff for each conversation that failed: what was said before, what was expected (-), and what came (+)."""
+    """Each conversation that failed: what was sent (>) and came (<) before, what was expected, and what came."""
     lines = []
     for run in runs:
         for outcome in run.outcomes:
             if outcome.status == "failed":
-                lines += [f"{run.name}: {outcome.conversation.place}: {outcome.conversation.title}"]
+                found = outcome.conversation
+                server = f"{run.name}: " if len(runs) > 1 else ""
+                lines += [f"{server}{found.group or '.'}/{found.place}: {found.title}"]
                 lines += [f"    {line}" for line in outcome.transcript] + [""]
         lines += [f"{run.name} has logged:\n{complaint}" for complaint in run.complaints]
     return "".join(line + "\n" for line in lines)
 
 
-def table(runs: Sequence[Run]) -> str:
-    """For each theme, how many conversations passed, of how many that are meant for the server."""
-    rows = [["", *(run.name for run in runs)], *_counts(runs), ["seconds", *(f"{run.seconds:.1f}" for run in runs)]]
-    again = [sum(outcome.tries > 1 for outcome in run.outcomes) for run in runs]
-    if any(again):
-        rows.append(["held again", *map(str, again)])
-    alone = [sum(outcome.reason == NEEDS_ITS_OWN for outcome in run.outcomes) for run in runs]
-    if any(alone):
-        rows.append(["not held", *(f"{count} that need a server of their own" for count in alone)])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _counts(runs: Sequence[Run]) -> list[list[str]]:
-    themes = list(dict.fromkeys(outcome.conversation.theme for outcome in runs[0].outcomes))
-    return [[theme, *(_count(run, theme) for run in runs)] for theme in themes] + [
-        ["all", *(_count(run, None) for run in runs)]
+def summary(run: Run) -> str:
+    """For each group, how many conversations passed, failed and were not run; then the reasons of the latter."""
+    by_group: dict[str, list[Outcome]] = {}
+    for group in (*GROUPS, ""):
+        if found := [outcome for outcome in run.outcomes if outcome.conversation.group == group]:
+            by_group[group or "others"] = found
+    rows = [["", *STATUSES.values()]]
+    for group, outcomes in by_group.items():
+        counts = Counter(outcome.status for outcome in outcomes)
+        rows.append([group, *(str(counts[status]) for status in STATUSES)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        f"{first:<{widths[0]}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
+        for first, *rest in rows
     ]
+    for group, outcomes in by_group.items():
+        reasons = _reasons([outcome.reason for outcome in outcomes if outcome.status == "skipped"])
+        if reasons:
+            lines += ["", f"not run, {group}:"]
+        for reason, count in reasons.most_common():
+            lines += textwrap.wrap(reason, 100, initial_indent=f"{count:5}  ", subsequent_indent=" " * 9)
+    return "\n".join(lines) + "\n"
 
 
-def _count(run: Run, theme: str | None) -> str:
-    outcomes = [outcome for outcome in run.outcomes if theme is None or outcome.conversation.theme == theme]
-    passed = sum(outcome.status == "passed" for outcome in outcomes)
-    return f"{passed} of {sum(outcome.status != 'skipped' for outcome in outcomes)}"
-
-
-def commands(conversation: Conversation) -> set[str]:
-    """The commands that are sent in a conversation, if a line begins with them."""
-    found = (COMMAND.match(_said(step.source, ">")) for step in conversation.steps if step.action == ">")
-    return {match[1] for match in found if match}
-
-
-def replies(conversation: Conversation) -> set[str]:
-    """The replies that are expected in a conversation: the word, and " ..." if something follows."""
-    found = (REPLY.fullmatch(_said(step.source, "<")) for step in conversation.steps if step.action == "<")
-    return {match[1] + (" ..." if match[2] else "") for match in found if match}
-
-
-def _said(source: str, mark: str) -> str:
-    return source.partition(mark)[2].removeprefix(" ")
-
-
-def page(runs: Sequence[Run]) -> str:
-    """The text of docs/compatibility.md."""
-    conversations = [outcome.conversation for outcome in runs[0].outcomes]
-    parts = [HEAD.format(servers=" and ".join(_server_name(run) for run in runs))]
-    parts.append(_markdown(["theme", *(_server_name(run) for run in runs)], _counts(runs)))
-    sent = Counter(command for conversation in conversations for command in commands(conversation))
-    parts.append("\n## Commands\n\nNumber of conversations that send each.\n")
-    parts.append(_markdown(["command", "conversations"], [[f"`{name}`", str(sent[name])] for name in COMMANDS]))
-    shown = Counter(conversation.differs for conversation in conversations)
-    shown[QUOTES] += sum(any('{"' in step.source for step in conversation.steps) for conversation in conversations)
-    parts.append(
-        "\n## Intended differences\n\nThe rows of [differences.md](differences.md) that conversations show, and their"
-        " number.\n"
-    )
-    rows = [row for table in read_differences().values() for row in table if shown[row.name]]
-    parts.append(_markdown(["difference", "conversations"], [[row.name, str(shown[row.name])] for row in rows]))
-    return "\n".join(parts)
-
-
-def _server_name(run: Run) -> str:
-    return "this server" if run.name == "ours" else run.name
-
-
-def _markdown(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+def _reasons(reasons: list[str]) -> Counter[str]:
+    """How often there is each reason; extensions that the server does not offer are one."""
+    missing = sorted({name for reason in reasons for name in reason.partition(NOT_OFFERED)[2].split(", ") if name})
+    all_missing = NOT_OFFERED + ", ".join(missing)
+    return Counter(all_missing if reason.startswith(NOT_OFFERED) else reason for reason in reasons)

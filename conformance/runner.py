@@ -9,6 +9,7 @@ same command, so that the server has accepted its connection before its first li
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import socket
 import struct
@@ -16,11 +17,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
-from conformance.conversation import Conversation, Step
-from conformance.servers import Process, Server
-from conformance.text import TextError
-from harness.caller import Address, connect
-from harness.waiting import eventually
+from .address import Address, connect
+from .conversation import CLIENT, Conversation, Step
+from .servers import PAUSE, Server, UnusableError
+from .text import TextError, shown
 
 PATIENCE: Final = 2.0
 """Seconds until an answer must have come, unless the conversation names a time."""
@@ -31,7 +31,11 @@ TIMEOUT: Final = 20.0
 LATE: Final = 0.15
 """Seconds that a conversation may take besides its waits. If it takes longer and fails, it is held again."""
 
-NEEDS_ITS_OWN: Final = "needs a server of its own"
+MOST: Final = 1 << 27
+"""The bytes of one client that are kept: more than any conversation expects."""
+
+SHOWN_RECEIVED: Final = 4000
+"""The bytes that are shown at most of what came instead of what was expected: enough for the answer to `stats`."""
 
 PING: Final = b"ping\r\n"
 PONG: Final = b"UNKNOWN_COMMAND\r\n"
@@ -39,6 +43,14 @@ PONG: Final = b"UNKNOWN_COMMAND\r\n"
 
 class MismatchError(Exception):
     """Something else came than expected; the message says what."""
+
+
+class UnresponsiveError(MismatchError):
+    """The server does not answer the simplest command: it hangs, has died, or is not a beanstalk server."""
+
+
+class UncleanError(MismatchError):
+    """Jobs are left that cannot be deleted."""
 
 
 class OverdueError(Exception):
@@ -51,7 +63,9 @@ class HangUpError(Exception):
 
 @dataclass
 class Outcome:
-    """How a conversation went: `status` is "passed", "failed" or "skipped"."""
+    """How a conversation went: `status` is "passed", "failed" or "skipped"; `reason` says why it was skipped, or what
+    the server has suffered besides.
+    """
 
     conversation: Conversation
     status: str
@@ -62,7 +76,7 @@ class Outcome:
 
     def fail(self, expected: str, came: str) -> None:
         self.status = "failed"
-        self.transcript += [f"- {expected}", f"+ {came}"]
+        self.transcript += [f"expected  {expected}", f"received  {came}"]
 
     @property
     def was_too_slow(self) -> bool:
@@ -78,28 +92,36 @@ class Peer:
         self.socket.settimeout(TIMEOUT)
         self.arrived = bytearray()
         self.hung_up = False
-        self.ping()
+        try:
+            self.ping()
+        except MismatchError:
+            self.close()
+            raise
 
     def ping(self) -> None:
         """Send a command that no server knows or counts; return when it is answered.
 
         Raises:
-            MismatchError: the server hangs, has died, or is not a beanstalk server.
+            UnresponsiveError: it is not answered so.
         """
         try:
             self.send(PING)
             reply = self.line(time.monotonic() + TIMEOUT)
-        except (OverdueError, HangUpError, ConnectionError) as error:
-            raise MismatchError(f"the server does not answer ({type(error).__name__})") from None
+        except OverdueError:
+            raise UnresponsiveError(f"no answer to {_quoted(PING)} within {TIMEOUT:g} s") from None
+        except (HangUpError, OSError):
+            raise UnresponsiveError(f"the end of the connection, instead of an answer to {_quoted(PING)}") from None
         if reply != PONG:
-            raise MismatchError(f"the server answers {PING!r} with {reply!r}")
+            raise UnresponsiveError(f"{_quoted(reply)}, as the answer to {_quoted(PING)}")
 
     def send(self, data: bytes) -> None:
         """Send all data, and receive meanwhile: a server may stop reading until its replies are read."""
         left = memoryview(data)
         deadline = time.monotonic() + TIMEOUT
         while left:
-            readable, writable, _ = select.select([self.socket], [self.socket], [], deadline - time.monotonic())
+            readable, writable, _ = select.select(
+                [self.socket], [self.socket], [], max(0.0, deadline - time.monotonic())
+            )
             if not readable and not writable:
                 raise MismatchError(f"the server takes no more: {len(left)} of {len(data)} bytes are left")
             if readable and not self.hung_up:
@@ -108,12 +130,20 @@ class Peer:
                 left = left[self.socket.send(left[: 1 << 16]) :]
 
     def receive(self) -> None:
-        """Receive what has arrived, or wait for it."""
+        """Receive what has arrived, or wait for it.
+
+        Raises:
+            MismatchError: it is more than MOST, or nothing comes for TIMEOUT.
+        """
         try:
             piece = self.socket.recv(1 << 20)
         except ConnectionResetError:
             piece = b""
+        except TimeoutError:
+            raise MismatchError(f"nothing more within {TIMEOUT:g} s") from None
         self.arrived += piece
+        if len(self.arrived) > MOST:
+            raise MismatchError(f"more than {MOST:,} bytes, beginning with {_quoted(self.arrived[:100])}")
         self.hung_up = self.hung_up or not piece
 
     def arrives_by(self, deadline: float) -> bool:
@@ -159,7 +189,10 @@ class Observer(Peer):
                 event.
         """
         silent = 0
+        deadline = time.monotonic() + TIMEOUT
         while silent < quiet:
+            if time.monotonic() > deadline:
+                raise MismatchError(f"more and more, for {TIMEOUT:g} s")
             self.ping()
             silent += 1
             for peer in peers:
@@ -187,19 +220,20 @@ class Talk:
             for peer in peers:
                 peer.close()
 
-    def do(self, step: Step) -> None:
-        """Do one step.
+    def do(self, step: Step) -> str:
+        """Do one step; return it for the transcript: with the bytes that were sent or that came.
 
         Raises:
             MismatchError: something else came than what was expected.
         """
         if step.action == ">":
-            self._collect(step)
-            return
+            return _said(step, self._collect(step))
         self.flush()
         match step.action:
+            case "<" | "|" if not step.text.any_lines:
+                return _said(step, self._expect(step))
             case "<" | "|":
-                self._expect(step)
+                self.skipping.add(step.client)
             case "wait":
                 self.patience = PATIENCE
                 time.sleep(step.seconds)
@@ -208,16 +242,17 @@ class Talk:
             case "split":
                 self._settle()
             case "signal":
-                assert isinstance(self.server, Process)
                 self.server.drain()
                 self._settle()
+            case "restart":
+                self._restart()
             case "is silent":
                 self._settle()
                 peer = self._peer(step.client)
                 if peer.arrived:
-                    raise MismatchError(repr(bytes(peer.arrived)))
+                    raise MismatchError(_quoted(peer.arrived))
                 if peer.hung_up:
-                    raise MismatchError("the server has closed the connection")
+                    raise MismatchError("the end of the connection")
             case "is closed":
                 self._expect_end(step)
             case "connects":
@@ -225,19 +260,31 @@ class Talk:
                 self._peer(step.client)
             case _:
                 self._leave(step)
+        return step.source
 
     def end(self) -> None:
         """Check at the end that everything that came was expected."""
         for name, peer in self.peers.items():
             peer.arrives_by(0)
             if peer.arrived:
-                raise MismatchError(f"{name}: {bytes(peer.arrived)!r}")
+                raise MismatchError(f"{name}: {_quoted(peer.arrived)}")
 
-    def _collect(self, step: Step) -> None:
+    def _restart(self) -> None:
+        """Restart the server: when it has done everything, and with new connections."""
+        self._settle()
+        self.close()
+        self.peers.clear()
+        self.unsettled.clear()
+        self.observer = None
+        self.server.restart()
+
+    def _collect(self, step: Step) -> bytes:
         """Collect successive lines of one client, which are sent in one piece."""
         if self.outgoing and self.outgoing[-1][0] != step.client:
             self.flush()
-        self.outgoing.append((step.client, step.text.render(self.kept) + (b"\r\n" if step.ends else b"")))
+        data = step.text.render(self.kept) + (b"\r\n" if step.ends else b"")
+        self.outgoing.append((step.client, data))
+        return data
 
     def flush(self) -> None:
         if not self.outgoing:
@@ -287,18 +334,18 @@ class Talk:
             if not peer.arrives_by(deadline):
                 raise MismatchError("the connection is open")
         if peer.arrived:
-            raise MismatchError(repr(bytes(peer.arrived)))
+            raise MismatchError(_quoted(peer.arrived))
         self.unsettled.discard(step.client)
 
-    def _expect(self, step: Step) -> None:
+    def _expect(self, step: Step) -> bytes:
+        """Compare what comes with the step's text; return it."""
         client = step.client
-        if step.text.any_lines:
-            self.skipping.add(client)
-            return
         came = self._read(step)
+        skipped = b""
         while (found := self._matches(step, came)) is None:
             if client not in self.skipping or came == b"\r\n":
-                raise MismatchError(repr(came))
+                raise MismatchError(_quoted(skipped + came))
+            skipped += came
             self._count(client, came)
             came = self._read(step)
         self.skipping.discard(client)
@@ -313,6 +360,7 @@ class Talk:
         if size is not None:
             self.sizes[client] = (size, 0)
         self.unsettled.discard(client)
+        return came
 
     def _matches(self, step: Step, came: bytes) -> dict[str, int] | None:
         end = b"" if not step.ends else b"\n" if step.action == "|" else b"\r\n"
@@ -335,18 +383,30 @@ class Talk:
                 came += peer.line(deadline)
         except OverdueError:
             rest = came + peer.arrived
-            raise MismatchError(f"{rest!r} and no more" if rest else "nothing") from None
+            within = f"within {self.patience:g} s"
+            raise MismatchError(f"{_quoted(rest)} and no more {within}" if rest else f"nothing {within}") from None
         except HangUpError:
-            raise MismatchError(f"{came + peer.arrived!r} and the end of the connection") from None
+            rest = came + peer.arrived
+            raise MismatchError((f"{_quoted(rest)} and " if rest else "") + "the end of the connection") from None
         return came
+
+
+def _quoted(data: bytes | bytearray) -> str:
+    return f'"{shown(bytes(data), SHOWN_RECEIVED)}"'
+
+
+def _said(step: Step, data: bytes) -> str:
+    """A line of a transcript: what a client has sent, or what has come to it."""
+    client = "" if step.client == CLIENT else step.client
+    end = b"\n" if step.action == "|" else b"\r\n"
+    text = shown(data.removesuffix(end)) if data.endswith(end) else f"{shown(data)}\\c"
+    return f"{client}{step.action} {text}"
 
 
 def hold(conversation: Conversation, server: Server) -> Outcome:
     """Hold a conversation once."""
-    if not server.answers_to(conversation.only):
-        return Outcome(conversation, "skipped", f"for {conversation.only} only")
-    if conversation.options is not None and not isinstance(server, Process):
-        return Outcome(conversation, "skipped", NEEDS_ITS_OWN)
+    if reason := server.reason_against(conversation):
+        return Outcome(conversation, "skipped", reason)
     talk = Talk(server)
     outcome = Outcome(conversation, "passed")
     began = time.monotonic()
@@ -355,12 +415,11 @@ def hold(conversation: Conversation, server: Server) -> Outcome:
         for step in conversation.steps:
             if server.answers_to(step.guard):
                 expected = step.source
-                talk.do(step)
-                outcome.transcript.append(f"  {expected}")
+                outcome.transcript.append(talk.do(step))
         expected = "nothing more"
         talk.flush()
         talk.end()
-    except (MismatchError, TextError, ConnectionError) as error:
+    except (MismatchError, TextError, UnusableError, OSError) as error:
         outcome.fail(expected, str(error) or type(error).__name__)
     finally:
         outcome.seconds = time.monotonic() - began
@@ -369,41 +428,62 @@ def hold(conversation: Conversation, server: Server) -> Outcome:
 
 
 def clean(server: Server) -> None:
-    """Delete every job, end every pause, and check that no tube but the default one is left.
+    """Delete every job, end every pause, and check that no tube is left but the default one, and those that have been
+    reported before.
 
     Raises:
+        UncleanError: the server does not do what it is asked.
         MismatchError: another tube is left.
+        OSError: it cannot be reached.
     """
     observer = Observer(server.address)
+    deadline = time.monotonic() + TIMEOUT
+
+    def ask(command: bytes) -> bytes:
+        if time.monotonic() > deadline:
+            raise UncleanError(f"jobs, after {TIMEOUT:g} s of deleting them")
+        observer.send(command + b"\r\n")
+        try:
+            return observer.line(deadline)
+        except OverdueError:
+            raise UncleanError(f"no answer to {_quoted(command)} within {TIMEOUT:g} s") from None
+        except HangUpError:
+            raise UncleanError(f"the end of the connection, instead of an answer to {_quoted(command)}") from None
+
+    def skip(size: int) -> bytes:
+        while len(observer.arrived) < size + 2:
+            if observer.hung_up or not observer.arrives_by(deadline):
+                raise UncleanError(f"{len(observer.arrived)} of {size} bytes that were announced")
+        data = bytes(observer.arrived[:size])
+        observer.arrived.clear()
+        return data
+
+    def tubes() -> list[bytes]:
+        reply = ask(b"list-tubes")
+        if not (found := re.fullmatch(rb"OK (\d{1,9})\r\n", reply)):
+            raise UncleanError(f"{_quoted(reply)}, as the answer to list-tubes")
+        return [line[2:] for line in skip(int(found[1])).split(b"\n")[1:-1]]
+
     try:
         observer.settle()
-
-        def ask(command: bytes) -> bytes:
-            observer.send(command + b"\r\n")
-            return observer.line(time.monotonic() + TIMEOUT)
-
-        def tubes() -> list[bytes]:
-            size = int(ask(b"list-tubes").split()[1])
-            while len(observer.arrived) < size + 2:
-                observer.receive()
-            names = [line[2:] for line in bytes(observer.arrived[:size]).split(b"\n")[1:-1]]
-            observer.arrived.clear()
-            return names
-
         for tube in tubes():
             ask(b"use " + tube)
             for peek in (b"peek-ready", b"peek-delayed", b"peek-buried"):
-                while (reply := ask(peek)).startswith(b"FOUND"):
-                    number, size = reply.split()[1:]
-                    while len(observer.arrived) < int(size) + 2:
-                        observer.receive()
-                    observer.arrived.clear()
-                    ask(b"delete " + number)
+                deleted = set()
+                while found := re.fullmatch(rb"FOUND (\d{1,20}) (\d{1,9})\r\n", ask(peek)):
+                    skip(int(found[2]))
+                    if (reply := ask(b"delete " + found[1])) != b"DELETED\r\n" or found[1] in deleted:
+                        again = "peeked again after " if found[1] in deleted else ""
+                        raise UncleanError(f"job {found[1].decode()}, {again}delete: {_quoted(reply)}")
+                    deleted.add(found[1])
             ask(b"pause-tube %b 0" % tube)
         ask(b"use default")
-        try:  # a tube stays until the server has noticed that its last client is gone
-            eventually(lambda: tubes() == [b"default"], "no other tube is left", PATIENCE)
-        except AssertionError:
-            raise MismatchError(f"{tubes()}") from None
+        ended = time.monotonic() + PATIENCE
+        # A tube stays until the server has noticed that its client is gone.
+        while left := {*tubes()} - {b"default"} - server.tubes_left:
+            if time.monotonic() > ended:
+                server.tubes_left |= left
+                raise MismatchError(", ".join(shown(tube) for tube in left))
+            time.sleep(PAUSE)
     finally:
         observer.close()

@@ -1,150 +1,185 @@
-"""The servers that conversations are held with: which one each is, and how much memory it may take."""
+"""Tells what a server is, which conversations it can be asked to hold, and restarts it."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-import resource
-import signal
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Final
 
-from harness import servers
-from harness.caller import Address, Caller
-from harness.servers import OURS, ServerError
-from harness.waiting import eventually
+from .address import Address, connect
+from .conversation import Conversation
+from .extensions import needed_by
 
-MIB: Final = 1 << 20
+STARTS_WITHIN: Final = 30.0
+"""Seconds that the restart command may take, and seconds until the server answers after it."""
 
-CLOSES_WITHIN: Final = 1.0
-"""Seconds until a server should have noticed that a client is gone."""
+ANSWERS_WITHIN: Final = 20.0
+"""Seconds until a server must have answered a question about itself."""
+
+NOT_OFFERED: Final = "not offered: "
+"""How the reason begins that names extensions."""
+
+PAUSE: Final = 0.02
+"""Seconds between two attempts to reach a server that starts."""
+
+LONGEST_ANSWER: Final = 1 << 20
+"""The bytes of statistics that are read at most."""
 
 
-def parse_address(given: str) -> Address:
-    """Parse an address from the command line: HOST:PORT, PORT, or unix:PATH.
-
-    Raises:
-        ServerError: it is not an address.
-    """
-    if given.startswith("unix:"):
-        return given.removeprefix("unix:")
-    host, _, port = given.rpartition(":")
-    if not port.isdigit() or not 0 < int(port) < 65536:
-        raise ServerError(f"{given!r} is not an address: must be HOST:PORT or unix:PATH")
-    return host.strip("[]") or "127.0.0.1", int(port)
+class UnusableError(Exception):
+    """No conversation can be held with a server; the message says why."""
 
 
 class Server:
     """A server that listens on an address.
 
+    Args:
+        restart_command: for the shell: it restarts the server, with its jobs. "": there is none.
+
     Attributes:
-        ours: whether it is this project's.
-        version: the version of beanstalkd that it is, or answers as.
+        extensions: what the server answers to list-extensions: the names, each with its version.
+        ours: whether it has extensions, as this server does.
+        tubes_left: tubes that were left where none should be.
+        old: whether it answers as beanstalkd 1.12: without quotes around strings in statistics.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, restart_command: str = "") -> None:
         self.address = address
+        self.tubes_left: set[bytes] = set()
+        self._restart_command = restart_command
         stats = self.stats()
-        self.ours = "cmd-clear-tube" in stats
-        version = stats["version"].strip('"')
-        self.version = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-        name = f"beanstalkd {version.split('+')[0]}"
-        self.name = name if not self.ours else OURS if self.version >= (1, 13) else f"{OURS} as {name}"
+        try:
+            self.version = stats["version"].strip('"')
+        except KeyError:
+            raise UnusableError(f"{address}: stats has no `version`") from None
+        # Not by the version: forks of beanstalkd have versions of their own.
+        self.old = not any(stats.get(key, "").startswith('"') for key in ("id", "hostname", "os", "platform"))
+        self.ours = self.has_extensions(stats)
+        self.name = stats.get("server", "").strip('"') or f"version {self.version}"
+
+    @cached_property
+    def extensions(self) -> dict[str, int]:
+        listed = self._ask(b"list-extensions") or {}
+        return {name: int(version) for name, version in listed.items() if re.fullmatch("[0-9]{1,9}", version)}
+
+    def has_extensions(self, stats: dict[str, str]) -> bool:  # noqa: ARG002 a server that is started is not asked
+        """Whether it has some of docs/protocol-extensions.md."""
+        return bool(self.extensions)
 
     def answers_to(self, guard: str) -> bool:
         """Whether a line with this guard (`conversation.GUARDS`, or none) is meant for this server."""
-        old = self.version < (1, 13)
-        return {"": True, "ours": self.ours, "beanstalkd": not self.ours, "before 1.13": old, "since 1.13": not old}[
-            guard
+        return {
+            "": True,
+            "ours": self.ours,
+            "beanstalkd": not self.ours,
+            "before 1.13": self.old,
+            "since 1.13": not self.old,
+        }[guard]
+
+    def reason_against(self, conversation: Conversation) -> str:
+        """Why a conversation cannot be held with this server; "" if it can."""
+        missing = [
+            name if version == 1 else f"{name} in version {version}"
+            for name, version in needed_by(conversation).items()
+            if self.extensions.get(name, 0) < version
         ]
+        if missing:
+            return NOT_OFFERED + ", ".join(missing)
+        if any(step.action == "signal" for step in conversation.steps):
+            return "needs a signal to the server"
+        if conversation.restarts:
+            return "" if self._restart_command else "needs --restart"
+        if conversation.memory:
+            return "needs a server with a limit of its memory"
+        if conversation.options:
+            return f"needs a server with {' '.join(conversation.options)}"
+        if conversation.options is not None:
+            return "needs a server that no client has used"
+        if not needed_by(conversation) and {"ours", "beanstalkd"} & conversation.guards:
+            return f"servers may differ: {conversation.differs}"
+        return "" if self.answers_to(conversation.only) else f"for servers {conversation.only}"
 
     def stats(self) -> dict[str, str]:
         """Its answer to `stats`, by key.
 
         Raises:
-            ServerError: it is not a beanstalk server.
+            OSError: it cannot be reached.
+            UnusableError: it is not a beanstalk server.
         """
-        with contextlib.closing(Caller(self.address)) as caller:
-            try:
-                return caller.stats()
-            except ValueError as error:
-                raise ServerError(f"{self.address}: {error}") from None
+        stats = self._ask(b"stats")
+        if stats is None:
+            raise UnusableError(f"{self.address}: its answer to `stats` is not that of a beanstalk server")
+        return stats
+
+    def _ask(self, command: bytes) -> dict[str, str] | None:
+        """The mapping that a command is answered with; None if the answer is anything else, or late."""
+        deadline = time.monotonic() + ANSWERS_WITHIN
+        came = b""
+        with contextlib.closing(connect(self.address, ANSWERS_WITHIN)) as sock:
+            sock.sendall(command + b"\r\n")
+            while not (head := re.match(rb"OK (\d{1,9})\r\n", came)) or len(came) < head.end() + int(head[1]) + 2:
+                if (b"\n" in came and not head) or len(came) > LONGEST_ANSWER:
+                    return None
+                sock.settimeout(max(0.001, deadline - time.monotonic()))
+                try:
+                    piece = sock.recv(1 << 16)
+                except OSError:
+                    return None
+                if not piece:
+                    return None
+                came += piece
+        lines = came[head.end() :].decode(errors="replace").splitlines()
+        return dict(line.split(": ", 1) for line in lines if ": " in line)
 
     @contextlib.contextmanager
-    def closing(self, count: int = 1) -> Iterator[None]:  # noqa: ARG002 the override below needs it
+    def closing(self, count: int = 1) -> Iterator[None]:  # noqa: ARG002 the server of a process needs it
         """Close `count` connections inside; on exit, the server has closed them, too, if that can be observed."""
         yield
 
-
-class Process(Server):
-    """A server that this process has started.
-
-    Args:
-        memory: how many MiB it may take beyond those it takes after its start; 0: no limit.
-    """
-
-    def __init__(self, process: servers.Process, memory: int = 0) -> None:
-        self.process = process
-        super().__init__(process.address)
-        caller = Caller(self.address)
-        eventually(lambda: caller.stats()["current-connections"] == "1", "there is one connection only")
-        with self.closing():
-            caller.close()
-        if memory:
-            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
-            limit = pages * resource.getpagesize() + memory * MIB
-            resource.prlimit(process.pid, resource.RLIMIT_AS, (limit, limit))
-
-    def log(self) -> str:
-        """What it has written so far."""
-        return self.process.log
-
-    def sockets(self) -> int:
-        """The number of open sockets of the server and its I/O processes, those it listens on included; 0 if the
-        system does not show them.
-        """
-        pid = str(self.process.pid)
-        found = 0
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            for each in (pid, *Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-                for name in Path(f"/proc/{each}/fd").iterdir():
-                    with contextlib.suppress(FileNotFoundError):  # closed just now
-                        found += str(name.readlink()).startswith("socket:")
-        return found
-
-    @contextlib.contextmanager
-    def closing(self, count: int = 1) -> Iterator[None]:
-        """Do the same, by counting its open sockets.
-
-        A server may need several events to notice that a waiting client is gone, and it sends no reply to that. If it
-        does not read from the client at the moment, it does not notice at all: then this gives up.
-        """
-        before = self.sockets()
-        yield
-        if before:
-            with contextlib.suppress(AssertionError):
-                eventually(lambda: self.sockets() <= before - count, "the server has closed them", CLOSES_WITHIN)
-
     def drain(self) -> None:
-        """Put it into drain mode, and wait until it is: a signal may be handled after what a client sends later."""
-        self.process.send_signal(signal.SIGUSR1)
-        eventually(lambda: self.stats()["draining"] == "true", "the server drains")
+        """Put it into drain mode."""
+        raise NotImplementedError
 
+    def restart(self) -> None:
+        """Run the restart command, and wait until another process answers.
 
-@contextlib.contextmanager
-def started(program: str, options: Sequence[str] = (), memory: int = 0) -> Iterator[Process]:
-    """Start a server, which is always stopped at the end.
+        Raises:
+            UnusableError: the command fails, or no other process answers.
+        """
+        before = self._instance()
+        with tempfile.TemporaryFile() as said:
+            try:
+                done = subprocess.run(
+                    self._restart_command,
+                    shell=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,  # a pipe would stay open as long as a server that the command leaves running
+                    stderr=said,
+                    timeout=STARTS_WITHIN,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise UnusableError(f"--restart: the command has not ended within {STARTS_WITHIN:g} s") from None
+            said.seek(0)
+            words = said.read(1000).decode(errors="replace").strip()
+        if done.returncode:
+            raise UnusableError(f"--restart: the command ended with {done.returncode}: {words}")
+        deadline = time.monotonic() + STARTS_WITHIN
+        while (now := self._instance()) in (None, before):
+            if time.monotonic() > deadline:
+                what = "no server answers" if now is None else "the same process answers (`id` and `pid` in stats)"
+                raise UnusableError(f"--restart: {what}, {STARTS_WITHIN:g} s after the command: {words}")
+            time.sleep(PAUSE)
 
-    Args:
-        program: OURS, INTERPRETED, BEANSTALKD, or the path of a beanstalkd.
-        options: for its command line, besides its address.
-
-    Raises:
-        ServerError: it does not start.
-    """
-    process = servers.start(program, options)
-    try:
-        yield Process(process, memory)
-    finally:
-        process.stop()
+    def _instance(self) -> tuple[str, str] | None:
+        """What tells this process of the server from an earlier one; None if it does not answer."""
+        try:
+            stats = self.stats()
+        except (OSError, UnusableError):
+            return None
+        return stats.get("id", ""), stats.get("pid", "")

@@ -24,15 +24,18 @@ from typing import Final
 
 ESCAPES: Final = {"r": b"\r", "n": b"\n", "t": b"\t", "0": b"\0", "s": b" ", "\\": b"\\", "{": b"{"}
 
-NUMBER: Final = rb"\d+"
+NUMBER: Final = rb"\d{1,20}"
 PATTERNS: Final = {
     "n": NUMBER,
     "float": rb"\d+\.\d+",
     "word": rb"[^ \r\n]+",
     "text": rb"[^\r\n]*",
-    "size": rb"(?P<size>\d+)",
+    "size": rb"(?P<size>\d{1,20})",
 }
 ANY_LINES: Final = "..."
+
+SHOWN: Final = 240
+"""The bytes of a text that a report shows at most."""
 
 
 class TextError(ValueError):
@@ -241,3 +244,8 @@ def write(data: bytes) -> str:
     names = {value[0]: "\\" + letter for letter, value in ESCAPES.items() if letter != "s"}
     written = "".join(names.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in data)
     return written[:-1] + "\\s" if written.endswith(" ") else written
+
+
+def shown(data: bytes, most: int = SHOWN) -> str:
+    """Bytes as a text for a report: the first of them, if there are more than `most`."""
+    return write(data) if len(data) <= most else f"{write(data[:most])} … ({len(data):,} bytes)"

@@ -3,26 +3,8 @@
 from __future__ import annotations
 
 import re
-import socket
-from typing import Final
 
-Address = tuple[str, int] | str
-"""Host and port, or the path of a UNIX socket."""
-
-TIMEOUT: Final = 60.0
-"""Seconds that a server may take to accept, to answer, or to read."""
-
-
-def connect(address: Address) -> socket.socket:
-    """Open a connection that sends everything at once, without Nagle's delay."""
-    if isinstance(address, str):
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(TIMEOUT)
-        sock.connect(address)
-        return sock
-    sock = socket.create_connection(address, TIMEOUT)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
+from conformance.address import Address, connect
 
 
 class Caller:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from beanstalk_server import Config, Server, server_of
-from harness.caller import Address, Caller
+from conformance.address import Address
+from harness.caller import Caller
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from harness.caller import Address
+from conformance.address import Address
 
 ROOT: Final = Path(__file__).parents[1]
 
@@ -240,6 +240,7 @@ class Process:
         pass_fds: Sequence[int] = (),
     ) -> None:
         self.program = program
+        self.command = command
         self.first_answer = 0.0
         self._given = address
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 closed by _end()

@@ -6,7 +6,7 @@ import sys
 
 from programs import missing
 
-from conformance.servers import started
+from conformance.compare.servers import started
 from harness.servers import ROOT
 
 DIRECTORY = ROOT / "conformance" / "clients"

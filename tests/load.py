@@ -17,7 +17,8 @@ from zlib import crc32
 
 from histories import History, Recorder, Survivor, attributes_of, problems_of
 
-from harness.caller import Caller, connect
+from conformance.address import connect
+from harness.caller import Caller
 from harness.waiting import eventually
 from tests.cluster.simulation.commands import DEAD, attributes, policed_tubes, terms_of
 

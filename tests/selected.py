@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from conformance import report
+from conformance.compare import page
 
 NUMBER = 70
 
@@ -15,7 +15,7 @@ ALWAYS = ("malformed-puts",)
 def words(conversation):
     """What a conversation shows: commands, replies, what clients do besides; and the file that it is in."""
     actions = {step.action for step in conversation.steps}
-    return report.commands(conversation) | report.replies(conversation) | actions | {conversation.theme + ".txt"}
+    return page.commands(conversation) | page.replies(conversation) | actions | {conversation.theme + ".txt"}
 
 
 def _cost(conversation):

@@ -9,7 +9,8 @@ import trustme
 
 from beanstalk_server.server.front.tls_context import make_context
 from beanstalk_server.settings.sections import ListenerConfig
-from harness.caller import Caller, connect
+from conformance.address import connect
+from harness.caller import Caller
 
 DAY = timedelta(days=1)
 TODAY = datetime.now(UTC)

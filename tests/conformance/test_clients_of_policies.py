@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 from clients_of_others import COMMANDS, DIRECTORY, talk_to, tell
 
-from conformance.servers import started
+from conformance.compare.servers import started
 from harness.caller import Caller
 from harness.servers import imported
 

@@ -8,7 +8,7 @@ import programs
 import pytest
 from clients_of_others import DIRECTORY, RUNS_WITHIN, jackd, of_debian
 
-from conformance.servers import started
+from conformance.compare.servers import started
 from harness.caller import Caller
 from harness.servers import ROOT, imported
 from tests.server.recipes import blocks

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from conformance.compare.pool import hold_and_clean
+from conformance.compare.servers import started
 from conformance.conversation import read
-from conformance.pool import hold_and_clean
-from conformance.servers import started
 from harness.caller import connect
 from harness.servers import imported
 

@@ -5,9 +5,10 @@ from collections import Counter
 import pytest
 from selected import seventy, words
 
-from conformance import differences, report
+from conformance import report
+from conformance.compare import differences, page
+from conformance.compare.pool import started
 from conformance.conversation import read, read_all
-from conformance.pool import started
 from harness.servers import BEANSTALKD, imported
 
 CONVERSATIONS = read_all()
@@ -32,13 +33,13 @@ def test_there_are_enough_and_no_two_have_the_same_title():
 
 
 def test_every_reply_of_the_protocol_occurs():
-    shown = {reply.replace(" ", "") for found in CONVERSATIONS if not found.only for reply in report.replies(found)}
+    shown = {reply.replace(" ", "") for found in CONVERSATIONS if not found.only for reply in page.replies(found)}
     assert [reply for reply in REPLIES if reply not in shown] == []
 
 
 def test_every_command_occurs():
-    sent = {command for found in CONVERSATIONS for command in report.commands(found)}
-    assert [command for command in report.COMMANDS if command not in sent] == []
+    sent = {command for found in CONVERSATIONS for command in page.commands(found)}
+    assert [command for command in page.COMMANDS if command not in sent] == []
 
 
 def test_every_difference_that_is_named_is_intended():
@@ -125,16 +126,16 @@ is closed
     assert not run.passed
     assert [outcome.status for outcome in run.outcomes] == ["failed"] * 7
     found, *others = [outcome.transcript[-1] for outcome in run.outcomes]
-    assert found.startswith("+ b'FOUND ")  # what fails is held again, with another id
+    assert found.startswith('received  "FOUND ')  # what fails is held again, with another id
     assert others == [
-        "+ client: b'USING another\\r\\n'",
-        "+ nothing",
-        "+ b'- default\\n'",
-        "+ b'USING default\\r\\n'",
-        "+ the connection is open",
-        "+ b'USING default\\r\\n'",
+        'received  client: "USING another\\r\\n"',
+        "received  nothing within 0.1 s",
+        'received  "- default\\n"',
+        'received  "USING default\\r\\n"',
+        "received  the connection is open",
+        'received  "USING default\\r\\n"',
     ]
     shown = report.failures([run])
-    assert "wrong.txt:2: an id that is another\n      > put 0 0 60 1\n" in shown
-    assert "    - < FOUND {job+1} 1\n    + b'FOUND" in shown
-    assert "0 of 7" in report.table([run])
+    assert "wrong.txt:2: an id that is another\n    > put 0 0 60 1\n" in shown
+    assert '    expected  < FOUND {job+1} 1\n    received  "FOUND' in shown
+    assert "0 of 7" in page.table([run])

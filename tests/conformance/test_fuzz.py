@@ -4,11 +4,11 @@ import pytest
 from hypothesis import strategies as st
 
 from conformance import report
+from conformance.compare.differential import Pair, comparable
+from conformance.compare.fuzz import compare_round
+from conformance.compare.pool import started
+from conformance.compare.strategies import Leave, Say, line, valid
 from conformance.conversation import read
-from conformance.differential import Pair, comparable
-from conformance.fuzz import compare_round
-from conformance.pool import started
-from conformance.strategies import Leave, Say, line, valid
 from harness.servers import imported
 
 KINDS = (

@@ -3,8 +3,8 @@
 from selected import each_selection
 
 from conformance import report
+from conformance.compare.pool import started
 from conformance.conversation import read_all
-from conformance.pool import started
 from harness.servers import imported
 
 

@@ -4,7 +4,7 @@ import http.client
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.caller import TIMEOUT, connect
+from conformance.address import TIMEOUT, connect
 
 HERE = "127.0.0.1:0"
 

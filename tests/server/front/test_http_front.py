@@ -21,7 +21,8 @@ from beanstalk_server.cli.server import main
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings import system
 from beanstalk_server.settings.declaration import BAD_OPTION, ConfigError
-from harness.caller import TIMEOUT, Caller, connect
+from conformance.address import TIMEOUT, connect
+from harness.caller import Caller
 from harness.in_thread import ServerThread
 from harness.servers import environment_of, imported, unused_port
 from harness.waiting import eventually

@@ -7,41 +7,21 @@ those that look at counters, or need options, get a server that is started for t
 from __future__ import annotations
 
 import queue
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Final
 
-from conformance import servers
+from conformance.compare import servers
+from conformance.compare.servers import Process
 from conformance.conversation import Conversation
-from conformance.runner import MismatchError, Outcome, clean, hold
-from conformance.servers import Process, Server
-from harness.caller import Address
-from harness.servers import ServerError
+from conformance.run import TRIES, Run, hold_again, hold_and_clean
+from conformance.runner import Outcome, hold
 
-TRIES: Final = 12
+TRIES_OF_A_SLOW_MACHINE: Final = 12
 """How often a conversation is held while the machine is too slow for it: what else it is doing may take a while."""
-
-
-@dataclass
-class Run:
-    """Conversations held with one server.
-
-    Attributes:
-        name: the server and its version.
-        complaints: tracebacks in the log of this project's server: a bug, even if all replies were right.
-    """
-
-    name: str
-    outcomes: list[Outcome] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def passed(self) -> bool:
-        return not self.complaints and all(outcome.status != "failed" for outcome in self.outcomes)
 
 
 def started(program: str, conversations: Sequence[Conversation], at_once: int = 6, options: Sequence[str] = ()) -> Run:
@@ -88,8 +68,11 @@ class _Turns:
                 return hold_and_clean(conversation, server)
         finally:
             self._idle.put(server)
-        options = (*self._options, *conversation.options)
-        with servers.started(self._program, options, conversation.memory) as fresh:
+        options = [*self._options, *conversation.options]
+        with ExitStack() as stack:
+            if conversation.restarts:
+                options += ["-b", stack.enter_context(tempfile.TemporaryDirectory())]
+            fresh = stack.enter_context(servers.started(self._program, options, conversation.memory))
             outcome = hold(conversation, fresh)
             self.look_at_log(fresh)
             return outcome
@@ -99,46 +82,11 @@ class _Turns:
             self._complaints.append(log)
 
 
-def hold_and_clean(conversation: Conversation, server: Server) -> Outcome:
-    """Hold a conversation, and leave the server as it was before."""
-    outcome = hold(conversation, server)
-    try:
-        clean(server)
-    except (MismatchError, ConnectionError) as error:
-        outcome.fail("no tube but default is left when all jobs are deleted", str(error))
-    return outcome
-
-
 def hold_in_time(held: Callable[[Conversation], Outcome], outcome: Outcome) -> Outcome:
     """Hold the conversation of an outcome again, without others beside it, if it has failed: once, or while the machine
     is too slow for it. On a busy one, a node may lose its lease, or one I/O process be overtaken by another.
     """
-    while outcome.status == "failed" and outcome.tries < (TRIES if outcome.was_too_slow else 2):
-        tries = outcome.tries + 1
-        outcome = held(outcome.conversation)
-        outcome.tries = tries
+    outcome = hold_again(held, outcome, TRIES)
+    while outcome.was_too_slow and outcome.tries < TRIES_OF_A_SLOW_MACHINE:
+        outcome = hold_again(held, outcome, outcome.tries + 1)
     return outcome
-
-
-def against(address: Address, conversations: Sequence[Conversation]) -> Run:
-    """Hold conversations with a running server, one after the other.
-
-    Raises:
-        ServerError: it cannot be reached, or holds jobs, which would be deleted.
-    """
-    began = time.monotonic()
-    try:
-        server = Server(address)
-    except OSError as error:
-        raise ServerError(f"{address}: {error}") from None
-    stats = server.stats()
-    if any(int(stats[f"current-jobs-{state}"]) for state in ("ready", "reserved", "delayed", "buried")):
-        raise ServerError(f"{address} holds jobs, and a run would delete them: name a server without jobs")
-    run = Run(server.name)
-
-    def held(conversation: Conversation) -> Outcome:
-        return hold_and_clean(conversation, server)
-
-    run.outcomes = [hold_in_time(held, held(conversation)) for conversation in conversations]
-    run.seconds = time.monotonic() - began
-    return run

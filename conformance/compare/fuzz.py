@@ -1,10 +1,10 @@
 """Differential fuzzing: compares drawn scripts until the time is over, and writes each difference as a conversation.
 
-python -m conformance.fuzz --seconds 600                      with the installed beanstalkd
-python -m conformance.fuzz --reference PATH --seed 7          with another one, and the scripts of an earlier run
+python -m conformance.compare.fuzz --seconds 600                   with the installed beanstalkd
+python -m conformance.compare.fuzz --reference PATH --seed 7       with another one, and the scripts of an earlier run
 
 A difference shrinks to the smallest script that shows it. The last line names the directory that it is written to;
-`python -m conformance --both FILE` repeats it.
+`python -m conformance.compare --both FILE` repeats it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from conformance.differential import DifferenceError, Pair
-from conformance.strategies import Script, scripts
+from conformance.compare.differential import DifferenceError, Pair
+from conformance.compare.strategies import Script, scripts
 from harness.servers import BEANSTALKD, INTERPRETED, OURS, ServerError
 
 ROUND = 200

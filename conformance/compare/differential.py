@@ -23,9 +23,9 @@ from typing import Final
 
 from beanstalk_server.wire.commands import EXTENSIONS
 from conformance import text
+from conformance.compare.servers import Process, started
+from conformance.compare.strategies import JOB, LIMIT, Leave, Say, Script, said, with_ids
 from conformance.runner import TIMEOUT, MismatchError, Observer, Peer
-from conformance.servers import Process, started
-from conformance.strategies import JOB, LIMIT, Leave, Say, Script, said, with_ids
 from harness.servers import OURS
 
 LONGEST: Final = 0.8

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "differences.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "differences.md"
 
 
 @dataclass(frozen=True)

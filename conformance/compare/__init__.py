@@ -1,0 +1,1 @@
+"""Compares this server with beanstalkd, byte by byte: conversations with servers that are started, and fuzzing."""

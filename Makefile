@@ -160,4 +160,4 @@ $(VENV)/publishing: $(VENV)/builder
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(CLIENTS)/node_modules build dist client/build *.egg-info client/*.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CLIENTS)/node_modules build dist */build *.egg-info */*.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,10 +1,10 @@
 """Builds what an index is given: the archives of the sources, and wheels; checks them, and prints their sizes.
 
-`python -m harness.wheels dist`: for the client a pure wheel, for the server a pure one and a compiled one for this
-Python, which `auditwheel` makes fit for other distributions of Linux. Wheels are built from the archives, so an archive
-that lacks a file fails here. Each wheel of the server is installed into an empty environment, together with the
-client's, and a job is put and taken. cibuildwheel builds the compiled wheels for other versions of Python
-(.github/workflows/release.yml).
+`python -m harness.wheels dist`: for the client and the conformance suite a pure wheel, for the server a pure one and a
+compiled one for this Python, which `auditwheel` makes fit for other distributions of Linux. Wheels are built from the
+archives, so an archive that lacks a file fails here. Each wheel of the server is installed into an empty environment,
+together with the pure ones: a job is put and taken, and some conversations are held. cibuildwheel builds the compiled
+wheels for other versions of Python (.github/workflows/release.yml).
 """
 
 import os
@@ -50,8 +50,12 @@ def run(*line: str | Path, **environment: str) -> None:
 def build(to: Path, work: Path) -> list[Path]:
     """Build everything into `to`; return the wheels of the server."""
     build = ("python", "-m", "build", "--no-isolation")
+<<<<<<< HEAD
     for project in PROJECTS:
         name = "server" if project == ROOT else project.name
+=======
+    for name, project in (("client", ROOT / "client"), ("conformance suite", ROOT / "conformance"), ("server", ROOT)):
+>>>>>>> 9cbfe5c3 (Give the conformance suite a wheel of its own)
         print(f"building the {name}: the archive of its sources, and a pure wheel from the archive", flush=True)
         run(*build, "--outdir", to, project, BEANSTALK_SERVER_PURE="1")
     print("building the server's compiled wheel from the archive", flush=True)
@@ -74,7 +78,9 @@ def check(built: Sequence[Path]) -> None:
 
 
 def use(wheels: Sequence[Path], work: Path) -> None:
-    """Install wheels into an empty environment; put a job into a server that is started there, and take it."""
+    """Install wheels into an empty environment; put a job into a server that is started there, take it, and hold some
+    conversations.
+    """
     place = Path(tempfile.mkdtemp(dir=work))
     run("python", "-m", "venv", place)
     python = str(place / "bin" / "python")
@@ -84,6 +90,9 @@ def use(wheels: Sequence[Path], work: Path) -> None:
     try:
         address = ":".join(map(str, server.address))
         subprocess.run([python, "-c", STORY, address], check=True, cwd=place, timeout=60)
+        subprocess.run(
+            [place / "bin" / "beanstalk-conformance", address, "--only", "put-keyed"], check=True, timeout=60
+        )
         kind = "pure Python" if wheels[0].name.endswith("-none-any.whl") else "compiled"
         if f"({kind})" not in server.log:
             sys.exit(f"{wheels[0].name} is not {kind}: {server.log}")
@@ -97,6 +106,7 @@ def make(to: Path) -> None:
     to.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as directory:
         wheels = build(to, Path(directory))
+<<<<<<< HEAD
         check(sorted(to.iterdir()))
         (client,) = to.glob("beanstalk_client-*.whl")
         for wheel in wheels:
@@ -107,6 +117,18 @@ def make(to: Path) -> None:
 def show(built: Path) -> None:
     """Print the names and sizes of the files in this directory."""
     for path in sorted(built.iterdir()):
+=======
+        built = sorted(to.iterdir())
+        check(built)
+        pure = [*to.glob("beanstalk_client-*.whl"), *to.glob("beanstalk_conformance-*.whl")]
+        for wheel in wheels:
+            print(
+                f"trying {wheel.name} and {' and '.join(each.name for each in pure)} in an empty environment",
+                flush=True,
+            )
+            use([wheel, *pure], Path(directory))
+    for path in built:
+>>>>>>> 9cbfe5c3 (Give the conformance suite a wheel of its own)
         print(f"{path.stat().st_size / 1000:8,.0f} kB  {path.name}")
 
 

@@ -14,8 +14,8 @@ from selected import each_selection
 
 from conformance import report
 from conformance.compare import pool, servers
-from conformance.conversation import DIRECTORY, read, read_all
 from conformance.compare.pool import started
+from conformance.conversation import DIRECTORY, read, read_all
 from harness.nodes import lease
 from harness.servers import ROOT
 from harness.waiting import eventually

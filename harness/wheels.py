@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.servers import ROOT, Process
 
 TOOLS = Path(sys.executable).parent
-PROJECTS = [path for path in (ROOT, ROOT / "client", ROOT / "conformance") if (path / "pyproject.toml").exists()]
+PROJECTS = [ROOT, ROOT / "client", ROOT / "conformance"]
 """The directories of the distributions, the server's first."""
 STORY = """
 import sys
@@ -50,12 +50,8 @@ def run(*line: str | Path, **environment: str) -> None:
 def build(to: Path, work: Path) -> list[Path]:
     """Build everything into `to`; return the wheels of the server."""
     build = ("python", "-m", "build", "--no-isolation")
-<<<<<<< HEAD
     for project in PROJECTS:
         name = "server" if project == ROOT else project.name
-=======
-    for name, project in (("client", ROOT / "client"), ("conformance suite", ROOT / "conformance"), ("server", ROOT)):
->>>>>>> 9cbfe5c3 (Give the conformance suite a wheel of its own)
         print(f"building the {name}: the archive of its sources, and a pure wheel from the archive", flush=True)
         run(*build, "--outdir", to, project, BEANSTALK_SERVER_PURE="1")
     print("building the server's compiled wheel from the archive", flush=True)
@@ -106,29 +102,17 @@ def make(to: Path) -> None:
     to.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as directory:
         wheels = build(to, Path(directory))
-<<<<<<< HEAD
         check(sorted(to.iterdir()))
-        (client,) = to.glob("beanstalk_client-*.whl")
+        pure = [*to.glob("beanstalk_client-*.whl"), *to.glob("beanstalk_conformance-*.whl")]
+        names = " and ".join(path.name for path in pure)
         for wheel in wheels:
-            print(f"trying {wheel.name} and {client.name} in an empty environment", flush=True)
-            use([wheel, client], Path(directory))
+            print(f"trying {wheel.name} and {names} in an empty environment", flush=True)
+            use([wheel, *pure], Path(directory))
 
 
 def show(built: Path) -> None:
     """Print the names and sizes of the files in this directory."""
     for path in sorted(built.iterdir()):
-=======
-        built = sorted(to.iterdir())
-        check(built)
-        pure = [*to.glob("beanstalk_client-*.whl"), *to.glob("beanstalk_conformance-*.whl")]
-        for wheel in wheels:
-            print(
-                f"trying {wheel.name} and {' and '.join(each.name for each in pure)} in an empty environment",
-                flush=True,
-            )
-            use([wheel, *pure], Path(directory))
-    for path in built:
->>>>>>> 9cbfe5c3 (Give the conformance suite a wheel of its own)
         print(f"{path.stat().st_size / 1000:8,.0f} kB  {path.name}")
 
 

@@ -179,7 +179,7 @@ def test_every_module_says_its_one_job_first():
         assert firsts.setdefault(found[1], path) is path, f"{path} and {firsts[found[1]]} say the same of themselves"
 
 
-FROM_AN_INDEX = re.compile(r"(?:pip install (?:-\S+ )*|uvx )['\"]?beanstalk-(?:server|client)")
+FROM_AN_INDEX = re.compile(r"(?:pip install (?:-\S+ )*|uvx )['\"]?beanstalk-(?:server|client|conformance)")
 WHEN = re.compile(r"from the first release on\b", re.IGNORECASE)
 
 

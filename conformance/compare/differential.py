@@ -1,8 +1,8 @@
 """Plays a script with two servers, and compares their replies and everything that they count.
 
-After each piece that is sent, both servers are left to settle (as in `runner.py`), so that both see the same order. The
-comparison leaves out what two servers may report differently, and avoids what they may do differently (each with its
-row in docs/differences.md):
+After each piece that is sent, both servers are left to settle (as in `conformance/runner.py`), so that both see the
+same order. The comparison leaves out what two servers may report differently, and avoids what they may do differently
+(each with its row in docs/differences.md):
 
  - only one client at a time waits for a job (whose turn it is among waiting clients); while it waits, the commands of
    the others are sent one by one (many commands sent at once)

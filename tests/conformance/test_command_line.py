@@ -50,7 +50,7 @@ def run_in(directory, line, **options):
     return done.returncode, done.stdout, done.stderr
 
 
-def compare(*arguments, module="conformance.compare"):
+def run_comparison(*arguments, module="conformance.compare"):
     return run_in(ROOT, [sys.executable, "-m", module, *map(str, arguments)])
 
 
@@ -158,7 +158,7 @@ def test_a_run_that_cannot_begin_says_why_in_one_line(conformance, arguments, co
     ],
 )
 def test_a_comparison_that_cannot_begin_says_why_in_one_line(arguments, complaint):
-    status, printed, said = compare(*arguments)
+    status, printed, said = run_comparison(*arguments)
     assert (status, printed) == (2, "")
     assert said.startswith("conformance: ")
     assert complaint in said
@@ -167,7 +167,7 @@ def test_a_comparison_that_cannot_begin_says_why_in_one_line(arguments, complain
 
 def test_a_conversation_that_fails_is_shown_and_ends_with_1(tmp_path):
     (tmp_path / "mine.txt").write_text("== no job is buried\n> list-tube-used\n< BURIED\n")
-    status, printed, _ = compare("--start", imported(), tmp_path / "mine.txt")
+    status, printed, _ = run_comparison("--start", imported(), tmp_path / "mine.txt")
     assert status == 1
     assert (
         'mine.txt:1: no job is buried\n    > list-tube-used\n    expected  < BURIED\n    received  "USING default'
@@ -186,7 +186,9 @@ def test_a_server_that_dies_fails_the_conversation():
 
 
 def test_fuzzing_says_how_much_it_has_done(beanstalkd):
-    status, printed, _ = compare("--seconds", 0, "--seed", 5, "--ours", imported(), module="conformance.compare.fuzz")
+    status, printed, _ = run_comparison(
+        "--seconds", 0, "--seed", 5, "--ours", imported(), module="conformance.compare.fuzz"
+    )
     assert status == 0
     said = r"seed 5\n\d+ s: 0 scripts, 0 commands, 0 replies, 0 differences \(0 scripts took too long\)\n"
     assert re.fullmatch(said, printed)

@@ -6,9 +6,10 @@ import pytest
 from selected import seventy, words
 
 from conformance import report
-from conformance.compare import differences, page
+from conformance.compare import differences, page, servers
 from conformance.compare.pool import started
-from conformance.conversation import read, read_all
+from conformance.conversation import GROUPS, read, read_all
+from conformance.extensions import NAMES, needed_by
 from harness.servers import BEANSTALKD, imported
 
 CONVERSATIONS = read_all()
@@ -40,6 +41,20 @@ def test_every_reply_of_the_protocol_occurs():
 def test_every_command_occurs():
     sent = {command for found in CONVERSATIONS for command in page.commands(found)}
     assert [command for command in page.COMMANDS if command not in sent] == []
+
+
+def test_each_conversation_of_extensions_needs_some_and_those_of_the_protocol_need_none():
+    needing = {group: {bool(needed_by(each)) for each in CONVERSATIONS if each.group == group} for group in GROUPS}
+    assert needing == {"protocol": {False}, "binlog": {False, True}, "extensions": {True}}
+    assert all(found.restarts == (found.group == "binlog") for found in CONVERSATIONS)
+
+
+def test_the_extensions_and_their_versions_are_those_that_this_server_lists():
+    with servers.started(imported()) as server:
+        assert server.extensions.keys() == NAMES
+        needed = [needed_by(found) for found in CONVERSATIONS]
+        latest = {name: max(each.get(name, 1) for each in needed) for name in NAMES}
+        assert server.extensions == latest
 
 
 def test_every_difference_that_is_named_is_intended():

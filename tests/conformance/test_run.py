@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from wrong_server import answers, closes, floods, hangs, wrong_server
+from wrong_server import answers, closes_at, floods, hangs, wrong_server
 
 from conformance import report, run, runner, servers
 from conformance.conversation import read
@@ -59,7 +59,7 @@ def test_a_server_that_is_right_passes():
         (answers(b"list-tube-used", b""), "nothing within 0.3 s"),
         (answers(b"list-tube-used", b"USING"), '"USING" and no more within 0.3 s'),
         (answers(b"list-tube-used", b"\x00\xff{\\\r\n"), '"\\0\\xff\\{\\\\\\r\\n"'),
-        (closes(b"list-tube-used"), "the end of the connection"),
+        (closes_at(b"list-tube-used"), "the end of the connection"),
     ],
     ids=["another reply", "no CR", "silence", "a part of the reply", "garbage", "a closed connection"],
 )
@@ -93,7 +93,7 @@ def test_garbage_without_an_end_ends_the_conversation():
         (answers(b"delete", b"DELETED\r\n"), 'job 1, peeked again after delete: "DELETED\\r\\n"'),
         (answers(b"delete", b"NOT_FOUND\r\n"), 'job 1, delete: "NOT_FOUND\\r\\n"'),
         (answers(b"delete", b""), 'no answer to "delete 1" within 1 s'),
-        (closes(b"delete"), 'the end of the connection, instead of an answer to "delete 1"'),
+        (closes_at(b"delete"), 'the end of the connection, instead of an answer to "delete 1"'),
         (answers(b"list-tubes", b"OK 99\r\n---\r\n"), "5 of 99 bytes that were announced"),
         (answers(b"list-tubes", b"OK\r\n"), '"OK\\r\\n", as the answer to list-tubes'),
     ],
@@ -141,7 +141,7 @@ def test_a_restart_that_fails_is_the_reason_why_the_rest_is_not_run():
     ("fault", "complaint"),
     [
         (answers(b"stats", b"HTTP/1.1 400 Bad Request\r\n"), "not that of a beanstalk server"),
-        (closes(b"stats"), "not that of a beanstalk server"),
+        (closes_at(b"stats"), "not that of a beanstalk server"),
         (answers(b"stats", b"OK 4\r\n---\n\r\n"), "stats has no `version`"),
         (answers(b"stats", b'OK 20\r\n---\nversion: "1.13"\n\r\n'), "stats has no number of jobs"),
     ],

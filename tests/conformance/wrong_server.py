@@ -103,7 +103,7 @@ def answers(wrong, reply):
     return fault
 
 
-def closes(wrong):
+def closes_at(wrong):
     """A fault: this command ends the connection."""
 
     def fault(connection, line):

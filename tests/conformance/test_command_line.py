@@ -110,6 +110,21 @@ def test_a_server_with_a_binlog_is_restarted_by_the_command(conformance, program
         subprocess.run(["kill", "-9", pid.read_text().strip()], stderr=subprocess.DEVNULL, check=False)
 
 
+def test_the_commands_of_the_page_run(our_server):
+    listed = re.findall(
+        r"^    python3 -m conformance (.*)", (ROOT / "conformance" / "README.md").read_text(), re.MULTILINE
+    )
+    assert len(listed) == 3
+    for words in listed:
+        given = words.replace("127.0.0.1:11300", address_of(our_server)).replace(
+            "systemctl restart beanstalkd", "exit 3"
+        )
+        only = "a deleted job" if "--restart" in given else "the largest pause" if "pause" in given else "kick-job"
+        line = [sys.executable, "-m", "conformance", *shlex.split(given, comments=True), "--only", only]
+        status, printed, _ = run_in(ROOT, line)
+        assert (status, "exit" in given) in [(0, False), (1, True)], printed
+
+
 def test_a_restart_command_that_does_not_restart_is_reported(conformance, our_server):
     status, printed, _ = conformance(address_of(our_server), "--only", "a deleted job", "--restart", "exit 3")
     assert status == 1

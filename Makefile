@@ -31,7 +31,7 @@ POOL := $(VENV)/bin/pytest -q --dist load --tx $(PROCESSORS)*popen//env:TEST_PAC
 FOR_TESTS := beanstalkd redis-server postgresql
 FOR_ALL_TESTS := haproxy stunnel4 openssl systemd prometheus strace valgrind php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3 php-illuminate-queue php-illuminate-events php-symfony-beanstalkd-messenger ruby-activejob chromium
 
-.PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster console bench docs wheels release clean
+.PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz record cluster console bench docs wheels release clean
 
 serve:                            ## run the server; options: make serve ARGS="-p 11400 -V"
 	@began=$$(date +%s); $(MAKE) --no-print-directory $(VENV)/installed \
@@ -76,6 +76,9 @@ compatibility: $(VENV)/installed $(VENV)/developer debian    ## writes docs/comp
 
 fuzz: $(VENV)/installed $(VENV)/developer debian    ## beside beanstalkd, as long as you say: make fuzz SECONDS=600
 	$(VENV)/bin/python -m conformance.compare.fuzz --seconds $(SECONDS) $(ARGS)
+
+record: $(VENV)/installed $(VENV)/developer debian    ## run the endless tests, and add to docs/tested.md: make record MINUTES=60
+	$(VENV)/bin/python -m harness.record --minutes $(or $(MINUTES),30) $(ARGS)
 
 cluster: $(VENV)/installed debian    ## Redis with two replicas and two nodes on this machine, until Ctrl-C
 	@$(VENV)/bin/python -m harness.cluster $(ARGS)

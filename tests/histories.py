@@ -841,6 +841,8 @@ class Analysis:
             or job.demands.keys() & HOLDING_BACK
         ):
             job.starts = [start for start in job.starts if _word(start[0]) != b"release"]
+        if any(attributes_of(each.call.line).keys() & HOLDING_BACK for each in job.bodies if each is not job.birth):
+            job.starts = []  # it may be held back since it was replaced
 
     def _expires(self, job):
         """Before this moment, it has certainly not expired."""

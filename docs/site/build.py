@@ -90,7 +90,7 @@ CONTENTS = (
     ),
     (
         "Know more",
-        ["docs/performance", "bench/README", "docs/compatibility", "docs/design", "docs/binlog-format"],
+        ["docs/performance", "bench/README", "docs/tested", "docs/compatibility", "docs/design", "docs/binlog-format"],
     ),
     ("Take part", ["CONTRIBUTING", "conformance/README", "docs/releases", "CHANGELOG", "SECURITY"]),
 )

@@ -11,8 +11,8 @@ nothing else that orders tubes and jobs knows of lanes.
     level               priority, of all shares          by the number of its share's turn, in the tube's heap
 
 A job is in one heap at a time: what is shown has been taken out of where it waited. The share with the smallest number
-comes first. It gets the next number when it comes to have a job there, and when one of its jobs is reserved by a
-reserve. So names take turns, and a name all of whose jobs have limits that are reached keeps its place meanwhile.
+comes first. A share gets the next number when it gets ready jobs, and when a reserve takes one of its jobs. So shares
+take turns, and a share keeps its place while its jobs are held back by limits.
 
 That a limit is reached changes nothing at first. A job that is shown all the same is withdrawn, with its lane, when it
 comes first in its tube; when the limit has a place, the lane is due to show a job again, which it does when a caller

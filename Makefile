@@ -41,13 +41,13 @@ serve:                            ## run the server; options: make serve ARGS="-
 check: style types                ## while you work, a minute: format, lint, types, and the tests without sockets
 	$(VENV)/bin/pytest -q --numprocesses auto -m "not slow and not sockets" --hypothesis-profile fast
 
-test:                             ## before you send a change: each promise, by its strongest witness
+test:                             ## before you send a change: the strongest test of every promise
 	@began=$$(date +%s); $(MAKE) --no-print-directory $(VENV)/developer $(VENV)/installed debian \
 		&& $(MAKE) --no-print-directory --keep-going --jobs 2 style types pool; status=$$?; \
 	echo "make test took $$(($$(date +%s) - began)) seconds"; exit $$status
 
 test-all: export CPU_LIMIT := --cpu-limit
-test-all: test                    ## everything: SEED says which random examples, MINUTES for how long
+test-all: test                    ## everything, for hours: SEED=… repeats a run, MINUTES=30 stops it
 	@began=$$(date +%s); $(MAKE) --no-print-directory --keep-going everything $(if $(MINUTES),,coverage); status=$$?; \
 	echo "make test-all took $$(($$(date +%s) - began)) seconds after make test; to repeat it: make test-all SEED=$(SEED)"; exit $$status
 
@@ -59,7 +59,7 @@ everything: $(VENV)/developer $(VENV)/installed $(VENV)/documents $(VENV)/browse
 		-rs $(if $(MINUTES),--minutes $(MINUTES))
 
 # Coverage makes tests slow, and its trace function fails in a thread that begins while another one installs it.
-coverage: $(VENV)/developer debian    ## of the sources by all tests but the slow ones: at least 95 %
+coverage: $(VENV)/developer debian    ## coverage of the sources by all tests except slow ones: at least 95 %
 	$(VENV)/bin/pytest -q --dist loadfile --numprocesses $(shell expr 2 \* $(PROCESSORS)) -m "not slow" \
 		--hypothesis-profile fast --cov --timeout 600 -W ignore::pytest.PytestUnraisableExceptionWarning
 
@@ -71,28 +71,28 @@ style: $(VENV)/developer
 types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
-compatibility: $(VENV)/installed $(VENV)/developer debian    ## writes docs/compatibility.md
+compatibility: $(VENV)/installed $(VENV)/developer debian    ## write docs/compatibility.md
 	$(VENV)/bin/python -m conformance.compare --both --write docs/compatibility.md
 
-fuzz: $(VENV)/installed $(VENV)/developer debian    ## beside beanstalkd, as long as you say: make fuzz SECONDS=600
+fuzz: $(VENV)/installed $(VENV)/developer debian    ## compare random scripts with beanstalkd: make fuzz SECONDS=600
 	$(VENV)/bin/python -m conformance.compare.fuzz --seconds $(SECONDS) $(ARGS)
 
 record: $(VENV)/installed $(VENV)/developer debian    ## run the endless tests, and add to docs/tested.md: make record MINUTES=60
 	$(VENV)/bin/python -m harness.record --minutes $(or $(MINUTES),30) $(ARGS)
 
-cluster: $(VENV)/installed debian    ## Redis with two replicas and two nodes on this machine, until Ctrl-C
+cluster: $(VENV)/installed debian    ## run Redis with two replicas and two nodes on this machine, until Ctrl-C
 	@$(VENV)/bin/python -m harness.cluster $(ARGS)
 
-console: $(VENV)/builder          ## a server with work in it, and the console beside it, until Ctrl-C; compiles nothing
+console: $(VENV)/builder          ## run a server with sample jobs and the console, until Ctrl-C; compiles nothing
 	@PYTHONPATH=.:client $(VENV)/bin/python -m harness.console --sources $(ARGS)
 
-bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: make bench ARGS="--help"
+bench: $(VENV)/benching           ## compare speed with beanstalkd and Redis: make bench ARGS="--help"
 	$(VENV)/bin/python -m bench $(ARGS)
 
-docs: $(VENV)/documents           ## the documents as a site, in build/docs
+docs: $(VENV)/documents           ## build the documentation site in build/docs
 	$(VENV)/bin/python -m docs.site.build build/docs
 
-wheels: $(VENV)/publishing         ## what an index is given, in dist: built, checked, and tried in an empty environment
+wheels: $(VENV)/publishing         ## build the packages in dist, check them, and try them in an empty environment
 	@$(VENV)/bin/python -m harness.wheels dist
 
 release: $(VENV)/publishing $(VENV)/developer debian    ## checks a version and makes all of it in dist; publishes nothing: make release VERSION=1.2.3

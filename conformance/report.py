@@ -25,7 +25,7 @@ def failures(runs: Sequence[Run]) -> str:
                 server = f"{run.name}: " if len(runs) > 1 else ""
                 lines += [f"{server}{found.group or '.'}/{found.place}: {found.title}"]
                 lines += [f"    {line}" for line in outcome.transcript] + [""]
-        lines += [f"{run.name} has logged:\n{complaint}" for complaint in run.complaints]
+        lines += [f"log of {run.name}:\n{complaint}" for complaint in run.complaints]
     return "".join(line + "\n" for line in lines)
 
 

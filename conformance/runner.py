@@ -123,7 +123,7 @@ class Peer:
                 [self.socket], [self.socket], [], max(0.0, deadline - time.monotonic())
             )
             if not readable and not writable:
-                raise MismatchError(f"the server takes no more: {len(left)} of {len(data)} bytes are left")
+                raise MismatchError(f"the server does not read: {len(left)} of {len(data)} bytes are unsent")
             if readable and not self.hung_up:
                 self.receive()
             if writable:

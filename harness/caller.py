@@ -40,7 +40,7 @@ class Caller:
         """
         reply = self.ask(b"stats\r\n")
         if not re.fullmatch(rb"OK \d+\r\n", reply):
-            raise ValueError(f"not the answer of a beanstalk server: {reply!r}")
+            raise ValueError(f"not the reply of a beanstalk server: {reply!r}")
         lines = self.read(int(reply[3:]) + 2).decode().splitlines()
         return dict(line.split(": ", 1) for line in lines if ": " in line)
 

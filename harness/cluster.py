@@ -1,6 +1,6 @@
-"""A whole cluster on this machine, to look at: Redis with two replicas, and two nodes. `make cluster` runs it.
+"""Runs a cluster on this machine for a demonstration: Redis with two replicas, and two nodes. `make cluster` runs it.
 
-What it prints first is what clients connect to; then come the logs of the nodes, until Ctrl-C ends everything.
+It prints the addresses of the nodes, then their logs, until Ctrl-C stops everything.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ LOOK: Final = 0.2
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="make cluster", description=__doc__.splitlines()[0])
     made.add_argument("--engine", choices=KINDS, default="alone", help="how Redis runs (default: %(default)s)")
-    made.add_argument("--replicas", type=int, default=2, help="of each primary of Redis (default: %(default)s)")
+    made.add_argument(
+        "--replicas", type=int, default=2, help="number of replicas of each Redis primary (default: %(default)s)"
+    )
     made.add_argument("--program", default=OURS, help=argparse.SUPPRESS)  # tests run the sources, too
-    made.add_argument("options", nargs="*", help="options of the nodes, behind --")
+    made.add_argument("options", nargs="*", help="options of the nodes, after --")
     return made
 
 
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("ended")
+        print("stopped")
     return 0
 
 
@@ -70,9 +72,9 @@ def _run(stack: contextlib.ExitStack, asked: argparse.Namespace) -> None:
     leads = leader(engine, nodes)
     _tell(f"engine  {engine.url}, primary: process {engine.primary().pid}, {len(engine.servers) - 1} more")
     for number, node in enumerate(nodes, 1):
-        role = "leads" if node is leads else "stands by"
+        role = "leader" if node is leads else "standby"
         _tell(f"node {number}  127.0.0.1:{node.port}, process {node.pid}, {role}")
-    _tell(f"Clients connect to any node. To see the other take over: kill -9 {leads.pid}. Ctrl-C ends all of it.")
+    _tell(f"Clients can connect to any node. To test a failover: kill -9 {leads.pid}. Press Ctrl-C to stop everything.")
     _follow(nodes)
 
 
@@ -90,7 +92,7 @@ def _follow(nodes: Sequence[Node]) -> None:
             for line in lines[:whole].splitlines():
                 _tell(f"node {number + 1}: {line}")
             if status is not None:
-                _tell(f"node {number + 1} has ended ({status})")
+                _tell(f"node {number + 1} has exited with status {status}")
                 running.discard(number)
         time.sleep(LOOK)
 

@@ -1,4 +1,4 @@
-"""A server with work in it, and the console beside it: `make console` runs it, until Ctrl-C.
+"""Runs a server with sample jobs and its console, until Ctrl-C: `make console`.
 
 Workers run tasks, some of which fail; a scheduler plans; a tube is paused, one has no worker (harness/shop.py).
 """
@@ -85,7 +85,7 @@ def demonstration(
         until = time.monotonic() + 30
         while not accepts(listen):
             if processes[0].poll() is not None or time.monotonic() > until:
-                raise ServerError("the console does not start")
+                raise ServerError("the console did not start")
             time.sleep(0.05)
         yield Demonstration(server, url, processes)
 
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make console", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--port", type=int, default=PORT, help="port of the console (default: %(default)s)")
     parser.add_argument("--sources", action="store_true", help="run the sources, not the installed packages")
-    parser.add_argument("options", nargs="*", help="options of the console, behind --")
+    parser.add_argument("options", nargs="*", help="options of the console, after --")
     asked = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -113,16 +113,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with demonstration(INTERPRETED if asked.sources else OURS, asked.port, asked.options) as shown:
             print(f"console  {shown.url}", flush=True)
             print("server   {}:{}".format(*shown.server.address), flush=True)
-            print("Ctrl-C ends all of it.", flush=True)
+            print("Press Ctrl-C to stop everything.", flush=True)
             while shown.server.status is None and shown.processes[0].poll() is None:
                 time.sleep(0.2)
-            print("the server or the console has ended", file=sys.stderr)
+            print("the server or the console has exited", file=sys.stderr)
             return 1
     except ServerError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("ended")
+        print("stopped")
         return 0
 
 

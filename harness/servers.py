@@ -266,11 +266,11 @@ class Process:
     def _wait_until_it_answers(self, within: float) -> None:
         while not self._answers():
             if self._process.poll() is not None:
-                raise ServerError(f"{self.program} does not start: {self.log.strip() or self._process.returncode}")
+                raise ServerError(f"{self.program} did not start: {self.log.strip() or self._process.returncode}")
             passed = time.perf_counter() - self._started
             if passed > within:
                 wanted = f"an answer from {self._given}" if self._given else "'listens on' in its log"
-                raise ServerError(f"{self.program} does not start: no {wanted} within {within:g} s: {self.log.strip()}")
+                raise ServerError(f"{self.program} did not start: no {wanted} within {within:g} s: {self.log.strip()}")
             time.sleep(max(0.0005, passed * PRECISION))
         self.first_answer = time.perf_counter() - self._started
 

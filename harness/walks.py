@@ -1,4 +1,4 @@
-"""Prints how five commands walk through the sources: which files, in which order, and how many calls.
+"""Prints the path of five commands through the sources: the files in order, and the number of calls.
 
 `python -m harness.walks` is how to learn the code: read the files of a path in the order in which it prints them. A
 call counts if the function is in the package; a move is a call in another file than the call before. Reading a

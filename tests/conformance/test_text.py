@@ -65,8 +65,8 @@ def test_bytes_are_written_as_they_are_read(data):
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
-        ("> put", "a file begins with a title"),
-        ("== a\n>put", "this is not a line of a conversation"),
+        ("> put", "a file must begin with a title"),
+        ("== a\n>put", "not a line of a conversation"),
         ("== a\n> {", "a { that nothing closes"),
         ("== a\n> {what now}", "no such placeholder"),
         ("== a\n> \\q", "no such escape"),
@@ -76,7 +76,7 @@ def test_bytes_are_written_as_they_are_read(data):
         ("== a\ndiffers: something\n< OK", "go together"),
         ("== a\nonly: another\n< OK", "only: is one of ours, beanstalkd"),
         ("== a\nsignal USR1\n< OK", "needs a server of its own"),
-        ("== a\nis noisy", "this is not a line of a conversation"),
+        ("== a\nis noisy", "not a line of a conversation"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_with_its_line(lines, complaint):

@@ -139,15 +139,15 @@ def test_make_cluster_prints_what_to_connect_to_and_ends_all_of_it(stack):
     said = [process.stdout.readline() for _ in range(4)]
     assert said[0].startswith("engine  redis://127.0.0.1:"), said
     nodes = [
-        re.fullmatch(r"node \d  127\.0\.0\.1:(\d+), process (\d+), (leads|stands by)\n", line) for line in said[1:3]
+        re.fullmatch(r"node \d  127\.0\.0\.1:(\d+), process (\d+), (leader|standby)\n", line) for line in said[1:3]
     ]
-    assert {node[3] for node in nodes} == {"leads", "stands by"}
+    assert {node[3] for node in nodes} == {"leader", "standby"}
     for node in nodes:
         with beanstalk_client.Client(("127.0.0.1", int(node[1]))) as queue:
             queue.delete(queue.put("hello"))
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
-    assert "ended" in process.stdout.read()
+    assert "stopped" in process.stdout.read()
     process.stdout.close()
     for node in nodes:
         assert not accepts(int(node[1]))

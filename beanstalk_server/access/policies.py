@@ -97,14 +97,14 @@ def differences(old: Sequence[TubeConfig], new: Sequence[TubeConfig]) -> list[st
     said = []
     for match, each in reversed(after.items()):
         if match not in before:
-            said.append(f"{label_of(match)} is new: {_shown(each)}")
+            said.append(f"{label_of(match)} added: {_shown(each)}")
         elif changes := _changes(before[match], each):
             said.append(f"{label_of(match)}: {changes}")
-    said += [f"{label_of(match)} is gone" for match in reversed(before) if match not in after]
+    said += [f"{label_of(match)} removed" for match in reversed(before) if match not in after]
     if [match for match in reversed(before) if match in after] != [
         match for match in reversed(after) if match in before
     ]:
-        said.append("the sections come in another order")
+        said.append("the order of the sections changed")
     left = len(said) - MOST_SAID
     return said if left <= 0 else [*said[:MOST_SAID], f"and {left} more"]
 

@@ -25,20 +25,20 @@ class Condition(NamedTuple):
 
     def hindrance(self) -> str:
         """Why clients are not served by this process itself; "" if they are."""
-        return self.hindrance_of_cluster() or ("stands by: another node leads" if self.is_standby else "")
+        return self.hindrance_of_cluster() or ("standby: another node leads" if self.is_standby else "")
 
     def hindrance_of_cluster(self) -> str:
         """Why clients that connect are served neither here nor through the leaders; "" if they are."""
         if self.has_failed:
-            return "has failed: acknowledges nothing more"
+            return "failed: no more changes are acknowledged"
         if self.is_stopping:
-            return "stops"
+            return "stopping"
         if self.is_starting:
-            return "starts: recovers the jobs of its binlog, if it has one"
+            return "starting: recovering the jobs"
         if self.is_draining:
-            return "drains: takes no new jobs"
+            return "draining: refuses new jobs"
         if self.is_suspended:
-            return "is suspended: the engine has not renewed its lease"
+            return "suspended: the engine has not renewed the lease"
         if self.is_stranded:
-            return "stands by: reaches no leader"
+            return "standby: cannot reach a leader"
         return ""

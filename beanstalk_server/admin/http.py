@@ -326,7 +326,7 @@ class HttpConnection(asyncio.Protocol):
     def _expire(self) -> None:
         """Close: the time is over."""
         if self._state == REQUEST and self._has_begun:
-            self._refuse(408, f"the request was not complete after {REQUEST_TIME} s")
+            self._refuse(408, f"incomplete request after {REQUEST_TIME} s")
         else:
             self.abort()
 
@@ -431,12 +431,12 @@ def refusal_of(request: h11.Request) -> tuple[Any, ...] | None:
     """Why a request is not read any further: its status, a text and headers; None if it is."""
     fields = sum(len(name) + len(value) + 4 for name, value in request.headers)
     if len(request.method) + len(request.target) + fields > MAX_HEADERS:  # h11 bounds what is incomplete, and no more
-        return 431, f"line and headers must have at most {MAX_HEADERS} bytes"
+        return 431, f"request line and headers too long: the limit is {MAX_HEADERS} bytes"
     if request.method.decode("ascii") not in METHODS:
-        return 405, "must be GET or HEAD", ("Allow", ", ".join(METHODS))
+        return 405, "method not allowed: use GET or HEAD", ("Allow", ", ".join(METHODS))
     for name, value in request.headers:
         if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0")):
-            return 413, "must have no body"
+            return 413, "request body not allowed"
     return None
 
 

@@ -37,19 +37,19 @@ _LABELLED: Final = {
     Family(
         "beanstalkd_cpu_seconds_total",
         COUNTER,
-        "CPU time of the process: user or system (stats: rusage-utime, rusage-stime)",
+        "CPU time of the process, in user or system mode (stats: rusage-utime, rusage-stime)",
         ("mode",),
     ): {"user": "rusage-utime", "system": "rusage-stime"},
     Family(
         "beanstalkd_current_jobs",
         GAUGE,
-        "jobs that are urgent, ready, reserved, delayed or buried; urgent ones are ready, too (stats: current-jobs-…)",
+        "jobs by state; urgent jobs are also counted as ready (stats: current-jobs-…)",
         ("state",),
     ): {state: f"current-jobs-{state}" for state in STATES},
     Family(
         "beanstalkd_refused_puts_total",
         COUNTER,
-        "puts refused by the policy of a tube: jobs, bytes, delay or size (stats: refused-…)",
+        "puts refused by the policy of a tube, by limit (stats: refused-…)",
         ("limit",),
     ): {limit: f"refused-{limit}" for limit in LIMITS},
 }
@@ -59,81 +59,77 @@ _PLAIN: Final = {
     key: Family(f"beanstalkd_{name}", kind, f"{meaning} (stats: {key})")
     for key, name, kind, meaning in (
         ("uptime", "uptime_seconds", GAUGE, "seconds since the start"),
-        ("total-jobs", "jobs_total", COUNTER, "jobs that have been put"),
-        ("job-timeouts", "job_timeouts_total", COUNTER, "reserved jobs whose time to run was over"),
+        ("total-jobs", "jobs_total", COUNTER, "jobs put"),
+        ("job-timeouts", "job_timeouts_total", COUNTER, "reserved jobs whose time to run ended"),
         ("current-tubes", "current_tubes", GAUGE, "tubes"),
         ("current-connections", "current_connections", GAUGE, "open connections"),
-        ("current-producers", "current_producers", GAUGE, "of these, those that have put a job"),
-        ("current-workers", "current_workers", GAUGE, "of these, those that have reserved a job or tried to"),
-        ("current-waiting", "current_waiting", GAUGE, "of these, those that wait for a job"),
-        ("total-connections", "connections_total", COUNTER, "connections so far"),
-        ("max-job-size", "max_job_size_bytes", GAUGE, "size of the largest body that a put may have"),
-        ("current-memory", "current_memory_bytes", GAUGE, "memory that jobs take"),
-        ("max-memory", "max_memory_bytes", GAUGE, "memory that jobs may take; 0 without a limit"),
-        ("binlog-oldest-index", "binlog_oldest_index", GAUGE, "number of the oldest file of the binlog"),
-        ("binlog-current-index", "binlog_current_index", GAUGE, "number of the file that is written"),
-        ("binlog-records-migrated", "binlog_records_migrated_total", COUNTER, "records written again by cleaning"),
-        ("binlog-records-written", "binlog_records_written_total", COUNTER, "records written"),
-        ("binlog-max-size", "binlog_max_size_bytes", GAUGE, "size of a file"),
+        ("current-producers", "current_producers", GAUGE, "connections that have put a job"),
+        ("current-workers", "current_workers", GAUGE, "connections that have sent a reserve"),
+        ("current-waiting", "current_waiting", GAUGE, "connections that wait for a job"),
+        ("total-connections", "connections_total", COUNTER, "connections since the start"),
+        ("max-job-size", "max_job_size_bytes", GAUGE, "maximum size of a body"),
+        ("current-memory", "current_memory_bytes", GAUGE, "memory used by jobs"),
+        ("max-memory", "max_memory_bytes", GAUGE, "maximum memory of jobs (0: no limit)"),
+        ("binlog-oldest-index", "binlog_oldest_index", GAUGE, "number of the oldest binlog file"),
+        ("binlog-current-index", "binlog_current_index", GAUGE, "number of the binlog file being written"),
+        ("binlog-records-migrated", "binlog_records_migrated_total", COUNTER, "binlog records rewritten by cleaning"),
+        ("binlog-records-written", "binlog_records_written_total", COUNTER, "binlog records written"),
+        ("binlog-max-size", "binlog_max_size_bytes", GAUGE, "size of a binlog file"),
         ("expired-jobs", "expired_jobs_total", COUNTER, "jobs that have expired"),
-        ("dead-jobs", "dead_jobs_total", COUNTER, "jobs that have gone to a dead tube"),
-        ("retried-jobs", "retried_jobs_total", COUNTER, "jobs that have failed, and were delayed by a backoff"),
-        ("redriven-jobs", "redriven_jobs_total", COUNTER, "jobs that have gone back from a dead tube"),
-        ("held-keys", "current_held_keys", GAUGE, "keys that stay taken after their jobs are gone"),
-        ("current-groups", "current_groups", GAUGE, "groups with jobs, or that jobs wait for"),
+        ("dead-jobs", "dead_jobs_total", COUNTER, "jobs moved to a dead tube"),
+        ("retried-jobs", "retried_jobs_total", COUNTER, "failed jobs delayed by a backoff"),
+        ("redriven-jobs", "redriven_jobs_total", COUNTER, "jobs moved back from a dead tube"),
+        ("held-keys", "current_held_keys", GAUGE, "keys held after their jobs are done"),
+        ("current-groups", "current_groups", GAUGE, "groups that have jobs or that jobs wait for"),
     )
 }
 """Families with a single sample, by the key of stats."""
 
-_BUILD: Final = Family("beanstalkd_build_info", INFO, "always 1; what `stats` shows", ("version", "server"))
+_BUILD: Final = Family(
+    "beanstalkd_build_info", INFO, "always 1; the labels are values of `stats`", ("version", "server")
+)
 _READY: Final = Family(
     "beanstalkd_ready",
     GAUGE,
-    "whether `/readyz/cluster` answers 200: a node that stands by, and reaches the leaders, is ready",
+    "1 if `/readyz/cluster` answers 200; a standby that reaches the leaders is ready",
 )
 _DRAINING: Final = Family(
-    "beanstalkd_draining", GAUGE, "whether new jobs are refused here, or another node is to lead (stats: draining)"
+    "beanstalkd_draining", GAUGE, "1 while the server refuses new jobs or hands its shards over (stats: draining)"
 )
 _COMMANDS: Final = Family("beanstalkd_commands_total", COUNTER, "commands by name (stats: cmd-…)", ("cmd",))
-_REQUESTS: Final = Family("beanstalkd_http_requests_total", COUNTER, "answers to HTTP requests, by status", ("code",))
+_REQUESTS: Final = Family("beanstalkd_http_requests_total", COUNTER, "HTTP responses, by status", ("code",))
 
-_APART: Final = "; without those of I/O processes"
+_APART: Final = "; I/O processes are not included"
 _OF_FIGURES: Final = {
-    "forbidden": Family(
-        "beanstalkd_forbidden_commands_total", COUNTER, "commands answered FORBIDDEN, for lack of a right"
-    ),
+    "forbidden": Family("beanstalkd_forbidden_commands_total", COUNTER, "commands answered FORBIDDEN"),
     "malformed_puts": Family(
         "beanstalkd_malformed_puts_total",
         COUNTER,
-        "puts that were malformed, or whose body was not as long as they said",
+        "malformed puts, including bodies of the wrong length",
     ),
     "auth_failures": Family(
         "beanstalkd_auth_failures_total",
         COUNTER,
-        f"clients refused because of what they gave as a proof, or gave instead{_APART}",
+        f"clients refused because of missing or wrong credentials{_APART}",
     ),
     "auth_timeouts": Family(
         "beanstalkd_auth_timeouts_total",
         COUNTER,
-        f"clients closed because they were not authenticated in time{_APART}",
+        f"connections closed because they did not authenticate in time{_APART}",
     ),
     "pending_rejected": Family(
         "beanstalkd_pending_rejected_total",
         COUNTER,
         f"pending connections evicted to make room for newer ones{_APART}",
     ),
-    "pending": Family(
-        "beanstalkd_pending_connections", GAUGE, f"connections whose clients are not authenticated yet{_APART}"
-    ),
+    "pending": Family("beanstalkd_pending_connections", GAUGE, f"connections that are not authenticated yet{_APART}"),
     "shortages": Family(
         "beanstalkd_accept_shortages_total",
         COUNTER,
-        "how often clients had to wait until they were accepted, for lack of file descriptors or memory, or at "
+        "pauses in accepting connections: no file descriptors or memory left, or the limit of "
         f"`--max-connections`{_APART}",
     ),
-    "idle_closed": Family(
-        "beanstalkd_idle_closed_total", COUNTER, "clients disconnected by `--idle-timeout`, because they were idle"
-    ),
+    "idle_closed": Family("beanstalkd_idle_closed_total", COUNTER, "clients disconnected by `--idle-timeout`"),
 }
 """Families with a single sample, by the field of Figures."""
 
@@ -158,18 +154,20 @@ _SHORT: Final = 26
 """That of what should not: 67 seconds."""
 
 WAITED: Final = Family(
-    "beanstalkd_job_wait_seconds", HISTOGRAM, "how long jobs were ready until they were first reserved"
+    "beanstalkd_job_wait_seconds", HISTOGRAM, "time from when a job is ready until it is first reserved"
 )
 RAN: Final = Family(
     "beanstalkd_job_run_seconds",
     HISTOGRAM,
-    "how long jobs were reserved until they were deleted, released or buried",
+    "time from when a job is reserved until it is deleted, released or buried",
 )
-LATENESS: Final = Family("beanstalkd_timer_lateness_seconds", HISTOGRAM, "how late what was due was done")
+LATENESS: Final = Family(
+    "beanstalkd_timer_lateness_seconds", HISTOGRAM, "delay of timers: delays, times to run, timeouts and pauses"
+)
 HELD: Final = Family(
-    "beanstalkd_loop_held_seconds", HISTOGRAM, "how long the event loop was held, and no client was served"
+    "beanstalkd_loop_held_seconds", HISTOGRAM, "duration of event loop stalls, in which no client is served"
 )
-COMMITS: Final = Family("beanstalkd_commit_seconds", HISTOGRAM, "how long commits of the journal took")
+COMMITS: Final = Family("beanstalkd_commit_seconds", HISTOGRAM, "duration of journal commits")
 DURATIONS: Final = {WAITED: _LONG, RAN: _LONG, LATENESS: _SHORT, HELD: _SHORT, COMMITS: _SHORT}
 
 _PREFIX: Final = "beanstalkd_tube_"
@@ -214,75 +212,88 @@ def _of_tubes(name: str, kind: str, meaning: str, source: str | Mapping[str, str
 def _of_policies(name: str, kind: str, meaning: str, source: str | Mapping[str, str], label: str = "") -> _TubeFamily:
     """A family of tubes with a policy."""
     key = "refused-…" if label else name.removesuffix("_total").replace("_", "-")
-    return _of_tubes(name, kind, f"{meaning}; only of tubes with a policy (stats-tube: {key})", source, label)
+    return _of_tubes(name, kind, f"{meaning}; only for tubes with a policy (stats-tube: {key})", source, label)
 
 
 _OF_EACH_TUBE: Final = (
     _of_tubes(
         "current_jobs",
         GAUGE,
-        "jobs of the tube that are urgent, ready, reserved, delayed or buried (stats-tube: current-jobs-…)",
+        "jobs of the tube, by state (stats-tube: current-jobs-…)",
         {state: state for state in STATES},
         "state",
     ),
-    _of_tubes("jobs_total", COUNTER, "jobs that have been put into it (stats-tube: total-jobs)", "total_jobs"),
-    _of_tubes("next_job_age_seconds", GAUGE, "seconds that the next ready job has been waiting; 0 without one", "age"),
-    _of_tubes("current_using", GAUGE, "clients that use it (stats-tube: current-using)", "using"),
-    _of_tubes("current_watching", GAUGE, "clients that watch it (stats-tube: current-watching)", "watching"),
-    _of_tubes("current_waiting", GAUGE, "clients that wait for a job of it (stats-tube: current-waiting)", "waiting"),
+    _of_tubes("jobs_total", COUNTER, "jobs put into the tube (stats-tube: total-jobs)", "total_jobs"),
+    _of_tubes(
+        "next_job_age_seconds", GAUGE, "seconds that the next ready job has been waiting (0: no ready job)", "age"
+    ),
+    _of_tubes("current_using", GAUGE, "clients that use the tube (stats-tube: current-using)", "using"),
+    _of_tubes("current_watching", GAUGE, "clients that watch the tube (stats-tube: current-watching)", "watching"),
+    _of_tubes(
+        "current_waiting", GAUGE, "clients that wait for a job of the tube (stats-tube: current-waiting)", "waiting"
+    ),
     _of_tubes(
         "commands_total",
         COUNTER,
-        "commands: delete and pause-tube (stats-tube: cmd-delete, cmd-pause-tube)",
+        "delete and pause-tube commands on the tube (stats-tube: cmd-delete, cmd-pause-tube)",
         {"delete": "deletes", "pause-tube": "pauses"},
         "cmd",
     ),
-    _of_tubes("pause_seconds", GAUGE, "length of its present pause, or 0 (stats-tube: pause)", "pause"),
-    _of_tubes("pause_time_left_seconds", GAUGE, "what is left of it (stats-tube: pause-time-left)", "pause_left"),
+    _of_tubes(
+        "pause_seconds", GAUGE, "length of the current pause of the tube (0: not paused; stats-tube: pause)", "pause"
+    ),
+    _of_tubes(
+        "pause_time_left_seconds",
+        GAUGE,
+        "time left of the current pause of the tube (stats-tube: pause-time-left)",
+        "pause_left",
+    ),
 )
 _OF_EACH_POLICY: Final = (
-    _of_policies("bytes", GAUGE, "bytes of its jobs' bodies", "bytes"),
-    _of_policies("throttled", GAUGE, "whether its jobs are not offered to clients now", "throttled"),
+    _of_policies("bytes", GAUGE, "total size of the bodies of the tube's jobs", "bytes"),
+    _of_policies("throttled", GAUGE, "1 while `rate` or `max-reserved` holds back the tube's jobs", "throttled"),
     _of_policies(
         "refused_puts_total",
         COUNTER,
-        "puts refused by its policy",
+        "puts refused by the policy of the tube",
         {limit: f"counters.refused_{limit}" for limit in LIMITS},
         "limit",
     ),
-    _of_policies("expired_jobs_total", COUNTER, "its jobs that have expired", "counters.expired"),
-    _of_policies("dead_jobs_total", COUNTER, "its jobs that have gone to a dead tube", "counters.dead"),
-    _of_policies("retried_jobs_total", COUNTER, "its jobs that were delayed by a backoff", "counters.retried"),
-    _of_policies("redriven_jobs_total", COUNTER, "jobs that have gone back from it", "counters.redriven"),
+    _of_policies("expired_jobs_total", COUNTER, "jobs of the tube that have expired", "counters.expired"),
+    _of_policies("dead_jobs_total", COUNTER, "jobs of the tube moved to a dead tube", "counters.dead"),
+    _of_policies("retried_jobs_total", COUNTER, "jobs of the tube delayed by a backoff", "counters.retried"),
+    _of_policies("redriven_jobs_total", COUNTER, "jobs moved back from the tube", "counters.redriven"),
 )
-_MEASURED: Final = "; only of tubes with `measures`, of the latest 30,000 to 60,000"
+_MEASURED: Final = "; only for tubes with `measures`; of the latest 30,000 to 60,000 samples"
 _OF_EACH_MEASURED: Final = {
     name: Family(_PREFIX + f"{name}_seconds", SUMMARY, meaning + _MEASURED, ("tube", "quantile"))
     for name, meaning in (
-        ("job_wait", "how long its jobs were ready until they were first reserved (stats-tube: wait-p…)"),
-        ("job_run", "how long its jobs were reserved (stats-tube: run-p…)"),
-        ("timer_lateness", "how late its delayed jobs were ready (stats-tube: lateness-p…)"),
+        ("job_wait", "time from when a job of the tube is ready until it is first reserved (stats-tube: wait-p…)"),
+        ("job_run", "time that jobs of the tube are reserved (stats-tube: run-p…)"),
+        ("timer_lateness", "delay between due and ready of the tube's delayed jobs (stats-tube: lateness-p…)"),
     )
 }
 _AGES: Final = (
     Family(
         _PREFIX + "oldest_ready_seconds",
         GAUGE,
-        "how long its oldest ready job has been ready; only of tubes with `measures` (stats-tube: oldest-ready)",
+        "age of the tube's oldest ready job; only for tubes with `measures` (stats-tube: oldest-ready)",
         ("tube",),
     ),
     Family(
         _PREFIX + "overdue_seconds",
         GAUGE,
-        "how long its first delayed job has been due; only of tubes with `measures` (stats-tube: overdue)",
+        "time since the tube's first delayed job was due; only for tubes with `measures` (stats-tube: overdue)",
         ("tube",),
     ),
 )
 _ROWS_LIMIT: Final = Family(
-    "beanstalkd_tube_series_limit", GAUGE, "how many tubes may have rows of their own: `--http-tubes`"
+    "beanstalkd_tube_series_limit", GAUGE, "maximum number of tubes with their own metrics: `--http-tubes`"
 )
-_ROWS_TRUNCATED: Final = Family("beanstalkd_tube_series_truncated", GAUGE, "whether some have none")
-_SUMMED: Final = Family("beanstalkd_tubes_summed", GAUGE, "how many tubes are summed in `(other)`")
+_ROWS_TRUNCATED: Final = Family(
+    "beanstalkd_tube_series_truncated", GAUGE, "1 if some tubes have no metrics of their own"
+)
+_SUMMED: Final = Family("beanstalkd_tubes_summed", GAUGE, "number of tubes summed in `(other)`")
 TUBES: Final = (
     *(each.family for each in (*_OF_EACH_TUBE, *_OF_EACH_POLICY)),
     *_OF_EACH_MEASURED.values(),
@@ -293,24 +304,24 @@ TUBES: Final = (
 )
 
 _SHARDS: Final = Family("beanstalkd_cluster_shards", GAUGE, "shards of the cluster")
-_SHARDS_LED: Final = Family("beanstalkd_cluster_shards_led", GAUGE, "of these, those that this node leads")
+_SHARDS_LED: Final = Family("beanstalkd_cluster_shards_led", GAUGE, "shards that this node leads")
 _ROLE: Final = Family(
     "beanstalkd_cluster_role",
     GAUGE,
-    "1 for the node's role in the shard, 0 for the others: leader, suspended, standby",
+    "1 for the role of the node in the shard, 0 for the other roles",
     ("shard", "role"),
 )
 _EPOCH: Final = Family(
     "beanstalkd_cluster_epoch",
     GAUGE,
-    "how often the shard has had a new leader, as far as this node knows",
+    "epoch of the shard: number of leaders it has had, as seen by this node",
     ("shard",),
 )
 _SHARD_JOBS: Final = Family("beanstalkd_cluster_shard_jobs", GAUGE, "jobs of a shard that this node leads", ("shard",))
 _LATENCY: Final = Family(
     "beanstalkd_cluster_commit_latency_seconds",
     SUMMARY,
-    "how long the latest commits to the engine took: 0.5 and 0.99 of them no longer; of shards that this node leads",
+    "duration of the latest commits to the engine: quantiles 0.5 and 0.99; only for shards that this node leads",
     ("shard", "quantile"),
 )
 CLUSTER: Final = (_SHARDS, _SHARDS_LED, _ROLE, _EPOCH, _SHARD_JOBS, _LATENCY)

@@ -108,9 +108,9 @@ class Site:
         """Answer a request, at once or later."""
         path = request.path
         if path not in ("/healthz", "/readyz", "/readyz/cluster", "/metrics", "/stats.json"):
-            done(say(404, "not found: there are /metrics, /stats.json, /healthz, /readyz and /readyz/cluster"))
+            done(say(404, "not found: the paths are /metrics, /stats.json, /healthz, /readyz and /readyz/cluster"))
         elif request.method not in METHODS:
-            done(say(405, "must be GET or HEAD", ("Allow", ", ".join(METHODS))))
+            done(say(405, "method not allowed: use GET or HEAD", ("Allow", ", ".join(METHODS))))
         elif path == "/healthz":
             done(say(200, OK))
         elif path in ("/readyz", "/readyz/cluster"):
@@ -131,7 +131,7 @@ class Site:
             done(say(503, condition.hindrance()))
             return
         if self._pages >= MOST_PAGES:
-            done(say(503, f"{MOST_PAGES} pages are being sent already", ("Retry-After", "1")))
+            done(say(503, f"busy sending {MOST_PAGES} pages: try again later", ("Retry-After", "1")))
             return
         self._pages += 1
         limit = self._limit
@@ -148,7 +148,7 @@ class Site:
     def _page(self, found: Written | None) -> Answer:
         if found is None:
             self._pages -= 1
-            return say(500, "this is a bug in the server; its log says more")
+            return say(500, "internal error: see the server's log")
         return Answer(200, found.pieces, found.content_type, (("Cache-Control", "no-store"),), self._end_page)
 
     def _end_page(self) -> None:
@@ -160,8 +160,8 @@ class Site:
         user = request.user
         host = "".join(request.headers.get("host", ()))
         if not policy.answers_to(host):
-            self._note(request.name, "another host's name")
-            return say(421, "the name of another host: must be an address, or the name that the listener has")
+            self._note(request.name, "unknown name in the Host header")
+            return say(421, "unknown name in the Host header: use an address, or add the name to http-hosts or hosts")
         if policy.auth == "none":
             user = policy.user
             if user is None:
@@ -169,7 +169,11 @@ class Site:
         elif policy.auth == "token":
             token = _token(request.headers.get("authorization", ()))
             if not token:
-                return say(401, "needs a token", ("WWW-Authenticate", 'Bearer realm="beanstalk-server"'))
+                return say(
+                    401,
+                    "missing token: send Authorization: Bearer TOKEN",
+                    ("WWW-Authenticate", 'Bearer realm="beanstalk-server"'),
+                )
             user = policy.authenticate(token)
             if user is None:
                 self._note(request.name, "unknown token")
@@ -178,7 +182,7 @@ class Site:
         elif user is not None:
             user = policy.user_now(user)
         if user is None or not user.everywhere & INSPECT:
-            return say(403, "needs the right to inspect every tube")
+            return say(403, "forbidden: the user needs the right to inspect every tube")
         return None
 
 

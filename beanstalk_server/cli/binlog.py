@@ -119,15 +119,18 @@ def _export(options: argparse.Namespace) -> int:
     if written.keyed:
         print(f"dropped {_counted(written.keyed, 'key')}: beanstalkd has no keys")
     if written.held:
-        print(f"freed {_counted(written.held, 'held key')}")
+        print(f"dropped {_counted(written.held, 'held key')}")
     if written.paused:
-        print(f"ended {_counted(written.paused, 'pause')} of tubes")
+        print(f"dropped {_counted(written.paused, 'pause')} of tubes")
     if written.waiting:
-        print(f"{_counted(written.waiting, 'job')} waiting for a group: delayed there until they are kicked")
+        print(f"{_counted(written.waiting, 'job')} waiting for a group: exported as delayed; kick them in beanstalkd")
     if written.with_terms:
-        print(f"dropped the terms of {_counted(written.with_terms, 'job')} (tries, origin, ttl and the like)")
+        print(f"dropped the attributes of {_counted(written.with_terms, 'job')} (tries, ttl, origin and others)")
     if written.body_limit > Config.max_job_size:
-        print(f"start beanstalkd with -z {written.body_limit} or more, or it stops reading at the first longer body")
+        print(
+            f"start beanstalkd with -z {written.body_limit} or more: otherwise it stops reading at the first "
+            "longer body"
+        )
     return 0
 
 
@@ -139,7 +142,7 @@ def _report_torn(binlog: Inspection) -> None:
     if binlog.tail is not None and binlog.tail.torn:
         _, name = binlog.segments[-1]
         torn = f"a torn tail of {binlog.tail.torn} bytes at offset {binlog.tail.end}, which was never acknowledged"
-        print(f"{binlog.directory.path}/{name}: left out {torn}", file=sys.stderr)
+        print(f"{binlog.directory.path}/{name}: skipped {torn}", file=sys.stderr)
 
 
 @contextmanager

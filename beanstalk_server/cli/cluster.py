@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> ToolParser:
     parser = ToolParser(
         prog="beanstalk-server cluster",
-        description="Tools for the journal of a cluster, in its engine.",
+        description="Tools for the journal of a cluster, which is in its engine.",
         epilog=f"Exit status: {DAMAGED} if a journal is damaged, {UNUSABLE} if an engine or directory cannot be used.",
         allow_abbrev=False,
     )
@@ -83,7 +83,7 @@ def _parser() -> ToolParser:
     add_with_directory(
         "import",
         _import,
-        "copy the jobs of a binlog, also beanstalkd's, to an empty engine",
+        "copy the jobs of a binlog of this server or beanstalkd to an empty engine",
         "directory, as in beanstalk-server -b DIR; it is not changed",
     ).add_argument(
         "--shards",
@@ -95,7 +95,7 @@ def _parser() -> ToolParser:
     add_with_directory(
         "export",
         _export,
-        "copy the jobs of an engine to a binlog directory; nodes may be running",
+        "copy the jobs of an engine to a binlog directory, while nodes run or not",
         "directory to write to; created if it is missing",
     )
     add("verify", _verify, "check every record in an engine, and print a summary of each segment")
@@ -139,13 +139,15 @@ def _status(options: argparse.Namespace) -> int:
         limit = f" of {_counted(condition.limit, 'byte')}" if condition.limit else ""
         _show("engine", f"{condition.name} at {condition.host}, {_counted(condition.memory, 'byte')} in use{limit}")
         for replica in condition.replicas:
-            behind = f"{_counted(replica.lag, 'byte')} behind" if replica.is_online else "copies everything, or is away"
+            behind = (
+                f"{_counted(replica.lag, 'byte')} behind" if replica.is_online else "offline, or copying everything"
+            )
             _show("replica", f"{replica.host}, {behind}")
     if shards == 1:
         _show("leader", _leader(leases[0]))
         for member in members:
             if member.node != leases[0].node:
-                _show("stands by", f"{member.address}, seen {member.seen:.1f} s ago, node {member.node}")
+                _show("standby", f"{member.address}, seen {member.seen:.1f} s ago, node {member.node}")
         _show("position", _position(leases[0]))
         _show("journal", journals[0])
     else:
@@ -157,7 +159,7 @@ def _status(options: argparse.Namespace) -> int:
             asked = f", asked to hand over to node {lease.successor}" if lease.node and lease.successor else ""
             _show(f"shard {shard}", f"{_leader(lease)}{asked}, position {_position(lease)}, {journal}")
     for fault in faults:
-        _show("wrong", fault)
+        _show("warning", fault)
     return 0
 
 
@@ -188,16 +190,18 @@ def _move(options: argparse.Namespace) -> int:
         members = engine.members()
         node = next((each for each in members if options.node in (each.node, each.address)), None)
         if node is None:
-            raise StorageError(f"the engine: no node {options.node} has reported within the last minute")
+            raise StorageError(
+                f"NODE: bad value {options.node}: no such node has reported to the engine within the last minute"
+            )
         lease = made(engine.perform([move(options.shard, node.node)])[0])
         if lease.node == node.node:
             made(engine.perform([move(options.shard, "")])[0])  # and it is to go on
     if lease.node == node.node:
-        _say(f"{node.address} leads shard {options.shard} already")
+        _say(f"{node.address} already leads shard {options.shard}")
         return 0
     if lease.successor != node.node:
-        raise StorageError(f"the engine: shard {options.shard} has no leader that could hand it over")
-    _say(f"{lease.address} is asked to hand shard {options.shard} over to {node.address}")
+        raise StorageError(f"shard {options.shard} has no leader to hand it over")
+    _say(f"asked {lease.address} to hand shard {options.shard} over to {node.address}")
     return 0
 
 
@@ -210,7 +214,7 @@ def _import(options: argparse.Namespace) -> int:
         shards = options.shards or _shards(connect)
         names = import_jobs(connect, shards, options.replicas, source, on_progress)
     into = f" into {shards} shards, with new ids" if shards > 1 else ""
-    print(f"imported {_counted(len(names), 'file')} from {options.directory}{into}: nodes may start")
+    print(f"imported {_counted(len(names), 'file')} from {options.directory}{into}: you can start the nodes")
     return 0
 
 
@@ -249,7 +253,7 @@ def _verify(options: argparse.Namespace) -> int:
                 if not copy_segments(engine, shard, to, on_progress=on_progress):
                     if shards == 1:
                         raise StorageError(NO_JOBS)
-                    print("has never had a job")
+                    print("no job yet")
                     continue
                 with inspect(to) as binlog:
                     status = max(status, show_counts(binlog.count()))

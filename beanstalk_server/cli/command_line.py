@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
 
     what = path or "the options"
     said = [*warnings, *odd_variables(environment), *warnings_of(config)]
-    return "\n".join([*(f"{what}: warning: {each}" for each in said), f"{what}: good"])
+    return "\n".join([*(f"{what}: warning: {each}" for each in said), f"{what}: valid"])
 
 
 def set_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -121,10 +121,10 @@ def odd_variables(environment: Mapping[str, str]) -> list[str]:
     for name in sorted(ours):
         if name in known:
             if not environment[name] and name in _PROTECTS:
-                said.append(f"{name}: empty, so it is not set: must be the path of a file, or be left out")
+                said.append(f"{name}: empty, so it has no effect: must be the path of a file, or be unset")
         elif not re.search("_(SERVICE_(HOST|PORT)|PORT$|PORT_[0-9]+_(TCP|UDP))", name):
             near = meant_by(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known])
-            said.append(f"{name}: sets no option{f': did you mean {PREFIX}{near}?' if near else ''}")
+            said.append(f"{name}: unknown variable{f': did you mean {PREFIX}{near}?' if near else ''}")
     return said
 
 

@@ -94,7 +94,7 @@ class Reloads:
                 await self._reload()
             except ConfigError as error:
                 for mistake in str(error).splitlines():
-                    log.error("SIGHUP: nothing has changed: %(mistake)s", event("reload-refused", mistake=mistake))
+                    log.error("SIGHUP: not reloaded: %(mistake)s", event("reload-refused", mistake=mistake))
             except Exception:
                 log.exception("SIGHUP: the reload failed; this is a bug in the server", event("bug-in-reload"))
             self._notify("READY=1")
@@ -182,7 +182,7 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:  # the kernel may refuse even the hard limit, if that is "unlimited"
         log.warning(
-            "the limit on open files stays at %(files)d, which also limits connections: %(error)s",
+            "cannot raise the limit on open files above %(files)d, which also limits connections: %(error)s",
             event("file-limit-kept", files=soft, error=error),
         )
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -57,7 +57,7 @@ def _print_token(arguments: Sequence[str]) -> int:
         return show(f'token: {token}\ntoken-sha256 = ["{hash_of_token(token)}"]')
     if arguments[0] in ("-h", "--help"):
         return show(TOKEN_HELP)
-    print(f"beanstalk-server token: {arguments[0]}: no such option; it takes none", file=sys.stderr)
+    print(f"beanstalk-server token: {arguments[0]}: unexpected argument: the command takes none", file=sys.stderr)
     return BAD_OPTION
 
 

@@ -166,7 +166,7 @@ class Balancer:
         taker = self._given.pop(shard, None)
         if taker in self._since:
             log.warning(
-                "node %(node)s has not taken shard %(shard)d, and gets no other for a while",
+                "node %(node)s has not taken over shard %(shard)d: it is offered no shard for a while",
                 event("shard-not-taken", node=taker, shard=shard),
             )
             self._since[taker] = self._clock() + DISTRUST * self._ttl
@@ -235,7 +235,7 @@ class Balancer:
             shard = min(own, key=lambda each: (each.led_since, each.index))
             self._given[shard.index] = taker
             log.info(
-                "shard %(shard)d moves to node %(node)s, which leads fewer",
+                "moving shard %(shard)d to node %(node)s, which leads fewer shards",
                 event("shard-moves", shard=shard.index, node=taker),
             )
             await shard.hand_over(taker)

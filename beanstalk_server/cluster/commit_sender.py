@@ -39,7 +39,7 @@ class FencedError(Exception):
     """Another node leads: nothing more may be acknowledged here."""
 
     def __init__(self, epoch: int) -> None:
-        super().__init__(f"another node leads, with epoch {epoch}")
+        super().__init__(f"another node leads in epoch {epoch}")
         self.epoch = epoch
 
 
@@ -50,7 +50,7 @@ class DivergedError(Exception):
     """
 
     def __init__(self, position: interface.Position) -> None:
-        super().__init__(f"the engine has lost commits: its last one is {position.epoch}.{position.number}")
+        super().__init__(f"the engine has lost commits: its last commit is {position.epoch}.{position.number}")
         self.position = position
 
 
@@ -125,7 +125,7 @@ class CommitSender:
         if reply.position is None:
             if reply.epoch >= self.epoch:
                 raise FencedError(reply.epoch)
-            return "the engine does not have the lease"
+            return "the engine has lost the lease"
         if reply.position != commit.position:
             self._next = self._index_behind(reply.position)
             return ""

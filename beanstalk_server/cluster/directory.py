@@ -35,7 +35,7 @@ FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.5
 """Seconds between two attempts: each pause is twice as long as the one before."""
 
-FULL: Final = "the engine has reached its limit of memory"
+FULL: Final = "the engine has reached its memory limit"
 
 T = TypeVar("T")
 
@@ -258,11 +258,11 @@ class EngineDirectory:
             OSError: the engine cannot be reached, or has lost them.
         """
         if not self.is_direct:
-            raise OSError(errno.EIO, "nothing is read from the engine while it is written to", name)
+            raise OSError(errno.EIO, "the engine cannot be read while it is written to", name)
         self._send()
         data = self._ask(lambda: self._engine.read(self.shard, name, offset, size))
         if len(data) < size:
-            raise OSError(errno.EIO, "the engine has lost a part of the file", name)
+            raise OSError(errno.EIO, "the engine has lost part of the file", name)
         return data
 
     def _create_now(self, name: str, size: int) -> None:
@@ -278,7 +278,7 @@ class EngineDirectory:
         sender = self.sender
         if self._operations:
             if sender is None:
-                raise OSError(errno.EROFS, "the engine is only read")
+                raise OSError(errno.EROFS, "the engine is open only for reading")
             sender.add(*self.take())
         if sender is None or sender.next() is None:  # else something is left of a call that has failed
             return False

@@ -89,7 +89,7 @@ def _refuse_other_shards(job: StoredJob, shard: int, places: Places, source: Dir
         if group and places.of_tube(home_of(group).encode()) != shard:
             raise StorageError(
                 f"{source.path}: job {job.id} of tube {job.tube} would be in another shard than its group {group}: "
-                "import when the group has ended, or into one shard"
+                "import after the group has ended, or into one shard"
             )
 
 

@@ -38,7 +38,8 @@ FORGET_SLICE: Final = 16 * SLICE
 """The same, for jobs that only forget where they were."""
 
 HOW_TO_GO_ON: Final = (
-    "to go on without what is lost: cluster export DIR, a start with -b DIR --salvage, and cluster import DIR with "
+    "to continue without the lost jobs: run cluster export DIR, start with -b DIR --salvage, run cluster import "
+    "DIR with "
     "another --cluster-name"
 )
 """What helps here instead of --salvage, which knows files only."""
@@ -152,7 +153,7 @@ class EngineBinlog(Binlog):
 
     async def _write_anew(self, error: DivergedError) -> None:
         logger.critical(
-            "%(error)s; writing all %(jobs)d jobs anew",
+            "%(error)s; rewriting all %(jobs)d jobs",
             event("engine-lost-jobs", error=error, jobs=len(self._log.live)),
         )
         self._room.on_admission = _ignore
@@ -169,7 +170,9 @@ class EngineBinlog(Binlog):
                         await self._write_all()
                         break
                     except DivergedError as again:
-                        logger.error("%(error)s; once more", event("engine-lost-jobs-again", error=again))
+                        logger.error(
+                            "%(error)s; rewriting all jobs again", event("engine-lost-jobs-again", error=again)
+                        )
         except Exception as failure:
             self._rewriting = None
             self._fail(failure)

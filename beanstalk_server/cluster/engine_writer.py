@@ -254,14 +254,15 @@ class EngineWriter:
         if not self._is_reported and now - self._failed_at >= SLOW_COMMIT:
             self._is_reported = True
             logger.error(
-                "the engine takes no commits: %(error)s; changes wait", event("engine-takes-no-commits", error=what)
+                "the engine does not accept commits: %(error)s; changes wait",
+                event("engine-takes-no-commits", error=what),
             )
 
     def _note_success(self) -> None:
         self._pause = FIRST_PAUSE
         if self._is_reported:
             logger.info(
-                "the engine takes commits again, after %(seconds).0f s",
+                "the engine accepts commits again, after %(seconds).0f s",
                 event("engine-takes-commits", seconds=self._clock() - self._failed_at),
             )
             self._is_reported = False

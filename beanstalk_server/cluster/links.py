@@ -147,7 +147,7 @@ class LinkListener:
     async def stop(self) -> None:
         """Close the socket and all links; return when they are gone."""
         for shard in list(self._led):
-            self.stand_by(shard, "the node stops")
+            self.stand_by(shard, "the node is stopping")
         if self._server is not None:
             # asyncio loses who has been accepted and has no protocol yet, which follows in the next round.
             for sock in self._server.sockets:
@@ -155,12 +155,12 @@ class LinkListener:
             await asyncio.sleep(0)
             self._server.close()
         for end in list(self._unauthenticated):
-            end.close("the node stops")
+            end.close("the node is stopping")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_WITHIN):
                 await self._wait_until_empty()
         for end in list(self._ends):
-            end.close("the node stops")
+            end.close("the node is stopping")
         await self._wait_until_empty()
         self._complaints.stop()
 
@@ -218,7 +218,7 @@ class LinkListener:
         if not is_known:
             transport.abort()
         elif not (_are_tubes(opening) and 0 <= opening.mode < len(MODES)):
-            log.warning("%(client)s: invalid name of a tube; disconnected", event("bad-tube", client=connection.name))
+            log.warning("%(client)s: invalid tube name; disconnected", event("bad-tube", client=connection.name))
             transport.abort()
         else:
             connection.session.restore(opening.used, opening.watched, opening.mode, opening.client_name)
@@ -236,7 +236,7 @@ class LinkListener:
     def _on_open(self, end: LinkEnd, link: Link) -> None:
         self._unauthenticated.pop(end, None)
         self._led[link.shard].log.info(
-            "node %(node)s stands by, and relays its clients", event("node-stands-by", node=link.peer)
+            "node %(node)s is a standby and relays its clients", event("node-stands-by", node=link.peer)
         )
 
     def _forget(self, end: LinkEnd, why: str) -> None:
@@ -246,15 +246,15 @@ class LinkListener:
             self._emptied.set()
         led = self._led.get(end.link.shard)
         if led is not None and end.link.is_open:
-            led.log.info("node %(node)s has gone: %(reason)s", event("node-gone", node=end.link.peer, reason=why))
+            led.log.info("node %(node)s disconnected: %(reason)s", event("node-gone", node=end.link.peer, reason=why))
 
 
 def log_unknown_user(client: str, user: str | None) -> None:
     """Log that a client is disconnected, because its node has let it in, and this one would not."""
     log.warning(
-        "%(client)s: there is no user %(user)r here; disconnected"
+        "%(client)s: this node has no user %(user)r; disconnected"
         if user is not None
-        else "%(client)s: it has no user, and every listener here asks for one; disconnected",
+        else "%(client)s: not authenticated, but every listener of this node requires it; disconnected",
         event("unknown-user", client=client, user=user),
     )
 
@@ -336,7 +336,7 @@ class LeaderLink:
             self._task = None
         end, self._end = self._end, None
         if end is not None:
-            end.close("another node leads, or this one")
+            end.close("the leader has changed")
 
     async def stop(self) -> None:
         """Do the same; return when nothing is under way any more."""
@@ -365,7 +365,7 @@ class LeaderLink:
                 elif why != self._complaint:
                     self._complaint = why
                     self._log.warning(
-                        "the leader at %(leader)s cannot be reached: %(reason)s",
+                        "cannot reach the leader at %(leader)s: %(reason)s",
                         event("leader-unreachable", leader=lease.address, reason=why),
                     )
                 await asyncio.sleep(pause)
@@ -399,7 +399,7 @@ class LeaderLink:
         finally:
             if self._end is end:
                 self._end = None
-            end.close("another node leads, or this one")
+            end.close("the leader has changed")
         self._is_early = end.link.farewell == NOT_LEADING
         if end.link.is_open and end.link.farewell is not None:
             self._has_left = True
@@ -421,7 +421,7 @@ class LeaderLink:
                 set_keepalive(end.transport.get_extra_info("socket"), self._keepalive)
         except ConnectionRefusedError:
             self._on_gone(lease.epoch, lease.node, self._was_reached)
-            return "the connection is refused"
+            return "connection refused"
         except TimeoutError:
             return f"no answer within {CONNECT_WITHIN:g} s"
         except (OSError, ValueError) as error:
@@ -433,7 +433,7 @@ class LeaderLink:
         assert self._lease is not None, "it is being followed"
         self._complaint = ""
         self._log.info(
-            "relays clients to the leader at %(leader)s", event("leader-followed", leader=self._lease.address)
+            "relaying clients to the leader at %(leader)s", event("leader-followed", leader=self._lease.address)
         )
         self._on_link(link)
 

@@ -118,7 +118,7 @@ class Node(Host):
             self._start_shards()
         else:
             log.info(
-                "the engine does not answer yet: its settings are checked before this node leads",
+                "the engine does not answer yet: this node checks its settings before it leads",
                 event("engine-unchecked"),
             )
             self._checking = asyncio.get_running_loop().create_task(self._carry_out(self._check_later()))
@@ -170,7 +170,7 @@ class Node(Host):
             )
         if faults and not self.config.unsafe_engine:
             lines = [f"{self.config.place('cluster')}: {each}" for each in faults]
-            raise StartError("\n".join([*lines, f"{option('unsafe_engine')} starts nevertheless"]), BAD_OPTION)
+            raise StartError("\n".join([*lines, f"use {option('unsafe_engine')} to start anyway"]), BAD_OPTION)
         for fault in faults:
             log.warning("%(fault)s", event("engine-unsafe", fault=fault))
         return True
@@ -279,7 +279,7 @@ class Node(Host):
         count = self.clients.disconnect_all()
         if count:
             log.warning(
-                "cut off from the engine: disconnected %(clients)d clients, for which there may be another node",
+                "cannot reach the engine: disconnected %(clients)d clients, which can try another node",
                 event("cut-off", clients=count),
             )
 
@@ -297,7 +297,7 @@ class Node(Host):
                 service.broker.drain()
             log.info("draining: new jobs are refused", event("draining"))
         elif self._draining is None:
-            log.info("draining: another node is to lead", event("draining-to-others"))
+            log.info("draining: handing shards over to other nodes", event("draining-to-others"))
             self._draining = asyncio.get_running_loop().create_task(self._carry_out(self._hand_over()))
 
     async def _hand_over(self) -> None:
@@ -397,7 +397,7 @@ def address_towards(url: str) -> str:
                 sock.connect(address)
                 host: str = sock.getsockname()[0]
         except OSError as error:
-            why = why or f"{server.name} cannot be reached: {error.strerror}"
+            why = why or f"cannot reach {server.name}: {error.strerror}"
             continue
         if not is_loopback(host):
             return host

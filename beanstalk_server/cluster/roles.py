@@ -240,7 +240,7 @@ class Roles:
         assert tenure is not None, "it has been taken"
         while (state := tenure.state(self._clock())) != LEADING:
             if state == FENCED or self._renewing.done():
-                raise TakeOverError("its lease has run out")
+                raise TakeOverError("its lease has expired")
             if self._may_finish:
                 return
             self._awake.clear()
@@ -294,15 +294,15 @@ class Roles:
                 if rival is not None and rival.epoch != rivalled:
                     rivalled = rival.epoch
                     self._log.error(
-                        "node %(node)s, which leads, has the address %(address)s of this node: no two must have the "
-                        "same %(option)s",
+                        "the leader, node %(node)s, has the address %(address)s of this node: each node must have its "
+                        "own %(option)s",
                         event("rival", node=rival.node, address=rival.address, option=option("advertise")),
                     )
                 self.owner.follow(Lease() if rival is not None else lease)
                 if not lease.epoch and not self._is_told and self.contends and not self.shard:
                     self._is_told = True
                     self._log.info(
-                        "the engine is new, or was wiped: leads in %(seconds)g s if no other node does",
+                        "the engine is new or was wiped: this node leads in %(seconds)g s if no other node does",
                         event("engine-empty", seconds=self.ttl / SECOND),
                     )
                 now = self._clock()
@@ -351,7 +351,7 @@ class Roles:
                 return Tenure(lease, self.ttl, sent)
             contender.observe(lease, self._clock())
             self._log.info(
-                "another node has taken over, or leads on: %(leader)s leads in epoch %(epoch)d",
+                "another node leads: %(leader)s in epoch %(epoch)d",
                 event("taken-over", leader=lease.address, epoch=lease.epoch),
             )
             return None
@@ -367,7 +367,7 @@ class Roles:
         self.tenure = tenure
         self.lost = None
         self.role = TAKING_OVER
-        why = "it has handed over"
+        why = "it has released the lease"
         renewing = self._renewing = loop.create_task(self._renew(tenure))
         renewing.add_done_callback(self._note_end)
         taking = loop.create_task(self.owner.take_over(tenure.lease))
@@ -386,7 +386,7 @@ class Roles:
             if tenure.state(self._clock()) != FENCED:
                 await self.owner.finish()
         except TakeOverError as error:
-            why = f"it cannot serve: {error}"
+            why = f"it cannot take over: {error}"
             self._log.error("cannot take over: %(error)s", event("takeover-failed", error=error))
             self._failed = True
         finally:
@@ -398,9 +398,9 @@ class Roles:
                 await renewing
         if tenure.state(self._clock()) == FENCED:
             why = (
-                f"there is another leader, in epoch {tenure.highest}"
+                f"another node leads in epoch {tenure.highest}"
                 if tenure.highest > tenure.lease.epoch
-                else "its lease is another's"
+                else "another node holds its lease"
             )
         else:
             tenure.released()
@@ -454,7 +454,7 @@ class Roles:
             self.role = IS_SUSPENDED
             if state == SUSPENDED:
                 self._log.warning(
-                    "the lease could not be renewed in time: nothing is handed out until it is", event("lease-overdue")
+                    "the lease was not renewed in time: no jobs are handed out until it is", event("lease-overdue")
                 )
             self.owner.suspend()
         elif self.role == IS_SUSPENDED and state == LEADING:
@@ -469,11 +469,11 @@ class Roles:
         answer = await self._ask(release(self.shard, lease, self._successor))
         if answer is None:
             self._log.warning(
-                "the lease could not be given back: another node takes over when it has run out",
+                "cannot release the lease: another node takes over when it expires",
                 event("lease-not-given-back"),
             )
         else:
-            self._log.info("the lease has been given back", event("lease-given-back"))
+            self._log.info("the lease has been released", event("lease-given-back"))
 
     async def _sleep(self, duration: int) -> None:
         """Let this many nanoseconds pass, or fewer if something happens."""

@@ -129,7 +129,7 @@ class Shard:
 
     def on_successor(self, node: str) -> None:
         if self.owner.balancer.knows(node):
-            self.log.info("moves to node %(node)s, as requested", event("shard-asked-to-move", node=node))
+            self.log.info("moving to node %(node)s, as requested", event("shard-asked-to-move", node=node))
             self.roles.hand_over(node)
 
     def follow(self, lease: Lease) -> None:
@@ -140,7 +140,9 @@ class Shard:
 
     def _on_gone(self, epoch: int, node: str, is_sure: bool) -> None:
         if is_sure:
-            self.log.info("the process that led epoch %(epoch)d is gone", event("leader-gone", epoch=epoch, node=node))
+            self.log.info(
+                "the process that led epoch %(epoch)d has ended", event("leader-gone", epoch=epoch, node=node)
+            )
             self.owner.balancer.note_gone(node)
         self.roles.note_gone(epoch, node, is_sure=is_sure)
 
@@ -177,7 +179,7 @@ class Shard:
                 raise RestoreInterruptedError
         except RestoreInterruptedError:
             await self._discard(service, writer)
-            raise TakeOverError("the server stops") from None
+            raise TakeOverError("the server is stopping") from None
         except StartError as error:
             await self._discard(service, writer)
             # The engine may have failed over meanwhile, and then half of the files are others: twice is no accident.
@@ -231,7 +233,7 @@ class Shard:
         if self.owner.config.shards == 1:
             self.owner.fail(error)
             return
-        self.log.critical("this node does not lead it any more: %(error)s", event("shard-given-up", error=error))
+        self.log.critical("this node no longer leads this shard: %(error)s", event("shard-given-up", error=error))
         self.roles.contends = False
 
     def _make_journal(self, lease: Lease) -> tuple[EngineBinlog, EngineWriter]:
@@ -305,7 +307,7 @@ class Shard:
                 self._is_finished = True
         except TimeoutError:
             self.log.error(
-                "the engine has not confirmed the last changes in time: none of them was acknowledged",
+                "the engine did not confirm the last changes in time: they were not acknowledged",
                 event("last-changes-unconfirmed"),
             )
         finally:
@@ -350,7 +352,7 @@ class Shard:
         )
 
     def give_up(self) -> None:
-        self.owner.fail(RuntimeError("it can have no role"))
+        self.owner.fail(RuntimeError("the role task crashed"))
 
     def _on_journal_failure(self, journal: Journal) -> None:
         service = self.service
@@ -364,7 +366,7 @@ class Shard:
         if isinstance(error, GivenUpError):
             return
         self.log.critical(
-            "the journal failed; the server acknowledges nothing more, and stops: %(error)s",
+            "the journal failed: the server is stopping and acknowledges no more changes: %(error)s",
             event("journal-failed", error=error),
         )
         self.owner.fail(error)

@@ -56,7 +56,7 @@ WATCH: Final = 10.0
 ATTEMPTS: Final = 100
 """How often what has changed meanwhile is copied."""
 
-NO_JOBS: Final = "the engine: holds no jobs"
+NO_JOBS: Final = "the engine has no jobs"
 
 Progress = Callable[[int, int], None]
 """Called now and then with the number of bytes that have been copied, and with that of all bytes."""
@@ -109,7 +109,9 @@ def copy_segments(
             to.sync(inside)
             to.sync()
             return sorted(files)
-    raise StorageError(f"the engine: its segments go faster than they can be copied, {ATTEMPTS} times in a row")
+    raise StorageError(
+        f"segments were removed from the engine during each of {ATTEMPTS} attempts to copy them: try again later"
+    )
 
 
 def export_jobs(connect: Connect, shards: int, to: Directory, on_progress: Progress | None = None) -> int:
@@ -157,7 +159,7 @@ def _made_empty(to: Directory) -> Iterator[None]:
     try:
         is_new = to.make()
         if to.names():
-            raise StorageError(f"{to.path}: is not empty: name another directory")
+            raise StorageError(f"{to.path}: not empty: name another directory")
         try:
             yield
         except BaseException:
@@ -188,11 +190,9 @@ def _segments(engine: Engine, shard: int) -> dict[str, File]:
     directory.adopt(files)
     names = directory.names()
     if old := file_names(names):
-        raise StorageError(
-            f"the engine: holds files of beanstalkd ({old[0]}): start a node, which takes over their jobs"
-        )
+        raise StorageError(f"the engine has files of beanstalkd ({old[0]}): start a node to import their jobs")
     if "complete" in directory.names(REWRITING):
-        raise StorageError("the engine: a start of a node was interrupted: start one again to finish")
+        raise StorageError("the start of a node was interrupted: start a node again to finish it")
     return {name: files[name] for _, name in segment_names(directory)}
 
 
@@ -324,10 +324,13 @@ def _names(source: Directory) -> list[str]:
         raise unusable(source, error) from error
     old = file_names(found)
     if segments and old:
-        raise StorageError(f"{source.path}: holds files of beanstalkd ({old[0]}) and of this server ({segments[0]})")
+        raise StorageError(
+            f"{source.path}: holds files of beanstalkd ({old[0]}) and of this server ({segments[0]}): must have "
+            "one kind only"
+        )
     if REWRITING in found:
         raise StorageError(
-            f"{source.path}/{REWRITING}: a start of beanstalk-server was interrupted: start it again to finish"
+            f"{source.path}/{REWRITING}: the start of beanstalk-server was interrupted: start it again to finish it"
         )
     if not segments and not old:
         raise StorageError(f"{source.path}: holds no jobs: name the directory that is given to -b")
@@ -340,13 +343,11 @@ def _leading(
 ) -> Iterator[list[Lease]]:
     """Hold the leases of all shards, so that no node leads meanwhile."""
     if members := engine.members():
-        raise StorageError(
-            f"the engine: the node at {members[0].address} uses it: stop all nodes, and wait for a minute"
-        )
+        raise StorageError(f"the node at {members[0].address} uses the engine: stop all nodes, and wait for a minute")
     found = engine.shards(shards)
     if found != shards:
         raise StorageError(
-            f"the engine: has {found} shard{'s' if found != 1 else ''}, and not {shards}: must be as many"
+            f"--shards {shards}: the engine has {found} shard{'s' if found != 1 else ''}: must be {found}"
         )
     looks = [observe(shard) for shard in range(shards)]
     seen = _perform(engine, looks)
@@ -371,7 +372,7 @@ def _leading(
 
 
 def _leads(lease: Lease) -> StorageError:
-    return StorageError(f"the engine: the node at {lease.address} leads: stop all nodes, and wait for a minute")
+    return StorageError(f"the node at {lease.address} leads a shard: stop all nodes, and wait for a minute")
 
 
 def _perform(engine: Engine, calls: list[LeaseCall]) -> list[Lease]:
@@ -385,7 +386,7 @@ def _size_of(source: Directory, name: str) -> int:
     size = file.size()
     file.close()
     if size > LARGEST:
-        raise StorageError(f"{source.path}/{name}: has {size} bytes, and an engine takes {LARGEST} in a file at most")
+        raise StorageError(f"{source.path}/{name}: {size} bytes: the limit of an engine is {LARGEST} bytes a file")
     return size
 
 
@@ -403,7 +404,7 @@ def _written(
     try:
         to.lock()
         if held := [name for _, name in segment_names(to)] + file_names(to.names()):
-            raise StorageError(f"the engine: holds a journal already ({held[0]}): name another cluster")
+            raise StorageError(f"the engine already has a journal ({held[0]}): use another --cluster-name")
         for name in to.names(REWRITING):  # of an import that was interrupted
             to.remove(f"{REWRITING}/{name}")
         try:
@@ -416,7 +417,7 @@ def _written(
             _remove(to, names)
             raise
     except OSError as error:
-        raise StorageError(f"the engine: cannot be written to: {error.strerror or error}") from error
+        raise StorageError(f"cannot write to the engine: {error.strerror or error}") from error
 
 
 def _write(

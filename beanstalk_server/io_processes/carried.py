@@ -91,9 +91,7 @@ class CarriedConnection(Channel):
             return
         name = self._name or name_of_peer(self._transport)
         if not link.open(self, encode_opening(self._listener_policy.number, self._user, name)):
-            log.warning(
-                "%(client)s: cannot be served: there are too many clients", event("too-many-clients", client=name)
-            )
+            log.warning("%(client)s: disconnected: too many clients", event("too-many-clients", client=name))
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:

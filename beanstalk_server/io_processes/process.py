@@ -108,9 +108,9 @@ class IoProcess:
             self._change(settings)
         except Exception:
             log.exception(
-                "an I/O process cannot take its settings; this is a bug in the server", event("bug-in-io-settings")
+                "an I/O process cannot apply its settings; this is a bug in the server", event("bug-in-io-settings")
             )
-            self._end.close("it cannot take its settings")
+            self._end.close("it cannot apply its settings")
         else:
             self.send_note(READY)
 

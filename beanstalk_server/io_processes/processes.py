@@ -110,7 +110,7 @@ class IoProcesses:
         for each in self.all:
             why = await each.is_ready()
             if why:
-                raise StartError(f"{option('io_processes')}: {each.name} does not start: {why}")
+                raise StartError(f"{option('io_processes')}: {each.name} did not start: {why}")
         for each in self.all:
             each.keep_alive()
 
@@ -300,7 +300,7 @@ class IoProcessHandle:
         self._settle(why)
         if self._restarts and not self._owner.stopping.is_set():
             log.error(
-                "%(process)s (pid %(pid)d) has ended, and its clients with it: %(reason)s",
+                "%(process)s (pid %(pid)d) has ended and its clients are disconnected: %(reason)s",
                 event("io-process-ended", process=self.name, pid=self.pid, reason=why),
             )
             self._begin_replacing()
@@ -331,7 +331,7 @@ class IoProcessHandle:
                 await asyncio.to_thread(self.start)
             except OSError as error:
                 log.error(
-                    "%(process)s cannot be started: %(error)s",
+                    "cannot start %(process)s: %(error)s",
                     event("io-process-not-started", process=self.name, error=error.strerror or error),
                 )
                 continue
@@ -351,7 +351,7 @@ class IoProcessHandle:
         if self._replacing is not None:
             await self._replacing
         if self._end is not None:
-            self._end.say_goodbye("the server stops")
+            self._end.say_goodbye("the server is stopping")
         if self._process is not None:
             await asyncio.to_thread(end_process, self._process, END_WITHIN)
             self._process = None

@@ -666,7 +666,7 @@ class Link:
             raise LinkError("expected a handshake frame")
         version, shard, epoch, self._their_nonce = _GREETING.unpack_from(payload)
         if version != VERSION:
-            self.say_goodbye(f"it speaks version {VERSION} of links, and not {version}")
+            self.say_goodbye(f"link version {version} is not supported: must be {VERSION}")
             return
         self.peer = _text(payload[_GREETING.size :])
         self.shard = shard
@@ -678,7 +678,7 @@ class Link:
         secret, self.epoch = found
         self._secret = secret.encode()
         if epoch != self.epoch:
-            self.say_goodbye(f"it leads in epoch {self.epoch}, and not {epoch}")
+            self.say_goodbye(f"it leads in epoch {self.epoch}, not {epoch}")
         else:
             self.send(CHALLENGE, 0, _CHALLENGE.pack(self._nonce, self._proof(b"leader")))
 
@@ -696,7 +696,7 @@ class Link:
 
     def _demand(self, proof: bytes, role: bytes) -> None:
         if not hmac.compare_digest(proof, self._proof(role)):
-            raise LinkError("the other end does not know the secret of the lease")
+            raise LinkError("wrong secret of the lease")
 
 
 def _text(payload: bytes) -> str:

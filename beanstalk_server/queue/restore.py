@@ -46,7 +46,7 @@ def restore(queue: QueueState, clock_offset: int, now: int) -> int:
     try:
         queue.journal.restore(replay)
     except ForeignJobError as error:
-        raise JournalError(f"the journal is not that of this shard: {error}", FOREIGN) from error
+        raise JournalError(f"the journal belongs to another shard: {error}", FOREIGN) from error
     buried: list[Job] = []
     letters: list[Job] = []
     waiting: list[Job] = []

@@ -196,7 +196,7 @@ class IdTable(Generic[Kind]):
         if self.stride != 1:
             number = self._number(job.id)
             if number < 0:
-                raise ForeignJobError(f"job {job.id} is none of shard {self.offset} of {self.stride}")
+                raise ForeignJobError(f"job {job.id} does not belong to shard {self.offset} of {self.stride}")
         index = number >> PAGE_BITS
         page = self._page(index)
         if page is None:

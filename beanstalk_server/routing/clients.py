@@ -250,7 +250,7 @@ class Clients:
         if link.open(place, opening.encode()):
             return place
         log.warning(
-            "%(client)s: cannot be passed on: there are too many clients, or it watches too many tubes",
+            "%(client)s: cannot be relayed: too many clients, or too many watched tubes",
             event("not-passed-on", client=client.name),
         )
         client.abort()

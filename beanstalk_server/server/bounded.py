@@ -81,7 +81,7 @@ class Refusals(BoundedLog):
         """
         if self.admits():
             log.warning(
-                "%(client)s is refused at %(listener)s: %(reason)s",
+                "%(client)s refused at %(listener)s: %(reason)s",
                 event("client-refused", client=client, listener=place, reason=reason),
             )
 

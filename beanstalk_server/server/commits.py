@@ -314,7 +314,7 @@ class CommitGate:
             return
         if self.logs_failure:
             log.critical(
-                "the journal failed; the server acknowledges nothing more, and stops: %(error)s",
+                "the journal failed: the server is stopping and acknowledges no more changes: %(error)s",
                 event("journal-failed", error=error),
                 exc_info=None if isinstance(error, OSError) else error,
             )

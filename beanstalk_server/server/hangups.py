@@ -47,7 +47,8 @@ class HangupWatch:
             self._epoll.register(descriptor, select.EPOLLRDHUP)
         except OSError as error:
             log.warning(
-                "a client's disconnect will be noticed late: %(error)s", event("hangup-unseen", error=error.strerror)
+                "cannot watch a client for its disconnect, which will be noticed late: %(error)s",
+                event("hangup-unseen", error=error.strerror),
             )
             return False
         self._callbacks[descriptor] = on_hangup

@@ -93,7 +93,7 @@ class Host(ABC):
 
     def __init__(self, config: Config, make_io: MakeIo | None = None) -> None:
         if config.io_processes and make_io is None:
-            raise ConfigError(f"{option('io_processes')}: the server must come from beanstalk_server.server_of")
+            raise ConfigError(f"{option('io_processes')}: create the server with beanstalk_server.server_of")
         self.config = config
         self.info = this_process(config.max_job_size, monotonic_ns(), config.compat)
         self.turns = Turns()  # of those who come in
@@ -376,7 +376,7 @@ class Host(ABC):
                 await self._io.change()
             closed = await self._judge(prepared.accounts)
         log.info(
-            "reloaded: listens on %(listeners)s; connections closed because their user is gone: %(connections)d",
+            "reloaded: listens on %(listeners)s; connections closed because their user was removed: %(connections)d",
             event("reloaded", listeners=self._places(), connections=closed),
         )
         for change in prepared.changes:
@@ -446,7 +446,7 @@ class Host(ABC):
                 end = clock() + JUDGE_TIME
         if left_open:
             log.warning(
-                "connections through listeners that are gone, which may still do everything: %(connections)d",
+                "connections of removed listeners that still have all rights: %(connections)d",
                 event("connections-left-open", connections=left_open),
             )
         return closed
@@ -545,7 +545,7 @@ def drop_privileges(user: str, place: str) -> None:
         os.setgid(entry.pw_gid)
         os.setuid(entry.pw_uid)
     except OSError as error:
-        raise StartError(f"{place} {user}: cannot become this user: {error.strerror}", 34) from error
+        raise StartError(f"{place} {user}: cannot switch to this user: {error.strerror}", 34) from error
 
 
 def place_of(listener: listeners.Listener) -> str:

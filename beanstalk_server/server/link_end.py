@@ -124,7 +124,7 @@ class LinkEnd:
             log.exception(
                 "link with %(peer)s failed; this is a bug in the server", event("bug-in-link", peer=self._name)
             )
-            self.close("it has failed")
+            self.close("it failed because of a bug")
         else:
             if self.link.farewell is not None:
                 self.close(self.link.farewell)
@@ -192,7 +192,7 @@ class LinkEnd:
 
     def _tick(self) -> None:
         if not self.link.tick():
-            why = "it is silent" if self.link.is_open else "it does not prove in time that it knows the secret"
+            why = "no answer in time" if self.link.is_open else "not authenticated in time"
             if not self._why:
                 self._complain(why)
             self.close(why)

@@ -74,12 +74,12 @@ def _text(path: str) -> str:
     if len(content) > LARGEST_FILE:
         raise ConfigError(Mistake(path, TOO_LONG))
     if not content:  # cut off while it is written, or a pipe that was read before: the server would be an open one
-        raise ConfigError(Mistake(path, "empty: must have a line, be it a comment"))
+        raise ConfigError(Mistake(path, "empty: must have at least one line, such as a comment"))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(Mistake(f"{path}:{line}", "not UTF-8, which TOML is written in")) from None
+        raise ConfigError(Mistake(f"{path}:{line}", "not UTF-8: a TOML file must be in UTF-8")) from None
 
 
 def _parse(path: str, text: str) -> dict[str, Any]:
@@ -174,10 +174,10 @@ def _label(name: str, number: int, section: dict[str, Any]) -> str:
 def _hint(key: str, known: Iterable[str], label: str) -> str:
     """The place where an unknown key belongs, or the key that is probably meant."""
     if label and any(each.key == key for each in OPTIONS):
-        return ": it is an option, and must stand before the first [[...]]"
+        return ": this is an option: it must come before the first [[...]]"
     for name, (_, keys) in _SECTIONS.items():
         if not label.startswith(name) and any(each.key == key for each in keys):
-            return f": it must stand in a [[{name}]]"
+            return f": must be in a [[{name}]] section"
     meant = key[:60].lower().replace("_", "-")
     if not label and meant.removesuffix("s") in _SECTIONS:
         return f": did you mean [[{meant.removesuffix('s')}]]?"

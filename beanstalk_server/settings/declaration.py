@@ -34,7 +34,7 @@ class ConfigError(ValueError):
 
 def within(section: str, mistakes: Iterable[Mistake]) -> list[Mistake]:
     """Mistakes whose places are in this section or file, if its name is not empty."""
-    return [Mistake(f"{section}: {place}" if section else place, said) for place, said in mistakes]
+    return [Mistake(": ".join(filter(None, (section, place))), said) for place, said in mistakes]
 
 
 def without_bad(mistakes: Iterable[Mistake], bad: Iterable[str]) -> list[Mistake]:

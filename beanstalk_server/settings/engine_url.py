@@ -115,11 +115,11 @@ def read_url(text: str) -> EngineURL:
         return _postgresql(parts, places, unquote(user), unquote(password))
     hosts = tuple(_host(each, _PORTS[form]) for each in places.split(","))
     if form == ALONE and len(hosts) > 1:
-        raise ValueError("must have one host, or +sentinel or +cluster in front of the ://")
+        raise ValueError("must have one host, or +sentinel or +cluster before the ://")
     service, database = _path(form, parts.path)
     options = _options(form, tls, parts.query)
     if parts.fragment:
-        raise ValueError("must not have a #: in a password it is %23")
+        raise ValueError("must not have a #: in a password, write %23")
     others = {name.replace("-", "_"): value for name, value in options.items()}
     return EngineURL(form, hosts, tls, unquote(user), unquote(password), service, database, **others)
 
@@ -127,9 +127,9 @@ def read_url(text: str) -> EngineURL:
 def _postgresql(parts: SplitResult, places: str, user: str, password: str) -> EngineURL:
     """What libpq reads from the same URL."""
     if parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:
-        raise ValueError("must have no /, @ and # in a password: they are %2F, %40 and %23")
+        raise ValueError("must have no /, @ or # in a password: write %2F, %40 and %23")
     if not places and not parts.query:
-        raise ValueError("must have a host behind the ://")
+        raise ValueError("must have a host after the ://")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     names = places or options.get("host", "")
     hosts = tuple(
@@ -150,31 +150,31 @@ def _host(text: str, default: int) -> Host:
     elif ":" in name:
         raise ValueError("must have an IPv6 address in brackets: redis://[::1]:6379")
     if not name:
-        raise ValueError("must have a host behind the ://")
+        raise ValueError("must have a host after the ://")
     if not port:
         return Host(name, default)
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
-        raise ValueError("must have a port between 1 and 65535 behind each host, or none")
+        raise ValueError("must have a port from 1 to 65535 after each host, or none")
     return Host(name, int(port))
 
 
 def _path(form: str, path: str) -> tuple[str, int]:
     """The service and the database that the path names."""
     if "@" in path:
-        raise ValueError("must have no / in a password: it is %2F")
+        raise ValueError("must have no / in a password: write %2F")
     steps = [unquote(each) for each in path.split("/") if each]
     service = ""
     if form == SENTINEL:
         if not steps:
-            raise ValueError("must have the name of the service behind the hosts: redis+sentinel://host/service")
+            raise ValueError("must have the name of the service after the hosts: redis+sentinel://host/service")
         service = steps.pop(0)
     if not steps:
         return service, 0
     database = steps.pop(0)
     if steps or not (database.isascii() and database.isdigit() and len(database) < 6):
-        raise ValueError("must have the number of a database at its end, or none")
+        raise ValueError("must end with the number of a database, or have none")
     if form == CLUSTER and int(database):
-        raise ValueError("must not have a database with +cluster: it has only database 0")
+        raise ValueError("must not have a database with +cluster, which has only database 0")
     return service, int(database)
 
 
@@ -183,7 +183,7 @@ def _options(form: str, tls: bool, query: str) -> dict[str, str]:
     known = (_TLS_OPTIONS if tls else ()) + (_SENTINEL_OPTIONS if form == SENTINEL else ())
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in _TLS_OPTIONS and not tls:
-            raise ValueError(f"must be rediss for the option {name}: without TLS it means nothing")
+            raise ValueError(f"must be rediss for the option {name}, which needs TLS")
         if name in _SENTINEL_OPTIONS and form != SENTINEL:
             raise ValueError(f"must be +sentinel for the option {name}")
         if name not in known:
@@ -192,5 +192,5 @@ def _options(form: str, tls: bool, query: str) -> dict[str, str]:
             raise ValueError(f"must have the option {name} once, with a value")
         options[name] = value
     if ("cert" in options) != ("key" in options):
-        raise ValueError("must have both of the options cert and key, or none")
+        raise ValueError("must have both of the options cert and key, or neither")
     return options

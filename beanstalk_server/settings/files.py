@@ -36,7 +36,7 @@ def refuse_if_public(mode: int) -> None:
         PermissionError: they may.
     """
     if mode & stat.S_IWOTH:
-        raise PermissionError(errno.EPERM, "all users of this machine may write it (chmod o-w)")
+        raise PermissionError(errno.EPERM, "every user of this machine can write it: use chmod o-w")
 
 
 def _open(path: str, flags: int) -> int:

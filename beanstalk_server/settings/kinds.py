@@ -105,7 +105,7 @@ class Several(Kind):
     def __init__(self, each: Kind, least: int = 0) -> None:
         self._each = each
         self._least = least
-        super().__init__(f"a list, each of it {each.wanted}", self._take, shows=each.shows)
+        super().__init__(f"a list of values, each of them {each.wanted}", self._take, shows=each.shows)
 
     def _take(self, value: object) -> object:
         values = tuple([self._each.take(each) for each in _listed(value)])
@@ -116,7 +116,7 @@ class Several(Kind):
     def mistakes(self, value: object) -> list[str]:
         values = _listed(value)
         if len(values) < self._least:
-            return [f"bad value []: must be {self.typed}, and not be empty"]
+            return ["bad value []: must not be empty"]
         return [mistake for each in values for mistake in self._each.mistakes(each)]
 
 
@@ -399,7 +399,7 @@ def interval_of(rate: str) -> int:
 
 
 RATE: Final = Kind(
-    'a number for each unit of time: "100/s", "5/m", "1000/h", or "1/10s"',
+    'a number per unit of time: "100/s", "5/m", "1000/h", or "1/10s"',
     _or_none(_if(lambda value: isinstance(value, str) and 1 <= interval_of(value) <= LONGEST_DURATION * SECOND)),
 )
 """A number in a time; "" if there is no limit."""
@@ -430,8 +430,7 @@ def _take_keepalive(value: Any) -> object:
 
 
 KEEPALIVE: Final = Kind(
-    f"seconds, seconds and a number of probes, such as 60:15:4 (at most {LONGEST_KEEPALIVE}:{LONGEST_KEEPALIVE}:"
-    f"{MOST_PROBES}), or 0",
+    f"SECONDS:SECONDS:PROBES, such as 60:15:4 (at most {LONGEST_KEEPALIVE}:{LONGEST_KEEPALIVE}:{MOST_PROBES}), or 0",
     _take_keepalive,
     "IDLE:INTERVAL:COUNT",
 )
@@ -450,7 +449,7 @@ NAME: Final = Kind(
 NAME_OR_NONE: Final = Kind('the name of a [[user]], or ""', _or_none(NAME.take))
 
 PATTERN: Final = Kind(
-    "a pattern: a tube's name, where * is any characters, ? is one, and [a-z] one of these",
+    "a pattern for tube names: * matches any characters, ? one character, [a-z] one of these",
     _if(lambda value: isinstance(value, str) and len(value) <= 1000 and is_pattern(value)),
 )
 """A pattern of tube names, as `fnmatch` reads them."""
@@ -460,7 +459,7 @@ TUBE_OR_NONE: Final = Kind(
 )
 
 SEPARATOR_OR_NONE: Final = Kind(
-    "1 to 8 of the letters of a tube's name, or empty",
+    "1 to 8 characters of a tube's name, or empty",
     _or_none(_if(lambda value: isinstance(value, str) and len(value) <= 8 and is_name("x" + value))),
 )
 

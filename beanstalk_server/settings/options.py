@@ -55,7 +55,7 @@ RELOADED: Final = (*OF_ONE_LISTENER, "http", "keepalive", "max_connections", "id
 _OF_A_DIRECTORY: Final = {
     "binlog": "the engine keeps the jobs",
     "sync_interval": "a reply always waits for the engine and its replicas",
-    "salvage": "nothing is lost bit by bit in an engine",
+    "salvage": "there is no binlog to salvage",
     "body_threshold": "all bodies stay in memory",
     "body_cache": "all bodies stay in memory",
 }
@@ -109,7 +109,9 @@ class Config:
         kinds.size(0, LARGEST_JOB_SIZE),
         "maximum size of a body in memory; with -b, larger ones are read from disk",
     )
-    body_cache: int = setting(16777216, kinds.size(0, LARGEST_SEGMENT_SIZE), "cache for bodies that are read from disk")
+    body_cache: int = setting(
+        16777216, kinds.size(0, LARGEST_SEGMENT_SIZE), "size of the cache for bodies that are read from disk"
+    )
     salvage: bool = setting(False, kinds.SWITCH, "start with a damaged binlog; unreadable jobs are lost")
     cluster: str = setting(
         "", kinds.ENGINE_URL, "URL of the Redis, Valkey or PostgreSQL that keeps the jobs; run as a node of a cluster"
@@ -150,7 +152,8 @@ class Config:
     idle_timeout: int = setting(
         0,
         kinds.whole("S", 0, kinds.LONGEST_DURATION, "a number of seconds"),
-        "seconds after which a silent client that waits for no job and holds none is disconnected (0: never)",
+        "seconds without a command until a client is disconnected, unless it waits for a job or has one "
+        "reserved (0: never)",
     )
     http: str = setting(
         "",
@@ -163,7 +166,7 @@ class Config:
         "maximum number of tubes with their own metrics; the rest are summed",
     )
     http_hosts: str = setting(
-        "", kinds.HOSTS, "names that requests to --http may have in the Host header, besides addresses and localhost"
+        "", kinds.HOSTS, "names accepted in the Host header of requests to --http, besides addresses and localhost"
     )
     max_job_size: int = setting(
         65535, kinds.size(0, LARGEST_JOB_SIZE, lowers=True), "maximum size of a job's body", short="-z"
@@ -273,7 +276,9 @@ class Config:
             )
             if http and one not in given:
                 place = self.place("http")
-                raise ConfigError(f"LISTEN_FDS: all sockets are at {self.http!r}, that of {place}: none is left")
+                raise ConfigError(
+                    f"LISTEN_FDS: all sockets are at {self.http!r}, the address of {place}: one must be for clients"
+                )
         elif http is not None and len(addresses) == len(given) + 1:
             given = (*given, http)
         if len(given) != len(addresses):
@@ -290,7 +295,7 @@ class Config:
             if self.listeners and (is_elsewhere or bool(here.path) != bool(listener.path)):
                 raise ConfigError(
                     f"LISTEN_FDS: socket {number} is at {address!r}, and listener {number} at {listener.address!r}: "
-                    "must come in the order of the [[listener]] sections"
+                    "the sockets must be in the order of the [[listener]] sections"
                 )
             found.append(here)
         if http is not None and http not in given:
@@ -316,7 +321,7 @@ def _of_sections(config: Config) -> list[Mistake]:
             value, place = getattr(config, name), config.place(name)
             if value != _NAMED[name].default:
                 place = place if place.startswith(file) else f"{file}listener: {place}"
-                said = f"{value!r} beside a [[listener]], which has its own: must be left out"
+                said = f"{value!r} with a [[listener]], which has its own: must be left out"
                 mistakes.append(Mistake(place, said))
     else:
         try:
@@ -327,7 +332,7 @@ def _of_sections(config: Config) -> list[Mistake]:
                 mistakes.append(Mistake(config.place(name), said))
     listeners = {f"listener {number}": each for number, each in enumerate(config.listeners, 1)}
     if listeners and all(each.is_http for each in config.listeners):
-        mistakes.append(Mistake(f"{file}listener", "each has the protocol 'http': must be one for clients, too"))
+        mistakes.append(Mistake(f"{file}listener", "every listener has the protocol 'http': one must be for clients"))
     http = config.http_listener()
     if http is not None:
         listeners[config.place("http")] = http
@@ -342,7 +347,7 @@ def _beside_cluster(config: Config) -> list[Mistake]:
     from beanstalk_server.settings.engine_url import read_url  # most servers are alone
 
     found: list[tuple[str, str]] = []
-    beside = f"beside {config.place('cluster')}"
+    beside = f"with {config.place('cluster')}"
     try:
         read_url(config.cluster)
     except ValueError as error:
@@ -357,5 +362,5 @@ def _beside_cluster(config: Config) -> list[Mistake]:
         if value > LARGEST_IN_AN_ENGINE:
             found.append((name, f"{value} {beside}: must be {LARGEST_IN_AN_ENGINE} at most"))
     if config.advertise.rpartition(":")[0].strip("[]") in EVERYWHERE:
-        found.append(("advertise", f"{config.advertise!r} is every address: must be one of them"))
+        found.append(("advertise", f"{config.advertise!r} stands for every address: must be a single address"))
     return [Mistake(config.place(name), said) for name, said in found]

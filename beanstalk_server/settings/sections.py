@@ -6,6 +6,7 @@ A rule that concerns one value alone is in its kind. Must never open a file or a
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from operator import attrgetter
@@ -62,7 +63,7 @@ class ListenerConfig:
         "how clients authenticate: none, by token, by the name in their certificate, or by the uid of the socket's "
         "peer",
     )
-    user: str = setting("", kinds.NAME_OR_NONE, 'user of all clients here, with `auth = "none"`')
+    user: str = setting("", kinds.NAME_OR_NONE, 'user of all clients of this listener, with `auth = "none"`')
     proxy_protocol: bool = setting(False, kinds.SWITCH, "expect a PROXY header, version 1 or 2, from each client")
     trusted: tuple[str, ...] = setting((), kinds.Several(kinds.NETWORK), "networks that may send a PROXY header")
     malformed_put: str = setting(
@@ -126,7 +127,7 @@ class UserConfig:
     name: str = setting(MISSING, kinds.NAME, "name in the log, and in the user's certificates")
     token_sha256: tuple[str, ...] = setting((), kinds.Several(kinds.TOKEN_HASH), "SHA-256 hashes of the user's tokens")
     uid: tuple[int, ...] = setting(
-        (), kinds.Several(kinds.UID), 'system users that are this user, with `auth = "peer"`'
+        (), kinds.Several(kinds.UID), 'system users that authenticate as this user, with `auth = "peer"`'
     )
     produce: tuple[str, ...] = setting((), _PATTERNS, "tubes that the user may put to")
     consume: tuple[str, ...] = setting((), _PATTERNS, "tubes that the user may reserve from")
@@ -153,7 +154,9 @@ class TubeConfig:
         MISSING, kinds.Several(kinds.PATTERN, 1), "tubes of this policy; first match applies"
     )
     max_jobs: int = setting(0, _COUNT, "maximum number of jobs in the tube; puts beyond it are refused")
-    max_bytes: int = setting(0, kinds.size(0, 1 << 50), "maximum bytes of their bodies; puts beyond it are refused")
+    max_bytes: int = setting(
+        0, kinds.size(0, 1 << 50), "maximum total size of the bodies in the tube; puts beyond it are refused"
+    )
     max_delay: float = setting(0, kinds.DURATION, "maximum delay of a put")
     max_job_size: int = setting(0, kinds.size(0, LARGEST_JOB_SIZE), "maximum size of a job's body, within -z")
     max_tries: int = setting(
@@ -170,16 +173,18 @@ class TubeConfig:
     )
     key_hold: float = setting(0, kinds.DURATION, "time that a key stays taken after its job is done")
     max_held_keys: int = setting(
-        0, _COUNT, "maximum number of such keys; puts that would hold one more are refused (0: `max-jobs`)"
+        0,
+        _COUNT,
+        "maximum number of keys held by `key-hold`; puts that would hold one more are refused (0: `max-jobs`)",
     )
     max_reserved: int = setting(0, _COUNT, "maximum number of reserved jobs")
     rate: str = setting("", kinds.RATE, "maximum rate of reserves")
-    burst: int = setting(1, kinds.whole("", 1, 1_000_000), "with a rate, maximum number of reserves at once")
+    burst: int = setting(1, kinds.whole("", 1, 1_000_000), "maximum number of reserves at once, with `rate`")
     share: str = setting(
-        "", kinds.SEPARATOR_OR_NONE, "what ends the share of a job in its key, if it has no other share"
+        "", kinds.SEPARATOR_OR_NONE, "separator that ends the share in a key, for jobs that set no share"
     )
     weight: int = setting(
-        1, kinds.whole("", 1, 10_000), "with reserve-mode, weight of the tube for clients that give it none"
+        1, kinds.whole("", 1, 10_000), "weight of the tube with reserve-mode, for clients that set no weight"
     )
     measures: bool = setting(
         False, kinds.SWITCH, "measure how long jobs wait and run and how late they are, for the tube's percentiles"
@@ -222,13 +227,16 @@ def _of_listener(listener: ListenerConfig) -> list[Mistake]:
     if listener.auth == "certificate" and not (listener.tls_client_ca or listener.proxy_protocol):
         refuse(
             "auth",
-            "'certificate' of clients that are not asked for one: "
-            "must have a tls-client-ca, or proxy-protocol from a proxy that asks",
+            "'certificate' without client certificates: "
+            "must have a tls-client-ca, or proxy-protocol with a proxy that verifies certificates",
         )
     if listener.auth == "peer" and not listener.path:
         refuse("auth", f"'peer' at {listener.address!r}: must listen on a UNIX socket, unix:PATH")
     if listener.auth == "peer" and listener.proxy_protocol:
-        refuse("auth", "'peer' behind a proxy, which would be the peer of all: must be 'certificate' or 'token'")
+        refuse(
+            "auth",
+            "'peer' with proxy-protocol, where the proxy is the peer of every client: must be 'certificate' or 'token'",
+        )
     if listener.user and listener.auth != "none":
         refuse("user", f"{listener.user!r} with auth = {listener.auth!r}: must be left out, or auth must be 'none'")
     if listener.trusted and not listener.proxy_protocol:
@@ -243,7 +251,7 @@ def _of_listener(listener: ListenerConfig) -> list[Mistake]:
     if listener.proxy_protocol and not listener.trusted and not listener.path:
         refuse(
             "proxy-protocol",
-            'true without a network that may send PROXY headers: must have trusted = ["127.0.0.0/8"], say',
+            'true without trusted networks: must have trusted, such as ["127.0.0.0/8"]',
         )
     return mistakes
 
@@ -252,15 +260,13 @@ def _of_tube(tube: TubeConfig) -> list[Mistake]:
     """The values of one [[tube]] that exclude each other; the places are keys."""
     mistakes = []
     if tube.burst > 1 and not tube.rate:
-        mistakes.append(Mistake("burst", f"{tube.burst} without a rate: must be left out, or rate be given"))
+        mistakes.append(Mistake("burst", f"{tube.burst} without a rate: must be left out, or have a rate"))
     if 0 < tube.backoff_max < tube.backoff:
         mistakes.append(
             Mistake("backoff-max", f"{tube.backoff_max:g} below the first delay: must be {tube.backoff:g} or more")
         )
     if tube.dead_tube in tube.match:
-        mistakes.append(
-            Mistake("dead-tube", f"{tube.dead_tube!r} is what the section is for: must be the name of another tube")
-        )
+        mistakes.append(Mistake("", "dead-tube must differ from match"))
     return mistakes
 
 
@@ -272,7 +278,7 @@ def of_listeners(listeners: Mapping[str, ListenerConfig], names: Collection[str]
         names: of all users.
     """
     mistakes = [
-        Mistake(f"{label}: user", f"{each.user!r} is not here: must be the name of a [[user]]")
+        Mistake(f"{label}: user", f"{each.user!r} is unknown: must be the name of a [[user]]")
         for label, each in listeners.items()
         if each.user and each.user not in names
     ]
@@ -283,9 +289,10 @@ def of_listeners(listeners: Mapping[str, ListenerConfig], names: Collection[str]
 def of_users(users: Iterable[UserConfig]) -> list[Mistake]:
     """The mistakes among several users: each has its own name, tokens and uids."""
     labelled = [(f'user "{each.name}"', each) for each in users]
+    labels = Counter(label for label, _ in labelled)
     return [
-        *_twice("name", [(label, repr(each.name), each.name) for label, each in labelled]),
-        *_twice("token-sha256", [(label, "a token", one) for label, each in labelled for one in each.token_sha256]),
+        *[Mistake("", f"duplicate {label}") for label, count in labels.items() if count > 1],
+        *_twice("token-sha256", [(label, "token", one) for label, each in labelled for one in each.token_sha256]),
         *_twice("uid", [(label, str(one), one) for label, each in labelled for one in each.uid]),
     ]
 
@@ -296,7 +303,7 @@ def _twice(key: str, values: Iterable[tuple[str, str, Hashable]]) -> list[Mistak
     mistakes = []
     for label, shown, value in values:
         if value in first:
-            mistakes.append(Mistake(f"{label}: {key}", f"{shown} is that of {first[value]}, too: must be given once"))
+            mistakes.append(Mistake(f"{label}: {key}", f"duplicate {shown}: {first[value]} has it already"))
         first.setdefault(value, label)
     return mistakes
 

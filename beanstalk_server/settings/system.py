@@ -46,7 +46,7 @@ def missing(
         try:
             pwd.getpwnam(user)
         except KeyError:
-            said = f"{user!r} is not here: must be the name of a user of this system"
+            said = f"{user!r} is unknown: must be the name of a user of this system"
             mistakes.append(Mistake(place("user"), said))
     if binlog and os.path.exists(binlog):
         try:
@@ -54,7 +54,7 @@ def missing(
         except PermissionError as error:
             mistakes.append(Mistake(place("binlog"), f"{binlog!r}: {error.strerror}"))
         if not os.path.isdir(binlog):
-            said = f"{binlog!r} is something else: must be a directory, or not be there"
+            said = f"{binlog!r} is not a directory: must be a directory, or a path that does not exist"
             mistakes.append(Mistake(place("binlog"), said))
     return mistakes + missing_for_engine(values.get("cluster", ""), place("cluster"))
 

@@ -62,7 +62,7 @@ def read(path: str, place: str = "") -> tuple[UserConfig, ...]:
         wrong += [f", line {number}: {each}" for each in said]
         tokens.setdefault(name, []).append(digest)
     if not (tokens or wrong):
-        wrong = [" is empty: must have a token's SHA-256 on a line"]
+        wrong = [" is empty: must have a line with the SHA-256 of a token"]
     if wrong:
         raise ConfigError(*[Mistake(place or option("token_file"), f"{path!r}{said}") for said in wrong])
     all_tubes = (ALL_TUBES,)

@@ -28,13 +28,13 @@ def warnings_of(config: Config, sockets: Sequence[ListenerConfig] = ()) -> list[
     else:
         changed = config.changed()
         found += [
-            f"{config.place(name)}: means nothing without {config.place('cluster')}"
+            f"{config.place(name)}: has no effect without {config.place('cluster')}"
             for name in OF_A_NODE
             if name in changed
         ]
     found += _of_sections(config, sockets)
     if config.verbosity and config.log_level != LOG_LEVELS[0]:
-        found.append(f"{config.place('verbosity')}: shows nothing with {config.place('log_level')} {config.log_level}")
+        found.append(f"{config.place('verbosity')}: has no effect with {config.place('log_level')} {config.log_level}")
     return found
 
 
@@ -54,9 +54,7 @@ def _of_cluster(config: Config) -> list[str]:
     """Settings of a cluster that may lose jobs, or keep them out of their dead tube."""
     found = []
     if not config.replicas:
-        found.append(
-            f"{config.place('replicas')} 0: what the engine has acknowledged is lost with it: should be 1 or more"
-        )
+        found.append(f"{config.place('replicas')} 0: a loss of the engine loses acknowledged jobs: should be 1 or more")
     if config.shards > 1:
         found += [warning for each in config.tubes if (warning := _of_dead_tube_elsewhere(each, config.shards))]
     return found
@@ -82,7 +80,7 @@ def _of_sections(config: Config, sockets: Sequence[ListenerConfig]) -> list[str]
     has_tokens = bool(config.token_file) or any(each.token_sha256 for each in users)
     without_users = {
         "token": not has_tokens and "no [[user]] has a token-sha256",
-        "certificate": not users and "there is no [[user]]",
+        "certificate": not users and "no [[user]] exists",
         "peer": not any(each.uid for each in users) and "no [[user]] has a uid",
     }
     for number, each in enumerate(sockets or config.all_listeners(), 1):
@@ -94,13 +92,13 @@ def _of_sections(config: Config, sockets: Sequence[ListenerConfig]) -> list[str]
             place = f"listener {each.address}" if sockets else f"{config.place('listen')} {config.listen}"
         if not has_users and each.auth == "none" and not (each.is_http or each.tls_client_ca or stays_here(each)):
             found.append(
-                f"{place}: anyone who can connect may do everything, because there are no users: "
+                f"{place}: every client has all rights, because there are no users: "
                 "should have users or a token file, or listen on a loopback address"
             )
         if users and each.auth == "none" and not each.user:
-            who = "anyone with a certificate" if each.tls_client_ca else "anyone who connects there"
-            what = "see all metrics" if each.is_http else "do everything"
-            found.append(f"{place}: there are users, but {who} may {what}: it has neither auth nor user")
+            who = "every client with a certificate" if each.tls_client_ca else "every client of this listener"
+            what = "can see all metrics" if each.is_http else "has all rights"
+            found.append(f"{place}: {who} {what}, because neither auth nor user is set")
         reason = without_users.get(each.auth)
         if reason:
             found.append(f"{place}: no client can use it: auth is {each.auth!r}, and {reason}")
@@ -108,7 +106,7 @@ def _of_sections(config: Config, sockets: Sequence[ListenerConfig]) -> list[str]
             found.append(f"{place}: accepts PROXY headers from all addresses, because trusted is {list(each.trusted)}")
         key = each.tls_key or each.tls_cert
         if key and _mode(key) & stat.S_IROTH:
-            found.append(f"{place}: all users of this machine can read the key in {key}")
+            found.append(f"{place}: every user of this machine can read the key in {key}: use chmod o-r")
     return found + _of_policies(config)
 
 
@@ -121,18 +119,19 @@ def _of_policies(config: Config) -> list[str]:
         label = label_of(each.match)
         earlier = {places.get(pattern) or places.get(ALL_TUBES) for pattern in each.match}
         if None not in earlier:
-            found.append(f"{label}: counts for no tube: {' and '.join(sorted(filter(None, earlier)))} comes before it")
+            found.append(f"{label}: applies to no tube: {' and '.join(sorted(filter(None, earlier)))} comes before it")
         for pattern in each.match:
             places.setdefault(pattern, label)
         if each.max_job_size > config.max_job_size:
             found.append(
-                f"{label}: max-job-size {each.max_job_size}: the server takes {config.max_job_size} bytes at most "
+                f"{label}: max-job-size {each.max_job_size}: the limit of the server is {config.max_job_size} bytes "
                 f"({config.place('max_job_size')})"
             )
         tick = round(config.tick * MILLISECOND)
         if each.rate and interval_of(each.rate) * each.burst < tick:
             found.append(
-                f"{label}: rate {each.rate} with a burst of {each.burst}: will be less, because the server looks each "
+                f"{label}: rate {each.rate} with a burst of {each.burst}: the actual rate is lower, because "
+                "timers run every "
                 f"{config.tick:g} ms ({config.place('tick')}): "
                 f"should have a burst of {-(-tick // interval_of(each.rate))}"
             )
@@ -146,13 +145,16 @@ def _of_dead_tube(label: str, index: int, tubes: Sequence[TubeConfig], sections:
     name = tubes[index].dead_tube
     found = sections.of(name)
     if found == index:
-        return [f"{label}: dead-tube: {name!r} has this policy itself: should have a [[tube]] of its own before it"]
+        return [f"{label}: dead-tube: {name!r} has the same policy: should have its own [[tube]] before this one"]
     seen = {index}
     while found >= 0 and tubes[found].dead_tube and found not in seen:
         seen.add(found)
         found = sections.of(tubes[found].dead_tube)
     if found == index:
-        return [f"{label}: dead-tube: jobs come back from {name!r}, whose dead tubes lead here: should end somewhere"]
+        return [
+            f"{label}: dead-tube: the dead tubes after {name!r} lead back to this tube: should end in a tube "
+            "without a dead-tube"
+        ]
     return []
 
 

@@ -627,7 +627,7 @@ class Binlog(Journal):
         except OSError as error:
             path = self.directory.path / STOPPED
             logger.info(
-                "%(path)s: cannot be written: %(error)s; all jobs are on the disk nevertheless",
+                "%(path)s: cannot write: %(error)s; no job is lost",
                 event("stop-mark-unwritten", path=path, error=error.strerror),
             )
 

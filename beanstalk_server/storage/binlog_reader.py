@@ -106,7 +106,7 @@ class BinlogReader:
         for sequence, name in self.segments:
             if before and sequence != before + 1:
                 is_one = sequence == before + 2
-                what = "the file is missing" if is_one else "this file is missing, and others after it"
+                what = "the file is missing" if is_one else "this file and others after it are missing"
                 self._report(Damage(segment_name(before + 1), 0, what))
                 self.commit_number = 0
             before = sequence
@@ -166,7 +166,7 @@ class BinlogReader:
     def _check_mark(self, mark: Mark | None, name: str, tail: Tail) -> None:
         """Report bytes that the newest segment has lost since the last clean stop."""
         if mark is not None and mark.sequence == self.sequence and mark.end > tail.end:
-            what = f"{mark.end - tail.end} bytes that were there at the last clean stop are missing"
+            what = f"{mark.end - tail.end} bytes are missing that were in the file at the last clean stop"
             self._report(Damage(name, tail.end, what))
 
     def _check_last(self, mark: Mark | None) -> None:

@@ -18,7 +18,7 @@ UNUSABLE: Final = 10
 DAMAGED: Final = 65
 """The exit status for a binlog that is damaged (EX_DATAERR of sysexits.h)."""
 
-HOW_TO_SALVAGE: Final = "to start without what is lost, use --salvage"
+HOW_TO_SALVAGE: Final = "use --salvage to start without the unreadable jobs"
 """What helps when a binlog is damaged."""
 
 

@@ -111,7 +111,7 @@ class Fetches:
             try:
                 request.on_fetched()
             except Exception as error:  # the others must not wait for ever
-                context = {"message": "what was to follow a fetch has failed", "exception": error}
+                context = {"message": "the step after a fetch failed; this is a bug in the server", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)
         self._log.drop_bodies()
         self._on_round()

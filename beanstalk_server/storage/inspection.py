@@ -219,7 +219,8 @@ def inspect(directory: Directory) -> Iterator[Inspection]:
             )
         if REWRITING in names:
             raise StorageError(
-                f"{directory.path}/{REWRITING}: a start of beanstalk-server was interrupted: start it again to finish"
+                f"{directory.path}/{REWRITING}: the start of beanstalk-server was interrupted: start it again "
+                "to finish it"
             )
         inspection = Inspection(directory)
         if not has_lock and not inspection.segments:
@@ -230,7 +231,8 @@ def inspect(directory: Directory) -> Iterator[Inspection]:
             directory.unlock()
     if not has_lock and "lock" in directory.names():
         raise StorageError(
-            f"{directory.path}: a server was started on it meanwhile, so the output may be wrong: stop it and try again"
+            f"{directory.path}: a server was started on it during the run, so the output may be wrong: stop the "
+            "server and try again"
         )
 
 

@@ -138,7 +138,7 @@ class _Recovery:
         if old and segments:
             raise StorageError(
                 f"{self.directory.path}: holds files of beanstalkd ({old[0]}) and of this server ({segments[0][1]}): "
-                "move away those whose jobs you do not want"
+                "remove the files whose jobs you do not need"
             )
         return self._take_over(old) if old else self._recover_segments()
 
@@ -156,7 +156,7 @@ class _Recovery:
         replay.finish(self.boot)
         for job, key, holder in replay.give_up_shared_keys():
             logger.warning(
-                "job %(job)d loses its key %(key)r in tube %(tube)r: job %(holder)d has it too",
+                "job %(job)d loses its key %(key)r in tube %(tube)r: job %(holder)d has the same key",
                 event("key-lost", job=job.id, key=key, tube=job.tube.name, holder=holder.id),
             )
         next_id = max(binlog.next_id, replay.last_id + 1)
@@ -197,7 +197,7 @@ class _Recovery:
             if tail.torn:
                 file.erase(tail.end, tail.torn)
                 logger.warning(
-                    "%(path)s: erased a torn write of %(bytes)d bytes at offset %(offset)d, which was never "
+                    "%(path)s: erased an incomplete write of %(bytes)d bytes at offset %(offset)d, which was never "
                     "acknowledged",
                     event("torn-write-erased", path=f"{self.directory.path}/{name}", bytes=tail.torn, offset=tail.end),
                 )

@@ -153,7 +153,7 @@ def finish_rewriting(directory: Directory) -> None:
         directory.sync(REWRITING)
     elif names:
         logger.info(
-            "%(path)s: removing the incomplete work of an interrupted start",
+            "%(path)s: removing incomplete files of an interrupted start",
             event("incomplete-work-removed", path=f"{directory.path}/{REWRITING}"),
         )
     for name in directory.names(REWRITING):

@@ -141,6 +141,6 @@ def decode_header(header: bytes, name: str) -> tuple[int, int, int, bool]:
     is_whole: bool = _CRC.unpack_from(header, HEADER_SIZE - 4)[0] == crc32c(header[: HEADER_SIZE - 4])
     if version > VERSION and is_whole:
         raise FormatError(
-            f"{name}: format version {version} is newer than this server, which knows versions up to {VERSION}", version
+            f"{name}: format version {version} is newer than this server supports (up to {VERSION})", version
         )
     return version, sequence, salt, is_whole

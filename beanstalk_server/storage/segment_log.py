@@ -480,7 +480,7 @@ class SegmentLog:
                 return
         spare = room.smallest_spare(size)
         if spare is None:
-            raise NoRoomError("the disk is full, and the room for changes is used up")
+            raise NoRoomError("the disk is full, and the space reserved for changes is used up")
         self._begin_segment(spare)
 
     def _begin_segment(self, spare: upkeep.Spare) -> None:

@@ -213,7 +213,7 @@ class SegmentReader:
             FormatError: the header is damaged.
         """
         if self.offset < HEADER_SIZE:
-            raise FormatError(f"{self.name}: without its header, no record can be recognized")
+            raise FormatError(f"{self.name}: no record can be read without the header")
         damaged = self.offset
         scanner = self._rest(damaged)
         place = scanner.find(1 if self.scanner.fault else 0)

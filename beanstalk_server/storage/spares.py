@@ -124,7 +124,7 @@ class Allocator:
 
     def _note_room(self) -> None:
         if self.full_until:
-            logger.info("%(path)s: the disk has room again", event("disk-has-room", path=self._directory.path))
+            logger.info("%(path)s: the disk has space again", event("disk-has-room", path=self._directory.path))
         self.full_until = 0
         self._room.disk_is_full = False
 

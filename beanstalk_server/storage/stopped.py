@@ -49,7 +49,7 @@ def read_mark(directory: Directory, name: str) -> tuple[Mark | None, str]:
         text = file.read(0, _LONGEST)
     found = _TEXT.fullmatch(text)
     if found is None or int(found[5], 16) != crc32c(text[: found.start(5)]):
-        return None, "ignored: it is not the mark of a clean stop, or it is damaged"
+        return None, "ignored: not the mark of a clean stop, or damaged"
     return Mark(int(found[1]), int(found[2]), int(found[3]), int(found[4] or 0)), ""
 
 

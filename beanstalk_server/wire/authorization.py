@@ -100,7 +100,7 @@ def need(session: Session, command: Command, arguments: Arguments) -> str:
     elif command.scope == TUBE_OF_JOB:
         where = f"in tube {session.queue.tube_of(arguments.job_id)}"
     else:
-        where = "in a tube that it watches" if command.scope == WATCHED_TUBES else "in all tubes"
+        where = "in a watched tube" if command.scope == WATCHED_TUBES else "in all tubes"
     return f"{command.name} needs {right} {where}"
 
 

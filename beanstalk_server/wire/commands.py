@@ -361,7 +361,7 @@ def _drain(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 def _undrain(session: Session, arguments: Arguments, now: int) -> Outcome:
     session.queue.undrain()
-    session.server.log.info("not draining any more: new jobs are taken", event("draining-ended"))
+    session.server.log.info("no longer draining: new jobs are accepted", event("draining-ended"))
     return DONE
 
 
@@ -1048,4 +1048,4 @@ def shown_line(dialect: Dialect, line: bytes) -> str:
     word, space, _ = line.partition(b" ")
     if (dialect.with_arguments if space else dialect.without_arguments).get(word) or _odd_command(line) is not None:
         return ascii(without_token(line))[2:-1]
-    return "auth ..." if word == b"auth" else f"no command, of {len(line)} bytes"
+    return "auth ..." if word == b"auth" else f"unknown command of {len(line)} bytes"

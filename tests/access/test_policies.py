@@ -156,10 +156,10 @@ def test_what_a_reload_changes_is_said_for_each_section():
     ]
     assert differences(old, new) == [
         'tube "b", …: max-jobs = 6, was 5, rate = "5/m", was ""',
-        'tube "e" is new: dead-tube = "dead"',
-        'tube "f" is new: no policy',
-        'tube "d" is gone',
-        "the sections come in another order",
+        'tube "e" added: dead-tube = "dead"',
+        'tube "f" added: no policy',
+        'tube "d" removed',
+        "the order of the sections changed",
     ]
     assert differences(old, old) == differences([], []) == []
     many = [TubeConfig(match=f"t{number}") for number in range(50)]

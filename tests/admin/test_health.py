@@ -5,7 +5,7 @@ from operator_site import Operators
 
 from beanstalk_server.admin.health import Condition
 
-STARTS = "starts: recovers the jobs of its binlog, if it has one"
+STARTS = "starting: recovering the jobs"
 
 
 def test_a_server_that_serves_is_ready():
@@ -18,12 +18,12 @@ def test_a_server_that_serves_is_ready():
     ("condition", "reason"),
     [
         (Condition(is_starting=True), STARTS),
-        (Condition(is_draining=True), "drains: takes no new jobs"),
-        (Condition(is_stranded=True, is_standby=True), "stands by: reaches no leader"),
-        (Condition(is_suspended=True), "is suspended: the engine has not renewed its lease"),
-        (Condition(has_failed=True), "has failed: acknowledges nothing more"),
-        (Condition(has_failed=True, is_stopping=True, is_draining=True), "has failed: acknowledges nothing more"),
-        (Condition(is_stopping=True, is_draining=True), "stops"),
+        (Condition(is_draining=True), "draining: refuses new jobs"),
+        (Condition(is_stranded=True, is_standby=True), "standby: cannot reach a leader"),
+        (Condition(is_suspended=True), "suspended: the engine has not renewed the lease"),
+        (Condition(has_failed=True), "failed: no more changes are acknowledged"),
+        (Condition(has_failed=True, is_stopping=True, is_draining=True), "failed: no more changes are acknowledged"),
+        (Condition(is_stopping=True, is_draining=True), "stopping"),
     ],
 )
 def test_a_server_that_does_not_serve_is_alive_and_says_why(condition, reason):
@@ -37,7 +37,7 @@ def test_a_server_that_does_not_serve_is_alive_and_says_why(condition, reason):
 def test_a_node_that_serves_through_a_leader_is_ready_as_a_part_of_its_cluster_only():
     operators = Operators()
     operators.condition = Condition(is_standby=True)
-    assert operators.ask("/readyz")[::2] == (503, "stands by: another node leads\n")
+    assert operators.ask("/readyz")[::2] == (503, "standby: another node leads\n")
     assert operators.ask("/readyz/cluster")[::2] == (200, "ok\n")
 
 

@@ -43,7 +43,7 @@ def source(tmp_path):
 def test_a_binlog_goes_into_an_engine_and_comes_back(servers, source, tmp_path, capsys):
     assert main(["cluster", "import", URL, source]) == 0
     count = len(segment_names(RealDirectory(source)))
-    assert capsys.readouterr().out == f"imported {count + 1} files from {source}: nodes may start\n"
+    assert capsys.readouterr().out == f"imported {count + 1} files from {source}: you can start the nodes\n"
     to = str(tmp_path / "to")
     assert main(["cluster", "export", URL, to]) == 0
     assert capsys.readouterr().out == f"exported {count} segments to {to}\n"
@@ -116,8 +116,8 @@ def test_what_is_missing_in_the_engine_is_refused_by_verify_as_by_a_start(server
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["verify", URL], UNUSABLE, "the engine: holds no jobs"),
-        (["export", URL, "{}/to"], UNUSABLE, "the engine: holds no jobs"),
+        (["verify", URL], UNUSABLE, "the engine has no jobs"),
+        (["export", URL, "{}/to"], UNUSABLE, "the engine has no jobs"),
         (["import", URL, "{}/nowhere"], UNUSABLE, "nowhere: cannot be used: No such file or directory"),
         (["import", URL, "{}/source/../source"], 0, ""),
         (["import"], BAD_OPTION, "the following arguments are required: DIR"),
@@ -139,7 +139,7 @@ def test_what_is_wrong_is_said_in_one_line(servers, source, tmp_path, capsys, ar
 
 def test_jobs_are_imported_into_shards_that_are_verified_and_come_back(servers, source, tmp_path, capsys):
     assert main(["cluster", "import", URL, source, "--shards", "4"]) == 0
-    assert capsys.readouterr().out.endswith("source into 4 shards, with new ids: nodes may start\n")
+    assert capsys.readouterr().out.endswith("source into 4 shards, with new ids: you can start the nodes\n")
     assert main(["cluster", "verify", URL]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("shard ")] == [f"shard {number}" for number in range(4)]
@@ -160,7 +160,7 @@ def test_damage_in_any_shard_is_found(servers, source, capsys):
 def test_a_shard_that_has_never_had_a_job_has_nothing_to_verify(servers, capsys):
     servers.engine().shards(2)
     assert main(["cluster", "verify", URL]) == 0
-    assert capsys.readouterr().out == "".join(f"shard {number}\nhas never had a job\n" for number in range(2))
+    assert capsys.readouterr().out == "".join(f"shard {number}\nno job yet\n" for number in range(2))
 
 
 @pytest.fixture
@@ -177,18 +177,22 @@ def engine(servers):
 @pytest.mark.parametrize("node", ["b", "there:2"])
 def test_the_leader_of_a_shard_is_asked_to_hand_it_over(engine, capsys, node):
     assert main(["cluster", "move", URL, "1", node]) == 0
-    assert capsys.readouterr().out == "here:1 is asked to hand shard 1 over to there:2\n"
+    assert capsys.readouterr().out == "asked here:1 to hand shard 1 over to there:2\n"
     assert engine.perform([observe(1)])[0].successor == "b"
     assert main(["cluster", "move", URL, "1", "a"]) == 0
-    assert capsys.readouterr().out == "here:1 leads shard 1 already\n"
+    assert capsys.readouterr().out == "here:1 already leads shard 1\n"
     assert engine.perform([observe(1)])[0].successor == "", "and is to go on"
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["1", "elsewhere:3"], UNUSABLE, "the engine: no node elsewhere:3 has reported within the last minute"),
-        (["0", "b"], UNUSABLE, "the engine: shard 0 has no leader that could hand it over"),
+        (
+            ["1", "elsewhere:3"],
+            UNUSABLE,
+            "NODE: bad value elsewhere:3: no such node has reported to the engine within the last minute",
+        ),
+        (["0", "b"], UNUSABLE, "shard 0 has no leader to hand it over"),
         (["2", "b"], BAD_OPTION, "SHARD: bad value 2: must be 0 to 1"),
     ],
 )

@@ -422,7 +422,7 @@ class MemoryEngine:
     def _commit(self, shard, commit, may_exceed):
         servers = self.servers
         if not may_exceed and servers.limit is not None and servers.primary.used() > servers.limit:
-            raise EngineFullError("the engine has reached its limit of memory")
+            raise EngineFullError("the engine has reached its memory limit")
         held = servers.primary.of(shard).lease
         epoch = commit.position.epoch
         if (held.epoch, held.stamp.encode()) != (epoch, commit.stamp):

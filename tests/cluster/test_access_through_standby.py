@@ -156,7 +156,7 @@ def test_a_leader_that_asks_everybody_serves_nobody_by_another_node_either(clust
     nobody = cluster.connect(standby)
     nobody.send(b"put 0 0 60 1\r\nx\r\n")
     assert nobody.rest() == b""
-    assert "it has no user, and every listener here asks for one; disconnected" in caplog.text
+    assert "not authenticated, but every listener of this node requires it; disconnected" in caplog.text
     reload(leader, users=(ANN,), listeners=(*TOKENS["listeners"], listener()))
     assert put(cluster.connect(standby)) == b"INSERTED 1\r\n"
 

@@ -142,7 +142,7 @@ def test_while_the_engine_has_lost_the_lease_nothing_is_sent_or_written_anew():
     confirm(sender)
     commit = sender.next()
     for epoch in (0, 2):
-        assert answer(sender, epoch, None, 0) == "the engine does not have the lease"
+        assert answer(sender, epoch, None, 0) == "the engine has lost the lease"
     assert sender.next() is commit
     confirm(sender)
 

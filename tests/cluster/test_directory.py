@@ -217,7 +217,7 @@ def test_what_could_not_be_sent_is_not_taken_for_durable_later(servers, clock):
     [
         (Servers.lag, OSError, "fewer than 1 replica", True),
         (lambda servers: setattr(servers, "refuses", True), PermissionError, "refuses", False),
-        (Servers.lead, OSError, "another node leads, with epoch 2", False),
+        (Servers.lead, OSError, "another node leads in epoch 2", False),
     ],
     ids=["replicas that stay behind", "a user who may not write", "another leader"],
 )
@@ -246,7 +246,7 @@ def test_a_file_that_has_become_shorter_is_an_error(servers):
     file.write(0, b"abc")
     file.sync()
     del servers.primary.files["a"][1][1:]
-    with pytest.raises(OSError, match="lost a part"):
+    with pytest.raises(OSError, match="lost part"):
         file.read(0, 3)
 
 
@@ -256,7 +256,7 @@ def test_a_directory_that_is_only_read_cannot_be_changed(servers):
     directory.lock()
     assert directory.open("a").read(0, 10) == bytes(10)
     directory.remove("a")
-    with pytest.raises(OSError, match="only read"):
+    with pytest.raises(OSError, match="only for reading"):
         directory.sync()
 
 
@@ -273,7 +273,7 @@ def test_a_full_engine_takes_changes_and_no_new_files():
     file.write(24, b"!")
     file.sync()
     assert sent(servers) == 25
-    with pytest.raises(OSError, match="limit of memory") as caught:
+    with pytest.raises(OSError, match="memory limit") as caught:
         directory.create("b", 100)
     assert caught.value.errno == errno.ENOSPC
     directory.sync()
@@ -293,7 +293,7 @@ def test_a_creation_whose_answer_was_lost_before_the_engine_was_full_uses_no_pos
         servers.primary.of(0).make([(WRITE, "other", 0, bytes(5))])
 
     clock.on_pause = fill
-    with pytest.raises(OSError, match="limit of memory"):
+    with pytest.raises(OSError, match="memory limit"):
         directory.create("a", 100)
     directory.sync()
     assert opened(servers).names() == ["other"]
@@ -307,7 +307,7 @@ def test_what_may_not_exceed_the_limit_is_an_error_where_it_would():
     file.write(0, bytes(20))
     file.sync()
     file.write(20, b"more")
-    with pytest.raises(OSError, match="limit of memory"):
+    with pytest.raises(OSError, match="memory limit"):
         file.sync()
 
 
@@ -338,7 +338,7 @@ def test_nothing_is_read_meanwhile(servers):
     file.write(0, b"a")
     directory.is_direct = False
     assert file.read(5, 5) == bytes(5), "zeros are known"
-    with pytest.raises(OSError, match="nothing is read"):
+    with pytest.raises(OSError, match="cannot be read while"):
         file.read(0, 1)
 
 
@@ -348,7 +348,7 @@ def test_while_the_engine_is_full_nothing_is_created_and_somebody_is_told(server
     directory.is_full = True
     told = []
     directory.on_refusal = lambda: told.append(True)
-    with pytest.raises(OSError, match="limit of memory"):
+    with pytest.raises(OSError, match="memory limit"):
         directory.create("spare.1", 100)
     assert told == [True]
     directory.create("stopped.new")

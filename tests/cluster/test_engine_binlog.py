@@ -404,9 +404,9 @@ async def test_commits_wait_while_all_jobs_are_written_anew(servers, caplog):
     bodies = leader.bodies()
     assert len(bodies) == 63
     assert await found_in(servers) == bodies
-    lines = [line for line in caplog.messages if "anew" in line or "again" in line]
+    lines = [line for line in caplog.messages if "rewriting" in line or "again" in line]
     assert lines == [
-        "the engine has lost commits: its last one is 0.0; writing all 62 jobs anew",
+        "the engine has lost commits: its last commit is 0.0; rewriting all 62 jobs",
         "the engine has all jobs again",
     ]
 

@@ -211,14 +211,14 @@ async def test_a_full_engine_takes_changes_but_creates_nothing_until_it_has_room
     step.write(b"two")
     assert await step.ended(2) == [b"one", b"two"]
     assert step.directory.is_full
-    with pytest.raises(OSError, match="limit of memory"):
+    with pytest.raises(OSError, match="memory limit"):
         await step.writer.run(lambda: step.directory.create("b", 10))
     servers.limit = 1000
-    with pytest.raises(OSError, match="limit of memory"):
+    with pytest.raises(OSError, match="memory limit"):
         await step.writer.run(lambda: step.directory.create("b", 10))
     await step.writer.run(lambda: None)  # the engine has answered the request for room
     now[0] += 2.0
-    with pytest.raises(OSError, match="limit of memory"):
+    with pytest.raises(OSError, match="memory limit"):
         step.directory.create("b", 10)
     await eventually_async(lambda: not step.directory.is_full, "somebody has asked the engine")
     await step.writer.run(lambda: step.directory.create("b", 10))
@@ -241,6 +241,6 @@ async def test_the_log_says_when_commits_have_to_wait_and_when_they_do_not_any_m
     await step.ended(1)
 
     assert caplog.messages == [
-        "the engine takes no commits: the engine cannot be reached; changes wait",
-        "the engine takes commits again, after 30 s",
+        "the engine does not accept commits: the engine cannot be reached; changes wait",
+        "the engine accepts commits again, after 30 s",
     ]

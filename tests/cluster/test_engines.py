@@ -272,14 +272,14 @@ def test_files_that_are_gone_are_missed(redis, name, open_engine):
     for file in ("a", "b", "c"):
         journal.append((CREATE, file, 9), (WRITE, file, 0, b"text"))
     server.ask("DEL", f"{prefix}file:c")
-    assert engine.damage() == "c: 4 bytes were written, and 0 are there"
+    assert engine.damage() == "c: expected 4 bytes, found 0"
     server.ask("SET", f"{prefix}file:c", "text")
     server.ask("HDEL", f"{prefix}files", "a")
-    assert engine.damage() == "3 files were written, and 2 are there"
+    assert engine.damage() == "expected 3 files, found 2"
     journal.append((CREATE, "d", 9))
-    assert engine.damage() == "4 files were written, and 3 are there"
+    assert engine.damage() == "expected 4 files, found 3"
     server.ask("DEL", f"{prefix}files")
-    assert engine.damage() == "4 files were written, and 0 are there"
+    assert engine.damage() == "expected 4 files, found 0"
 
 
 def test_what_a_leader_of_an_earlier_release_has_left_is_not_held_against_what_was_there_before(
@@ -300,7 +300,7 @@ def test_what_a_leader_of_an_earlier_release_has_left_is_not_held_against_what_w
     journal.append((CREATE, "c", 9))
     assert engine.damage() == ""
     redis.servers[0].ask("HDEL", files, "b")
-    assert engine.damage() == "3 files were written, and 2 are there"
+    assert engine.damage() == "expected 3 files, found 2"
 
 
 def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, open_engine):
@@ -312,7 +312,7 @@ def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, open_
 
 def test_a_replica_is_not_taken_for_the_primary(redis, name, open_engine):
     engine = open_engine(f"redis://127.0.0.1:{redis.servers[1].port}", name)
-    with pytest.raises(EngineError, match="it is a replica, and not the primary"):
+    with pytest.raises(EngineError, match="this is a replica, not the primary"):
         engine.observe("a", "here:1")
 
 
@@ -327,7 +327,7 @@ def test_a_user_who_may_not_do_everything_is_refused_before_anything_happens(red
     server.ask("ACL", "SETUSER", "queue", "on", ">secret", "~*", "+@all", "-rename", "-setrange")
     url = f"redis://queue:secret@127.0.0.1:{server.port}"
     engine = open_engine(url, name)
-    with pytest.raises(EngineRefusedError, match=r"user 'queue' may not RENAME, SETRANGE: must have ~.*"):
+    with pytest.raises(EngineRefusedError, match=r"user 'queue' lacks permission for RENAME, SETRANGE: must have ~.*"):
         engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False)
     server.ask("ACL", "SETUSER", "queue", "resetkeys", "~{other:0}:*", "+@all")
     with pytest.raises(EngineRefusedError):

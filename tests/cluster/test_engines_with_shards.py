@@ -235,10 +235,10 @@ def test_a_closed_engine_does_nothing(engine):
 def test_too_few_replicas_confirm_no_lease_and_no_number(redis, name, connect):
     connector = connect(redis.url, name, 3)
     engine = connector()
-    with pytest.raises(EngineError, match="2 replicas have confirmed the number of shards: must be 3"):
+    with pytest.raises(EngineError, match="only 2 of 3 replicas have confirmed the number of shards"):
         engine.shards(8)
     found = engine.perform([take(0, Lease(), MINE), observe(1), take(2, Lease(), OTHER)])
-    assert [str(each) for each in found[::2]] == ["engine: 2 replicas have confirmed the lease: must be 3"] * 2
+    assert [str(each) for each in found[::2]] == ["engine: only 2 of 3 replicas have confirmed the lease"] * 2
     assert found[1] == Lease()
     assert str(engine.perform([renew(0, MINE)])[0]) == str(found[0])
     lead(connect(redis.url, name, 1), 2)

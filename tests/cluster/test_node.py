@@ -206,7 +206,7 @@ def test_a_node_that_is_stopped_while_it_takes_over_leaves_all_jobs_to_an_engine
     node = cluster.add()
     assert has_jobs.wait(60), "it has brought back the jobs"
     cluster.servers.is_reachable = False
-    eventually(lambda: node.server.shards[0].roles.tenure.state(monotonic_ns()) == SUSPENDED, "its lease has run out")
+    eventually(lambda: node.server.shards[0].roles.tenure.state(monotonic_ns()) == SUSPENDED, "its lease has expired")
     with cluster.lock:
         cluster.servers.wipe()
     cluster.servers.is_reachable = True
@@ -234,7 +234,7 @@ def test_a_leader_that_goes_takes_all_the_time_that_writing_everything_anew_need
     eventually(lambda: len(asked) > 8, "it tries for longer than an end may take")  # 0.02 s, twice as long...
     cluster.servers.before_call = lambda _: None
     stopping.join()
-    assert "has not confirmed the last changes in time" not in caplog.text
+    assert "did not confirm the last changes in time" not in caplog.text
     assert stats(cluster.connect(cluster.add()))["current-jobs-ready"] == "100"
 
 
@@ -291,7 +291,7 @@ def test_a_node_advertises_the_address_by_which_it_reaches_the_engine(url, addre
 
 
 def test_an_engine_without_an_address_is_told(cluster):
-    with pytest.raises(StartError, match=r"^--cluster: nowhere\.invalid cannot be reached: "):
+    with pytest.raises(StartError, match=r"^--cluster: cannot reach nowhere\.invalid: "):
         address_towards("redis://nowhere.invalid")
 
 
@@ -301,7 +301,7 @@ def test_a_node_starts_before_its_engine_does(cluster, caplog):
     node = cluster.add()
     client = cluster.connect(node)
     client.send(b"put 0 0 60 1\r\nx\r\n")
-    assert "checked before this node leads" in caplog.text
+    assert "checks its settings before it leads" in caplog.text
     cluster.servers.is_reachable = True
     assert client.line() == b"INSERTED 1\r\n"
 
@@ -323,7 +323,7 @@ def test_a_node_that_stops_without_its_engine_gives_up_after_a_while(cluster, ca
     eventually(lambda: node.call(lambda: node.server.shards[0].service.broker.ready), "it has been put")
     cluster.stop(node)
     assert client.rest() == b""
-    assert "none of them was acknowledged" in caplog.text
+    assert "they were not acknowledged" in caplog.text
 
 
 def test_nothing_is_left_of_the_time_when_a_node_led(cluster):

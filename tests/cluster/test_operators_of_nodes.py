@@ -49,7 +49,7 @@ def test_a_standby_that_serves_through_the_leader_is_ready_as_a_part_of_the_clus
     leader, standby = cluster.two(http=HERE)
     assert ask(leader, "/readyz") == ask(leader, "/readyz/cluster") == (200, "ok\n")
     eventually(lambda: ask(standby, "/readyz/cluster")[0] == 200, "it is linked to the leader")
-    assert ask(standby, "/readyz") == (503, "stands by: another node leads\n")
+    assert ask(standby, "/readyz") == (503, "standby: another node leads\n")
     assert figures(standby)["beanstalkd_ready",] == 1
     assert json.loads(ask(standby, "/stats.json")[1])["ready"] is True
 
@@ -58,7 +58,7 @@ def test_a_node_that_reaches_no_leader_is_alive_and_not_ready(cluster):
     cluster.servers.lag()
     node = cluster.add(http=HERE)
     assert ask(node, "/healthz") == (200, "ok\n")
-    assert ask(node, "/readyz") == ask(node, "/readyz/cluster") == (503, "stands by: reaches no leader\n")
+    assert ask(node, "/readyz") == ask(node, "/readyz/cluster") == (503, "standby: cannot reach a leader\n")
     assert figures(node)["beanstalkd_ready",] == 0
     cluster.servers.lag(lags=False)
     eventually(lambda: ask(node, "/readyz")[0] == 200, "it leads")
@@ -69,7 +69,7 @@ def test_a_leader_that_is_drained_is_not_ready_any_more(cluster):
     eventually(lambda: ask(standby, "/readyz/cluster")[0] == 200, "it is linked to the leader")
     leader.call(leader.server.drain)
     eventually(lambda: role(standby) == LEADS, "the other leads")
-    assert ask(leader, "/readyz") == ask(leader, "/readyz/cluster") == (503, "drains: takes no new jobs\n")
+    assert ask(leader, "/readyz") == ask(leader, "/readyz/cluster") == (503, "draining: refuses new jobs\n")
     found = figures(leader)
     assert (found["beanstalkd_ready",], found["beanstalkd_draining",]) == (0, 1), "or it would be taken for broken"
     assert ask(standby, "/readyz")[0] == 200
@@ -86,7 +86,7 @@ def test_a_node_with_one_shard_that_drains_is_not_ready_because_it_drains_until_
         node.call(broker.undrain)
     client = cluster.connect(node)
     assert client.ask(b"drain\r\n") == b"DRAINING\r\n"
-    assert ask(node, "/readyz") == ask(node, "/readyz/cluster") == (503, "drains: takes no new jobs\n")
+    assert ask(node, "/readyz") == ask(node, "/readyz/cluster") == (503, "draining: refuses new jobs\n")
     assert client.ask(b"undrain\r\n") == b"NOT_DRAINING\r\n"
     assert ask(node, "/readyz") == ask(node, "/readyz/cluster") == (200, "ok\n")
     assert figures(node)["beanstalkd_draining",] == 0
@@ -95,7 +95,7 @@ def test_a_node_with_one_shard_that_drains_is_not_ready_because_it_drains_until_
 def test_what_a_signal_has_begun_in_a_node_alone_is_ended_by_undrain(cluster):
     node = cluster.add(waits_for=LEADS, http=HERE)
     node.call(node.server.drain)
-    assert ask(node, "/readyz") == (503, "drains: takes no new jobs\n")
+    assert ask(node, "/readyz") == (503, "draining: refuses new jobs\n")
     assert cluster.connect(node).ask(b"undrain\r\n") == b"NOT_DRAINING\r\n"
     assert ask(node, "/readyz") == (200, "ok\n")
 
@@ -124,7 +124,7 @@ def test_the_shards_of_a_node_are_added_up_and_each_tube_is_there_once(cluster):
 def test_a_leader_that_hands_nothing_out_is_not_ready(cluster, monkeypatch):
     node = cluster.add(waits_for=LEADS, http=HERE)
     monkeypatch.setattr(node.server.shards[0].roles, "role", IS_SUSPENDED)
-    assert ask(node, "/readyz") == (503, "is suspended: the engine has not renewed its lease\n")
+    assert ask(node, "/readyz") == (503, "suspended: the engine has not renewed the lease\n")
     assert figures(node)["beanstalkd_cluster_role", "0", "suspended"] == 1
     monkeypatch.undo()
     assert ask(node, "/readyz") == (200, "ok\n")

@@ -465,7 +465,7 @@ async def test_two_nodes_with_one_address_do_not_take_the_lease_from_each_other_
     assert (first.role, second.role) == (STANDING_BY, LEADS)
     assert second.epoch == 2
     assert owner.followed[-1] == Lease()
-    said = "node b, which leads, has the address a:1 of this node: no two must have the same --advertise"
+    said = "the leader, node b, has the address a:1 of this node: each node must have its own --advertise"
     assert [record.message for record in caplog.records].count(said) == 1
 
 

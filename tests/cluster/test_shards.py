@@ -116,7 +116,7 @@ def test_a_shard_whose_files_are_damaged_has_no_leader_and_the_others_go_on(clus
         if name.startswith("segment"):
             data[len(data) // 2] ^= 1
     node = cluster.add(shards=SHARDS)
-    eventually(lambda: "shard 2: this node does not lead it any more" in caplog.text, "it gives that shard up")
+    eventually(lambda: "shard 2: this node no longer leads this shard" in caplog.text, "it gives that shard up")
     eventually(lambda: led(node) == [0, 1, 3], "it leads the others")
     assert put(cluster.connect(node)).startswith(b"INSERTED")
     assert node.server.failure is None

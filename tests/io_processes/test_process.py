@@ -245,7 +245,7 @@ async def test_settings_that_it_cannot_take_end_it(engine, caplog):
     secure = ListenerConfig(address="127.0.0.1:0", tls_cert="/nowhere")
     engine.tell(ListenSocket(number=2, place="there", config=secure, descriptor=engine.listening.fileno()))
     await engine.work
-    assert "cannot take its settings" in caplog.text
+    assert "cannot apply its settings" in caplog.text
 
 
 async def test_no_more_settings_are_no_reason_to_end(engine):

@@ -141,7 +141,9 @@ def test_all_processes_together_take_no_more_clients_than_there_may_be(serve, ca
 
     callers = [server.connect() for _ in range(most + 3)]
     eventually(lambda: connected() == most, "all parts are taken")
-    eventually(lambda: f"all {most} connections that --max-connections allows are taken" in caplog.text, "it is said")
+    eventually(
+        lambda: f"{most} connections: the limit is --max-connections; new clients wait" in caplog.text, "it is said"
+    )
     for number in range(3):
         callers[number].close()
         callers[most + number].send(b"list-tube-used\r\n")
@@ -197,9 +199,9 @@ def test_who_is_refused_is_in_the_log_of_the_server(serve, caplog):
     assert caller.ask(b"put 0 0 60 1\r\n") == b"UNAUTHORIZED\r\n"
     name = f"127.0.0.1:{caller.socket.getsockname()[1]}"
     eventually(
-        lambda: f"{name} is refused at {server.server.listener_policies[0].place}" in caplog.text, "the log says so"
+        lambda: f"{name} refused at {server.server.listener_policies[0].place}" in caplog.text, "the log says so"
     )
-    assert any(line.startswith(f"{name} is refused") for line in caplog.messages), "as without I/O processes"
+    assert any(line.startswith(f"{name} refused") for line in caplog.messages), "as without I/O processes"
 
 
 # New settings
@@ -443,7 +445,7 @@ def test_keys_that_only_root_may_read_are_handed_on_when_the_server_has_become_a
 
 def test_a_server_that_cannot_start_them_says_so(monkeypatch, run):
     monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(StartError, match=r"--io-processes: I/O process 1 does not start"):
+    with pytest.raises(StartError, match=r"--io-processes: I/O process 1 did not start"):
         run(io_processes=1)
     monkeypatch.setattr("sys.executable", "/nowhere")
     with pytest.raises(StartError, match=f"--io-processes: user id {os.getuid()} cannot run /nowhere: No such file"):
@@ -478,7 +480,7 @@ def stubborn(monkeypatch, tmp_path):
 
 def test_one_that_never_takes_its_settings_is_not_waited_for(stubborn, run):
     stubborn(0)
-    with pytest.raises(StartError, match="I/O process 1 does not start: settings not applied within 1 s"):
+    with pytest.raises(StartError, match="I/O process 1 did not start: settings not applied within 1 s"):
         run(io_processes=1)
 
 

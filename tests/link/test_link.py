@@ -104,7 +104,7 @@ def test_both_ends_are_open_when_each_has_proved_that_it_knows_the_secret():
 
 def test_a_leader_that_does_not_know_the_secret_is_told_nothing():
     standby, leader = link(dials=True), link(dials=False, secret="another")
-    with pytest.raises(LinkError, match="does not know the secret"):
+    with pytest.raises(LinkError, match="wrong secret of the lease"):
         Wire(standby, leader).run()
     assert not standby.take_output()
     assert not standby.is_open
@@ -131,7 +131,7 @@ def test_a_standby_that_does_not_know_the_secret_is_told_nothing():
         on_output=lambda: None,
         on_open=lambda _: None,
     )
-    with pytest.raises(LinkError, match="does not know the secret"):
+    with pytest.raises(LinkError, match="wrong secret of the lease"):
         Wire(standby, leader).run()
     assert not leader.is_open
 
@@ -143,7 +143,7 @@ def test_a_proof_is_good_for_one_end_of_one_link():
     leader.receive(hello)
     challenge = leader.take_output()
     proof = challenge[-32:]
-    with pytest.raises(LinkError, match="does not know the secret"):  # its own proof, sent back
+    with pytest.raises(LinkError, match="wrong secret of the lease"):  # its own proof, sent back
         leader.receive(frame(frames.PROOF, proof))
     assert first.leader._proof(b"leader") == proof  # the same nonces, so that only the role differs
     other = Link(
@@ -154,14 +154,14 @@ def test_a_proof_is_good_for_one_end_of_one_link():
         on_open=lambda _: None,
     )
     other.receive(hello)
-    with pytest.raises(LinkError, match="does not know the secret"):  # another nonce
+    with pytest.raises(LinkError, match="wrong secret of the lease"):  # another nonce
         other.receive(frame(frames.PROOF, first.standby._proof(b"standby")))
 
 
 def test_a_standby_that_has_seen_another_epoch_gets_a_goodbye():
     standby, leader = link(dials=True, epoch=6), link(dials=False, epoch=7)
     Wire(standby, leader).run()
-    assert standby.farewell == "it leads in epoch 7, and not 6"
+    assert standby.farewell == "it leads in epoch 7, not 6"
     assert leader.closing
     with pytest.raises(LinkError):
         leader.receive(frame(frames.PROOF, leader._proof(b"standby")))
@@ -172,7 +172,7 @@ def test_another_version_gets_a_goodbye():
     leader.receive(frame(frames.HELLO, frames._GREETING.pack(99, 0, 7, bytes(NONCE_BYTES)) + b"node"))
     standby = link(dials=True)
     standby.receive(leader.take_output())
-    assert standby.farewell == "it speaks version 2 of links, and not 99"
+    assert standby.farewell == "link version 99 is not supported: must be 2"
     assert not standby.is_clean
 
 
@@ -197,7 +197,7 @@ def test_a_proof_is_good_for_one_shard():
     leader.receive(standby.take_output())
     leader.shard = 4
     standby.receive(leader.take_output())
-    with pytest.raises(LinkError, match="does not know the secret"):
+    with pytest.raises(LinkError, match="wrong secret of the lease"):
         leader.receive(standby.take_output())
 
 

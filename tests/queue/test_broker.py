@@ -870,5 +870,7 @@ def test_after_a_start_the_next_id_is_a_new_one_of_the_shard(job_ids, known, sha
 
 
 def test_a_journal_of_another_shard_is_refused():
-    with pytest.raises(JournalError, match="the journal is not that of this shard: job 12 is none of shard 3 of 8"):
+    with pytest.raises(
+        JournalError, match="the journal belongs to another shard: job 12 does not belong to shard 3 of 8"
+    ):
         Broker(KeepingJournal([11, 12]), 0, TICK, 0, 8, 3).restore(0, 0)

@@ -67,7 +67,7 @@ def test_a_table_with_a_stride_has_no_jobs_of_other_shards():
     for job_id in (8, 12, 14, 2**64 - 1):
         assert table.get(job_id) is None
         table.remove(job_id)
-        with pytest.raises(ForeignJobError, match=f"job {job_id} is none of shard 5 of 8"):
+        with pytest.raises(ForeignJobError, match=f"job {job_id} does not belong to shard 5 of 8"):
             table.add(new_job(job_id))
     table.check()
     assert len(table) == PAGE_SIZE

@@ -71,7 +71,7 @@ def test_a_missing_directory_is_made(launch, tmp_path):
     [
         ("disk/jobs", "{}/disk does not exist; create or mount it first"),
         ("file", "Not a directory"),
-        ("open", "all users of this machine may write it (chmod o-w)"),
+        ("open", "every user of this machine can write it: use chmod o-w"),
     ],
 )
 def test_a_directory_that_cannot_be_used_is_refused_and_not_changed(tmp_path, name, said):
@@ -101,7 +101,7 @@ def test_connections_leave_the_journal_its_files(launch, tmp_path):
     for each in (caller, *idle):
         each.close()
     assert process.stop() == 0
-    assert "connections that the limit on open files allows are taken" in process.log
+    assert "connections: the limit is the limit on open files; new clients wait" in process.log
 
 
 @needs_root
@@ -242,7 +242,7 @@ def test_a_directory_of_a_newer_server_is_refused(launch, tmp_path):
         status, line = refusal("-b", str(tmp_path), *options)
         assert status == UNUSABLE
         assert line.endswith(
-            f"{tmp_path}/{name}: format version 99 is newer than this server, which knows versions up to {VERSION}"
+            f"{tmp_path}/{name}: format version 99 is newer than this server supports (up to {VERSION})"
         )
 
 
@@ -254,7 +254,7 @@ def test_a_damaged_directory_is_refused_and_can_be_salvaged(launch, tmp_path):
     status, line = refusal("-b", str(tmp_path))
     assert status == DAMAGED
     assert f"{tmp_path}/{name}: damaged at offset " in line
-    assert line.endswith("to start without what is lost, use --salvage")
+    assert line.endswith("use --salvage to start without the unreadable jobs")
     process = launch("-p", "0", "-b", str(tmp_path), "--salvage")
     assert "salvaged 29 jobs; the damaged files are kept in" in process.log
     caller = Caller(process.address)
@@ -322,7 +322,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk, bodies):
         more += 1
     assert process.stop() == 0
     assert "cannot allocate a segment: No space left on device; puts that need one are refused" in process.log
-    assert "the disk has room again" in process.log
+    assert "the disk has space again" in process.log
     assert "Traceback" not in process.log
     assert process.log.count("No space left") < 100, "it is logged, but not all the time"
     process = launch("-p", "0", "-b", str(small_disk / "binlog"))
@@ -363,7 +363,7 @@ def test_the_process_ends_by_itself_when_the_disk_fails_and_acknowledges_nothing
         assert caller.rest() in (b"", b"INSERTED 2\r\n" if "-f" in options else b"")
     assert process.wait() == JOURNAL_FAILED
     assert (
-        "the journal failed; the server acknowledges nothing more, and stops: "
+        "the journal failed: the server is stopping and acknowledges no more changes: "
         f"[Errno 5] Input/output error: '{tmp_path}/b/segment.0000000001'"
     ) in process.log
     assert "Traceback" not in process.log

@@ -30,7 +30,7 @@ def test_each_refusal_is_a_line_while_there_are_few(loop, refusals, caplog):
         refuse(refusals, ONE_BY_ONE)
         loop.sleep(INTERVAL)
     assert len(caplog.messages) == 3 * ONE_BY_ONE
-    assert caplog.messages[0] == "192.0.2.7:0 is refused at 0.0.0.0:11300: unknown token"
+    assert caplog.messages[0] == "192.0.2.7:0 refused at 0.0.0.0:11300: unknown token"
 
 
 def test_of_many_the_first_are_logged_and_the_others_counted(loop, refusals, caplog):

@@ -180,7 +180,7 @@ async def test_after_a_failure_nothing_is_acknowledged_or_committed(rounds, capl
     await rounds.gate.commit_rest()
     assert caller.read() == b""
     assert len(rounds.journal.commits) == 1
-    assert caplog.text.count("the journal failed; the server acknowledges nothing more") == 1
+    assert caplog.text.count("the journal failed: the server is stopping") == 1
 
 
 async def test_changes_that_no_reply_waits_for_are_committed_at_the_end(rounds):

@@ -43,7 +43,7 @@ def test_a_listener_decides_what_follows_a_malformed_put(path, launch, settings,
 
 
 def test_what_is_probably_not_meant_is_logged_at_the_start_and_after_a_reload(path, launch):
-    warning = "WARNING listener 1: there are users, but anyone who connects there may do everything"
+    warning = "WARNING listener 1: every client of this listener has all rights"
     path.write_text(f"[[listener]]\naddress = '127.0.0.1:0'\n{USER}")
     process = launch("--config", str(path))
     assert ask(process.address, b"use mail\r\n") == b"USING mail\r\n"  # until then, it ignores the signal

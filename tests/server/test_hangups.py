@@ -83,7 +83,9 @@ def test_a_socket_may_be_watched_again(loop, watch, ends):
 def test_a_socket_that_cannot_be_watched_is_logged_and_does_no_harm(watch, caplog):
     with open("/dev/null") as file:  # an epoll takes no such file
         assert not watch.watch(file.fileno(), lambda: None)
-    assert "a client's disconnect will be noticed late: Operation not permitted" in caplog.text
+    assert (
+        "cannot watch a client for its disconnect, which will be noticed late: Operation not permitted" in caplog.text
+    )
 
 
 def test_where_there_is_no_epoll_nothing_is_watched(monkeypatch, loop, ends):

@@ -129,7 +129,7 @@ def test_a_unix_socket_and_a_system_without_the_options_are_no_errors(monkeypatc
     ["60", "60:15", "0:15:4", "60:0:4", "60:15:0", "60:15:128", "32768:1:1", "on", "", "-1:1:1", 60, True, "1:1:1 "],
 )
 def test_values_that_the_system_would_refuse_are_refused_at_the_start(value):
-    with pytest.raises(ValueError, match=r"--keepalive: bad value .*: must be seconds, seconds and a number of probes"):
+    with pytest.raises(ValueError, match=r"--keepalive: bad value .*: must be SECONDS:SECONDS:PROBES"):
         Config(keepalive=value)
 
 

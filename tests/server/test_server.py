@@ -149,7 +149,7 @@ class FailingStart(Journal):
     async def serve(self):
         self._reach("serving")
         if not self.starts:
-            raise StartError("I/O process 1 does not start: it has ended")
+            raise StartError("I/O process 1 did not start: it has ended")
 
     def give_up(self):
         pass
@@ -196,7 +196,7 @@ def test_a_unix_socket_left_by_a_dead_server_is_replaced_and_a_live_one_is_not(r
 
 def test_unix_paths_that_cannot_be_used_are_refused(tmp_path):
     (tmp_path / "file").write_text("precious")
-    assert "exists, and is not a socket" in str(start_error(listen=f"unix:{tmp_path}/file"))
+    assert "exists, but is not a socket" in str(start_error(listen=f"unix:{tmp_path}/file"))
     assert (tmp_path / "file").read_text() == "precious"
     assert "No such file" in str(start_error(listen=f"unix:{tmp_path}/missing/socket"))
     assert "Not a directory" in str(start_error(listen=f"unix:{tmp_path}/file/socket"))
@@ -227,7 +227,7 @@ def test_a_user_that_this_process_may_not_become_is_refused(monkeypatch):
 
     monkeypatch.setattr(os, "initgroups", refuse)
     error = start_error(port=0, user="root")
-    assert (str(error), error.status) == ("-u/--user root: cannot become this user: Operation not permitted", 34)
+    assert (str(error), error.status) == ("-u/--user root: cannot switch to this user: Operation not permitted", 34)
 
 
 # Signals
@@ -249,8 +249,8 @@ def test_a_client_that_speaks_http_is_disconnected_counted_and_logged(run, caplo
     caller = Caller(server.address)
     assert caller.ask(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nput 0 0 60 1\r\nx\r\n") == b"UNKNOWN_COMMAND\r\n"
     assert caller.rest() == b""
-    eventually(lambda: "it speaks HTTP" in caplog.text, "it is logged")
-    assert f"{caller.socket.getsockname()[1]} is refused at 127.0.0.1:" in caplog.text
+    eventually(lambda: "HTTP request" in caplog.text, "it is logged")
+    assert f"{caller.socket.getsockname()[1]} refused at 127.0.0.1:" in caplog.text
     caller.close()
     assert server.server.listeners.failures == 1
     assert not server.server.broker.jobs
@@ -394,7 +394,7 @@ def test_an_output_that_cannot_be_written_is_told(words):
     command, environment = [*servers.command(program), *words], servers.environment_of(program)
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment, cwd="/", check=False)
-    said = b"beanstalk-server: standard output: cannot be written to: No space left on device\n"
+    said = b"beanstalk-server: cannot write to the standard output: No space left on device\n"
     assert (done.returncode, done.stderr) == (74, said)
 
 
@@ -562,7 +562,7 @@ def test_a_client_that_comes_when_all_connections_are_taken_waits_until_one_is_g
     for caller, next_one in zip(taken, waiting, strict=True):
         caller.close()
         assert next_one.line() == b"USING default\r\n"
-    said = f"all 3 connections that {limit} allows are taken; others wait until one closes"
+    said = f"3 connections: the limit is {limit}; new clients wait until one closes"
     assert caplog.messages.count(said) == 1
     assert server.server.listeners.shortages >= 1
     for caller in waiting:
@@ -640,5 +640,5 @@ def test_a_server_that_is_too_busy_to_answer_counts_as_alive(tmp_path):
 
 
 def test_io_processes_are_made_by_whoever_puts_a_server_together():
-    with pytest.raises(ConfigError, match=r"--io-processes: the server must come from beanstalk_server.server_of"):
+    with pytest.raises(ConfigError, match=r"--io-processes: create the server with beanstalk_server.server_of"):
         Server(Config(io_processes=1))

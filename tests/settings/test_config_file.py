@@ -253,9 +253,9 @@ def test_a_file_without_keys_changes_nothing(content, write):
         ("tick = 1\n[[listener", ":2: not TOML: "),
         ("tick =", ":1: not TOML: Invalid value"),
         ("tick = 1\ntick = 2", ":2: not TOML: Cannot overwrite a value"),
-        (b"tick = 1\n# caf\xe9\n", ":2: not UTF-8, which TOML is written in"),
-        (b"\xff\xfet\0", ":1: not UTF-8, which TOML is written in"),
-        ("", ": empty: must have a line, be it a comment"),
+        (b"tick = 1\n# caf\xe9\n", ":2: not UTF-8: a TOML file must be in UTF-8"),
+        (b"\xff\xfet\0", ":1: not UTF-8: a TOML file must be in UTF-8"),
+        ("", ": empty: must have at least one line, such as a comment"),
     ],
 )
 def test_a_file_that_is_empty_or_not_toml_is_refused(content, said, mistakes):
@@ -310,16 +310,16 @@ AT_H, OF_A = "[[listener]]\naddress = 'h:1'\n", "[[tube]]\nmatch = 'a'\n"
         ("max_job_size = 1", "max_job_size: no such key: did you mean max-job-size[?]"),
         ("config = 'x'", "config: no such key: must be one of listen, port, .*, log-level"),
         ("'a\\nb' = 1", r"'a\\\\nb': no such key: must be one of .*"),
-        ("auth = 'none'", r"auth: no such key: it must stand in a \[\[listener\]\]"),
-        ("produce = 'x'", r"produce: no such key: it must stand in a \[\[user\]\]"),
-        ("burst = 5", r"burst: no such key: it must stand in a \[\[tube\]\]"),
+        ("auth = 'none'", r"auth: no such key: must be in a \[\[listener\]\] section"),
+        ("produce = 'x'", r"produce: no such key: must be in a \[\[user\]\] section"),
+        ("burst = 5", r"burst: no such key: must be in a \[\[tube\]\] section"),
         ("[[listeners]]\naddress = 'h:1'", r"listeners: no such key: did you mean \[\[listener\]\][?]"),
         ("[[Listener]]\naddress = 'h:1'", r"Listener: no such key: did you mean \[\[listener\]\][?]"),
         ("[[tubes]]\nmatch = '*'", r"tubes: no such key: did you mean \[\[tube\]\][?]"),
         ("[[users]]\nname = 'a'", r"users: no such key: did you mean \[\[user\]\][?]"),
         (
             AT_H + "tick = 1",
-            r"listener 1: tick: no such key: it is an option, and must stand before the first \[\[\.\.\.\]\]",
+            r"listener 1: tick: no such key: this is an option: it must come before the first \[\[\.\.\.\]\]",
         ),
         (
             AT_H + "[[listener]]\naddress = 'h:2'\ntls-crt = 'x'",
@@ -349,13 +349,19 @@ AT_H, OF_A = "[[listener]]\naddress = 'h:1'\n", "[[tube]]\nmatch = 'a'\n"
         ("[[listener]]\naddress = 1", "listener 1: address: bad value 1: must be host:port, .*"),
         (AT_H + "auth = 'x'", 'listener 1: auth: bad value \'x\': must be "none" or "token" or .*'),
         (AT_H + "auth = 'token'", "listener 1: auth: 'token' without TLS at 'h:1', .*"),
-        (AT_H + "user = 'x'", r"listener 1: user: 'x' is not here: .* \[\[user\]\]"),
+        (AT_H + "user = 'x'", r"listener 1: user: 'x' is unknown: .* \[\[user\]\]"),
         ("[[user]]", "user 1: name: missing: must be a name: .*"),
         ('[[user]]\nname = "a\\nb"', r"user 1: name: bad value 'a\\nb': must be a name: .*"),
-        ("[[user]]\nname = 'a'\nproduce = ['x y']", "user \"a\": produce: bad value 'x y': must be a pattern: .*"),
-        ("[[tube]]\nttl = 1", "tube 1: match: missing: must be a list, each of it a pattern: .*"),
-        ("[[tube]]\nmatch = 'a b'", "tube 1: match: bad value 'a b': must be a pattern: .*"),
-        ("[[tube]]\nmatch = []", r"tube 1: match: bad value \[\]: must be a list, .*, and not be empty"),
+        (
+            "[[user]]\nname = 'a'\nproduce = ['x y']",
+            "user \"a\": produce: bad value 'x y': must be a pattern for tube names: .*",
+        ),
+        (
+            "[[tube]]\nttl = 1",
+            "tube 1: match: missing: must be a list of values, each of them a pattern for tube names: .*",
+        ),
+        ("[[tube]]\nmatch = 'a b'", "tube 1: match: bad value 'a b': must be a pattern for tube names: .*"),
+        ("[[tube]]\nmatch = []", r"tube 1: match: bad value \[\]: must not be empty"),
         (OF_A + "max-jobs = -1", 'tube "a": max-jobs: bad value -1: must be a whole number from 0 .*'),
         ("[[tube]]\nmatch = ['a', 'b']\nmax-bytes = 1.5", 'tube "a", …: max-bytes: bad value 1.5: must be .*'),
         (OF_A + "ttl = '5 m'", "tube \"a\": ttl: bad value '5 m': must be a number of seconds .*"),
@@ -365,14 +371,14 @@ AT_H, OF_A = "[[listener]]\naddress = 'h:1'\n", "[[tube]]\nmatch = 'a'\n"
         (OF_A + "backoff = -0.5", 'tube "a": backoff: bad value -0.5: must be .*'),
         (OF_A + "key-hold = inf", 'tube "a": key-hold: bad value inf: must be .*'),
         (OF_A + "max-delay = 1e-10", 'tube "a": max-delay: bad value 1e-10: must be .*'),
-        (OF_A + "rate = 5", 'tube "a": rate: bad value 5: must be a number for each unit of time: .*'),
+        (OF_A + "rate = 5", 'tube "a": rate: bad value 5: must be a number per unit of time: .*'),
         (OF_A + "rate = '0/s'", "tube \"a\": rate: bad value '0/s': must be .*"),
         (OF_A + "burst = 0", 'tube "a": burst: bad value 0: must be a whole number from 1 .*'),
         (OF_A + "dead-tube = '-b'", "tube \"a\": dead-tube: bad value '-b': must be a tube's name: .*"),
         (OF_A + "dead-tube = ''", "tube \"a\": dead-tube: bad value '': must be .*, or be left out"),
         (OF_A + "max-job = 1", 'tube "a": max-job: no such key: did you mean max-jobs[?]'),
-        (OF_A + "tick = 1", 'tube "a": tick: no such key: it is an option, .*'),
-        ("[[tube]]\nmatch = ['b', 'a*']\ndead-tube = 'b'", "tube \"b\", …: dead-tube: 'b' is what .*"),
+        (OF_A + "tick = 1", 'tube "a": tick: no such key: this is an option: .*'),
+        ("[[tube]]\nmatch = ['b', 'a*']\ndead-tube = 'b'", 'tube "b", …: dead-tube must differ from match'),
     ],
 )
 def test_what_is_wrong_in_a_file(content, said, mistakes):
@@ -413,8 +419,8 @@ def test_every_mistake_is_named_at_once_with_those_of_the_options(mistakes):
         "server.toml: listener 3: auth:",
         'server.toml: user "billing": token-sha256:',
         "server.toml: listener 2: user:",
-        "server.toml: listener 3: address:",
-        'server.toml: user "fourth": token-sha256: a token is that of user "third", too: must be given once',
+        "server.toml: listener 3: address: duplicate",
+        'server.toml: user "fourth": token-sha256: duplicate token: user "third" has it already',
         "server.toml: listener 2: tls-cert:",
         "server.toml: listener 2: tls-key:",
     ]
@@ -426,7 +432,7 @@ def test_an_option_that_describes_a_listener_is_refused_beside_sections(name, mi
     option = next(each for each in OPTIONS if each.name == name)
     typed, text = IN_A_FILE[name]
     section = "[[listener]]\naddress = 'localhost:1'\n"
-    beside = "beside a [[listener]], which has its own: must be left out"
+    beside = "with a [[listener]], which has its own: must be left out"
     value = typed.replace('"', "'")
     flags = "/".join(option.flags)
     assert mistakes(section, option.flags[-1], text) == [f"server.toml: listener: {flags}: {value} {beside}"]
@@ -473,9 +479,12 @@ def pipe(tmp_path):
 def test_a_pipe_without_a_writer_is_empty(pipe, write):
     written = write(f"token-file = '{pipe}'")
     for place, said in (
-        (["--config", str(pipe)], f"{pipe}: empty: must have a line, be it a comment"),
-        (["--config", written], f"server.toml: token-file: '{pipe}' is empty: must have a token's SHA-256 on a line"),
-        (["--tls-cert", str(pipe)], f"--tls-cert: {pipe}: is a pipe, which can be read once only"),
+        (["--config", str(pipe)], f"{pipe}: empty: must have at least one line, such as a comment"),
+        (
+            ["--config", written],
+            f"server.toml: token-file: '{pipe}' is empty: must have a line with the SHA-256 of a token",
+        ),
+        (["--tls-cert", str(pipe)], f"--tls-cert: {pipe}: is a pipe, which can be read only once: must be a file"),
     ):
         with pytest.raises(ConfigError) as caught:
             parse(place, {})
@@ -525,12 +534,12 @@ def run(capsys, *arguments):
 def test_check_config_says_what_is_good_and_what_deserves_a_warning(write, capsys):
     path = write(GOOD)
     os.chmod("server.key", 0o600)
-    assert run(capsys, "--check-config", "--config", path) == (0, ["server.toml: good"], [])
+    assert run(capsys, "--check-config", "--config", path) == (0, ["server.toml: valid"], [])
     path = write(GOOD + "[[listener]]\naddress = 'localhost:3'\n")
     status, out, err = run(capsys, "--check-config", "--config", path)
-    assert (status, out[1:], err) == (0, ["server.toml: good"], [])
-    assert out[0].startswith("server.toml: warning: listener 4: there are users, but anyone who connects there ")
-    assert run(capsys, "--check-config", "-p", "1") == (0, ["the options: good"], [])
+    assert (status, out[1:], err) == (0, ["server.toml: valid"], [])
+    assert out[0].startswith("server.toml: warning: listener 4: every client of this listener ")
+    assert run(capsys, "--check-config", "-p", "1") == (0, ["the options: valid"], [])
 
 
 def test_check_config_warns_of_a_certificate_that_has_expired(write, capsys, directory):
@@ -540,7 +549,7 @@ def test_check_config_warns_of_a_certificate_that_has_expired(write, capsys, dir
     os.chmod(directory / "expired.pem", 0o600)
     path = write("tls-cert = 'expired.pem'\n")
     warning = "server.toml: warning: tls-cert expired.pem: clients will refuse it: certificate has expired"
-    assert run(capsys, "--check-config", "--config", path) == (0, [warning, "server.toml: good"], [])
+    assert run(capsys, "--check-config", "--config", path) == (0, [warning, "server.toml: valid"], [])
 
 
 def test_what_does_not_go_together_is_told_beside_a_key_that_is_bad(write, capsys):
@@ -549,7 +558,7 @@ def test_what_does_not_go_together_is_told_beside_a_key_that_is_bad(write, capsy
     assert [each.split(": ")[3] for each in said] == ["max-job", "rate", "backoff-max"], "burst may be good with a rate"
 
 
-PUBLIC = "all users of this machine may write it (chmod o-w)"
+PUBLIC = "every user of this machine can write it: use chmod o-w"
 
 
 def test_a_config_file_that_all_users_may_write_is_refused(write, capsys):
@@ -597,8 +606,8 @@ def test_a_start_says_the_same_as_check_config(checks, write, capsys):
 
 def test_check_config_looks_for_the_user_and_the_directory_too(mistakes):
     assert mistakes("run-as = 'no-such-user'\nbinlog = 'tokens'", "--check-config") == [
-        "server.toml: run-as: 'no-such-user' is not here: must be the name of a user of this system",
-        "server.toml: binlog: 'tokens' is something else: must be a directory, or not be there",
+        "server.toml: run-as: 'no-such-user' is unknown: must be the name of a user of this system",
+        "server.toml: binlog: 'tokens' is not a directory: must be a directory, or a path that does not exist",
     ]
 
 
@@ -617,7 +626,7 @@ def test_the_token_command_has_a_help_and_no_options(capsys):
     assert run(capsys, "token", "mail") == (
         5,
         [],
-        ["beanstalk-server token: mail: no such option; it takes none"],
+        ["beanstalk-server token: mail: unexpected argument: the command takes none"],
     )
 
 

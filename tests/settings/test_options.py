@@ -77,7 +77,7 @@ def test_a_variable_that_is_empty_is_not_set():
     empty = {each.variable: "" for each in OPTIONS} | {"BEANSTALK_SERVER_CONFIG": ""}
     assert parse([], empty) == Config()
     assert odd_variables(empty) == [
-        f"BEANSTALK_SERVER_{name}: empty, so it is not set: must be the path of a file, or be left out"
+        f"BEANSTALK_SERVER_{name}: empty, so it has no effect: must be the path of a file, or be unset"
         for name in ("CONFIG", "TLS_CERT", "TLS_CLIENT_CA", "TLS_KEY", "TOKEN_FILE")
     ]
 
@@ -139,10 +139,10 @@ REFUSED = {
     "$PORT=udp://10.0.0.1:11300": f"$PORT: bad value 'udp://10.0.0.1:11300': {PORT}",
     "-p a:b": f"-p/--port: bad value 'a:b': {PORT}",
     "$LISTEN=[]": "$LISTEN: bad value '[[]]:11300': must be host:port, [v6]:port or unix:PATH",
-    "$CLUSTER=redis://h $BINLOG=/x": "$BINLOG: '/x' beside $CLUSTER, where the engine keeps the jobs: must be left out",
-    "$CLUSTER=redis://h -s 268435457": "-s/--segment-size: 268435457 beside $CLUSTER: must be 268435456 at most",
+    "$CLUSTER=redis://h $BINLOG=/x": "$BINLOG: '/x' with $CLUSTER, where the engine keeps the jobs: must be left out",
+    "$CLUSTER=redis://h -s 268435457": "-s/--segment-size: 268435457 with $CLUSTER: must be 268435456 at most",
     "$CLUSTER=redis://:secret@h:x": (
-        "$CLUSTER: bad value (not shown): must have a port between 1 and 65535 behind each host, or none"
+        "$CLUSTER: bad value (not shown): must have a port from 1 to 65535 after each host, or none"
     ),
     "$TLS_KEY=k": "$TLS_KEY: 'k' without a certificate: tls-cert must name its file",
     "--prot 1": "--prot: no such option: did you mean --port?",
@@ -176,20 +176,21 @@ REFUSED = {
         "--cluster: bad value (not shown, 18 characters): must be a URL such as redis://host:6379 or postgresql://host/database"
     ),
     "--cluster redis://:secret@h:x": (
-        "--cluster: bad value (not shown): must have a port between 1 and 65535 behind each host, or none"
+        "--cluster: bad value (not shown): must have a port from 1 to 65535 after each host, or none"
     ),
     "--cluster redis://h -b /x": (
-        "-b/--binlog: '/x' beside --cluster, where the engine keeps the jobs: must be left out"
+        "-b/--binlog: '/x' with --cluster, where the engine keeps the jobs: must be left out"
     ),
     "--cluster redis://h --salvage": (
-        "--salvage: given beside --cluster, where nothing is lost bit by bit in an engine: must be left out"
+        "--salvage: given with --cluster, where there is no binlog to salvage: must be left out"
     ),
-    "--cluster redis://h --advertise 0.0.0.0:7000": "--advertise: '0.0.0.0:7000' is every address: must be one of them",
+    "--cluster redis://h --advertise 0.0.0.0:7000": "--advertise: '0.0.0.0:7000' stands for every address: must "
+    "be a single address",
     "--cluster redis://h --body-cache 0": (
-        "--body-cache: 0 beside --cluster, where all bodies stay in memory: must be left out"
+        "--body-cache: 0 with --cluster, where all bodies stay in memory: must be left out"
     ),
-    "--cluster redis://h -s 268435457": "-s/--segment-size: 268435457 beside --cluster: must be 268435456 at most",
-    "--cluster redis://h -z 1073741824": "-z/--max-job-size: 1073741824 beside --cluster: must be 268435456 at most",
+    "--cluster redis://h -s 268435457": "-s/--segment-size: 268435457 with --cluster: must be 268435456 at most",
+    "--cluster redis://h -z 1073741824": "-z/--max-job-size: 1073741824 with --cluster: must be 268435456 at most",
     "--config=": "--config: bad value '': must be the path of a file",
 }
 
@@ -270,14 +271,14 @@ def test_the_password_of_an_engine_is_shown_nowhere():
     [
         (
             {"shards": 8, "replicas": 2, "lease_ttl": 5},
-            [f"--{name}: means nothing without --cluster" for name in ("shards", "replicas", "lease-ttl")],
+            [f"--{name}: has no effect without --cluster" for name in ("shards", "replicas", "lease-ttl")],
         ),
         ({"verbosity": 2, "log_level": "info"}, []),
-        ({"verbosity": 2, "log_level": "error"}, ["-V/--verbosity: shows nothing with --log-level error"]),
+        ({"verbosity": 2, "log_level": "error"}, ["-V/--verbosity: has no effect with --log-level error"]),
         ({"cluster": "redis://h"}, []),
         (
             {"cluster": "redis://h", "replicas": 0},
-            ["--replicas 0: what the engine has acknowledged is lost with it: should be 1 or more"],
+            ["--replicas 0: a loss of the engine loses acknowledged jobs: should be 1 or more"],
         ),
     ],
 )
@@ -339,8 +340,8 @@ def test_a_variable_that_sets_no_option_deserves_a_warning():
     good = {"BEANSTALK_SERVER_PURE": "1", "BEANSTALK_SERVER_CONFIG": "x", "BEANSTALK_SERVER_MAX_MEMORY": "1"}
     assert odd_variables(theirs | good) == []
     assert odd_variables(good | {"BEANSTALK_SERVER_PROT": "1"}) == [
-        "BEANSTALK_SERVER_PROT: sets no option: did you mean BEANSTALK_SERVER_PORT?",
+        "BEANSTALK_SERVER_PROT: unknown variable: did you mean BEANSTALK_SERVER_PORT?",
     ]
     assert parse(["--check-config"], {"BEANSTALK_SERVER_XYZ": "1"}) == (
-        "the options: warning: BEANSTALK_SERVER_XYZ: sets no option\nthe options: good"
+        "the options: warning: BEANSTALK_SERVER_XYZ: unknown variable\nthe options: valid"
     )

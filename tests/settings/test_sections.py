@@ -43,13 +43,14 @@ def section_of(values):
         ({"tls_client_ca": "a"}, "tls-client-ca: 'a' without TLS: tls-cert must name the server's certificate"),
         (
             {"auth": "certificate", "tls_cert": "c"},
-            "auth: 'certificate' of clients that are not asked for one: "
-            "must have a tls-client-ca, or proxy-protocol from a proxy that asks",
+            "auth: 'certificate' without client certificates: "
+            "must have a tls-client-ca, or proxy-protocol with a proxy that verifies certificates",
         ),
         ({"auth": "peer"}, "auth: 'peer' at '127.0.0.1:1': must listen on a UNIX socket, unix:PATH"),
         (
             {"auth": "peer", "address": "unix:/s", "proxy_protocol": True},
-            "auth: 'peer' behind a proxy, which would be the peer of all: must be 'certificate' or 'token'",
+            "auth: 'peer' with proxy-protocol, where the proxy is the peer of every client: must be "
+            "'certificate' or 'token'",
         ),
         (
             {"auth": "token", "user": "mail"},
@@ -69,22 +70,21 @@ def section_of(values):
         ),
         (
             {"proxy_protocol": True},
-            "proxy-protocol: true without a network that may send PROXY headers: "
-            'must have trusted = ["127.0.0.0/8"], say',
+            'proxy-protocol: true without trusted networks: must have trusted, such as ["127.0.0.0/8"]',
         ),
         (
             {"address": "0.0.0.0:9", "protocol": "http", "auth": "token"},
             "auth: 'token' without TLS at '0.0.0.0:9', where others could read the tokens: "
             "must have a tls-cert, or listen on a loopback address or a UNIX socket",
         ),
-        ({"match": "mail", "burst": 2}, "burst: 2 without a rate: must be left out, or rate be given"),
+        ({"match": "mail", "burst": 2}, "burst: 2 without a rate: must be left out, or have a rate"),
         (
             {"match": "mail", "backoff": "1m", "backoff_max": 59.5},
             "backoff-max: 59.5 below the first delay: must be 60 or more",
         ),
         (
             {"match": ("mail", "mail-*"), "dead_tube": "mail"},
-            "dead-tube: 'mail' is what the section is for: must be the name of another tube",
+            "dead-tube must differ from match",
         ),
     ],
 )
@@ -184,32 +184,32 @@ def test_a_token_in_place_of_its_hash_is_not_shown():
         (
             {"port": 1, "token_file": "t", "listeners": (ListenerConfig(address="h:1"),)},
             [
-                "-p/--port: 1 beside a [[listener]], which has its own: must be left out",
-                "--token-file: 't' beside a [[listener]], which has its own: must be left out",
+                "-p/--port: 1 with a [[listener]], which has its own: must be left out",
+                "--token-file: 't' with a [[listener]], which has its own: must be left out",
             ],
         ),
         (
             {"listeners": (ListenerConfig(address="h:1", user="mail"), ListenerConfig(address="H:1"))},
             [
-                "listener 1: user: 'mail' is not here: must be the name of a [[user]]",
-                "listener 2: address: 'H:1' is that of listener 1, too: must be given once",
+                "listener 1: user: 'mail' is unknown: must be the name of a [[user]]",
+                "listener 2: address: duplicate 'H:1': listener 1 has it already",
             ],
         ),
         (
             {"listeners": (ListenerConfig(address="h:9", protocol="http"),)},
-            ["listener: each has the protocol 'http': must be one for clients, too"],
+            ["listener: every listener has the protocol 'http': one must be for clients"],
         ),
         (
             {"http": "h:9", "listeners": (ListenerConfig(address="h:9"),)},
-            ["--http: address: 'h:9' is that of listener 1, too: must be given once"],
+            ["--http: address: duplicate 'h:9': listener 1 has it already"],
         ),
         (
             {"listeners": (ListenerConfig(address="unix:/a/b"), ListenerConfig(address="unix:/a/./b"))},
-            ["listener 2: address: 'unix:/a/./b' is that of listener 1, too: must be given once"],
+            ["listener 2: address: duplicate 'unix:/a/./b': listener 1 has it already"],
         ),
         (
             {"listeners": (ListenerConfig(address="[::1]:1"), ListenerConfig(address="[0::1]:1"))},
-            ["listener 2: address: '[0::1]:1' is that of listener 1, too: must be given once"],
+            ["listener 2: address: duplicate '[0::1]:1': listener 1 has it already"],
         ),
         (
             {
@@ -220,10 +220,10 @@ def test_a_token_in_place_of_its_hash_is_not_shown():
                 )
             },
             [
-                'user "mail": name: \'mail\' is that of user "mail", too: must be given once',
-                'user "mail": token-sha256: a token is that of user "mail", too: must be given once',
-                'user "bill": token-sha256: a token is that of user "mail", too: must be given once',
-                'user "bill": uid: 2 is that of user "mail", too: must be given once',
+                'duplicate user "mail"',
+                'user "mail": token-sha256: duplicate token: user "mail" has it already',
+                'user "bill": token-sha256: duplicate token: user "mail" has it already',
+                'user "bill": uid: duplicate 2: user "mail" has it already',
             ],
         ),
     ],
@@ -243,8 +243,7 @@ def test_users_beside_an_open_listener_deserve_a_warning():
     users = (UserConfig(name="mail", token_sha256=HASH),)
     assert warnings_of(Config()) == warnings_of(Config(tls_cert="c")) == []
     assert warnings_of(Config(users=users)) == [
-        "-l/--listen 127.0.0.1: there are users, but anyone who connects there may do everything: "
-        "it has neither auth nor user"
+        "-l/--listen 127.0.0.1: every client of this listener has all rights, because neither auth nor user is set"
     ]
     listeners = (
         ListenerConfig(address="localhost:1", auth="token"),
@@ -253,8 +252,8 @@ def test_users_beside_an_open_listener_deserve_a_warning():
         ListenerConfig(address="unix:s"),
     )
     assert warnings_of(Config(users=users, listeners=listeners)) == [
-        "listener 2: there are users, but anyone with a certificate may do everything: it has neither auth nor user",
-        "listener 4: there are users, but anyone who connects there may do everything: it has neither auth nor user",
+        "listener 2: every client with a certificate has all rights, because neither auth nor user is set",
+        "listener 4: every client of this listener has all rights, because neither auth nor user is set",
     ]
 
 
@@ -263,7 +262,7 @@ def test_users_beside_an_open_listener_deserve_a_warning():
     [
         ({"auth": "token"}, "no [[user]] has a token-sha256"),
         ({"auth": "peer"}, "no [[user]] has a uid"),
-        ({"auth": "certificate", "proxy_protocol": True}, "there is no [[user]]"),
+        ({"auth": "certificate", "proxy_protocol": True}, "no [[user]] exists"),
     ],
 )
 def test_a_listener_that_no_client_can_use_deserves_a_warning(listener, reason):
@@ -272,7 +271,7 @@ def test_a_listener_that_no_client_can_use_deserves_a_warning(listener, reason):
 
 
 OPEN = (
-    "anyone who can connect may do everything, because there are no users: "
+    "every client has all rights, because there are no users: "
     "should have users or a token file, or listen on a loopback address"
 )
 
@@ -320,7 +319,9 @@ def test_a_key_that_others_read_deserves_a_warning(tmp_path):
     config = Config(tls_cert="c", tls_key=str(key))
     assert warnings_of(config) == []
     key.chmod(0o644)
-    assert warnings_of(config) == [f"-l/--listen 127.0.0.1: all users of this machine can read the key in {key}"]
+    assert warnings_of(config) == [
+        f"-l/--listen 127.0.0.1: every user of this machine can read the key in {key}: use chmod o-r"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -371,7 +372,7 @@ WITH_TOKENS = ListenerConfig(address="localhost:1", auth="token")
 def out_of_order(number, socket, section):
     return (
         f"LISTEN_FDS: socket {number} is at {socket!r}, and listener {number} at {section!r}: "
-        "must come in the order of the [[listener]] sections"
+        "the sockets must be in the order of the [[listener]] sections"
     )
 
 
@@ -422,8 +423,7 @@ def test_an_open_listener_for_metrics_beside_users_deserves_a_warning():
     clients = ListenerConfig(address="localhost:1", auth="token")
     user = UserConfig(name="mail", token_sha256=HASH)
     assert warnings_of(Config(http="[::1]:9", listeners=(clients,), users=(user,)))[0] == (
-        "--http [::1]:9: there are users, but anyone who connects there may see all metrics: "
-        "it has neither auth nor user"
+        "--http [::1]:9: every client of this listener can see all metrics, because neither auth nor user is set"
     )
 
 
@@ -451,7 +451,7 @@ def test_a_socket_that_is_open_may_be_that_of_operators(sections, sockets, expec
 
 
 def test_a_socket_must_be_left_for_clients():
-    with pytest.raises(ConfigError, match=r"LISTEN_FDS: all sockets are at '127.0.0.1:9', that of --http"):
+    with pytest.raises(ConfigError, match=r"LISTEN_FDS: all sockets are at '127.0.0.1:9', the address of --http"):
         Config(http="127.0.0.1:9").listeners_at(["127.0.0.1:9"])
 
 
@@ -468,22 +468,24 @@ def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
 @pytest.mark.parametrize(
     ("tubes", "said"),
     [
-        ([{"match": "mail-*"}, {"match": "*"}, {"match": "default"}], ['tube "default": counts for no tube: tube "*"']),
+        ([{"match": "mail-*"}, {"match": "*"}, {"match": "default"}], ['tube "default": applies to no tube: tube "*"']),
         (
             [{"match": ["a", "b"]}, {"match": "c"}, {"match": ["b", "c"], "ttl": 1}],
-            ['tube "b", …: counts for no tube: tube "a", … and tube "c"'],
+            ['tube "b", …: applies to no tube: tube "a", … and tube "c"'],
         ),
         ([{"match": ["a", "b"]}, {"match": ["b", "c"]}], []),
         (
             [{"match": "a", "max_job_size": 65536}],
-            ['tube "a": max-job-size 65536: the server takes 65535 bytes at most (-z/--max-job-size)'],
+            ['tube "a": max-job-size 65536: the limit of the server is 65535 bytes (-z/--max-job-size)'],
         ),
         (
             [{"match": "a", "rate": "20000/s"}, {"match": "b", "rate": "4000/s"}, {"match": "c", "rate": "9000/s"}],
             [
-                'tube "a": rate 20000/s with a burst of 1: will be less, because the server looks each 0.25 ms (--tick)'
+                'tube "a": rate 20000/s with a burst of 1: the actual rate is lower, because timers run '
+                "every 0.25 ms (--tick)"
                 ": should have a burst of 5",
-                'tube "c": rate 9000/s with a burst of 1: will be less, because the server looks each 0.25 ms (--tick)'
+                'tube "c": rate 9000/s with a burst of 1: the actual rate is lower, because timers run '
+                "every 0.25 ms (--tick)"
                 ": should have a burst of 3",
             ],
         ),
@@ -491,7 +493,7 @@ def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
         (
             [{"match": "*", "dead_tube": "dead"}],
             [
-                "tube \"*\": dead-tube: 'dead' has this policy itself: should have a [[tube]] of its own before it",
+                "tube \"*\": dead-tube: 'dead' has the same policy: should have its own [[tube]] before this one",
             ],
         ),
         ([{"match": "dead"}, {"match": "*", "dead_tube": "dead"}], []),
@@ -499,8 +501,10 @@ def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
         (
             [{"match": "a", "dead_tube": "b"}, {"match": "b", "dead_tube": "a"}],
             [
-                "tube \"a\": dead-tube: jobs come back from 'b', whose dead tubes lead here: should end somewhere",
-                "tube \"b\": dead-tube: jobs come back from 'a', whose dead tubes lead here: should end somewhere",
+                "tube \"a\": dead-tube: the dead tubes after 'b' lead back to this tube: should end in a tube "
+                "without a dead-tube",
+                "tube \"b\": dead-tube: the dead tubes after 'a' lead back to this tube: should end in a tube "
+                "without a dead-tube",
             ],
         ),
     ],

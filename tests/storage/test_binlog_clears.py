@@ -214,4 +214,4 @@ async def test_a_key_that_names_two_jobs_is_reported_and_the_younger_job_keeps_i
     await process.binlog.commit()
     caplog.set_level(logging.WARNING)
     assert come_back(directory.after_a_kill()) == {1: "", 2: "k"}
-    assert "job 1 loses its key 'k' in tube 'default': job 2 has it too" in caplog.text
+    assert "job 1 loses its key 'k' in tube 'default': job 2 has the same key" in caplog.text

@@ -318,7 +318,7 @@ async def test_changes_that_find_no_room_anywhere_fail_the_commit_that_they_belo
     queue.directory.ballast += queue.directory.free()
     for _ in range(1000):
         queue.broker.reschedule(queue.client, 1, 100 * SECOND, SECOND)
-    with pytest.raises(OSError, match="the disk is full, and the room for changes is used up"):
+    with pytest.raises(OSError, match="the disk is full, and the space reserved for changes is used up"):
         await queue.binlog.commit()
     await queue.binlog.close()
 

@@ -191,11 +191,11 @@ def test_a_mark_that_the_log_has_passed_means_nothing(stopped):
 def test_a_mark_that_cannot_be_read_is_reported_and_ignored(stopped, caplog, text):
     directory = copied(stopped, stopped=text)
     assert not damages(directory)
-    assert "memory/stopped: ignored: it is not the mark of a clean stop" in caplog.text
+    assert "memory/stopped: ignored: not the mark of a clean stop" in caplog.text
     caplog.clear()
     broker = start(directory)
     assert len(broker.jobs) == JOBS
-    assert "memory/stopped: ignored: it is not the mark of a clean stop" in caplog.text
+    assert "memory/stopped: ignored: not the mark of a clean stop" in caplog.text
     stop(broker)
     assert not damages(directory)
 
@@ -210,7 +210,7 @@ def test_a_stop_without_room_for_the_mark_loses_nothing(caplog):
     directory.fail["create"] = errno.ENOSPC
     stop(broker)
     assert not failures
-    assert "memory/stopped: cannot be written" in caplog.text
+    assert "memory/stopped: cannot write" in caplog.text
     assert "stopped" not in directory.nodes
     directory.fail.clear()
     assert len(start(directory).jobs) == 3

@@ -386,7 +386,7 @@ def test_a_copy_without_a_lock_gets_none(path, keep):
 def test_a_copy_on_which_a_server_is_started_meanwhile_is_reported(path, keep):
     keep(many)
     (path / "lock").unlink()
-    with pytest.raises(StorageError, match="a server was started on it meanwhile"), inspect(RealDirectory(path)):
+    with pytest.raises(StorageError, match="a server was started on it during the run"), inspect(RealDirectory(path)):
         (path / "lock").touch()
 
 
@@ -402,7 +402,7 @@ def test_an_interrupted_start_is_refused(path, keep):
     keep(many)
     (path / "rewriting").mkdir()
     message, status = refusal(path)
-    assert message.startswith(f"{path}/rewriting: a start of beanstalk-server was interrupted")
+    assert message.startswith(f"{path}/rewriting: the start of beanstalk-server was interrupted")
     assert status == UNUSABLE
 
 
@@ -411,7 +411,7 @@ def test_a_newer_version_is_refused(path, keep):
     file = segment_paths(path)[0]
     header = MAGIC + (VERSION + 1).to_bytes(4, "little") + file.read_bytes()[12:28]
     spoil(file, 0, header + crc32c(header).to_bytes(4, "little"))
-    message = f"{file}: format version {VERSION + 1} is newer than this server, which knows versions up to {VERSION}"
+    message = f"{file}: format version {VERSION + 1} is newer than this server supports (up to {VERSION})"
     assert refusal(path) == (message, UNUSABLE)
 
 
@@ -485,7 +485,7 @@ def test_dump_continues_after_damage(path, keep, capsys):
     assert len(out.splitlines()) == len(records)
     told, torn = err.splitlines()
     assert told == f"{path}/{put['segment']}: {damage}"
-    assert "left out a torn tail of 21 bytes" in torn
+    assert "skipped a torn tail of 21 bytes" in torn
 
 
 def test_export_writes_what_beanstalkd_reads(path, keep, capsys):
@@ -512,8 +512,8 @@ def test_export_says_what_is_lost_of_policies(path, capsys):
     assert said[0].startswith("exported 17 jobs to ")
     assert said[1:] == [
         "dropped 4 keys: beanstalkd has no keys",
-        "freed 1 held key",
-        "dropped the terms of 6 jobs (tries, origin, ttl and the like)",
+        "dropped 1 held key",
+        "dropped the attributes of 6 jobs (tries, ttl, origin and others)",
     ]
     contents = reader.read(RealDirectory(path.parent / "back"), pytest.fail)
     jobs = {job.id: job for job in contents.jobs()}
@@ -529,7 +529,7 @@ def test_export_says_that_pauses_end(path, keep, capsys):
 
     keep(work)
     assert main(["binlog", "export", str(path), "--to", str(path.parent / "back")]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["ended 1 pause of tubes"]
+    assert capsys.readouterr().out.splitlines()[1:] == ["dropped 1 pause of tubes"]
 
 
 def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):
@@ -578,7 +578,7 @@ def test_export_refuses_a_tube_that_beanstalkd_cannot_have(path, keep, capsys, m
     monkeypatch.setattr(Inspection, "live", lambda *arguments: (job.replace(tube="-a") for job in bad(*arguments)))
     back = path.parent / "back"
     assert main(["binlog", "export", str(path), "--to", str(back)]) == UNUSABLE
-    assert "cannot have a tube named '-a'" in capsys.readouterr().err
+    assert "does not allow the tube name '-a'" in capsys.readouterr().err
     assert not back.exists()
 
 
@@ -586,7 +586,7 @@ def test_export_names_a_directory_that_cannot_be_made(path, keep, capsys):
     keep(every_state)
     (path.parent / "file").touch()
     assert main(["binlog", "export", str(path), "--to", str(path.parent / "file" / "back")]) == UNUSABLE
-    assert "cannot be written to: Not a directory" in capsys.readouterr().err
+    assert "cannot write: Not a directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

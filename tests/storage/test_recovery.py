@@ -279,7 +279,9 @@ def test_a_newest_segment_that_is_cut_short_comes_back_to_a_commit(written, said
         cut = data[end:size].rstrip(b"\0")
         assert len(said) == bool(cut)
         if cut:
-            erased = re.search(rf"{written.newest}: erased a torn write of (\d+) bytes at offset {end},", said[0])
+            erased = re.search(
+                rf"{written.newest}: erased an incomplete write of (\d+) bytes at offset {end},", said[0]
+            )
             assert len(cut) <= int(erased[1]) <= size - end
         assert not directory.nodes[written.newest].data[written.ends[whole - 1] :].strip(b"\0"), "zeros are left"
 
@@ -340,7 +342,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(written, said):
             counts["refused"] += 1
             continue
         assert name == written.newest, (name, offset)
-        assert f"{name}: " in said[0] and "erased a torn write" in said[0]
+        assert f"{name}: " in said[0] and "erased an incomplete write" in said[0]
         if offset >= written.end:
             assert found == written.last_state()
             counts["in free space"] += 1

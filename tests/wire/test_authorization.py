@@ -261,7 +261,7 @@ def test_no_token_is_logged(world, tokens, caplog):
             caller.send(line + b"\r\n")
     assert "secret" not in caplog.text
     assert caplog.text.count("auth ...") == 4
-    assert caplog.text.count("no command, of 13 bytes") == 5
+    assert caplog.text.count("unknown command of 13 bytes") == 5
     assert "use bill" in caplog.text
 
 

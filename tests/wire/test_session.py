@@ -244,7 +244,7 @@ def test_drain_mode_begins_and_ends_by_command_and_the_log_says_so(client, caplo
     assert client.yaml(b"stats")["draining"] == "true"
     assert client.send(b"undrain\r\nput 0 0 1 1\r\nx\r\n").startswith(b"NOT_DRAINING\r\nINSERTED ")
     assert client.yaml(b"stats")["draining"] == "false"
-    assert caplog.messages == ["draining: new jobs are refused", "not draining any more: new jobs are taken"]
+    assert caplog.messages == ["draining: new jobs are refused", "no longer draining: new jobs are accepted"]
 
 
 def test_put_without_room_changes_nothing():
@@ -577,7 +577,7 @@ def test_commands_can_be_logged(world, caplog):
     caller.session.name = "somebody"
     caller.send(b"use caf\xe9\x1b\r\nuse\x1b\r\n")
     assert "somebody < use caf\\xe9\\x1b" in caplog.text
-    assert "somebody < no command, of 4 bytes" in caplog.text
+    assert "somebody < unknown command of 4 bytes" in caplog.text
 
 
 # What the journal admits

@@ -284,12 +284,12 @@ class File(NamedTuple):
 
 def lacks(wanted: int, found: int) -> str:
     """What is wrong if this many files should be there, and this many are."""
-    return "" if wanted == found else f"{wanted} files were written, and {found} are there"
+    return "" if wanted == found else f"expected {wanted} files, found {found}"
 
 
 def lacks_end(name: str, wanted: int, found: int) -> str:
     """What is wrong if this many bytes were written to a file, and it has this many."""
-    return "" if found >= wanted else f"{name}: {wanted} bytes were written, and {found} are there"
+    return "" if found >= wanted else f"{name}: expected {wanted} bytes, found {found}"
 
 
 class Replica(NamedTuple):

@@ -196,7 +196,7 @@ class Listeners:
     def refuse_http(self, listener_policy: ListenerPolicy, name: str) -> None:
         """Count and log that a client speaks HTTP, which a browser does if any page tells it to."""
         listener_policy.failures += 1
-        self._log_of(Refusals).note(name, listener_policy.place, "it speaks HTTP")
+        self._log_of(Refusals).note(name, listener_policy.place, "HTTP request")
 
     def note_malformed_puts(self, count: int, listener_policy: ListenerPolicy, name: str) -> None:
         """Count malformed puts of a client, and log one of them."""
@@ -396,7 +396,7 @@ class Listeners:
         if now - self._full_logged_at >= FULL_LOG_INTERVAL:
             self._full_logged_at = now
             log.warning(
-                "all %(connections)d connections that %(limit)s allows are taken; others wait until one closes",
+                "%(connections)d connections: the limit is %(limit)s; new clients wait until one closes",
                 event("connections-exhausted", connections=taken, limit=limit),
             )
 
@@ -541,10 +541,10 @@ def open_unix_socket(path: str, where: str) -> socket.socket:
         if stat.S_ISSOCK(os.stat(path).st_mode):
             if _is_alive(path):
                 raise StartError(f"{where}: another server is listening there")
-            log.info("%(path)s: replacing the socket of a server that has gone", event("socket-replaced", path=path))
+            log.info("%(path)s: replacing the socket of a server that has ended", event("socket-replaced", path=path))
             os.unlink(path)
         else:
-            raise StartError(f"{where}: exists, and is not a socket")
+            raise StartError(f"{where}: exists, but is not a socket")
     except FileNotFoundError:
         pass
     except OSError as error:

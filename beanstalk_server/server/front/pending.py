@@ -150,7 +150,7 @@ class PendingConnection(Runnable):
 
     def pause_writing(self) -> None:
         """Close: replies to a pending connection are short, but TLS answers every change of keys."""
-        if self.expire("does not read"):
+        if self.expire("does not read replies"):
             self.listener_policy.failures += 1
 
     def resume_writing(self) -> None:
@@ -259,7 +259,7 @@ class PendingConnection(Runnable):
         if policy.auth == CERTIFICATE:
             user = policy.user_of_certificate(self._names)
             names = " or ".join(map(ascii, self._names))
-            reason = f"no user has the name in its certificate, {names}" if names else "no certificate"
+            reason = f"no user has the name in the certificate: {names}" if names else "no certificate"
         elif policy.auth == PEER:
             uid = self._uid()
             user = policy.user_of_uid(uid)
@@ -291,7 +291,7 @@ class PendingConnection(Runnable):
         if end < 0:
             if len(data) < LINE_LIMIT:
                 return 0
-            self._refuse("a line that is too long")
+            self._refuse("line too long")
             return CLOSE_COST
         line = data[:end]
         if line == QUIT:

@@ -83,23 +83,23 @@ def read_header(data: bytes) -> ProxyHeader | str | None:
 def _read_line(data: bytes) -> ProxyHeader | str | None:
     end = data.find(b"\n", 0, LONGEST_LINE)
     if end < 0:
-        return None if len(data) < LONGEST_LINE else f"a PROXY line of more than {LONGEST_LINE} bytes"
+        return None if len(data) < LONGEST_LINE else f"PROXY line too long: the limit is {LONGEST_LINE} bytes"
     if not data.endswith(b"\r", 0, end):
-        return "a PROXY line that does not end with CR LF"
+        return "PROXY line does not end with CR LF"
     size = end + 1
     words = data[: end - 1].split(b" ")
     if words[1] == b"UNKNOWN":  # anything may follow
         return ProxyHeader(size)
     family = {b"TCP4": socket.AF_INET, b"TCP6": socket.AF_INET6}.get(words[1])
     if family is None or len(words) != 6:
-        return "a malformed PROXY line"
+        return "malformed PROXY line"
     _, _, source, destination, source_port, destination_port = words
     for address in (source, destination):
         if not _is_address(family, address):
-            return "a bad address in a PROXY line"
+            return "bad address in the PROXY line"
     for port in (source_port, destination_port):
         if not PORT.fullmatch(port) or int(port) > 65535:
-            return "a bad port in a PROXY line"
+            return "bad port in the PROXY line"
     return ProxyHeader(size, name_of_address((source.decode("ascii"), int(source_port))))
 
 
@@ -121,13 +121,13 @@ def _read_binary(data: bytes) -> ProxyHeader | str | None:
     family, transport = divmod(data[13], 16)
     size = FIXED_SIZE + int.from_bytes(data[14:16])
     if command not in (LOCAL, PROXY):
-        return f"a PROXY header with the version and command 0x{command:02x}"
+        return f"bad version or command in the PROXY header: 0x{command:02x}"
     if size > LONGEST_HEADER:
-        return f"a PROXY header of {size} bytes, more than {LONGEST_HEADER}"
+        return f"PROXY header of {size} bytes: the limit is {LONGEST_HEADER}"
     if command == LOCAL:  # the rest is ignored
         return ProxyHeader(size, is_local=True) if len(data) >= size else None
     if family > UNIX or transport > LAST_TRANSPORT:
-        return f"a PROXY header with the family and transport 0x{data[13]:02x}"
+        return f"bad family or transport in the PROXY header: 0x{data[13]:02x}"
     if len(data) < size:
         return None
     if UNSPECIFIED in (family, transport):  # the length of the addresses is not defined
@@ -135,10 +135,10 @@ def _read_binary(data: bytes) -> ProxyHeader | str | None:
     addresses_size = ADDRESS_SIZES[family]
     addresses = data[FIXED_SIZE:size]
     if len(addresses) < addresses_size:
-        return f"a PROXY header with {len(addresses)} bytes of addresses"
+        return f"PROXY header with only {len(addresses)} bytes of addresses"
     tlvs = _tlvs(addresses[addresses_size:])
     if tlvs is None:
-        return "a PROXY header with a TLV that is cut"
+        return "truncated TLV in the PROXY header"
     return ProxyHeader(size, _source(family, addresses), _certificate_name(tlvs))
 
 

@@ -68,7 +68,7 @@ asked for, and then works through all of them: after a thousand connections for 
 NO_APPLICATION_PROTOCOL: Final = b"\x15\x03\x03\x00\x02\x02\x78"
 """The alert of that name in a record, as it is sent before anything is encrypted (RFC 8446, section 6)."""
 
-HUNG_UP: Final = "hung up before the handshake"
+HUNG_UP: Final = "disconnected before the handshake"
 LOST: Final = "the connection was lost"
 NO_FAILURES: Final = (HUNG_UP, LOST)
 """The reasons of `on_failure` that are no fault of the client: a port scan causes the same."""
@@ -349,14 +349,14 @@ class TlsTransport(Runnable):
                 self._turns.enqueue_handshake(self)
                 return
         if self._plain_ended:
-            self._fail("hung up during the handshake" if self._begun else HUNG_UP)
+            self._fail("disconnected during the handshake" if self._begun else HUNG_UP)
 
     def _begin(self) -> bool:
         """Make OpenSSL's part, unless the client wants another protocol; return whether it goes on."""
         offered = offered_protocols(self._input)
         if offered and PROTOCOL not in offered:
             self._plain.write(NO_APPLICATION_PROTOCOL)
-            self._fail("offers other protocols only")
+            self._fail("no supported ALPN protocol offered")
             return False
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)

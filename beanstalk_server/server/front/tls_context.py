@@ -74,19 +74,19 @@ def _load_certificate(
 ) -> None:
     certificate = _read("tls-cert", path, place)
     if _CERTIFICATE not in certificate:
-        _refuse("tls-cert", path, "has no certificate in PEM")
+        _refuse("tls-cert", path, "contains no PEM certificate")
     name, key_path = ("tls-key", key_path) if key_path else ("tls-cert", path)
     if _KEY not in (_read(name, key_path, place) if key_path != path else certificate):
-        _refuse(name, key_path, "has no private key in PEM")
+        _refuse(name, key_path, "contains no PEM private key")
     if not _is_certificate(certificate):  # as it was read: the file may be written at this moment
-        _refuse("tls-cert", path, "its certificate is damaged")
+        _refuse("tls-cert", path, "the certificate is damaged")
     try:
         context.load_cert_chain(place(path), place(key_path), _no_password)
     except _EncryptedError:
         _refuse(name, key_path, "the key is encrypted, which is not supported: decrypt it with openssl pkey")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            _refuse(name, key_path, f"is not the key of the certificate in {path}")
+            _refuse(name, key_path, f"does not match the certificate in {path}")
         _refuse(name, key_path, f"cannot be used: {_words_of(error)}")
     except OSError as error:
         _refuse(name, key_path, error.strerror or str(error))
@@ -95,7 +95,7 @@ def _load_certificate(
 
 def _load_authorities(context: ssl.SSLContext, path: str, place: Callable[[str], str]) -> None:
     if _CERTIFICATE not in _read("tls-client-ca", path, place):
-        _refuse("tls-client-ca", path, "has no certificate in PEM")
+        _refuse("tls-client-ca", path, "contains no PEM certificate")
     try:
         context.load_verify_locations(place(path))
     except ssl.SSLError as error:
@@ -107,7 +107,7 @@ def _read(name: str, path: str, place: Callable[[str], str]) -> bytes:
     try:
         where = place(path)
         if stat.S_ISFIFO(os.stat(where).st_mode):
-            _refuse(name, path, "is a pipe, which can be read once only")
+            _refuse(name, path, "is a pipe, which can be read only once: must be a file")
         content = read_file(where)
     except (OSError, ValueError) as error:
         _refuse(name, path, getattr(error, "strerror", "") or str(error))

@@ -106,7 +106,7 @@ def read(directory: Directory, on_warning: Callable[[str], None]) -> Contents:
     for name in file_names(directory.names()):
         number = int(name.removeprefix("binlog."))
         if 0 <= before < number - 1:
-            missing = f"{file_name(before + 1)}, the one after {file_name(before)}, is missing"
+            missing = f"{file_name(before + 1)} (after {file_name(before)}) is missing"
             reader.damage(directory.path / name, 0, missing)
         before = number
         reader.read(directory, name)
@@ -158,7 +158,7 @@ class _Reader:
             data = file.read(0, file.size())
         path = directory.path / name
         if len(data) < VERSION_FIELD.size:
-            self._warn(f"{path}: offset 0: no version, only {len(data)} bytes: the file holds no jobs")
+            self._warn(f"{path}: offset 0: only {len(data)} bytes, no version: the file holds no jobs")
         else:
             self._read(path, data)
 
@@ -166,7 +166,7 @@ class _Reader:
         (version,) = VERSION_FIELD.unpack_from(data)
         if version not in RECORD:
             if _only_zeros(data, 0):
-                self._warn(f"{path}: offset 0: only zeros, beanstalkd had just created it: the file holds no jobs")
+                self._warn(f"{path}: offset 0: only zeros, as in a new file: the file holds no jobs")
                 return
             raise UnknownVersionError(f"{path}: unknown version {version}: beanstalkd's files have version 7 or 5")
         torn = self.contents.torn
@@ -247,7 +247,7 @@ class _Reader:
                 body = data[position - body_size : position - 2]
                 if known is not None:
                     if known[0] != tube or known[1][CREATED_AT] != record[CREATED_AT]:
-                        self.damage(path, start, f"job {job_id} is put twice; the second put counts")
+                        self.damage(path, start, f"job {job_id} is put twice; only the second put is used")
                         del jobs[job_id]
                     elif len(known[2]) != len(body):
                         self._handle_impossible(
@@ -265,7 +265,9 @@ class _Reader:
                     if state == DELETED and _only_zeros(data, position):
                         self._warn_unfinished(path, data, start)
                         break
-                    self.damage(path, start, f"job {job_id} was created at another time; this change is ignored")
+                    self.damage(
+                        path, start, f"job {job_id} has another creation time in this record; the record is ignored"
+                    )
                 elif state == DELETED:
                     del jobs[job_id]
                 else:
@@ -281,7 +283,9 @@ class _Reader:
         if _only_zeros(data, start):
             return
         if self._record_follows(data, start, version):
-            self.damage(path, start, f"a record that is longer than the file, with others inside; {_rest(data, start)}")
+            self.damage(
+                path, start, f"a record that is longer than the file and contains other records; {_rest(data, start)}"
+            )
             return
         self.contents.torn = Damage(path, start, f"the file ends in the middle of a record; {_rest(data, start)}")
         self._warn(str(self.contents.torn))

@@ -70,7 +70,7 @@ def export(inspection: Inspection, to: Directory, on_progress: Progress | None =
     def refuse(damage: Damage) -> NoReturn:
         raise StorageError(
             f"{inspection.directory.path}/{damage.segment}: {damage}; "
-            "to export without what is lost, first start beanstalk-server on it with --salvage",
+            "to export the readable jobs, first start beanstalk-server on it with --salvage",
             DAMAGED,
         )
 
@@ -83,7 +83,7 @@ def export(inspection: Inspection, to: Directory, on_progress: Progress | None =
     except ValueError as error:
         raise StorageError(f"{to.path}: {error}") from None
     except OSError as error:
-        raise StorageError(f"{to.path}: cannot be written to: {error.strerror or error}") from error
+        raise StorageError(f"{to.path}: cannot write: {error.strerror or error}") from error
 
 
 def write(
@@ -107,7 +107,7 @@ def write(
     """
     for name in sorted(directory.names()):
         if name.startswith("binlog."):
-            raise StorageError(f"{directory.path / name} exists: name a directory without binlog files")
+            raise StorageError(f"{directory.path / name} already exists: name a directory without binlog files")
     writer = _Writer(directory, size)
     try:
         for job in jobs:
@@ -234,7 +234,7 @@ def _partial(name: str) -> str:
 def _full_fields(job: StoredJob) -> bytes:
     name = job.tube.encode("ascii", "replace")
     if len(name) > LONGEST_NAME or not TUBE_NAME.fullmatch(name):
-        raise ValueError(f"job {job.id}: beanstalkd cannot have a tube named {job.tube!r}")
+        raise ValueError(f"job {job.id}: beanstalkd does not allow the tube name {job.tube!r}")
     if len(job.body) + 2 > LONGEST_BODY:
         raise ValueError(f"job {job.id}: a body of {len(job.body)} bytes; beanstalkd allows at most {LONGEST_BODY - 2}")
     return b"%b%b%b%b\r\n" % (LENGTH[7].pack(len(name)), name, _fields(job, STATE_NUMBERS[job.state]), job.body)
@@ -259,7 +259,7 @@ def _fields(job: StoredJob, state: int) -> bytes:
             state,
         )
     except struct.error as error:
-        raise ValueError(f"job {job.id}: beanstalkd cannot have it: {error}") from None
+        raise ValueError(f"job {job.id}: not possible in beanstalkd: {error}") from None
 
 
 def _deleted_job(job_id: int) -> bytes:

@@ -260,7 +260,7 @@ def test_a_server_that_recovers_is_alive_and_not_ready(recovering):
     address, go_on = recovering
     eventually(lambda: is_there(address), "it listens for operators")
     assert ask(address, "/healthz") == (200, "ok\n")
-    assert ask(address, "/readyz") == (503, "starts: recovers the jobs of its binlog, if it has one\n")
+    assert ask(address, "/readyz") == (503, "starting: recovering the jobs\n")
     assert ask(address, "/metrics")[0] == 503
     go_on.set()
     eventually(lambda: ask(address, "/readyz")[0] == 200, "it is ready")
@@ -310,7 +310,7 @@ def test_a_server_that_drains_is_not_ready_until_it_drains_no_more(run):
     server = run(http=HERE)
     assert ask(place(server), "/readyz") == (200, "ok\n")
     server.call(server.server.drain)
-    assert ask(place(server), "/readyz") == (503, "drains: takes no new jobs\n")
+    assert ask(place(server), "/readyz") == (503, "draining: refuses new jobs\n")
     assert ask(place(server), "/healthz")[0] == 200
     assert figures(place(server))["beanstalkd_draining",] == 1
     caller = server.connect()
@@ -319,7 +319,7 @@ def test_a_server_that_drains_is_not_ready_until_it_drains_no_more(run):
 
 
 def test_a_server_that_ends_says_why_until_the_last_commit(run, monkeypatch):
-    for end, said in (("stops", "stops\n"), ("fails", "has failed: acknowledges nothing more\n")):
+    for end, said in (("stops", "stopping\n"), ("fails", "failed: no more changes are acknowledged\n")):
         server = run(http=HERE)
         address = place(server)
         waiting = asyncio.Event()
@@ -374,7 +374,7 @@ def test_a_reload_opens_and_closes_listeners_and_changes_who_may_see(serve):
 def test_what_is_spoken_at_an_address_cannot_change_while_the_server_runs(serve):
     address = f"127.0.0.1:{unused_port()}"
     server = serve(ListenerConfig(address=address))
-    with pytest.raises(ConfigError, match="protocol: cannot change while the server runs"):
+    with pytest.raises(ConfigError, match="protocol: cannot change at a reload"):
         reload(server, listener(address=address))
     Caller(("127.0.0.1", int(address.rpartition(":")[2]))).close()
 

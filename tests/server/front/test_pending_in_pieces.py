@@ -248,5 +248,5 @@ def test_whoever_is_not_known_and_reads_nothing_is_cut_off(caplog):
     world = World(TOKEN, wants_header=False)
     world.line.protocol.pause_writing()  # as when TLS has answered more changes of keys than the socket holds
     assert world.line.aborted
-    assert caplog.messages == ["192.0.2.7:12345 is refused at here: does not read"]
+    assert caplog.messages == ["192.0.2.7:12345 refused at here: does not read replies"]
     world.hang_up()

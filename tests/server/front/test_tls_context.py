@@ -79,8 +79,8 @@ def test_the_key_may_be_in_the_file_of_the_certificate(files):
 
 
 OPTIONS = ("tls_cert", "tls_key", "tls_client_ca")
-NO_CERTIFICATE, NO_KEY = "has no certificate in PEM", "has no private key in PEM"
-DAMAGED = "its certificate is damaged"
+NO_CERTIFICATE, NO_KEY = "contains no PEM certificate", "contains no PEM private key"
+DAMAGED = "the certificate is damaged"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(files, option, m
 def test_a_certificate_without_a_key_or_with_that_of_another_is_named(files):
     assert refused(files.listener(tls_key="")) == f"tls-cert {files.cert}: {NO_KEY}"
     other = files.write("other.key", authority("ours").issue_cert("other").private_key_pem.bytes())
-    said = f"tls-key {other}: is not the key of the certificate in {files.cert}"
+    said = f"tls-key {other}: does not match the certificate in {files.cert}"
     assert refused(files.listener(tls_key=other)) == said
 
 
@@ -116,7 +116,7 @@ def test_a_certificate_that_is_written_while_it_is_read_is_damaged(files, monkey
         return content(path)[: 200 if path == files.cert else None]
 
     monkeypatch.setattr(tls_context, "read_file", read_early)
-    assert refused(files.listener()) == f"tls-cert {files.cert}: its certificate is damaged"
+    assert refused(files.listener()) == f"tls-cert {files.cert}: the certificate is damaged"
 
 
 def test_nothing_of_a_key_is_in_a_message(files):

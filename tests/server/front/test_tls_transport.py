@@ -181,7 +181,7 @@ def test_nothing_is_made_for_a_client_that_has_sent_nothing(context):
     meeting = Meeting(context)
     assert meeting.tls._ssl is None
     meeting.hang_up()
-    assert meeting.failures == ["hung up before the handshake"] and meeting.plain.closed
+    assert meeting.failures == ["disconnected before the handshake"] and meeting.plain.closed
 
 
 def test_a_step_of_a_handshake_is_a_turn_and_nothing_is_read_until_it_was_taken(context):
@@ -338,7 +338,7 @@ def test_a_client_that_offers_other_protocols_only_is_refused(context, version):
     meeting = Meeting(context, TlsClient(client_context(alpn=["h2", "http/1.1"], version=version)))
     meeting.send(meeting.client.hello())
     assert meeting.plain.written == NO_APPLICATION_PROTOCOL
-    assert meeting.failures == ["offers other protocols only"] and meeting.plain.closed
+    assert meeting.failures == ["no supported ALPN protocol offered"] and meeting.plain.closed
     meeting.answer()
     assert "alert no application protocol" in meeting.client.error.lower().replace("_", " ")
 
@@ -711,7 +711,7 @@ def test_those_who_hang_up_before_they_are_known_are_closed_in_turns(context):
     rounds.loop.go_round()
     assert 1 <= sum(len(meeting.failures) for meeting in meetings) <= 4
     rounds.loop.settle()
-    assert all(meeting.failures == ["hung up before the handshake"] for meeting in meetings)
+    assert all(meeting.failures == ["disconnected before the handshake"] for meeting in meetings)
 
 
 def test_what_openssl_holds_for_connections_that_are_lost_at_once_is_released_in_turns(context):

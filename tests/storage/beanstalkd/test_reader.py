@@ -146,7 +146,7 @@ class TestFiles:
     def test_one_that_is_missing_between_others_is_damage(self, given_files):
         given_files(record(1, "t", b"body"), b"", record(2, "t", b"body"))
         (given_files.directory / "binlog.2").unlink()
-        jobs = damaged(read_all(given_files.directory), 0, "binlog.2, the one after binlog.1, is missing", file=3)
+        jobs = damaged(read_all(given_files.directory), 0, "binlog.2 (after binlog.1) is missing", file=3)
         assert [job.id for job in jobs] == [1, 2]
 
     def test_an_unknown_version_is_named(self, given_files):
@@ -159,7 +159,7 @@ class TestFiles:
         (given_files.directory / "binlog.2").write_bytes(HEADER[:size])
         contents, jobs, (warning,) = read_all(given_files.directory)
         assert jobs == [stored(1)]
-        assert f"binlog.2: offset 0: no version, only {size} bytes" in warning
+        assert f"binlog.2: offset 0: only {size} bytes, no version" in warning
         assert contents.damages == []
 
     def test_one_of_zeros_holds_nothing(self, given_files):
@@ -268,7 +268,7 @@ class TestDamage:
             (record(1, "t", b"body", state=DELETED), "job 1 is deleted but has a body"),
             (record(0, "t", b"body"), "zeros, followed by other bytes"),
             (bytes(200), "zeros, followed by other bytes"),
-            (record(3, "t", b"body", size=2000), "a record that is longer than the file, with others inside"),
+            (record(3, "t", b"body", size=2000), "a record that is longer than the file and contains other records"),
         ],
     )  # fmt: skip
     def test_leaves_the_rest_of_the_file_unread(self, given_files, data, words):
@@ -283,7 +283,7 @@ class TestDamage:
 
     def test_an_update_with_another_time_of_creation_is_of_another_job(self, given_files):
         update = record(1, state=DELETED, created=NOW)
-        jobs = damaged(given_files(FIRST + update + LAST), OFFSET, "job 1 was created at another time")
+        jobs = damaged(given_files(FIRST + update + LAST), OFFSET, "job 1 has another creation time")
         assert jobs == [*FIRST_JOBS, stored(3)]
 
     @pytest.mark.parametrize("again", [{"created": NOW}, {"tube": "u"}])
@@ -477,17 +477,17 @@ class TestWrite:
     @pytest.mark.parametrize("name", ["binlog.1", "binlog.9.partial", "binlog."])
     def test_a_directory_with_binlog_files_is_refused(self, tmp_path, name):
         (tmp_path / name).write_bytes(b"precious")
-        with pytest.raises(StorageError, match=f"{name} exists: name a directory without binlog files$"):
+        with pytest.raises(StorageError, match=f"{name} already exists: name a directory without binlog files$"):
             write(tmp_path, [stored(1)])
         assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"precious"]
 
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            ({"tube": "a b"}, "job 3: beanstalkd cannot have a tube named 'a b'"),
-            ({"tube": "ä"}, "cannot have a tube named 'ä'"),
-            ({"tube": "a" * 201}, "cannot have a tube named"),
-            ({"priority": 2**32}, "job 3: beanstalkd cannot have it"),
+            ({"tube": "a b"}, "job 3: beanstalkd does not allow the tube name 'a b'"),
+            ({"tube": "ä"}, "does not allow the tube name 'ä'"),
+            ({"tube": "a" * 201}, "does not allow the tube name"),
+            ({"priority": 2**32}, "job 3: not possible in beanstalkd"),
         ],
     )
     def test_a_job_that_beanstalkd_cannot_have_is_refused_and_nothing_is_left(self, tmp_path, change, words):

@@ -142,7 +142,7 @@ class Connection:
         """
         pg = self._pg
         if pg is None or not self.is_open:
-            raise EngineError("engine: it is closed")
+            raise EngineError("engine: connection closed")
         self.was_canceled = False
         size = sum(len(value) for each in statements for value in each.values if value is not None)
         deadline = time.monotonic() + self._timeout * (1 + size / MIB)  # the network may be slow
@@ -220,7 +220,7 @@ class Connection:
         self._poll.register(self._descriptor, select.POLLIN | (select.POLLOUT if writes else 0))
         left = deadline - time.monotonic()
         if self._is_aborted:
-            raise EngineError("engine: it is closed")
+            raise EngineError("engine: connection closed")
         if left <= 0 or not self._poll.poll(left * 1000):
             raise EngineError(f"{self.place}: no answer within {self._timeout:g} s")
 

@@ -218,7 +218,7 @@ class PostgresEngine:
     def _refusal(self, held: Held) -> EngineRefusedError | None:
         """Why this node must not have to do with a shard, or None."""
         if self._shards and held.shards not in (0, self._shards):
-            return EngineRefusedError(f"the engine has {held.shards} shards, and this node {self._shards}")
+            return EngineRefusedError(f"the engine has {held.shards} shards, but this node has {self._shards}")
         return None
 
     def _end(self, connection: Connection, statements: Sequence[Statement]) -> tuple[list[list[Row]], int]:
@@ -229,7 +229,7 @@ class PostgresEngine:
     def _must_be_enough(self, connection: Connection, confirmed: int, what: str) -> None:
         if confirmed < self._replicas:
             raise EngineError(
-                f"{connection.place}: {confirmed} standbys have confirmed {what}: must be {self._replicas}"
+                f"{connection.place}: only {confirmed} of {self._replicas} standbys have confirmed {what}"
             )
 
     # Commits
@@ -335,7 +335,7 @@ class PostgresEngine:
             expected, rows = connection.run(statements)
         gone = min((name for name, _, _, is_gone in rows if is_gone == "t"), default="")
         if gone:
-            return f"{gone}: its table is gone"
+            return f"{gone}: its table is missing"
         return lacks(int(expected[0][0]), len(rows)) if expected else ""
 
     def read(self, shard: int, name: str, offset: int, size: int) -> bytes:
@@ -382,7 +382,7 @@ class PostgresEngine:
         failures: list[EngineError] = []
         for parameters in list(self._hosts):
             if self._is_closed:
-                raise EngineError("engine: it is closed")
+                raise EngineError("engine: connection closed")
             connection = self._connection = Connection(parameters, self._timeout, prepares=prepares)
             try:
                 connection.connect()
@@ -523,7 +523,7 @@ def _held(row: Row) -> Held:
     _, version, shards, tail, epoch, renewals, node, address, secret, base_epoch, base_number, ttl, *more = row
     if version not in ("", VERSION):
         raise EngineRefusedError(
-            f"the journal in the engine has version {version}, and this server knows version {VERSION}: "
+            f"the journal in the engine has version {version}, but this server supports version {VERSION}: "
             "must be a server of a later release"
         )
     base = Position(int(base_epoch), int(base_number))
@@ -550,7 +550,7 @@ def hosts_of(url: str) -> list[dict[str, str]]:
         raise ValueError(f"libpq: {said if is_safe else said.partition(':')[0]}") from None
     for option in ("hostaddr", "service"):
         if option in parameters:
-            raise ValueError(f"must name its servers without the option {option}")
+            raise ValueError(f"must not have the option {option}: name the servers in the URL")
     names = parameters.pop("host", "").split(",")
     ports = [port or "5432" for port in parameters.pop("port", "").split(",")]
     ports = ports * len(names) if len(ports) == 1 else ports

@@ -67,7 +67,7 @@ def faults(connection: Connection, wanted: int) -> list[str]:
     ((commit, names, _, fsync),), rows = connection.run([Statement(SETTINGS), Statement(STANDBYS)])
     found = []
     if fsync == "off":
-        found.append("fsync is off: a crash of its machine would lose jobs: must be on")
+        found.append("fsync is off: a crash of the machine would lose jobs: must be on")
     if commit == "off" or (wanted and commit == "local"):
         found.append(f"synchronous_commit is {commit}: a failover would lose acknowledged jobs: must be on")
     confirmed = confirmations(("on", names))
@@ -79,7 +79,7 @@ def faults(connection: Connection, wanted: int) -> list[str]:
     online = sum(1 for row in rows if row[4] in ("sync", "quorum"))
     if not found and online < wanted:
         are = "1 synchronous standby is" if online == 1 else f"{online} synchronous standbys are"
-        fault = f"{are} connected: nothing is acknowledged before there are {wanted}, as --replicas says"
+        fault = f"{are} connected: no change is acknowledged until {wanted} are (--replicas {wanted})"
         log.warning(
             "engine at %(engine)s: %(fault)s", event("engine-replicas-few", engine=connection.host, fault=fault)
         )

@@ -21,7 +21,7 @@ T = TypeVar("T")
 ATTEMPTS: Final = 3
 """Maximum number of attempts for a request that had no effect."""
 
-UNSENT: Final = RetryError("engine: the request has not been sent")
+UNSENT: Final = RetryError("engine: request not sent")
 """The result of a request before it is sent."""
 
 

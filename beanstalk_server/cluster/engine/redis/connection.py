@@ -139,9 +139,9 @@ class RedisConnection:
         if code == "OOM":
             return EngineFullError(f"{self.place}: {text}")
         if "DB index is out of range" in text:
-            return EngineRefusedError(f"{self.place}: it has no database {self._database}: must be a lower one")
+            return EngineRefusedError(f"{self.place}: no database {self._database}: must be a lower number")
         if "Error compiling script" in text:
-            return EngineRefusedError(f"{self.place}: it is too old: must be Redis 7 or later, or Valkey")
+            return EngineRefusedError(f"{self.place}: version too old: must be Redis 7 or later, or Valkey")
         return EngineError(f"{self.place}: {text}")
 
     def _open(self) -> None:

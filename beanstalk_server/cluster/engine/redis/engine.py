@@ -189,7 +189,7 @@ class RedisEngine:
     def _must_be_enough(self, shard: int, confirmed: int, what: str) -> None:
         if confirmed < self._calls.replicas:
             self._calls.look_again(shard)
-            raise EngineError(f"engine: {confirmed} replicas have confirmed {what}: must be {self._calls.replicas}")
+            raise EngineError(f"engine: only {confirmed} of {self._calls.replicas} replicas have confirmed {what}")
 
     # Commits
 

@@ -26,11 +26,11 @@ def lease_of(reply: Reply, shards: int = 0) -> Lease:
         version, epoch, renewals, node, address, secret, last, ttl, successor, lineage, held = lists_of(reply)
         if version is not None and text_of(version) not in scripts.VERSIONS:
             raise EngineRefusedError(
-                f"the journal in the engine has version {text_of(version)}, and this server knows version "
+                f"the journal in the engine has version {text_of(version)}, but this server supports version "
                 f"{scripts.VERSIONS[-1]}: must be a server of a later release"
             )
         if shards and held is not None and number_of(held) != shards:
-            raise EngineRefusedError(f"the engine has {number_of(held)} shards, and this node {shards}")
+            raise EngineRefusedError(f"the engine has {number_of(held)} shards, but this node has {shards}")
         return Lease(
             number_of(epoch),
             number_of(renewals),

@@ -91,7 +91,7 @@ def faults(
             with asking(replica.host) as connection:
                 lost = losing(_settings_of(connection), wanted)
         except EngineError as error:  # it may have an address that is not for this machine
-            log.warning("a replica cannot be asked for its settings: %(error)s", event("replica-unknown", error=error))
+            log.warning("cannot read the settings of a replica: %(error)s", event("replica-unknown", error=error))
         else:
             found += [f"replica at {replica.host}: {each}" for each in lost]
     for each in advice(settings, online, wanted, in_cluster=in_cluster):
@@ -104,7 +104,7 @@ def _settings_of(connection: RedisConnection) -> dict[str, str]:
     reply = connection.ask(pack(b"CONFIG", b"GET", *[each.encode() for each in ASKED]))[0]
     if not isinstance(reply, list):
         log.warning(
-            "engine at %(engine)s: its settings are not readable: they might lose jobs",
+            "engine at %(engine)s: cannot read its settings, so they are not checked",
             event("engine-settings-unknown", engine=connection.host),
         )
         return {}
@@ -121,13 +121,15 @@ def losing(settings: Mapping[str, str], replicas: int) -> list[str]:
     """
     found = []
     if settings.get("appendonly") == "no":
-        found.append("appendonly is no: after a restart it would come back with nothing: must be yes")
+        found.append("appendonly is no: a restart would lose all jobs: must be yes")
     policy = settings.get("maxmemory-policy", "")
     if policy.startswith("allkeys"):
-        found.append(f"maxmemory-policy is {policy}: when it is full, it would throw jobs away: must be noeviction")
+        found.append(f"maxmemory-policy is {policy}: a full engine would evict jobs: must be noeviction")
     fsync = settings.get("appendfsync", "always")
     if not replicas and fsync != "always" and settings.get("appendonly") == "yes":
-        found.append(f"appendfsync is {fsync}, and nothing waits for replicas: must be always with --replicas 0")
+        found.append(
+            f"appendfsync is {fsync}: a crash would lose acknowledged changes: must be always with --replicas 0"
+        )
     return found
 
 
@@ -136,7 +138,7 @@ def too_few(online: int, replicas: int) -> str:
     if online >= replicas:
         return ""
     has = "no replica is" if not online else "1 replica is" if online == 1 else f"{online} replicas are"
-    return f"{has} connected: nothing is acknowledged before there are {replicas}, as --replicas says"
+    return f"{has} connected: no change is acknowledged until {replicas} are (--replicas {replicas})"
 
 
 def advice(settings: Mapping[str, str], online: int, replicas: int, *, in_cluster: bool) -> list[str]:
@@ -149,16 +151,16 @@ def advice(settings: Mapping[str, str], online: int, replicas: int, *, in_cluste
     found = []
     factor = settings.get(VALIDITY, "0")
     if in_cluster and factor != "0":
-        found.append(f"{VALIDITY} is {factor}: no replica is promoted if all were away for long: had better be 0")
+        found.append(f"{VALIDITY} is {factor}: a replica that was offline for long is not promoted: should be 0")
     if replicas and online == replicas:
         are = "1 replica is" if online == 1 else f"{online} replicas are"
-        found.append(f"{are} connected, and none is to spare: when one is away, nothing is acknowledged")
+        found.append(f"{are} connected, and --replicas needs all of them: if one fails, no change is acknowledged")
     backlog = settings.get("repl-backlog-size", "")
     if replicas and backlog.isdigit() and int(backlog) < BACKLOG:
         found.append(
-            f"repl-backlog-size is {backlog}: a replica that was away for a moment has to copy everything: "
-            f"had better be {BACKLOG >> 20}mb at least"
+            f"repl-backlog-size is {backlog}: a replica that reconnects may have to copy everything: "
+            f"should be at least {BACKLOG >> 20}mb"
         )
     if replicas and settings.get("appendfsync") == "no":
-        found.append("appendfsync is no: had better be everysec, for the day when all servers lose their power")
+        found.append("appendfsync is no: a power failure of all servers would lose jobs: should be everysec")
     return found

@@ -118,13 +118,13 @@ class Topology:
         if code == "MOVED":
             if self._url.form != CLUSTER:
                 return EngineRefusedError(
-                    f"engine at {connection.host}: {reply}: it is a node of Redis Cluster: must be redis+cluster://…"
+                    f"engine at {connection.host}: {reply}: this is a node of Redis Cluster: must be redis+cluster://…"
                 )
             self._by_shard.pop(shard, None)
             name, _, port = text.split(" ")[-1].rpartition(":")
             if port.isascii() and port.isdigit() and len(port) < 6:
                 self._moved[self._slot_of(shard)] = _host(name, int(port), connection.host)
-            return RetryError("engine: its nodes do not agree which of them has the keys")
+            return RetryError("engine: its nodes disagree about which of them has the keys")
         if code in LEFT:
             self.drop(connection)
         return RetryError(f"engine: {reply}") if code == "NOSCRIPT" else connection.error_of(reply)
@@ -163,7 +163,7 @@ class Topology:
 
     def _must_be_open(self) -> None:
         if self._is_closed:
-            raise EngineError("engine: it is closed")
+            raise EngineError("engine: connection closed")
 
     # Connecting
 
@@ -198,10 +198,10 @@ class Topology:
             is_a = resp.text_of(resp.lists_of(role)[0])
         if is_a == "sentinel":
             raise EngineRefusedError(
-                f"engine at {connection.host}: it is a Sentinel: must be redis+sentinel://…/service"
+                f"engine at {connection.host}: this is a Sentinel: must be redis+sentinel://…/service"
             )
         if is_a != "master":
-            raise EngineError(f"engine at {connection.host}: it is a replica, and not the primary")
+            raise EngineError(f"engine at {connection.host}: this is a replica, not the primary")
 
     def _must_be_allowed(self, connection: RedisConnection, shard: int) -> None:
         """Make sure that the user may do all that is needed, so that nothing fails half-way; load the scripts."""
@@ -216,7 +216,7 @@ class Topology:
             missing = ", ".join(sorted({resp.text_of(each) for each in resp.lists_of(replies[0])}))
         if missing:
             raise EngineRefusedError(
-                f"engine at {connection.host}: user {self._url.user or 'default'!r} may not {missing}: "
+                f"engine at {connection.host}: user {self._url.user or 'default'!r} lacks permission for {missing}: "
                 f"must have ~{keys.prefix.decode()}* and these commands"
             )
 
@@ -286,10 +286,12 @@ class Topology:
     def _of_sentinel(self, sentinel: RedisConnection, reply: resp.Reply) -> list[tuple[int, int, Host]]:
         if isinstance(reply, resp.ResponseError):
             if "unknown command" in str(reply):
-                raise EngineRefusedError(f"{sentinel.place}: it is none: must be redis://…, or where a Sentinel is")
+                raise EngineRefusedError(
+                    f"{sentinel.place}: not a Sentinel: must be redis://…, or the address of a Sentinel"
+                )
             raise sentinel.error_of(reply)
         if reply is None:
-            raise EngineError(f"{sentinel.place}: it does not know {self._url.service!r}")
+            raise EngineError(f"{sentinel.place}: unknown service {self._url.service!r}")
         with resp.understood():
             name, port = resp.lists_of(reply)
             return [(0, LAST_SLOT, Host(resp.text_of(name), resp.number_of(port)))]
@@ -299,7 +301,7 @@ class Topology:
             if str(reply).startswith("NOPERM"):  # then MOVED will say
                 return [(0, LAST_SLOT, node.host)]
             if "cluster support disabled" in str(reply):
-                raise EngineRefusedError(f"{node.place}: it is no node of Redis Cluster: must be redis://…")
+                raise EngineRefusedError(f"{node.place}: not a node of Redis Cluster: must be redis://…")
             raise node.error_of(reply)
         found = []
         hosts = [node.host]
@@ -309,7 +311,7 @@ class Topology:
                 hosts += places
                 found.append((resp.number_of(first), resp.number_of(last), places[0]))
         if not found:
-            raise EngineError(f"{node.place}: no node has any slot")
+            raise EngineError(f"{node.place}: no node has slots")
         self._hosts = list(dict.fromkeys([*hosts, *self._url.hosts]))
         return found
 
